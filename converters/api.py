@@ -49,7 +49,7 @@ def export(
     folder = target is not None and (target.is_dir() or str(output).endswith(("/", os.sep)))
     path = PATH if target is None or folder else target.name
     recipe = task_recipe(task, quantize, opset, path=path, int8_embeddings=int8_embeddings)
-    with tempfile.TemporaryDirectory(prefix=".onnxreg-", dir=_place(target)) as scratch:
+    with tempfile.TemporaryDirectory(prefix=".onnxreg-", dir=_nearest_directory(target)) as scratch:
         sentences = issubclass(task_catalog.find(task), Pooling)
         source = _source(model, Path(scratch, "checkpoint"), sentences)
         workspace = Path(scratch, "made")
@@ -58,9 +58,9 @@ def export(
         last = draft.artifacts[-1]
         if target is None:
             return _bytes(draft, last)
-        where = target if folder else target.parent
-        _put(draft, [*_graphs(draft), *_companions(draft, folder)], where)
-    return where / last.path
+        directory = target if folder else target.parent
+        _put(draft, [*_graphs(draft), *_companions(draft, folder)], directory)
+    return directory / last.path
 
 
 def _source(model: Any, directory: Path, sentences: bool) -> str:
@@ -73,11 +73,11 @@ def _source(model: Any, directory: Path, sentences: bool) -> str:
     return str(model)
 
 
-def _place(target: Path | None) -> Path | None:
+def _nearest_directory(target: Path | None) -> Path | None:
     """The nearest directory that is there: files can be renamed from it to where they belong."""
     if target is None:
         return None
-    return next(place for place in target.absolute().parents if place.is_dir())
+    return next(directory for directory in target.absolute().parents if directory.is_dir())
 
 
 def _graphs(draft: Draft) -> Iterator[str]:
@@ -90,8 +90,8 @@ def _files(artifact: DraftArtifact) -> list[str]:
     return [artifact.path, *(file.path for file in artifact.sidecars if file.role == "external-data")]
 
 
-def _companions(draft: Draft, wanted: bool) -> list[str]:
-    return [file.path for file in draft.companions] if wanted else []
+def _companions(draft: Draft, enabled: bool) -> list[str]:
+    return [file.path for file in draft.companions] if enabled else []
 
 
 def _bytes(draft: Draft, artifact: DraftArtifact) -> bytes:
@@ -100,7 +100,7 @@ def _bytes(draft: Draft, artifact: DraftArtifact) -> bytes:
     return (draft.root / artifact.path).read_bytes()
 
 
-def _put(draft: Draft, paths: list[str], where: Path) -> None:
-    where.mkdir(parents=True, exist_ok=True)
+def _put(draft: Draft, paths: list[str], directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
     for path in paths:
-        (draft.root / path).replace(where / path)
+        (draft.root / path).replace(directory / path)

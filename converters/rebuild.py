@@ -56,80 +56,81 @@ class Materials:
 
 def rebuild(
     manifest: Manifest,
-    what: str,
+    label: str,
     materials: Materials,
     workspace: Path,
     report: Callable[[str], None] = lambda step: None,
 ) -> Draft:
-    """Run the recipe of a manifest into `workspace`. `what` is how people call the version.
+    """Run the recipe of a manifest into `workspace`. `label` is how people call the version.
 
     Raises NotFoundError where it has no recipe that can be run, InputError where source, suite or data are others than
     those recorded, and whatever the profile's export raises.
     """
     if manifest.model_family is not None and not manifest.stages:
-        return _rebuild_family(manifest, what, materials, workspace, report)
-    recipe = _recipe(manifest, what)
+        return _rebuild_family(manifest, label, materials, workspace, report)
+    recipe = _recipe(manifest, label)
     if recipe.trust_remote_code and not materials.trust_remote_code:
         raise InputError(
-            f"{what} was made with the checkpoint's own code", "read that code, then pass --trust-remote-code"
+            f"{label} was made with the checkpoint's own code",
+            "read that code, then pass --trust-remote-code",
         )
-    suite = _check_suite(manifest, recipe, what, materials.suite)
-    recorded = _read(recipe.parameters["recipe"], what).to_json()
-    asked = _read(with_data(recorded, materials.data, what, materials.folder), what)
-    _check_profile(recipe, what)
+    suite = _check_suite(manifest, recipe, label, materials.suite)
+    recorded = _read(recipe.parameters["recipe"], label).to_json()
+    requested = _read(with_data(recorded, materials.data, label, materials.folder), label)
+    _check_profile(recipe, label)
     report("checking the source")
-    source = _source(manifest, what, materials.source)
+    source = _source(manifest, label, materials.source)
     contract = _contract(recipe, suite)
     trusted = recipe.trust_remote_code
-    order = plan_export(
-        asked,
+    plan = plan_export(
+        requested,
         source,
         manifest.name,
         trust_remote_code=trusted,
         contract=contract,
         allow_code=materials.consent,
     )
-    check_code(recipe.code, order.source.code, what)
-    _check_source(order, manifest, what)
-    check_data(recorded, order.recorded_recipe(), what)
+    check_code(recipe.code, plan.source.code, label)
+    _check_source(plan, manifest, label)
+    check_data(recorded, plan.recorded_recipe(), label)
     if recipe.code is None:
-        order = order.without_code()
-    return execute(order.recorded_as(manifest.source), workspace, report=report)
+        plan = plan.without_code()
+    return execute(plan.recorded_as(manifest.source), workspace, report=report)
 
 
 def _rebuild_family(
-    manifest: Manifest, what: str, materials: Materials, workspace: Path, report: Callable[[str], None]
+    manifest: Manifest, label: str, materials: Materials, workspace: Path, report: Callable[[str], None]
 ) -> Draft:
     if materials.suite is not None or materials.data:
         raise InputError(
-            f"{what} is a family: its document names all rows",
+            f"{label} is a family: its document names all rows",
             "name the document alone: --source family.yaml",
         )
-    return families.rebuild(manifest, what, materials.source, workspace, report)
+    return families.rebuild(manifest, label, materials.source, workspace, report)
 
 
-def _recipe(manifest: Manifest, what: str) -> Recipe:
+def _recipe(manifest: Manifest, label: str) -> Recipe:
     recipe = manifest.recipe
     if recipe is None or "recipe" not in recipe.parameters:
-        told = "it records none" if recipe is None else f"it was made by {recipe.profile}"
+        reason = "it records none" if recipe is None else f"it was made by {recipe.profile}"
         hint = "what reg add and reg import adopt cannot be rebuilt; what reg export makes can"
-        raise NotFoundError(f"{what} has no recipe to run again: {told}", hint)
+        raise NotFoundError(f"{label} has no recipe to run again: {reason}", hint)
     return recipe
 
 
-def _read(asked: Any, what: str) -> RecipeFile:
+def _read(value: Any, label: str) -> RecipeFile:
     try:
-        return RecipeFile.from_json(asked, f"the recipe of {what}")
+        return RecipeFile.from_json(value, f"the recipe of {label}")
     except InputError as error:
         raise IntegrityError(error.message) from error
 
 
-def _check_profile(recipe: Recipe, what: str) -> None:
+def _check_profile(recipe: Recipe, label: str) -> None:
     if recipe.profile == RECIPE:
         return
-    if (known := profile_catalog.find(recipe.profile).recipe().profile_version) != recipe.profile_version:
+    if (current := profile_catalog.find(recipe.profile).recipe().profile_version) != recipe.profile_version:
         raise InputError(
-            f"{what} was made by {recipe.profile} v{recipe.profile_version}, this build has v{known}",
+            f"{label} was made by {recipe.profile} v{recipe.profile_version}, this build has v{current}",
             "install the onnxreg that made it",
         )
 
@@ -145,56 +146,61 @@ def _contract(recipe: Recipe, suite: Path | None) -> ProfilePromises:
         ) from error
 
 
-def _check_suite(manifest: Manifest, recipe: Recipe, what: str, given: Path | None) -> Path | None:
+def _check_suite(manifest: Manifest, recipe: Recipe, label: str, path: Path | None) -> Path | None:
     """The suite, where the version was evaluated on one. InputError where it is another, or missing, or not needed."""
     recorded = recorded_suite(manifest, recipe)
-    if recorded is None and given is not None:
-        raise InputError(f"{what} was not evaluated", "leave --eval-suite out")
-    if recorded is not None and given is None:
-        raise InputError(f"{what} was evaluated on the suite {recorded}", "name that file: --eval-suite FILE")
-    if given is not None and (found := load_suite(given).digest) != recorded:
-        raise InputError(f"{given} is another suite: {found}; recorded is {recorded}")
-    return given
+    if recorded is None and path is not None:
+        raise InputError(f"{label} was not evaluated", "leave --eval-suite out")
+    if recorded is not None and path is None:
+        raise InputError(
+            f"{label} was evaluated on the suite {recorded}", "name that file: --eval-suite FILE"
+        )
+    if path is not None and (digest := load_suite(path).digest) != recorded:
+        raise InputError(f"{path} is another suite: {digest}; recorded is {recorded}")
+    return path
 
 
 def recorded_suite(manifest: Manifest, recipe: Recipe) -> Digest | None:
     """The digest of the suite that a version was evaluated on. IntegrityError where the recipe is malformed."""
     try:
-        told = mapping(recipe.parameters.get("evaluation", {})).get("suite")
-        if told is not None:
-            return Digest.parse(text(told))
+        digest_text = mapping(recipe.parameters.get("evaluation", {})).get("suite")
+        if digest_text is not None:
+            return Digest.parse(text(digest_text))
     except InputError as error:
         raise IntegrityError(f"the recipe names no suite that can be read: {error.message}") from error
-    found = (item.certification.evidence for item in manifest.artifacts)
-    return next((each.suite for each in found if each is not None and each.suite is not None), None)
+    evidences = (item.certification.evidence for item in manifest.artifacts)
+    return next(
+        (evidence.suite for evidence in evidences if evidence is not None and evidence.suite is not None),
+        None,
+    )
 
 
-def _source(manifest: Manifest, what: str, given: str | None) -> str:
+def _source(manifest: Manifest, label: str, source: str | None) -> str:
     recorded = manifest.source
     if recorded is None or recorded.digest is None:
-        raise NotFoundError(f"{what} does not say what it was made from", "it cannot be rebuilt")
-    if given is None and recorded.revision is None:
-        raise InputError(f"{what} was made from a directory or file", "name it: --source PATH")
-    return given or _on_hub(f"{recorded.id}@{recorded.revision}", what)
+        raise NotFoundError(f"{label} does not say what it was made from", "it cannot be rebuilt")
+    if source is None and recorded.revision is None:
+        raise InputError(f"{label} was made from a directory or file", "name it: --source PATH")
+    return source or _on_hub(f"{recorded.id}@{recorded.revision}", label)
 
 
-def _on_hub(name: str, what: str) -> str:
+def _on_hub(name: str, label: str) -> str:
     """The recorded source on the hub. InputError for any other text, and for a path: what a manifest says is never one."""
     if not HUB_ID.fullmatch(name) or Path(name).exists():
         raise InputError(
-            f"{what} records {name[:200]!r} as its source, which is a path here or cannot be a model on the hub",
+            f"{label} records {name[:200]!r} as its source, which is a path here or cannot be a model on the hub",
             "name the files that it was made from: --source PATH",
         )
     return name
 
 
-def _check_source(order: ExportPlan, manifest: Manifest, what: str) -> None:
+def _check_source(plan: ExportPlan, manifest: Manifest, label: str) -> None:
     """The task has hashed the source: its files must be those recorded."""
     recorded = manifest.source
-    if recorded is not None and order.source.digest != recorded.digest:
-        names = ", ".join(sorted(path.name for path in order.source.files or () if path.is_file()))
+    if recorded is not None and plan.source.digest != recorded.digest:
+        names = ", ".join(sorted(path.name for path in plan.source.files or () if path.is_file()))
         raise InputError(
-            f"this is another source than {what} was made from: {names or 'its files'} "
-            f"have the digest {order.source.digest}, recorded is {recorded.digest}",
+            f"this is another source than {label} was made from: {names or 'its files'} "
+            f"have the digest {plan.source.digest}, recorded is {recorded.digest}",
             f"give the files of {recorded.id} as they were exported",
         )

@@ -82,10 +82,10 @@ def recipe_of(options: AndroidOptions) -> RecipeFile:
         _leave_out(value, "int8", "model_int8.onnx")
     if not options.rewrite:
         value["steps"].remove(_step(value, "mobile-safe"))
-        for each in (*value["steps"], *value["outputs"]):
+        for item in (*value["steps"], *value["outputs"]):
             for key in ("input", "step"):
-                if each.get(key) == "mobile-safe":
-                    each[key] = "fp32"
+                if item.get(key) == "mobile-safe":
+                    item[key] = "fp32"
     return from_value(value, DOCUMENT.name)
 
 

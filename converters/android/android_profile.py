@@ -38,7 +38,7 @@ class AndroidContract(ProfilePromises):
         return self._suite is not None
 
     def key(self) -> Mapping[str, Any]:
-        return {} if self._suite is None else self._asked(self._suite)
+        return {} if self._suite is None else self._evaluation_settings(self._suite)
 
     def check(self, output: ProfileOutput, subject: ExportSubject) -> None:
         check_contract(output.facts, output.path, len(subject.fields["labels"]))
@@ -56,10 +56,10 @@ class AndroidContract(ProfilePromises):
         if output.path != INT8:
             return {"metadata": metadata}
         params = output.steps[-1].params
-        asked = _quantization(params)
-        metadata |= {"format": "onnx-int8", "quantization": asked}
-        kept = {key: params[key] for key in ("per_channel", "reduce_range")}
-        quantization = {"requested": {**asked, **kept}, "measured": output.facts.weights.to_json()}
+        requested = _quantization(params)
+        metadata |= {"format": "onnx-int8", "quantization": requested}
+        options = {key: params[key] for key in ("per_channel", "reduce_range")}
+        quantization = {"requested": {**requested, **options}, "measured": output.facts.weights.to_json()}
         checks = _embedding_checks(output.steps[-1].result.get("embeddings"))
         return {"metadata": metadata, "quantization": quantization, "checks": checks}
 
@@ -68,7 +68,7 @@ class AndroidContract(ProfilePromises):
         return None if self._suite is None else "judging the INT8 file on the evaluation suite"
 
     def finish(self, draft: Draft, subject: ExportSubject, workspace: Path) -> Draft:
-        fields = {**draft.fields, **_manifest_fields(subject.got["max_seq_length"])}
+        fields = {**draft.fields, **_manifest_fields(subject.resolved_options["max_seq_length"])}
         if self._suite is None:
             return replace(draft, fields=fields)
         evaluation = certify_int8(
@@ -77,11 +77,11 @@ class AndroidContract(ProfilePromises):
             workspace / INT8,
             workspace,
             quantization=_quantization(_int8_params(fields["recipe"])),
-            max_length=subject.got["max_seq_length"],
+            max_length=subject.resolved_options["max_seq_length"],
             floors=self._floors,
         )
         recipe = dict(fields["recipe"])
-        recipe["parameters"] = {**recipe["parameters"], "evaluation": self._asked(self._suite)}
+        recipe["parameters"] = {**recipe["parameters"], "evaluation": self._evaluation_settings(self._suite)}
         fields |= {"recipe": recipe, **evaluation.manifest_fields}
         self._write_config(workspace / CONFIG, draft.name, subject, evaluation)
         files = draft.companions
@@ -90,7 +90,7 @@ class AndroidContract(ProfilePromises):
         artifacts = tuple(_judged(artifact, evaluation) for artifact in draft.artifacts)
         return replace(draft, artifacts=artifacts, companions=files, fields=fields)
 
-    def _asked(self, suite: Suite) -> dict[str, Any]:
+    def _evaluation_settings(self, suite: Suite) -> dict[str, Any]:
         return {
             "suite": str(suite.digest),
             "min_gold_chars": self._floors.gold_chars,
@@ -102,7 +102,7 @@ class AndroidContract(ProfilePromises):
     ) -> None:
         """Version 1 repeats the verdict in config.json."""
         path.unlink()
-        length = subject.got["max_seq_length"]
+        length = subject.resolved_options["max_seq_length"]
         write_config(path, subject.loaded, name, length, evaluation.config_fields)
 
 
@@ -134,11 +134,11 @@ def _ort_metadata(output: ProfileOutput) -> dict[str, Any]:
     }
 
 
-def _embedding_checks(found: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    if found is None:
+def _embedding_checks(statistics: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    if statistics is None:
         return []
-    about = {"name": "embeddings", "metric": "min_row_cosine", "samples": found["tables_quantized"]}
-    return [{**about, "value": found["min_row_cosine"], "verdict": "info"}]
+    check = {"name": "embeddings", "metric": "min_row_cosine", "samples": statistics["tables_quantized"]}
+    return [{**check, "value": statistics["min_row_cosine"], "verdict": "info"}]
 
 
 def _judged(artifact: DraftArtifact, evaluation: RecallEvaluation) -> DraftArtifact:
@@ -147,8 +147,11 @@ def _judged(artifact: DraftArtifact, evaluation: RecallEvaluation) -> DraftArtif
         return artifact
     fields = dict(artifact.fields)
     fields["checks"] = [*fields["checks"], *evaluation.checks]
-    judged = evaluation.manifest_fields.get("quantization", {})
-    fields["metadata"] = {**fields["metadata"], **{key: judged[key] for key in VERDICT if key in judged}}
+    verdict_fields = evaluation.manifest_fields.get("quantization", {})
+    fields["metadata"] = {
+        **fields["metadata"],
+        **{key: verdict_fields[key] for key in VERDICT if key in verdict_fields},
+    }
     return replace(artifact, verdict=evaluation.verdict, fields=fields)
 
 

@@ -12,9 +12,9 @@ from onnxreg.schema.core.codec import count, mapping, number
 
 def contract_of(parameters: Mapping[str, Any], suite: Path | None) -> AndroidContract:
     """InputError where the recorded evaluation is malformed, or the suite cannot be read."""
-    asked, default = mapping(parameters.get("evaluation", {})), Floors()
+    settings, default = mapping(parameters.get("evaluation", {})), Floors()
     floors = Floors(
-        count(asked.get("min_gold_chars", default.gold_chars)),
-        number(asked.get("min_parent_recall", default.parent_recall)),
+        count(settings.get("min_gold_chars", default.gold_chars)),
+        number(settings.get("min_parent_recall", default.parent_recall)),
     )
     return AndroidContract(None if suite is None else load_suite(suite), floors)

@@ -90,7 +90,7 @@ class StepCache:
         """Keep a JSON value and replace an earlier one. If nothing can be written, nothing is kept."""
         with suppress(OSError), self._staged(kind, key) as staged:
             _write_entry(staged, key, value=value)
-            shutil.rmtree(self._place(kind, key), ignore_errors=True)
+            shutil.rmtree(self._directory(kind, key), ignore_errors=True)
 
     def trim(self, limit: int = MAX_CACHE_BYTES, dry_run: bool = False) -> TrimResult:
         """Remove entries, those unused for longest first, until the rest takes at most `limit` bytes.
@@ -110,7 +110,7 @@ class StepCache:
 
     def _read(self, kind: str, key: Key) -> tuple[Path, dict[str, Any]]:
         """Return the directory of an entry, and the entry: empty if it cannot be read."""
-        directory = self._place(kind, key)
+        directory = self._directory(kind, key)
         try:
             entry = canonical.decode((directory / ENTRY_FILE).read_bytes(), ENTRY_FILE)
         except (OSError, InputError):
@@ -120,7 +120,7 @@ class StepCache:
     @contextmanager
     def _staged(self, kind: str, key: Key) -> Iterator[Path]:
         """Yield a directory that becomes the entry of a key; of two made at once, the first is kept."""
-        directory, staged = self._place(kind, key), self.root / f"{STAGED_PREFIX}{secrets.token_hex(8)}"
+        directory, staged = self._directory(kind, key), self.root / f"{STAGED_PREFIX}{secrets.token_hex(8)}"
         try:
             staged.mkdir(parents=True)
             yield staged
@@ -143,7 +143,7 @@ class StepCache:
                 if time.time() - staged.stat().st_mtime > ABANDONED_AFTER_SECONDS:
                     yield _size(staged), staged
 
-    def _place(self, kind: str, key: Key) -> Path:
+    def _directory(self, kind: str, key: Key) -> Path:
         return self.root / kind / hashlib.sha256(canonical.encode(dict(key), "cache key")).hexdigest()
 
 

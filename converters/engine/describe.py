@@ -171,7 +171,7 @@ def _checks(
         }
         yield from output_checks.parity_checks(agreements, samples.digest(result.feeds), limits, path)
     if (data := subject.labelled) is not None:
-        source = subject.got["accuracy"]
+        source = subject.resolved_options["accuracy"]
         yield from output_checks.accuracy_checks(result.accuracy, source, data, limits, path)
     if "bytes" in limits:
         size = sum((workspace / file).stat().st_size for file in files)
@@ -231,7 +231,7 @@ def _recipe(plan: ExportPlan, subject: ExportSubject, steps: list[Step]) -> Reci
         **({} if plan.source.code is None else {"code": plan.source.code.to_json()}),
         "parameters": {
             "recipe": plan.recorded_recipe(),
-            **({"got": dict(subject.got)} if subject.got else {}),
+            **({"got": dict(subject.resolved_options)} if subject.resolved_options else {}),
         },
     }
     return Recipe.from_json(value)

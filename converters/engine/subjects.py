@@ -28,7 +28,7 @@ def load(plan: ExportPlan, directory: Path, cache: StepCache | None) -> ExportSu
     if cache is not None and cache.find("subjects", key, directory):
         (directory / FILES_DIRECTORY).mkdir(exist_ok=True)
         subject = _read(directory)
-        return replace(subject, labelled=plan.task.dataset(plan.source, subject.got))
+        return replace(subject, labelled=plan.task.dataset(plan.source, subject.resolved_options))
     (directory / FILES_DIRECTORY).mkdir()
     subject = plan.task.load(plan.source, plan.name, directory / FILES_DIRECTORY)
     plan.check_unchanged()
@@ -71,7 +71,7 @@ def _write(subject: ExportSubject, directory: Path) -> None:
         "golden": list(sample.golden),
         "companions": [[file.role, file.path] for file in subject.companions],
         "fields": dict(subject.fields),
-        "got": dict(subject.got),
+        "got": dict(subject.resolved_options),
     }
     (directory / NOTE_FILE).write_bytes(canonical.encode(note, NOTE_FILE))
 

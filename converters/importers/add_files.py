@@ -87,10 +87,10 @@ def adopt(
 def _refuse_unfit(models: list[Path], rest: list[Path]) -> None:
     for file in (*models, *rest):
         _refuse_irregular(file)
-    shouted = [file for file in rest if file.suffix.lower() in _MODELS]
-    if shouted:
-        lower = shouted[0].with_suffix(shouted[0].suffix.lower())
-        raise InputError(f"the suffix of {shouted[0]} is not in lower case", f"rename it to {lower.name}")
+    upper_case = [file for file in rest if file.suffix.lower() in _MODELS]
+    if upper_case:
+        lower = upper_case[0].with_suffix(upper_case[0].suffix.lower())
+        raise InputError(f"the suffix of {upper_case[0]} is not in lower case", f"rename it to {lower.name}")
     if not models:
         raise InputError("there is no .onnx or .ort file among the files", "name at least one model file")
     if any(file.name == FILENAME for file in rest):
@@ -118,32 +118,32 @@ def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:
     ort = [model for model in models if model.suffix == ".ort"]
     matched: dict[Path, Path] = {}
     for config in configs:
-        named = [model for model in ort if config.name.startswith(f"{model.stem}.")] or ort
-        if len(named) != 1 or named[0] in matched:
+        candidates = [model for model in ort if config.name.startswith(f"{model.stem}.")] or ort
+        if len(candidates) != 1 or candidates[0] in matched:
             raise InputError(
                 f"cannot tell which .ort file {config.name} belongs to",
                 "name it as the converter does: <model>.required_operators_and_types.config beside <model>.ort",
             )
-        matched[named[0]] = config
+        matched[candidates[0]] = config
     return matched
 
 
 def _own_files(model: Path, configs: dict[Path, Path], vectors: dict[Path, Path]) -> list[tuple[str, Path]]:
     """The operator config and the golden vectors of a model, with their roles. InputError where these are none."""
-    found = []
+    files = []
     if model in configs:
-        found.append(("operator-config", configs[model]))
+        files.append(("operator-config", configs[model]))
     if model in vectors:
         golden.decode(vectors[model].read_bytes(), vectors[model].name)
-        found.append((golden.ROLE, vectors[model]))
-    return found
+        files.append((golden.ROLE, vectors[model]))
+    return files
 
 
 def _artifact(
     intake: Intake,
     model: Path,
     facts: GraphFacts,
-    own: list[tuple[str, Path]],
+    files: list[tuple[str, Path]],
     format: str | None,
     precision: str | None,
 ) -> DraftArtifact:
@@ -152,7 +152,7 @@ def _artifact(
         DraftFile("external-data", intake.take(model.parent / location, location))
         for location in facts.external_data
     ]
-    sidecars += [DraftFile(role, intake.take(file, file.name)) for role, file in own]
+    sidecars += [DraftFile(role, intake.take(file, file.name)) for role, file in files]
     if format is not None:
         check_format(format, facts, model.name)
     if precision is not None and facts.weights.weights_total and facts.precision not in (precision, "mixed"):
@@ -177,12 +177,14 @@ def graph_fields(facts: GraphFacts, format: str) -> dict[str, Any]:
 
 
 def _recipe(format: str | None, precision: str | None, scrubbed: list[str]) -> dict[str, Any]:
-    asked = {key: value for key, value in (("format", format), ("precision", precision)) if value is not None}
+    params = {
+        key: value for key, value in (("format", format), ("precision", precision)) if value is not None
+    }
     step = {
         "name": "add",
         "pass": "add",
         "version": 1,
-        "params": asked,
+        "params": params,
         "result": {"scrubbed": sorted(scrubbed)},
     }
     return {"profile": PROFILE, "profile_version": 1, "steps": [step], "tools": {}}

@@ -48,13 +48,13 @@ def describe(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
     return fields
 
 
-def parse_labels(value: Any, what: str) -> list[str]:
+def parse_labels(value: Any, origin: str) -> list[str]:
     """Labels by class index, from an `id2label` object whose keys are 0, 1, ... as decimal strings."""
     ok = isinstance(value, dict) and all(isinstance(label, str) for label in value.values())
     if ok and set(value) == {str(index) for index in range(len(value))} and value:
         return [value[str(index)] for index in range(len(value))]
     raise InputError(
-        f"{what} is not a label map",
+        f"{origin} is not a label map",
         'expected {"0": "O", "1": "B-NAME", ...} with every class index from 0 on',
     )
 

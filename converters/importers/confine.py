@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Self
 from onnxreg.schema.core.errors import InputError, RegError
 
 if TYPE_CHECKING:
-    from onnxreg.converters.importers.draft_json import Outcome
+    from onnxreg.converters.importers.draft_json import ImportResult
 
-MEMORY, MEMORY_PER_BYTE = 2 * 2**30, 3
+BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 2 * 2**30, 3
 """Resident bytes: at most so many, and for each byte of the files."""
-SECONDS, BYTES_PER_SECOND = 60.0, 20_000_000
+BASE_SECONDS, BYTES_PER_SECOND = 60.0, 20_000_000
 """For each file: at most so many seconds, and one for so many bytes."""
-INTERVAL = 0.05
+POLL_SECONDS = 0.05
 """Seconds between two looks at the memory."""
 HINT = "look at who made the file; a model of this size needs less"
 _FAMILIES = {kind.family: kind for kind in RegError.__subclasses__()}
@@ -43,7 +43,7 @@ class Child:
             start_new_session=True,
         )
         self._reading, self._size = "", 0
-        self._deadline = time.monotonic() + SECONDS
+        self._deadline = time.monotonic() + BASE_SECONDS
 
     def __enter__(self) -> Self:
         return self
@@ -63,22 +63,22 @@ class Child:
         format: str | None,
         precision: str | None,
         members: Mapping[Path, str] | None = None,
-    ) -> "Outcome":
+    ) -> "ImportResult":
         """`adopt.adopt`, there. InputError also if a file takes too much memory or time; HostError if it cannot be read.
 
         RuntimeError with the traceback of an error there that nobody expects.
         """
-        named = {str(file): member for file, member in (members or {}).items()}
+        member_names = {str(file): member for file, member in (members or {}).items()}
         request = {"files": list(map(str, files)), "name": name, "format": format, "precision": precision}
-        return self._ask({**request, "members": named}, workspace)
+        return self._request({**request, "members": member_names}, workspace)
 
-    def take(self, directory: Path, workspace: Path, *, name: str) -> "Outcome":
+    def take(self, directory: Path, workspace: Path, *, name: str) -> "ImportResult":
         """`directory.import_directory`, there."""
-        return self._ask({"directory": str(directory), "name": name}, workspace)
+        return self._request({"directory": str(directory), "name": name}, workspace)
 
-    def _ask(self, request: Mapping[str, Any], workspace: Path) -> "Outcome":
-        self._give({**request, "workspace": str(workspace)})
-        self._deadline = time.monotonic() + SECONDS
+    def _request(self, request: Mapping[str, Any], workspace: Path) -> "ImportResult":
+        self._send({**request, "workspace": str(workspace)})
+        self._deadline = time.monotonic() + BASE_SECONDS
         for line in self._lines():
             value = json.loads(line)
             if "draft" in value:
@@ -91,13 +91,13 @@ class Child:
             if "bug" in value:
                 raise RuntimeError(self._about(f"the process that read it failed\n{value['bug']}"))
             self._reading, self._size = value["reading"], value["size"]
-            self._deadline = time.monotonic() + SECONDS + self._size / BYTES_PER_SECOND
+            self._deadline = time.monotonic() + BASE_SECONDS + self._size / BYTES_PER_SECOND
         status = self._process.wait()
         raise InputError(
             self._about(f"the process that read it ended ({_ending(status)})"), "look at who made the file"
         )
 
-    def _give(self, request: Mapping[str, Any]) -> None:
+    def _send(self, request: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -110,7 +110,7 @@ class Child:
         assert self._process.stdout is not None
         pipe, rest = self._process.stdout.fileno(), b""
         while True:
-            if select.select([pipe], [], [], INTERVAL)[0]:
+            if select.select([pipe], [], [], POLL_SECONDS)[0]:
                 block = os.read(pipe, 2**20)
                 if not block:
                     return
@@ -119,13 +119,13 @@ class Child:
             self._check()
 
     def _check(self) -> None:
-        limit = MEMORY + MEMORY_PER_BYTE * self._size
+        limit = BASE_MEMORY_BYTES + MEMORY_PER_BYTE * self._size
         if resident(self._process.pid) > limit:
             raise InputError(
                 self._about(f"reading it takes more than {limit / 2**30:.1f} GiB of memory"), HINT
             )
         if time.monotonic() > self._deadline:
-            seconds = SECONDS + self._size / BYTES_PER_SECOND
+            seconds = BASE_SECONDS + self._size / BYTES_PER_SECOND
             raise InputError(self._about(f"reading it takes more than {seconds:.0f} seconds"), HINT)
 
     def _about(self, message: str) -> str:

@@ -9,7 +9,7 @@ from onnxreg.converters.importers.difference import Difference
 from onnxreg.schema.core.file_state import FileState
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
-Outcome = tuple[Draft, list[Difference]]
+ImportResult = tuple[Draft, list[Difference]]
 
 
 def encode(draft: Draft, differences: list[Difference]) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def _artifact(artifact: DraftArtifact) -> dict[str, Any]:
     }
 
 
-def decode(value: Mapping[str, Any], workspace: Path) -> Outcome:
+def decode(value: Mapping[str, Any], workspace: Path) -> ImportResult:
     """The draft in its workspace, and the differences."""
     draft = Draft(
         value["name"],

@@ -83,7 +83,7 @@ class Intake:
             else:
                 with target.open("xb") as file:
                     file.write(changed[0])
-                self.scrubbed += [f"{relative}:{where}" for where in changed[1]]
+                self.scrubbed += [f"{relative}:{field_path}" for field_path in changed[1]]
         except OSError as error:
             raise HostError(
                 f"{relative} cannot be placed in the workspace: {error.strerror or error}"

@@ -56,11 +56,11 @@ def check_format(
     format: str, facts: GraphFacts, path: str, hint: str = "leave --format out, or correct it"
 ) -> None:
     """InputError where the file contradicts what a format name promises."""
-    found = default_format(facts)
-    wrong_container = (found == "ort") != format.startswith("ort")
+    actual = default_format(facts)
+    wrong_container = (actual == "ort") != format.startswith("ort")
     claims = next((kind for kind in ("int8", "int4") if format.endswith(f"-{kind}")), None)
-    if wrong_container or (claims is not None and found != "ort" and not found.endswith(claims)):
-        raise InputError(f"{path} is not {format}: the file itself says {found}", hint)
+    if wrong_container or (claims is not None and actual != "ort" and not actual.endswith(claims)):
+        raise InputError(f"{path} is not {format}: the file itself says {actual}", hint)
     if format.endswith("-android"):
         check_android(facts, path, "leave --format out to register the model without this promise")
 

@@ -19,8 +19,8 @@ from onnxreg.schema.core.errors import DISK, HostError, InputError, RegError, mi
 
 DIES_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
-KILLED = 9
-SELDOM = 20_000
+SIGKILL = 9
+GC_THRESHOLD = 20_000
 """Containers that are made before the youngest are looked through: as in the command line itself."""
 
 
@@ -43,7 +43,7 @@ class _Pipe:
 def main() -> None:
     """Read the request, do it, and say how it ended. What libraries print goes to stderr."""
     _end_with_parent()
-    gc.set_threshold(SELDOM)
+    gc.set_threshold(GC_THRESHOLD)
     pipe = _Pipe(os.fdopen(os.dup(1), "w", encoding="utf-8"))
     os.dup2(2, 1)
     try:
@@ -56,20 +56,20 @@ def main() -> None:
             with listening(pipe.opening):
                 pipe.send({"draft": _read(request)})
     except ModuleNotFoundError as error:
-        _tell(pipe, missing_extra((error.name or "").partition(".")[0], "onnx", "reading model files"))
+        _send_error(pipe, missing_extra((error.name or "").partition(".")[0], "onnx", "reading model files"))
     except RegError as error:
-        _tell(pipe, error)
+        _send_error(pipe, error)
     except (MemoryError, RecursionError) as error:
-        _tell(pipe, InputError(f"reading needs more memory than there is: {type(error).__name__}"))
+        _send_error(pipe, InputError(f"reading needs more memory than there is: {type(error).__name__}"))
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        _tell(pipe, HostError(f"reading failed: {reason}", DISK))
+        _send_error(pipe, HostError(f"reading failed: {reason}", DISK))
     except Exception:  # noqa: BLE001
         pipe.send({"bug": traceback.format_exc()})
     os._exit(0)
 
 
-def _tell(pipe: _Pipe, error: RegError) -> None:
+def _send_error(pipe: _Pipe, error: RegError) -> None:
     pipe.send({"error": {"family": error.family, "message": error.message, "hint": error.hint}})
 
 
@@ -93,7 +93,7 @@ def _end_with_parent() -> None:
     if sys.platform == "linux":
         import ctypes
 
-        ctypes.CDLL(None).prctl(DIES_WITH_PARENT, KILLED)
+        ctypes.CDLL(None).prctl(DIES_WITH_PARENT, SIGKILL)
 
 
 if __name__ == "__main__":

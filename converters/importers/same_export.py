@@ -30,8 +30,8 @@ def refuse_mixture(root: Path, models: Mapping[str, GraphFacts]) -> list[str]:
     """
     base = base_of(models)
     for path, facts in models.items():
-        _same_contract(facts.inputs, models[base].inputs, path, base, "inputs")
-        _same_contract(facts.outputs, models[base].outputs, path, base, "outputs")
+        _check_same_contract(facts.inputs, models[base].inputs, path, base, "inputs")
+        _check_same_contract(facts.outputs, models[base].outputs, path, base, "outputs")
     if models[base].weights.weights_total == models[base].weights.weights_quantized:
         return [path for path in models if path != base]
     reference = Arrays(read_tensors(root / base))
@@ -45,12 +45,12 @@ def refuse_mixture(root: Path, models: Mapping[str, GraphFacts]) -> list[str]:
     return unknown
 
 
-def _same_contract(
-    found: tuple[TensorSpec, ...], expected: tuple[TensorSpec, ...], path: str, base: str, side: str
+def _check_same_contract(
+    specs: tuple[TensorSpec, ...], expected: tuple[TensorSpec, ...], path: str, base: str, side: str
 ) -> None:
-    if len(found) != len(expected) or not all(map(_compatible, found, expected)):
+    if len(specs) != len(expected) or not all(map(_compatible, specs, expected)):
         raise InputError(
-            f"{path} and {base} have different {side}: {_line(found)} and {_line(expected)}", _HINT
+            f"{path} and {base} have different {side}: {_line(specs)} and {_line(expected)}", _HINT
         )
 
 

@@ -11,9 +11,9 @@ from onnxreg.schema.manifest.pipeline import HINT, check_alternatives
 
 def check_named(members: Mapping[Path, str], models: Sequence[Path]) -> None:
     """InputError if some models are named and others are not, or what is named is no model."""
-    if strange := [file for file in members if file not in models]:
+    if unknown := [file for file in members if file not in models]:
         raise InputError(
-            f"{strange[0].name} is no model, so it cannot be a member", "name a .onnx or .ort file"
+            f"{unknown[0].name} is no model, so it cannot be a member", "name a .onnx or .ort file"
         )
     if members and (nameless := [model for model in models if model not in members]):
         raise InputError(

@@ -29,6 +29,20 @@ TOLERANCE = 1e-3
 """How far a graph may be from the module for `auto` to take it, in parts of the largest value of an output."""
 
 
+class ConversionParams(base.PassParams, title="Params"):
+    target_opset: int = Field(18, ge=OLDEST, le=NEWEST_BY_DYNAMO)
+    use_dynamo_exporter: bool | Literal["auto"] = False
+    dynamic: bool = True
+    do_constant_folding: bool = True
+    attention: Literal["eager"] = "eager"
+
+    @model_validator(mode="after")
+    def _has_an_exporter(self) -> "ConversionParams":
+        if self.target_opset > NEWEST and self.use_dynamo_exporter is False:
+            raise ValueError(f"target_opset is above {NEWEST}: add use_dynamo_exporter: auto, or true")
+        return self
+
+
 class OnnxConversion(base.Pass[TorchModel, Any]):
     """Export with `torch.onnx.export`.
 
@@ -44,18 +58,7 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
     version = 3
     takes = "module"
 
-    class Params(base.PassParams):
-        target_opset: int = Field(18, ge=OLDEST, le=NEWEST_BY_DYNAMO)
-        use_dynamo_exporter: bool | Literal["auto"] = False
-        dynamic: bool = True
-        do_constant_folding: bool = True
-        attention: Literal["eager"] = "eager"
-
-        @model_validator(mode="after")
-        def _has_an_exporter(self) -> "OnnxConversion.Params":
-            if self.target_opset > NEWEST and self.use_dynamo_exporter is False:
-                raise ValueError(f"target_opset is above {NEWEST}: add use_dynamo_exporter: auto, or true")
-            return self
+    Params = ConversionParams
 
     def __init__(self, **params: Any) -> None:
         super().__init__(**params)

@@ -11,6 +11,14 @@ from onnxreg.converters.passes.tools.dynamic_quantizer import quantize_dynamic
 from onnxreg.schema.core.errors import ConversionError
 
 
+class DynamicQuantizationParams(base.PassParams, title="Params"):
+    weight_type: Literal["QInt8", "QUInt8"] = "QInt8"
+    op_types_to_quantize: tuple[Literal["MatMul", "Gemm", "Conv", "Gather"], ...] = ("MatMul", "Gemm")
+    nodes_to_exclude: tuple[str, ...] = ()
+    per_channel: bool = True
+    reduce_range: bool = False
+
+
 class OnnxDynamicQuantization(QuantizationPass):
     """8-bit weights with ONNX Runtime's quantizer, `QInt8` symmetric or `QUInt8` with a zero point; activations are
     uint8 at run time.
@@ -24,12 +32,7 @@ class OnnxDynamicQuantization(QuantizationPass):
     id = "OnnxDynamicQuantization"
     version = 2
 
-    class Params(base.PassParams):
-        weight_type: Literal["QInt8", "QUInt8"] = "QInt8"
-        op_types_to_quantize: tuple[Literal["MatMul", "Gemm", "Conv", "Gather"], ...] = ("MatMul", "Gemm")
-        nodes_to_exclude: tuple[str, ...] = ()
-        per_channel: bool = True
-        reduce_range: bool = False
+    Params = DynamicQuantizationParams
 
     def requires(self, subject: Any) -> None:
         import numpy as np

@@ -13,6 +13,26 @@ from onnxreg.converters.passes.tools.proof import outputs
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 
+class FixedShapeParams(base.PassParams, title="Params"):
+    dim_param: tuple[str, ...] | None = Field(None, validation_alias=AliasChoices("dim_param", "input_dim"))
+    dim_value: tuple[PositiveInt, ...] | None = None
+    input_name: tuple[str, ...] | None = None
+    input_shape: tuple[tuple[PositiveInt, ...], ...] | None = None
+
+    @model_validator(mode="after")
+    def _is_one_way(self) -> "FixedShapeParams":
+        by_axis = (self.dim_param, self.dim_value)
+        by_input = (self.input_name, self.input_shape)
+        if (by_axis == (None, None)) == (by_input == (None, None)):
+            raise ValueError("give either dim_param and dim_value, or input_name and input_shape")
+        names, sizes = by_axis if by_input == (None, None) else by_input
+        if not names or not sizes or len(names) != len(sizes):
+            raise ValueError("there must be as many names as sizes, and at least one")
+        if len(set(names)) != len(names):
+            raise ValueError("a name is given twice")
+        return self
+
+
 class DynamicToFixedShape(GraphPass):
     """Fix axes by name (`dim_param`, also called `input_dim`, with `dim_value`), or whole inputs (`input_name` with
     `input_shape`).
@@ -24,26 +44,7 @@ class DynamicToFixedShape(GraphPass):
     id = "DynamicToFixedShape"
     tolerance = 1e-3
 
-    class Params(base.PassParams):
-        dim_param: tuple[str, ...] | None = Field(
-            None, validation_alias=AliasChoices("dim_param", "input_dim")
-        )
-        dim_value: tuple[PositiveInt, ...] | None = None
-        input_name: tuple[str, ...] | None = None
-        input_shape: tuple[tuple[PositiveInt, ...], ...] | None = None
-
-        @model_validator(mode="after")
-        def _is_one_way(self) -> "DynamicToFixedShape.Params":
-            by_axis = (self.dim_param, self.dim_value)
-            by_input = (self.input_name, self.input_shape)
-            if (by_axis == (None, None)) == (by_input == (None, None)):
-                raise ValueError("give either dim_param and dim_value, or input_name and input_shape")
-            names, sizes = by_axis if by_input == (None, None) else by_input
-            if not names or not sizes or len(names) != len(sizes):
-                raise ValueError("there must be as many names as sizes, and at least one")
-            if len(set(names)) != len(names):
-                raise ValueError("a name is given twice")
-            return self
+    Params = FixedShapeParams
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)

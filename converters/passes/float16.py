@@ -22,6 +22,24 @@ from onnxreg.converters.passes.tools.value_ranges import overflowing
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 
+class Float16Params(base.PassParams, title="Params"):
+    min_positive_val: float = Field(SMALLEST, ge=SMALLEST, lt=1)
+    max_finite_val: float = Field(float(LARGEST), ge=1, le=LARGEST)
+    keep_io_types: bool | tuple[str, ...] = True
+    op_block_list: tuple[str, ...] | None = None
+    node_block_list: tuple[str, ...] | None = None
+    op_include_list: tuple[str, ...] | None = None
+    node_include_list: tuple[str, ...] | None = None
+
+    @model_validator(mode="after")
+    def _is_one_way(self) -> "Float16Params":
+        blocks = self.op_block_list is not None or self.node_block_list is not None
+        includes = self.op_include_list is not None or self.node_include_list is not None
+        if blocks and includes:
+            raise ValueError("block lists and include lists exclude each other")
+        return self
+
+
 class OnnxFloatToFloat16(GraphPass):
     """float32 weights and activations to float16 with ONNX Runtime's converter.
 
@@ -38,22 +56,7 @@ class OnnxFloatToFloat16(GraphPass):
     version = 3
     keeps_types = False
 
-    class Params(base.PassParams):
-        min_positive_val: float = Field(SMALLEST, ge=SMALLEST, lt=1)
-        max_finite_val: float = Field(float(LARGEST), ge=1, le=LARGEST)
-        keep_io_types: bool | tuple[str, ...] = True
-        op_block_list: tuple[str, ...] | None = None
-        node_block_list: tuple[str, ...] | None = None
-        op_include_list: tuple[str, ...] | None = None
-        node_include_list: tuple[str, ...] | None = None
-
-        @model_validator(mode="after")
-        def _is_one_way(self) -> "OnnxFloatToFloat16.Params":
-            blocks = self.op_block_list is not None or self.node_block_list is not None
-            includes = self.op_include_list is not None or self.node_include_list is not None
-            if blocks and includes:
-                raise ValueError("block lists and include lists exclude each other")
-            return self
+    Params = Float16Params
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)

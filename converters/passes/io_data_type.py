@@ -14,6 +14,28 @@ from onnxreg.converters.passes.tools import graph
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 
+class IoDataTypeParams(base.PassParams, title="Params"):
+    name_pattern: str = "logits"
+    source_dtype: int = 10
+    target_dtype: int = 1
+
+    @field_validator("name_pattern")
+    @classmethod
+    def _is_pattern(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from error
+        return value
+
+    @field_validator("source_dtype", "target_dtype")
+    @classmethod
+    def _is_number(cls, value: int) -> int:
+        if value not in ELEMENTS or not ELEMENTS[value].bits:
+            raise ValueError(f"{value} is not the number of an element type that can be cast")
+        return value
+
+
 class OnnxIODataTypeConverter(GraphPass):
     """Put a Cast behind each input, and before each output, of one element type whose name matches a pattern.
 
@@ -24,26 +46,7 @@ class OnnxIODataTypeConverter(GraphPass):
     id = "OnnxIODataTypeConverter"
     keeps_types = False
 
-    class Params(base.PassParams):
-        name_pattern: str = "logits"
-        source_dtype: int = 10
-        target_dtype: int = 1
-
-        @field_validator("name_pattern")
-        @classmethod
-        def _is_pattern(cls, value: str) -> str:
-            try:
-                re.compile(value)
-            except re.error as error:
-                raise ValueError(f"not a regular expression: {error}") from error
-            return value
-
-        @field_validator("source_dtype", "target_dtype")
-        @classmethod
-        def _is_number(cls, value: int) -> int:
-            if value not in ELEMENTS or not ELEMENTS[value].bits:
-                raise ValueError(f"{value} is not the number of an element type that can be cast")
-            return value
+    Params = IoDataTypeParams
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)

@@ -22,6 +22,15 @@ OLIVE = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "Re
 """Operators that Olive keeps in float32 if nothing else is asked: the first that a search tries."""
 
 
+class MixedPrecisionParams(base.PassParams, title="Params"):
+    op_block_list: tuple[str, ...] | None = None
+    atol: float = Field(1e-2, gt=0)
+    metric: Literal["max_abs_diff", "relative"] = "relative"
+    search: bool = True
+    max_trials: PositiveInt = 200
+    keep_io_types: bool = True
+
+
 class OrtMixedPrecision(GraphPass):
     """Convert to float16 and keep in float32 what the accuracy needs.
 
@@ -41,13 +50,7 @@ class OrtMixedPrecision(GraphPass):
     version = 2
     keeps_types = False
 
-    class Params(base.PassParams):
-        op_block_list: tuple[str, ...] | None = None
-        atol: float = Field(1e-2, gt=0)
-        metric: Literal["max_abs_diff", "relative"] = "relative"
-        search: bool = True
-        max_trials: PositiveInt = 200
-        keep_io_types: bool = True
+    Params = MixedPrecisionParams
 
     def apply(self, subject: Any) -> Any:
         graph.inline_functions(subject)

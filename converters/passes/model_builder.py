@@ -48,6 +48,19 @@ class Generator:
     files: tuple[str, ...]
 
 
+class ModelBuilderParams(base.PassParams, title="Params"):
+    precision: Literal["int4", "int8", "fp16", "fp32"]
+    int4_block_size: Literal[16, 32, 64, 128, 256] = 32
+    int4_accuracy_level: Literal[1, 2, 3, 4] | None = None
+
+    @field_validator("precision", mode="before")
+    @classmethod
+    def _runs_on_a_cpu(cls, value: Any) -> Any:
+        if value == "bf16":
+            raise ValueError("ONNX Runtime cannot run bf16 on the CPU, so nothing can be compared: use fp16")
+        return value
+
+
 class ModelBuilder(base.Pass[Decoder, Generator]):
     """Build with the model builder of onnxruntime-genai, for the CPU, in a process of its own and offline.
 
@@ -62,19 +75,7 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
     takes = "checkpoint"
     tools = ("onnxruntime-genai",)
 
-    class Params(base.PassParams):
-        precision: Literal["int4", "int8", "fp16", "fp32"]
-        int4_block_size: Literal[16, 32, 64, 128, 256] = 32
-        int4_accuracy_level: Literal[1, 2, 3, 4] | None = None
-
-        @field_validator("precision", mode="before")
-        @classmethod
-        def _runs_on_a_cpu(cls, value: Any) -> Any:
-            if value == "bf16":
-                raise ValueError(
-                    "ONNX Runtime cannot run bf16 on the CPU, so nothing can be compared: use fp16"
-                )
-            return value
+    Params = ModelBuilderParams
 
     def requires(self, subject: Decoder) -> None:
         """Raise HostError where the extra is missing, InputError for what is no checkpoint."""

@@ -31,6 +31,10 @@ def _known(opset: int) -> int:
     return opset
 
 
+class OpVersionParams(base.PassParams, title="Params"):
+    target_opset: Annotated[int, AfterValidator(_known)] = Field(21, ge=OLDEST)
+
+
 class OnnxOpVersionConversion(GraphPass):
     """Convert the operators of the default domain up or down with ONNX's own converter.
 
@@ -42,8 +46,7 @@ class OnnxOpVersionConversion(GraphPass):
     tolerance = 1e-3
     keeps_opset = False
 
-    class Params(base.PassParams):
-        target_opset: Annotated[int, AfterValidator(_known)] = Field(21, ge=OLDEST)
+    Params = OpVersionParams
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)

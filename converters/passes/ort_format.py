@@ -25,6 +25,12 @@ class OrtFiles:
     reproducible: bool
 
 
+class OrtFormatParams(base.PassParams, title="Params"):
+    optimization_style: Literal["Fixed"] = "Fixed"
+    target_platform: Literal["arm", "amd64"] = "arm"
+    enable_type_reduction: bool = True
+
+
 class OrtFormat(base.Pass[Path, OrtFiles]):
     """Optimize with ONNX Runtime on the CPU and save in ORT format, as its conversion tool does.
 
@@ -36,10 +42,7 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
     id = "OrtFormat"
     takes = "file"
 
-    class Params(base.PassParams):
-        optimization_style: Literal["Fixed"] = "Fixed"
-        target_platform: Literal["arm", "amd64"] = "arm"
-        enable_type_reduction: bool = True
+    Params = OrtFormatParams
 
     def __init__(self, feed: Mapping[str, Any], **params: Any) -> None:
         """Args:

@@ -10,6 +10,15 @@ from onnxreg.converters.passes.tools import gemm, graph, matmul_weights
 from onnxreg.schema.core.errors import missing_extra
 
 
+class RtnQuantizationParams(base.PassParams, title="Params"):
+    bits: Literal[4, 8] = 4
+    block_size: Literal[16, 32, 64, 128, 256] = 128
+    is_symmetric: bool = True
+    accuracy_level: Literal[0, 1, 2, 3, 4] = 0
+    nodes_to_exclude: tuple[str, ...] = ()
+    gemm: bool = False
+
+
 class OnnxBlockWiseRtnQuantization(QuantizationPass):
     """Each MatMul with a constant matrix becomes a `MatMulNBits` of the domain `com.microsoft`.
 
@@ -21,13 +30,7 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
 
     id = "OnnxBlockWiseRtnQuantization"
 
-    class Params(base.PassParams):
-        bits: Literal[4, 8] = 4
-        block_size: Literal[16, 32, 64, 128, 256] = 128
-        is_symmetric: bool = True
-        accuracy_level: Literal[0, 1, 2, 3, 4] = 0
-        nodes_to_exclude: tuple[str, ...] = ()
-        gemm: bool = False
+    Params = RtnQuantizationParams
 
     def prepare(self, subject: Any) -> None:
         if self.params.gemm:

@@ -16,6 +16,18 @@ from onnxreg.schema.core.errors import ConversionError, first_line
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 
 
+class StaticQuantizationParams(base.PassParams, title="Params"):
+    weight_type: Literal["QInt8", "QUInt8"] = "QInt8"
+    activation_type: Literal["QInt8", "QUInt8"] = "QUInt8"
+    quant_format: Literal["QDQ", "QOperator"] = "QDQ"
+    calibrate_method: Literal["MinMax", "Entropy", "Percentile"] = "MinMax"
+    percentile: float = Field(99.999, gt=50, le=100)
+    per_channel: bool = True
+    reduce_range: bool = False
+    op_types_to_quantize: tuple[str, ...] | None = None
+    nodes_to_exclude: tuple[str, ...] = ()
+
+
 class OnnxStaticQuantization(QuantizationPass):
     """Quantize with ONNX Runtime, on the ranges that values have for the calibration data handed to the pass.
 
@@ -27,16 +39,7 @@ class OnnxStaticQuantization(QuantizationPass):
 
     id = "OnnxStaticQuantization"
 
-    class Params(base.PassParams):
-        weight_type: Literal["QInt8", "QUInt8"] = "QInt8"
-        activation_type: Literal["QInt8", "QUInt8"] = "QUInt8"
-        quant_format: Literal["QDQ", "QOperator"] = "QDQ"
-        calibrate_method: Literal["MinMax", "Entropy", "Percentile"] = "MinMax"
-        percentile: float = Field(99.999, gt=50, le=100)
-        per_channel: bool = True
-        reduce_range: bool = False
-        op_types_to_quantize: tuple[str, ...] | None = None
-        nodes_to_exclude: tuple[str, ...] = ()
+    Params = StaticQuantizationParams
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)

@@ -13,6 +13,14 @@ from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.schema.core.errors import ConversionError, InputError, first_line
 
 
+class TransformersOptimizationParams(base.PassParams, title="Params"):
+    model_type: str = "bert"
+    num_heads: NonNegativeInt = 0
+    hidden_size: NonNegativeInt = 0
+    opt_level: Literal[0, 1, 2, 99] | None = None
+    only_onnxruntime: bool = False
+
+
 class OrtTransformersOptimization(GraphPass):
     """Fuse with the transformer optimizer of ONNX Runtime.
 
@@ -25,12 +33,7 @@ class OrtTransformersOptimization(GraphPass):
     id = "OrtTransformersOptimization"
     tolerance = 1e-3
 
-    class Params(base.PassParams):
-        model_type: str = "bert"
-        num_heads: NonNegativeInt = 0
-        hidden_size: NonNegativeInt = 0
-        opt_level: Literal[0, 1, 2, 99] | None = None
-        only_onnxruntime: bool = False
+    Params = TransformersOptimizationParams
 
     def requires(self, subject: Any) -> None:
         from onnxruntime.transformers.optimizer import MODEL_TYPES

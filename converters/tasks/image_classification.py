@@ -25,7 +25,7 @@ from onnxreg.schema.manifest.preprocessing import Preprocessing
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 MAX_SAMPLES = 10_000
-MAX_BYTES = 2**30
+MAX_SAMPLE_BYTES = 2**30
 """Of all images of a sample."""
 
 
@@ -38,7 +38,7 @@ class FactorySource:
     dataset: Path | None
 
 
-class Options(TaskOptions):
+class ImageClassificationOptions(TaskOptions, title="Options"):
     """What a checkpoint does not say. Paths are relative to the recipe.
 
     `input` is (channels, height, width). `factory` makes the module where the source is a run directory, `arguments` are
@@ -63,8 +63,8 @@ class Options(TaskOptions):
     def _check(self) -> Self:
         if len(set(self.outputs)) < len(self.outputs) or self.input_name in self.outputs:
             raise ValueError("two inputs or outputs have one name")
-        if (size := 4 * self.samples * math.prod(self.input)) > MAX_BYTES:
-            raise ValueError(f"{self.samples} samples take {size >> 20} MiB, the most is {MAX_BYTES >> 20}")
+        if (size := 4 * self.samples * math.prod(self.input)) > MAX_SAMPLE_BYTES:
+            raise ValueError(f"{self.samples} samples take {size >> 20} MiB, the most is {MAX_SAMPLE_BYTES >> 20}")
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("two classes have one name")
         if local := scrub(self.model_dump(mode="json", include={"arguments"}), "")[1]:
@@ -87,111 +87,111 @@ class ImageClassification(Task):
 
     id = "image-classification"
     paths = ("checkpoint", "dataset")
-    Options = Options
+    Options = ImageClassificationOptions
 
     @property
     def has_dataset(self) -> bool:
         return self.options.dataset is not None
 
-    def record(self, found: LocatedSource) -> dict[str, Any]:
-        place: FactorySource = found.where
-        digests = {"checkpoint": digest_file(place.checkpoint)}
-        if place.dataset is not None:
-            digests["dataset"] = digest_file(place.dataset)
+    def record(self, source: LocatedSource) -> dict[str, Any]:
+        factory_source: FactorySource = source.location
+        digests = {"checkpoint": digest_file(factory_source.checkpoint)}
+        if factory_source.dataset is not None:
+            digests["dataset"] = digest_file(factory_source.dataset)
         paths = {name: str(digest) for name, digest in digests.items()}
-        return {**super().record(found), "factory": place.factory.name, **paths}
+        return {**super().record(source), "factory": factory_source.factory.name, **paths}
 
     def seek(self, source: str) -> None:
-        self._place(source)
+        self._locate(source)
 
     def find(self, source: str) -> LocatedSource:
-        place = self._place(source)
-        files = {"checkpoint": place.checkpoint}
-        files |= {f"code/{name}": path for name, path in place.factory.files.items()}
+        factory_source = self._locate(source)
+        files = {"checkpoint": factory_source.checkpoint}
+        files |= {f"code/{name}": path for name, path in factory_source.factory.files.items()}
         digests = {name: digest_file(path) for name, path in files.items()}
-        code = place.factory.code
+        code = factory_source.factory.code
         if code.digest is None:
             digests[f"code/{code.name}"] = Digest.of(canonical.encode(code.to_json()))
-        data = () if place.dataset is None else (place.dataset,)
-        read = (place.checkpoint.parent, *files.values(), *data)
-        packages = place.factory.packages
-        return LocatedSource(place, directory_digest(digests), files=read, packages=packages, code=code)
+        data = () if factory_source.dataset is None else (factory_source.dataset,)
+        read = (factory_source.checkpoint.parent, *files.values(), *data)
+        packages = factory_source.factory.packages
+        return LocatedSource(factory_source, directory_digest(digests), files=read, packages=packages, code=code)
 
-    def _place(self, source: str) -> FactorySource:
-        asked = self.options
-        dataset = None if asked.dataset is None else self._file(asked.dataset, "dataset")
-        checkpoint = None if asked.checkpoint is None else self._file(asked.checkpoint, "checkpoint")
+    def _locate(self, source: str) -> FactorySource:
+        options = self.options
+        dataset = None if options.dataset is None else self._file(options.dataset, "dataset")
+        checkpoint = None if options.checkpoint is None else self._file(options.checkpoint, "checkpoint")
         if Path(source).is_dir():
-            if asked.factory is None:
+            if options.factory is None:
                 hint = "name what makes the module: options: {factory: module:function}"
                 raise InputError(f"{source} holds weights, and nothing says of what module", hint)
             checkpoint = checkpoint or torch_weights.best_of(Path(source))
-            return FactorySource(self._named(asked.factory, Path(source)), checkpoint, dataset)
+            return FactorySource(self._named(options.factory, Path(source)), checkpoint, dataset)
         if not factory.is_factory(source):
             if Path(source).is_file():
                 raise InputError(f"{source} does not say which function makes the module", factory.HINT)
             raise NotFoundError(f"there is no directory {source} of a training run", factory.HINT)
         is_typed = source == self.consent.source
         places = (Path(), self.directory) if is_typed else (self.directory, Path())
-        made = factory.find(source, *places)
-        self.consent.check(made, asked.arguments, source)
-        if asked.factory not in (None, source, made.name):
-            raise InputError(f"the source is {source}, the recipe's factory {asked.factory}", "leave one out")
+        candidate = factory.find(source, *places)
+        self.consent.check(candidate, options.arguments, source)
+        if options.factory not in (None, source, candidate.name):
+            raise InputError(f"the source is {source}, the recipe's factory {options.factory}", "leave one out")
         if checkpoint is None:
             raise InputError(f"{source} makes a module, and nothing gives its weights", "--checkpoint FILE")
-        return FactorySource(made, checkpoint, dataset)
+        return FactorySource(candidate, checkpoint, dataset)
 
     def _named(self, name: str, source: Path) -> Factory:
         """The factory that the options name, and that may run."""
         if self.consent.is_recorded:
-            found = factory.find_recorded(name, source)
+            candidate = factory.find_recorded(name, source)
         else:
-            found = factory.find(name, self.directory, Path())
-        self.consent.check(found, self.options.arguments)
-        return found
+            candidate = factory.find(name, self.directory, Path())
+        self.consent.check(candidate, self.options.arguments)
+        return candidate
 
-    def _file(self, name: str, what: str) -> Path:
+    def _file(self, name: str, label: str) -> Path:
         path = self.directory / name
         if path.is_dir():
-            raise InputError(f"the {what} {name} is a directory", "name a file")
+            raise InputError(f"the {label} {name} is a directory", "name a file")
         if not path.is_file():
             hint = (
                 "check the path" if Path(name).is_absolute() else "relative paths are relative to the recipe"
             )
-            raise NotFoundError(f"there is no {what} {name}", hint)
+            raise NotFoundError(f"there is no {label} {name}", hint)
         return path
 
-    def load(self, found: LocatedSource, name: str, directory: Path) -> ExportSubject:
+    def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         require("torch")
-        place: FactorySource = found.where
-        module = factory.make(place.factory, self.options.arguments)
-        torch_weights.load_into(module, place.checkpoint)
+        factory_source: FactorySource = source.location
+        module = factory.make(factory_source.factory, self.options.arguments)
+        torch_weights.load_into(module, factory_source.checkpoint)
         subject = image_sample.subject_of(module, self.options)
-        data = self._labelled(place, subject.outputs)
-        sample = image_sample.measure(subject, self._images(place), self.options.fixed_batch)
+        data = self._labelled(factory_source, subject.outputs)
+        sample = image_sample.measure(subject, self._images(factory_source), self.options.fixed_batch)
         self._check_labels(sample.expected[0][subject.outputs[0]])
-        got: dict[str, Any] = {"outputs": list(subject.outputs)}
+        resolved: dict[str, Any] = {"outputs": list(subject.outputs)}
         if data is not None:
-            got["accuracy"] = image_sample.accuracy(subject, data, self.options.fixed_batch)
-        origin = found.origin or Source.from_json({"id": name, "digest": str(found.digest)})
-        return ExportSubject(origin, sample, subject, fields=self._fields(), got=got, labelled=data)
+            resolved["accuracy"] = image_sample.accuracy(subject, data, self.options.fixed_batch)
+        origin = source.origin or Source.from_json({"id": name, "digest": str(source.digest)})
+        return ExportSubject(origin, sample, subject, fields=self._fields(), resolved_options=resolved, labelled=data)
 
-    def dataset(self, found: LocatedSource, got: Mapping[str, Any]) -> LabelledInputs | None:
-        return self._labelled(found.where, got["outputs"])
+    def dataset(self, source: LocatedSource, resolved_options: Mapping[str, Any]) -> LabelledInputs | None:
+        return self._labelled(source.location, resolved_options["outputs"])
 
-    def _labelled(self, place: FactorySource, outputs: Any) -> LabelledInputs | None:
-        if place.dataset is None:
+    def _labelled(self, factory_source: FactorySource, outputs: Any) -> LabelledInputs | None:
+        if factory_source.dataset is None:
             return None
-        found = labelled_inputs.read(place.dataset, [self.options.input_name], list(outputs))
-        image_sample.check(found.inputs[self.options.input_name], self.options.input, place.dataset.name)
-        return found
+        data = labelled_inputs.read(factory_source.dataset, [self.options.input_name], list(outputs))
+        image_sample.check(data.inputs[self.options.input_name], self.options.input, factory_source.dataset.name)
+        return data
 
-    def _images(self, place: FactorySource) -> Any:
+    def _images(self, factory_source: FactorySource) -> Any:
         """The sample: float32 `[samples, channels, height, width]`."""
-        asked = self.options
-        if place.dataset is not None:
-            return image_sample.pick(place.dataset, asked.input_name, asked.samples)
-        return image_sample.draw(asked.samples, asked.input)
+        options = self.options
+        if factory_source.dataset is not None:
+            return image_sample.pick(factory_source.dataset, options.input_name, options.samples)
+        return image_sample.draw(options.samples, options.input)
 
     def _check_labels(self, scores: Any) -> None:
         if self.options.labels and scores.shape[1:] != (len(self.options.labels),):

@@ -1,4 +1,4 @@
-"""`onnx`: a graph that is there already, with its external data, for passes to start from."""
+"""`onnx`: an existing graph with its external data, for passes to start from."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,9 +18,15 @@ from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundErro
 from onnxreg.schema.manifest.manifest import Source
 
 MASK = "attention_mask"
-GOLDEN_VALUES = 2_000
-"""Of the outputs of a graph for one sample; where they are more, there are no golden vectors."""
+MAX_GOLDEN_VALUES = 2_000
+"""Values of all outputs for one sample; a graph with more has no golden vectors."""
 RUNTIME_DOMAINS = frozenset({"com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"})
+
+
+class OnnxFileOptions(TaskOptions, title="Options"):
+    """`data` is a `.npz` file of sample inputs, or a directory of these: arrays whose first axis counts rows."""
+
+    data: str | None = None
 
 
 class OnnxFile(Task):
@@ -29,10 +35,7 @@ class OnnxFile(Task):
     id = "onnx"
     paths = ("data",)
 
-    class Options(TaskOptions):
-        """`data` is a `.npz` file of sample inputs, or a directory of these: arrays whose first axis counts rows."""
-
-        data: str | None = None
+    Options = OnnxFileOptions
 
     def seek(self, source: str) -> None:
         if not Path(source).is_file():
@@ -45,8 +48,8 @@ class OnnxFile(Task):
         files = [path.parent / name for name in names]
         return LocatedSource(path, digest_files(path.parent, names), files=(*files, *self._data_files()))
 
-    def load(self, found: LocatedSource, name: str, directory: Path) -> ExportSubject:
-        path: Path = found.where
+    def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
+        path: Path = source.location
         model = load_onnx(path)
         check_model(model, path)
         try:
@@ -56,15 +59,15 @@ class OnnxFile(Task):
         feeds = self._feeds(model, path)
         expected = [_outputs(session, feed, path.name) for feed in feeds]
         golden = {"sample": feeds[0]} if _is_small(expected[0]) else {}
-        origin = Source.from_json({"id": name, "digest": str(found.digest)})
+        origin = Source.from_json({"id": name, "digest": str(source.digest)})
         return ExportSubject(origin, Sample(feeds, expected, _per_token(model), golden), path)
 
-    def record(self, found: LocatedSource) -> dict[str, Any]:
-        value = super().record(found)
+    def record(self, source: LocatedSource) -> dict[str, Any]:
+        value = super().record(source)
         return value if self.options.data is None else {**value, "data": str(self.data_digest())}
 
     def data_digest(self) -> Digest:
-        """Over the names, types, shapes and values of the samples."""
+        """Hash the names, types, shapes and values of the samples."""
         return samples.digest(samples.read(self.directory / self.options.data))
 
     def _feeds(self, model: Any, path: Path) -> Sequence[Feed]:
@@ -76,17 +79,17 @@ class OnnxFile(Task):
 
     def _data_files(self) -> Iterator[Path]:
         if self.options.data is not None:
-            place = self.directory / self.options.data
-            if not place.exists():
+            path = self.directory / self.options.data
+            if not path.exists():
                 raise InputError(
                     f"there is no data at {self.options.data}", "paths are relative to the recipe"
                 )
-            yield place
-            yield from place.glob("*.npz")
+            yield path
+            yield from path.glob("*.npz")
 
 
 def _not_loaded(model: Any, error: ConversionError) -> ConversionError:
-    """The same error, which names the operators that are of neither ONNX nor ONNX Runtime."""
+    """Return the same error, naming the operators that neither ONNX nor ONNX Runtime defines."""
     custom = sorted(set(_custom_operators(model)))
     if not custom:
         return error
@@ -100,14 +103,14 @@ def _custom_operators(model: Any) -> Iterator[str]:
     versions = {item.domain: item.version for item in model.opset_import}
     local = {(function.domain, function.name) for function in model.functions}
     for node in model.graph.node:
-        known = find_schema(node.domain, node.op_type, versions.get(node.domain, 1)) is not None
-        if not known and node.domain not in RUNTIME_DOMAINS and (node.domain, node.op_type) not in local:
+        is_known = find_schema(node.domain, node.op_type, versions.get(node.domain, 1)) is not None
+        if not is_known and node.domain not in RUNTIME_DOMAINS and (node.domain, node.op_type) not in local:
             yield f"{node.domain or 'ai.onnx'}:{node.op_type}"[:80]
 
 
-def _outputs(session: Any, feed: Feed, what: str) -> dict[str, Any]:
+def _outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:
     try:
-        return proof.outputs(session, feed, what)
+        return proof.outputs(session, feed, label)
     except ConversionError as error:
         raise ConversionError(
             error.message, "give inputs that it takes: options: {data: samples.npz}, see docs/recipes.md"
@@ -115,7 +118,7 @@ def _outputs(session: Any, feed: Feed, what: str) -> dict[str, Any]:
 
 
 def _per_token(model: Any) -> frozenset[str]:
-    """The outputs whose first axes are those of the input `attention_mask`."""
+    """Return the outputs whose first axes are those of the input `attention_mask`."""
     axes = {value.name: _axes(value) for value in (*graph_inputs(model.graph), *model.graph.output)}
     mask = axes.get(MASK, [])
     if len(mask) != 2:
@@ -129,4 +132,4 @@ def _axes(value: Any) -> list[Any]:
 
 def _is_small(outputs: dict[str, Any]) -> bool:
     numbers = all(array.dtype.kind in "fiub" for array in outputs.values())
-    return numbers and sum(array.size for array in outputs.values()) <= GOLDEN_VALUES
+    return numbers and sum(array.size for array in outputs.values()) <= MAX_GOLDEN_VALUES

@@ -9,7 +9,14 @@ from onnxreg.converters.tasks.checkpoints.pooling_module import pooled
 from onnxreg.converters.tasks.checkpoints.sentence_files import Mode, SentenceConfig
 from onnxreg.converters.tasks.checkpoints.task_heads import BATCH, ENCODER
 from onnxreg.converters.tasks.task import LocatedSource
-from onnxreg.converters.tasks.text import TextTask, torch_model
+from onnxreg.converters.tasks.text import TextOptions, TextTask, torch_model
+
+
+class PoolingOptions(TextOptions, title="Options"):
+    """`mode` and `normalize` in place of the checkpoint's own; a checkpoint that has none is pooled by `mean`."""
+
+    mode: Mode | None = None
+    normalize: bool | None = None
 
 
 class Pooling(TextTask):
@@ -18,17 +25,13 @@ class Pooling(TextTask):
     id = "pooling"
     head = ENCODER
 
-    class Options(TextTask.Options):
-        """`mode` and `normalize` in place of the checkpoint's own; a checkpoint that has none is pooled by `mean`."""
-
-        mode: Mode | None = None
-        normalize: bool | None = None
+    Options = PoolingOptions
 
     def find(self, source: str) -> LocatedSource:
-        found = find_checkpoint(source, self.head, self.trust_remote_code, sentences=True)
+        checkpoint_source = find_checkpoint(source, self.head, self.trust_remote_code, sentences=True)
         if self.options.mode is None:
-            sentence_files.read(found.where)
-        return found
+            sentence_files.read(checkpoint_source.location)
+        return checkpoint_source
 
     def longest(self, checkpoint: LoadedCheckpoint) -> int:
         trained = self._config(checkpoint).max_length
@@ -39,14 +42,14 @@ class Pooling(TextTask):
         module = pooled(checkpoint.model, config.mode or "mean", config.normalize)
         return torch_model(module, examples, {"embeddings": (BATCH,)})
 
-    def got(self, checkpoint: LoadedCheckpoint) -> dict[str, Any]:
+    def resolved_options(self, checkpoint: LoadedCheckpoint) -> dict[str, Any]:
         config = self._config(checkpoint)
         return {"pooling": {"mode": config.mode or "mean", "normalize": config.normalize}}
 
     def _config(self, checkpoint: LoadedCheckpoint) -> SentenceConfig:
-        """The checkpoint's, with what was asked for in its place."""
-        asked, mode, normalize = self.options, self.options.mode, self.options.normalize
-        own = SentenceConfig() if asked.mode else sentence_files.read(checkpoint.directory)
+        """Return the checkpoint's configuration, overridden by the options."""
+        options, mode, normalize = self.options, self.options.mode, self.options.normalize
+        config = SentenceConfig() if options.mode else sentence_files.read(checkpoint.directory)
         return SentenceConfig(
-            mode or own.mode, own.normalize if normalize is None else normalize, own.max_length
+            mode or config.mode, config.normalize if normalize is None else normalize, config.max_length
         )

@@ -26,16 +26,17 @@ class TaskOptions(PassParams):
 
 @dataclass(frozen=True)
 class LocatedSource:
-    """A source that was found and hashed, and not loaded.
+    """A source that is found and hashed, but not loaded.
 
-    `digest` is over everything that shapes the graphs and does not stand in the recipe; `described` over what else a
-    manifest is made of, such as a model card. `origin` is what a manifest says of the source, without a name for what
-    has none of its own; `name` the model name that a hub id gives. `files` are all that was read of this machine, and
-    each directory whose names decide what is read; None where that cannot be said. `packages` are the installed ones
-    whose code is run, such as those that a factory imports. `code` is the function that makes the module, if one does.
+    `location` is the task's own. `digest` is over everything that shapes the graphs and is not in the recipe;
+    `described` over what else a
+    manifest is made of, such as a model card. `origin` is the record of the source in a manifest, None for a
+    source without a name of its own; `name` is the model name that a hub id gives. `files` are all local files read,
+    and each directory whose names decide what is read; None if unknown. `packages` are the installed packages whose
+    code is run, such as those that a factory imports. `code` is the function that makes the module, if any.
     """
 
-    where: Any
+    location: Any
     digest: Digest
     origin: Source | None = None
     name: str | None = None
@@ -47,7 +48,7 @@ class LocatedSource:
 
 @dataclass(frozen=True)
 class Sample:
-    """Inputs, and what the source itself gives for them: what every graph of an export is measured on.
+    """Inputs with the outputs of the source itself; every graph of an export is measured on them.
 
     `feeds` and `expected` are numpy arrays by name, one mapping for each run. Outputs `per_token` have the axes batch
     and sequence first: of these, positions that the input `attention_mask` leaves out do not count. `golden` are the
@@ -62,12 +63,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class ExportSubject:
-    """A source that was loaded.
+    """A loaded source.
 
-    `start` is what the first step takes, such as a `TorchModel`; None where all that is here came out of a cache.
-    `companions` lie in the directory that `load` was given. `fields` are keys of the manifest in their JSON form;
-    `got` what became of the options, for the recipe's `parameters`. `loaded` is the task's own. Where accuracy is
-    measured, `labelled` is what on, and `got` has the `accuracy` of the source itself by output.
+    `start` is the input of the first step, such as a `TorchModel`; None if the subject came out of a cache.
+    `companions` are in the directory that `load` was given. `fields` are keys of the manifest in their JSON form;
+    `resolved_options` are the effective options, for the recipe's `parameters`. `loaded` is the task's own. If
+    accuracy is measured, `labelled` is its data, and `resolved_options` has the `accuracy` of the source by output.
     """
 
     origin: Source
@@ -75,15 +76,15 @@ class ExportSubject:
     start: Any = None
     companions: tuple[DraftFile, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
-    got: Mapping[str, Any] = field(default_factory=dict)
+    resolved_options: Mapping[str, Any] = field(default_factory=dict)
     loaded: Any = None
     labelled: LabelledInputs | None = None
 
 
 class Task(ABC):
-    """One kind of source, with typed options. `version` goes up where the same source gives another subject.
+    """One kind of source, with typed options. `version` goes up if the same source gives another subject.
 
-    `paths` are the options that name files: a manifest has their digests instead.
+    `paths` are the options that name files; a manifest has their digests instead.
     """
 
     id: ClassVar[str]
@@ -100,9 +101,9 @@ class Task(ABC):
         **options: Any,
     ) -> None:
         """Args:
-        directory: what relative paths in the options are relative to.
-        trust_remote_code: whether code that a checkpoint of transformers brings may run.
-        consent: what other code may run.
+        directory: base of relative paths in the options.
+        trust_remote_code: True if code of a transformers checkpoint may run.
+        consent: other code that may run.
         """
         self.directory = directory
         self.trust_remote_code = trust_remote_code
@@ -112,37 +113,37 @@ class Task(ABC):
         except ValidationError as error:
             raise refusal(error, f"task {self.id}: option", self.Options.model_fields) from error
 
-    def record(self, found: LocatedSource) -> dict[str, Any]:
-        """The options as a manifest has them: paths are replaced by the digests of what lay there."""
+    def record(self, source: LocatedSource) -> dict[str, Any]:
+        """Return the options as a manifest has them: paths are replaced by the digests of their files."""
         value: dict[str, Any] = self.options.model_dump(mode="json")
         return value
 
     @property
     def has_dataset(self) -> bool:
-        """Whether there are inputs whose right class is known, so that accuracy can be measured."""
+        """True if there are labelled inputs, so that accuracy can be measured."""
         return False
 
-    def dataset(self, found: LocatedSource, got: Mapping[str, Any]) -> LabelledInputs | None:
-        """These inputs; `got` is that of the subject. InputError where they cannot be read."""
+    def dataset(self, source: LocatedSource, resolved_options: Mapping[str, Any]) -> LabelledInputs | None:
+        """Return the labelled inputs; `resolved_options` is the subject's. InputError if they cannot be read."""
         return None
 
     def seek(self, source: str) -> None:
-        """NotFoundError where a source on this machine is not there; nothing is hashed or fetched."""
+        """Raise NotFoundError for a missing local source; nothing is hashed or fetched."""
         hub_id(source)
 
     @abstractmethod
     def find(self, source: str) -> LocatedSource:
         """Find and hash a source; nothing heavy is imported.
 
-        Raises NotFoundError or RemoteError where it cannot be had, InputError where it is none of this task.
+        Raises NotFoundError or RemoteError if it cannot be read, InputError if it is not a source of this task.
         """
 
     @abstractmethod
-    def load(self, found: LocatedSource, name: str, directory: Path) -> ExportSubject:
-        """Load what was found, and write its companions into `directory`.
+    def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
+        """Load a source, and write its companions into `directory`.
 
         Args:
-            name: the model's name, for what has none of its own.
+            name: the model's name, for a source without one of its own.
 
-        Raises InputError where it is not complete and trained, HostError where an extra is missing.
+        Raises InputError if it is not complete and trained, HostError if an extra is missing.
         """

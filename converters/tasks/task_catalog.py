@@ -38,24 +38,24 @@ TASKS: Mapping[str, type[Task]] = {task.id: task for task in _OWN}
 
 
 def find(name: str, kind: type[Task] = Task) -> type[Task]:
-    """The task of this name; InputError where there is none, with the names of a kind, the nearest first."""
-    known = ALIASES.get(name, name)
-    if known not in TASKS:
+    """Return the task of this name; InputError for an unknown one lists the names of a kind, the nearest first."""
+    task_id = ALIASES.get(name, name)
+    if task_id not in TASKS:
         names = [name for name in [*TASKS, *ALIASES] if issubclass(TASKS[ALIASES.get(name, name)], kind)]
-        near = "".join(f"did you mean {each}? " for each in nearest(name, names, most=1))
+        near = "".join(f"did you mean {candidate}? " for candidate in nearest(name, names, most=1))
         raise InputError(f"no task is called {name[:80]!r}", f"{near}one of: {', '.join(names)}")
-    return TASKS[known]
+    return TASKS[task_id]
 
 
 def table() -> str:
-    """Every task in Markdown: what it is, and its options with their defaults."""
+    """Format every task in Markdown: its summary, and its options with their defaults."""
     lines = ["| task | what | options |", "| --- | --- | --- |"]
     lines += [f"| `{name}` | {_summary(task)} | {_options(task)} |" for name, task in TASKS.items()]
     return "\n".join(lines) + "\n"
 
 
 def _summary(task: type[Task]) -> str:
-    """The first sentence of the docstring."""
+    """Return the first sentence of the docstring."""
     return " ".join((inspect.getdoc(task) or "").split("\n\n")[0].split()).partition(". ")[0].rstrip(".")
 
 
@@ -64,7 +64,7 @@ def _options(task: type[Task]) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    """What an option is where nobody gives it; nothing for one that must be given, or is empty."""
+    """Format the default of an option; empty for a required option or an empty default."""
     default = None if field.is_required() else field.get_default(call_default_factory=True)
     if default is None or default in ((), {}):
         return ""

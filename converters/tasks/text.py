@@ -10,7 +10,7 @@ from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.source.model_card import read_license
 from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks.checkpoints import companion_files, token_sample
-from onnxreg.converters.tasks.checkpoints.checkpoint import LoadedCheckpoint, find_checkpoint, load_found
+from onnxreg.converters.tasks.checkpoints.checkpoint import LoadedCheckpoint, find_checkpoint, load_located
 from onnxreg.converters.tasks.checkpoints.task_heads import (
     BATCH,
     ENCODER,
@@ -26,6 +26,12 @@ from onnxreg.schema.manifest.draft import DraftFile
 CONFIG, LABELS = "config.json", "id2label.json"
 
 
+class TextOptions(TaskOptions, title="Options"):
+    """`max_seq_length` in tokens: no more than the model can take are published."""
+
+    max_seq_length: PositiveInt = 512
+
+
 class TextTask(Task):
     """A Hugging Face checkpoint with a head and a fast tokenizer.
 
@@ -35,47 +41,46 @@ class TextTask(Task):
 
     head: ClassVar[TaskHead]
 
-    class Options(TaskOptions):
-        """`max_seq_length` in tokens: no more than the model can take are published."""
-
-        max_seq_length: PositiveInt = 512
+    Options = TextOptions
 
     def find(self, source: str) -> LocatedSource:
         return find_checkpoint(source, self.head, self.trust_remote_code)
 
-    def load(self, found: LocatedSource, name: str, directory: Path) -> ExportSubject:
+    def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         require("torch", "transformers")
-        checkpoint = load_found(found, name, self.head, self.trust_remote_code)
+        checkpoint = load_located(source, name, self.head, self.trust_remote_code)
         length = token_sample.longest(self.longest(checkpoint), checkpoint.model)
         feeds = token_sample.sample_feeds(checkpoint.tokenizer, token_sample.input_names(checkpoint), length)
         module = self.module(checkpoint, token_sample.tensors(feeds[1]))
         sample = token_sample.measure(module, feeds)
         files, scrubbed = _write_companions(checkpoint, name, length, directory)
         fields = _fields(self.id, checkpoint, length, files)
-        got = {
+        resolved_options = {
             "max_seq_length": length,
-            **self.got(checkpoint),
+            **self.resolved_options(checkpoint),
             **({"scrubbed": scrubbed} if scrubbed else {}),
         }
-        return ExportSubject(checkpoint.source, sample, module, tuple(files), fields, got, checkpoint)
+        return ExportSubject(
+            checkpoint.source, sample, module, tuple(files), fields, resolved_options, checkpoint
+        )
 
     def longest(self, checkpoint: LoadedCheckpoint) -> int:
-        """Tokens of the longest row that is asked for."""
+        """Return the requested length of the longest row, in tokens."""
         return int(self.options.max_seq_length)
 
     def module(self, checkpoint: LoadedCheckpoint, examples: dict[str, Any]) -> TorchModel:
-        """What is exported."""
+        """Return the module to export."""
         return torch_model(checkpoint.model, examples, self.head.outputs)
 
-    def got(self, checkpoint: LoadedCheckpoint) -> dict[str, Any]:
-        """What became of further options, for the recipe."""
+    def resolved_options(self, checkpoint: LoadedCheckpoint) -> dict[str, Any]:
+        """Return further effective options, for the recipe."""
         return {}
 
 
 def torch_model(module: Any, examples: dict[str, Any], outputs: Mapping[str, tuple[str, ...]]) -> TorchModel:
-    """A module with the dynamic axes of its outputs; those of the inputs are batch and sequence."""
-    named = {**dict.fromkeys(examples, (BATCH, SEQUENCE)), **outputs}
-    axes = {name: dict(enumerate(found)) for name, found in named.items()}
+    """Wrap a module with the dynamic axes of its outputs; those of the inputs are batch and sequence."""
+    axis_names = {**dict.fromkeys(examples, (BATCH, SEQUENCE)), **outputs}
+    axes = {name: dict(enumerate(names)) for name, names in axis_names.items()}
     return TorchModel(module, examples, tuple(outputs), axes)
 
 
@@ -110,7 +115,7 @@ class TokenClassification(TextTask):
 def _write_companions(
     checkpoint: LoadedCheckpoint, name: str, length: int, directory: Path
 ) -> tuple[list[DraftFile], list[str]]:
-    """Write them; returns them, and what was scrubbed."""
+    """Write the companions; return them, and the names of scrubbed fields."""
     scrubbed = companion_files.write_config(directory / CONFIG, checkpoint, name, length, {})
     files = [DraftFile("config", CONFIG)]
     if checkpoint.labels:

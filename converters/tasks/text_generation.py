@@ -6,18 +6,18 @@ from typing import Any
 from onnxreg.converters.source.model_card import read_license
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.source.source_files import CONFIG, locate, taking_part, weight_files
-from onnxreg.converters.tasks.checkpoints.checkpoint import found_in
+from onnxreg.converters.tasks.checkpoints.checkpoint import located_source
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Source
 
-HEAD = "ForCausalLM"
-SETTINGS = "generation_config.json"
-"""What generates text beside the config, the weights and the tokenizer, where it is there."""
+HEAD_SUFFIX = "ForCausalLM"
+GENERATION_CONFIG = "generation_config.json"
+"""Optional settings of text generation."""
 
 
 class TextGeneration(Task):
-    """A Hugging Face checkpoint of a causal language model, which `ModelBuilder` takes as it lies.
+    """A Hugging Face checkpoint of a causal language model, which `ModelBuilder` takes unchanged.
 
     Nothing is loaded here and no code of the checkpoint is run. The pass compares its graph with the checkpoint itself.
     """
@@ -29,23 +29,23 @@ class TextGeneration(Task):
         directory = location.directory
         _check(directory)
         names = taking_part(directory, code=False)
-        names += [SETTINGS] if (directory / SETTINGS).is_file() else []
-        return found_in(location, names)
+        names += [GENERATION_CONFIG] if (directory / GENERATION_CONFIG).is_file() else []
+        return located_source(location, names)
 
-    def load(self, found: LocatedSource, name: str, directory: Path) -> ExportSubject:
-        origin = found.origin or Source.from_json({"id": name, "digest": str(found.digest)})
-        fields = {"task": self.id, "family": _config(found.where).get("model_type")}
-        license_name = read_license(found.where)
+    def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
+        origin = source.origin or Source.from_json({"id": name, "digest": str(source.digest)})
+        fields = {"task": self.id, "family": _config(source.location).get("model_type")}
+        license_name = read_license(source.location)
         fields |= {} if license_name is None else {"license": license_name}
-        return ExportSubject(origin, Sample((), ()), found.where, fields=fields)
+        return ExportSubject(origin, Sample((), ()), source.location, fields=fields)
 
 
 def _check(directory: Path) -> None:
     architectures = _config(directory).get("architectures") or []
-    if not any(str(name).endswith(HEAD) for name in architectures):
-        told = ", ".join(map(str, architectures))[:200] or "nothing"
+    if not any(str(name).endswith(HEAD_SUFFIX) for name in architectures):
+        names = ", ".join(map(str, architectures))[:200] or "nothing"
         raise InputError(
-            f"not a causal language model: config.json says {told}",
+            f"not a causal language model: config.json says {names}",
             "text-generation exports decoders such as LlamaForCausalLM",
         )
     if not weight_files(directory):

@@ -32,7 +32,7 @@ def files(tmp_path: Path) -> None:
 def test_a_file_that_takes_too_much_memory(
     reg: Reg, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(confine, "MEMORY", 2**20)
+    monkeypatch.setattr(confine, "BASE_MEMORY_BYTES", 2**20)
     done = reg(*words)
     assert done.status == 2
     assert done.err.startswith("error: ")
@@ -41,7 +41,7 @@ def test_a_file_that_takes_too_much_memory(
 
 
 def test_a_file_that_takes_too_long(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confine, "SECONDS", 0.0)
+    monkeypatch.setattr(confine, "BASE_SECONDS", 0.0)
     done = reg(*ADD)
     assert done.status == 2
     assert "takes more than 0 seconds" in done.err

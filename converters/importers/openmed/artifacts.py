@@ -34,7 +34,7 @@ EXPORT_AGAIN = (
 )
 _ANDROID = ("onnx-android", "onnx-int8", "ort-android")
 _QUANTIZATION = ("scheme", "weight_type", "op_types", "calibration", "target", "output")
-_DROPPED = frozenset(
+_UNCARRIED = frozenset(
     {
         "inputs",
         "outputs",
@@ -50,7 +50,7 @@ _DROPPED = frozenset(
 """Claims that are read again from the file, and verdicts."""
 
 
-MODELS = (".onnx", ".ort", ".xml")
+MODEL_SUFFIXES = (".onnx", ".ort", ".xml")
 """How the name of an artifact's main file ends."""
 
 
@@ -98,15 +98,18 @@ def locate(root: Path, claim: ArtifactV1) -> LocatedArtifact:
     if (root / directory).is_dir():
         return _locate_directory(root, claim, directory)
     path = Path(named_file(root, claim.path, role))
-    if path.suffix not in MODELS:
-        raise InputError(f"the manifest names {path} as {role}, which is no model file ({', '.join(MODELS)})")
+    if path.suffix not in MODEL_SUFFIXES:
+        raise InputError(
+            f"the manifest names {path} as {role}, which is no model file ({', '.join(MODEL_SUFFIXES)})"
+        )
     sidecars: list[DraftFile] = []
     config = claim.metadata.op_config_path if claim.metadata else None
-    beside = path.with_name(f"{path.stem}.{OPERATOR_CONFIG}").as_posix()
-    if config is not None or (path.suffix == ".ort" and (root / beside).is_file()):
+    config_path = path.with_name(f"{path.stem}.{OPERATOR_CONFIG}").as_posix()
+    if config is not None or (path.suffix == ".ort" and (root / config_path).is_file()):
         sidecars.append(
             DraftFile(
-                "operator-config", named_file(root, beside if config is None else config, "operator config")
+                "operator-config",
+                named_file(root, config_path if config is None else config, "operator config"),
             )
         )
     if path.suffix == ".xml":
@@ -175,7 +178,7 @@ def make_artifacts(
     bases = {item.main for item in located} & {base}
     android = _is_android(manifest)
     for item in located:
-        found = facts.get(item.main)
+        graph_facts = facts.get(item.main)
         sidecars = {file.path: file for file in (*item.sidecars, *_external(item, facts))}
         intake.take(root / item.main, item.main)
         for path, file in sidecars.items():
@@ -183,13 +186,13 @@ def make_artifacts(
         claimed = claimed_verdict(manifest, item.claim)
         yield DraftArtifact(
             item.claim.format,
-            found.precision if found else item.claim.precision or "unknown",
+            graph_facts.precision if graph_facts else item.claim.precision or "unknown",
             item.main,
             tuple(sidecars.values()),
-            parent=next(iter(bases - {item.main}), None) if found else None,
+            parent=next(iter(bases - {item.main}), None) if graph_facts else None,
             verdict=_verdict(manifest, item.claim, claimed, root),
             fields=_fields(
-                item.claim, claimed, found, intake, root, android and item.claim.format in _ANDROID
+                item.claim, claimed, graph_facts, intake, root, android and item.claim.format in _ANDROID
             ),
         )
 
@@ -217,21 +220,21 @@ def _fields(
     android: bool,
 ) -> dict[str, Any]:
     metadata = claim.metadata.to_json() if claim.metadata else {}
-    kept = {key: value for key, value in metadata.items() if key not in _DROPPED and value is not None}
+    claims = {key: value for key, value in metadata.items() if key not in _UNCARRIED and value is not None}
     requested = {
-        key: value for key, value in (kept.get("quantization") or {}).items() if key in _QUANTIZATION
+        key: value for key, value in (claims.get("quantization") or {}).items() if key in _QUANTIZATION
     }
     if requested:
-        kept["quantization"] = requested
+        claims["quantization"] = requested
     if android and facts is not None:
         unsupported, warnings = android_warnings(facts.operator_names)
-        kept |= {"profile": "android", "unsupported_ops": list(unsupported), "warnings": list(warnings)}
-    told, _ = scrub({"metadata": kept} | ({"claimed": claimed} if claimed else {}), intake.name, root)
+        claims |= {"profile": "android", "unsupported_ops": list(unsupported), "warnings": list(warnings)}
+    scrubbed, _ = scrub({"metadata": claims} | ({"claimed": claimed} if claimed else {}), intake.name, root)
     if facts is None:
-        return dict(told)
+        return dict(scrubbed)
     fields = facts.fields()
     if facts.weights.weights_quantized:
         fields["quantization"] = {"requested": requested, "measured": facts.weights.to_json()}
     if facts.ort_format is not None:
         fields["reproducible"] = False
-    return {**fields, **told, "metadata": told["metadata"] | fields["metadata"]}
+    return {**fields, **scrubbed, "metadata": scrubbed["metadata"] | fields["metadata"]}

@@ -12,7 +12,7 @@ from onnxreg.converters.onnx.mobile_operators import android_warnings
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.schema.manifest.manifest_v1 import ArtifactV1, ManifestV1
 
-LIMIT = 0.005
+DEFAULT_RECALL_LOSS_LIMIT = 0.005
 """The loss of recall from which on OpenMed refuses, where it states no other."""
 _VERDICT = ("certified", "quant_recall_delta", "certification_limit", "certification")
 
@@ -21,24 +21,24 @@ def artifact_differences(artifact: ArtifactV1, facts: GraphFacts, at: str) -> li
     """Compare the claims of one artifact with the facts of its file. A claim that was not made is no difference."""
     claimed = artifact.to_json()
     unsupported, warnings = android_warnings(facts.operator_names)
-    found = {
+    actual = {
         **facts.fields()["metadata"],
         "unsupported_ops": list(unsupported),
         "warnings": list(warnings),
     }
-    differences = compare(claimed.get("metadata") or {}, found, f"{at}.metadata", found)
+    differences = compare(claimed.get("metadata") or {}, actual, f"{at}.metadata", actual)
     return [*compare(claimed, {"precision": facts.precision}, at, ["precision"]), *differences]
 
 
 def compare(
-    claimed: Mapping[str, Any], found: Mapping[str, Any], at: str, keys: Iterable[str]
+    claimed: Mapping[str, Any], actual: Mapping[str, Any], at: str, keys: Iterable[str]
 ) -> list[Difference]:
     """The keys whose claims, where made and not null, differ from what was found. Lists of names compare as sets."""
     prefix = f"{at}." if at else ""
     return [
-        Difference(f"{prefix}{key}", claimed[key], found.get(key))
+        Difference(f"{prefix}{key}", claimed[key], actual.get(key))
         for key in keys
-        if claimed.get(key) is not None and _canonical(claimed[key]) != _canonical(found.get(key))
+        if claimed.get(key) is not None and _canonical(claimed[key]) != _canonical(actual.get(key))
     ]
 
 
@@ -47,9 +47,13 @@ def claimed_verdict(manifest: ManifestV1, artifact: ArtifactV1) -> dict[str, Any
 
     The manifest-wide keys describe the INT8 artifact, the only one that OpenMed evaluates.
     """
-    own = artifact.metadata.to_json() if artifact.metadata else {}
-    wide = manifest.to_json() if artifact.format == "onnx-int8" else {}
-    return {key: (wide | own)[key] for key in _VERDICT if (wide | own).get(key) is not None}
+    artifact_claims = artifact.metadata.to_json() if artifact.metadata else {}
+    manifest_claims = manifest.to_json() if artifact.format == "onnx-int8" else {}
+    return {
+        key: (manifest_claims | artifact_claims)[key]
+        for key in _VERDICT
+        if (manifest_claims | artifact_claims).get(key) is not None
+    }
 
 
 def claimed_refusal(manifest: ManifestV1, artifact: ArtifactV1, root: Path) -> str:
@@ -58,7 +62,10 @@ def claimed_refusal(manifest: ManifestV1, artifact: ArtifactV1, root: Path) -> s
     Any of its claims may say so: that of the artifact, of the manifest, of its report, of config.json.
     """
     for claims in _verdicts(manifest, artifact, root):
-        delta, limit = claims.get("quant_recall_delta"), claims.get("certification_limit", LIMIT)
+        delta, limit = (
+            claims.get("quant_recall_delta"),
+            claims.get("certification_limit", DEFAULT_RECALL_LOSS_LIMIT),
+        )
         certified, exceeds = (
             claims.get("certified"),
             _is_number(delta) and _is_number(limit) and not delta < limit,
@@ -85,7 +92,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def segmenter_found(root: Path, manifest: ManifestV1) -> tuple[dict[str, Any], list[Difference]]:
+def read_segmenter(root: Path, manifest: ManifestV1) -> tuple[dict[str, Any], list[Difference]]:
     """The segmenter's entry with the sizes and digests of its files as they are; empty where there is none."""
     if manifest.segmenter is None:
         return {}, []
@@ -93,9 +100,9 @@ def segmenter_found(root: Path, manifest: ManifestV1) -> tuple[dict[str, Any], l
     differences = []
     for index, entry in enumerate(value.get("resource_files", ())):
         data = (root / entry["path"]).read_bytes()
-        found = {"size_bytes": len(data), "sha256": f"sha256:{sha256(data).hexdigest()}"}
-        differences += compare(entry, found, f"segmenter.resource_files.{index}", found)
-        entry.update(found)
+        actual = {"size_bytes": len(data), "sha256": f"sha256:{sha256(data).hexdigest()}"}
+        differences += compare(entry, actual, f"segmenter.resource_files.{index}", actual)
+        entry.update(actual)
     return {"segmenter": value}, differences
 
 

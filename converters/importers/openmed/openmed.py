@@ -8,7 +8,7 @@ from onnxreg.converters.importers.companions import check_labels, describe
 from onnxreg.converters.importers.difference import Difference
 from onnxreg.converters.importers.import_files import Intake
 from onnxreg.converters.importers.openmed.artifacts import CONFIG_VERDICTS, check_formats, make_artifacts
-from onnxreg.converters.importers.openmed.claimed import artifact_differences, compare, segmenter_found
+from onnxreg.converters.importers.openmed.claimed import artifact_differences, compare, read_segmenter
 from onnxreg.converters.importers.openmed.survey import Survey, survey
 from onnxreg.converters.source.scrub import scrub
 from onnxreg.schema.core.ref import check_name
@@ -50,56 +50,58 @@ def import_openmed(directory: Path, workspace: Path, *, name: str) -> tuple[Draf
     check_name(name)
     intake = Intake(workspace, name)
     intake.look_below(directory)
-    found = survey(directory)
-    check_formats(found.manifest, found.artifacts, found.facts)
-    for file in found.companions:
+    export = survey(directory)
+    check_formats(export.manifest, export.artifacts, export.facts)
+    for file in export.companions:
         intake.take(directory / file.path, file.path, CONFIG_VERDICTS if file.role == "config" else ())
-    described = describe(workspace, found.companions)
-    for path, facts in found.facts.items():
+    described = describe(workspace, export.companions)
+    for path, facts in export.facts.items():
         check_labels(described, facts, path)
     artifacts = tuple(
-        make_artifacts(found.manifest, found.artifacts, found.facts, found.base, intake, directory)
+        make_artifacts(export.manifest, export.artifacts, export.facts, export.base, intake, directory)
     )
-    segmenter, wrong_files = segmenter_found(directory, found.manifest)
-    claimed = _carried(found.manifest) | segmenter
+    segmenter, wrong_files = read_segmenter(directory, export.manifest)
+    claimed = _carried(export.manifest) | segmenter
     fields, scrubbed = scrub(claimed, name, directory)
     intake.scrubbed += [f"{FILENAME}:{at}" for at in scrubbed]
-    differences = [*_differences(found, described), *wrong_files]
+    differences = [*_differences(export, described), *wrong_files]
     differences += [
         Difference(at, claimed[at], fields[at]) for at in scrubbed if at in fields and at in claimed
     ]
     fields |= described | {"source": {"id": fields.get("source_model_id") or name}}
     fields["recipe"] = _recipe(intake.scrubbed, differences)
-    return Draft(name, workspace, artifacts, found.companions, fields, intake.seen), differences
+    return Draft(name, workspace, artifacts, export.companions, fields, intake.seen), differences
 
 
-def _differences(found: Survey, described: Mapping[str, Any]) -> list[Difference]:
-    claimed = found.manifest.to_json()
+def _differences(export: Survey, described: Mapping[str, Any]) -> list[Difference]:
+    claimed = export.manifest.to_json()
     differences = compare(claimed, described, "", ("task", "family", "max_sequence_length"))
-    formats = list(dict.fromkeys(item.claim.format for item in found.artifacts))
+    formats = list(dict.fromkeys(item.claim.format for item in export.artifacts))
     differences += compare(claimed, {"formats": formats}, "", ["formats"])
     differences += compare(
         claimed.get("tokenizer") or {}, described.get("tokenizer") or {}, "tokenizer", ["files"]
     )
-    for index, item in enumerate(found.artifacts):
-        if item.main in found.facts:
-            differences += artifact_differences(item.claim, found.facts[item.main], f"artifacts.{index}")
+    for index, item in enumerate(export.artifacts):
+        if item.main in export.facts:
+            differences += artifact_differences(item.claim, export.facts[item.main], f"artifacts.{index}")
         else:
             differences.append(Difference(f"artifacts.{index}.metadata", item.claim.format, None))
-    if found.manifest.certified is not None:
-        differences.append(Difference("certified", found.manifest.certified, None))
+    if export.manifest.certified is not None:
+        differences.append(Difference("certified", export.manifest.certified, None))
     left_out = "not an artifact or companion of the manifest; left out"
-    differences += [Difference(path, None, left_out) for path in found.left_out]
-    weights = f"the weights of {found.base}"
+    differences += [Difference(path, None, left_out) for path in export.left_out]
+    weights = f"the weights of {export.base}"
     return differences + [
-        Difference(path, weights, "nothing to compare by name") for path in found.incomparable
+        Difference(path, weights, "nothing to compare by name") for path in export.incomparable
     ]
 
 
 def _carried(manifest: ManifestV1) -> dict[str, Any]:
     """The claims that stand in version 2 as they are: neither read again, nor a verdict, nor a moment."""
-    left = {*_READ_AGAIN, *_VERDICTS, *_MOMENT}
-    return {key: value for key, value in manifest.to_json().items() if key not in left and value is not None}
+    excluded = {*_READ_AGAIN, *_VERDICTS, *_MOMENT}
+    return {
+        key: value for key, value in manifest.to_json().items() if key not in excluded and value is not None
+    }
 
 
 def _recipe(scrubbed: list[str], differences: list[Difference]) -> dict[str, Any]:

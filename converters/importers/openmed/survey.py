@@ -47,8 +47,8 @@ def survey(directory: Path) -> Survey:
     located = tuple(locate(directory, claim) for claim in manifest.artifacts)
     facts = inspect_all(directory, located)
     companions = _companions(directory, manifest)
-    named = _named(located, facts, companions)
-    left_out = tuple(path for path in files_in(directory, directory) if path not in named)
+    named_paths = _named(located, facts, companions)
+    left_out = tuple(path for path in files_in(directory, directory) if path not in named_paths)
     incomparable = refuse_mixture(directory, facts | _leftovers(directory, left_out)) if facts else []
     _refuse_foreign_report(directory, manifest, left_out)
     base = base_of(facts) if facts else ""
@@ -79,18 +79,18 @@ def _read_manifest(directory: Path) -> ManifestV1:
 
 def _companions(root: Path, manifest: ManifestV1) -> tuple[DraftFile, ...]:
     """The files that the manifest names beside its artifacts, each once, by role."""
-    found: dict[str, str] = {}
+    roles: dict[str, str] = {}
     for path, role in ((manifest.config_path, "config"), (manifest.label_map_path, "labels")):
         if path is not None:
-            found.setdefault(named_file(root, path, role), role)
+            roles.setdefault(named_file(root, path, role), role)
     for path in _reports(manifest):
-        found.setdefault(named_file(root, path, "report"), "claimed-report")
+        roles.setdefault(named_file(root, path, "report"), "claimed-report")
     for path in (manifest.tokenizer.files if manifest.tokenizer else None) or ():
         if named_file(root, path, "tokenizer file") != FILENAME and role_of(path) != "report":
-            found.setdefault(path, "tokenizer")
+            roles.setdefault(path, "tokenizer")
     for item in manifest.segmenter.resource_files if manifest.segmenter else ():
-        found.setdefault(named_file(root, item.path, "segmenter file"), "segmenter")
-    return tuple(DraftFile(role, path) for path, role in found.items())
+        roles.setdefault(named_file(root, item.path, "segmenter file"), "segmenter")
+    return tuple(DraftFile(role, path) for path, role in roles.items())
 
 
 def _reports(manifest: ManifestV1) -> list[str]:
@@ -104,17 +104,19 @@ def _reports(manifest: ManifestV1) -> list[str]:
 def _named(
     located: tuple[LocatedArtifact, ...], facts: Mapping[str, GraphFacts], companions: tuple[DraftFile, ...]
 ) -> set[str]:
-    named = {FILENAME, *(file.path for file in companions), *facts}
-    named |= {path for item in located for path in (item.main, *(file.path for file in item.sidecars))}
-    return named | {
-        (Path(path).parent / at).as_posix() for path, found in facts.items() for at in found.external_data
+    paths = {FILENAME, *(file.path for file in companions), *facts}
+    paths |= {path for item in located for path in (item.main, *(file.path for file in item.sidecars))}
+    return paths | {
+        (Path(path).parent / at).as_posix()
+        for path, model_facts in facts.items()
+        for at in model_facts.external_data
     }
 
 
 def _leftovers(root: Path, left_out: tuple[str, ...]) -> dict[str, GraphFacts]:
     """Models that the manifest does not name: they are not taken, but a foreign one shows a mixed directory."""
-    found = {path: inspect_ort(root / path) for path in left_out if path.endswith(".ort")}
-    return found | {path: inspect_onnx(root / path) for path in left_out if path.endswith(".onnx")}
+    facts = {path: inspect_ort(root / path) for path in left_out if path.endswith(".ort")}
+    return facts | {path: inspect_onnx(root / path) for path in left_out if path.endswith(".onnx")}
 
 
 def _refuse_foreign_report(root: Path, manifest: ManifestV1, left_out: tuple[str, ...]) -> None:

@@ -55,53 +55,53 @@ def import_package(directory: Path, workspace: Path, *, name: str) -> tuple[Draf
     """
     check_name(name)
     tree = PackageTree(directory)
-    found = survey_package(tree)
+    package = survey_package(tree)
     intake = Intake(workspace, name, hard=True)
     differences: list[Difference] = []
     companions = tuple(
-        DraftFile(role_of(path), intake.take(directory / at, path)) for path, at in _companions(found)
+        DraftFile(role_of(path), intake.take(directory / at, path)) for path, at in _companions(package)
     )
     described = describe(workspace, companions)
     artifacts = []
-    for build, main in _placed(found):
+    for build, main in _main_paths(package):
         artifact, facts = _artifact(tree, intake, build, main, differences)
         check_labels(described, facts, main)
         artifacts.append(artifact)
     left_out = "not named by the package; left out"
-    differences += [Difference(path, None, left_out) for path in found.left_out]
-    described["recipe"] = _recipe(found, name, intake.scrubbed, differences)
+    differences += [Difference(path, None, left_out) for path in package.left_out]
+    described["recipe"] = _recipe(package, name, intake.scrubbed, differences)
     return Draft(name, workspace, tuple(artifacts), companions, described), differences
 
 
-def _companions(found: PackageSurvey) -> list[tuple[str, str]]:
+def _companions(package: PackageSurvey) -> list[tuple[str, str]]:
     """Each shared file's path in the version, and in the package."""
-    own = _own_files(found, _plain(found))
-    plain = _distinct(own | set(found.companions))
-    return [(path if plain else at, at) for path, at in found.companions]
+    files = _own_files(package, _has_plain_paths(package))
+    plain = _has_distinct_paths(files | set(package.companions))
+    return [(path if plain else at, at) for path, at in package.companions]
 
 
-def _placed(found: PackageSurvey) -> list[tuple[SurveyedBuild, str]]:
+def _main_paths(package: PackageSurvey) -> list[tuple[SurveyedBuild, str]]:
     """Each build and its main file's path in the version."""
-    return [(build, _inner(build) if _plain(found) else build.main) for build in found.builds]
+    return [(build, _inner(build) if _has_plain_paths(package) else build.main) for build in package.builds]
 
 
-def _plain(found: PackageSurvey) -> bool:
+def _has_plain_paths(package: PackageSurvey) -> bool:
     """Whether the files of variants can keep their path there: no two of the version would be one."""
-    return _distinct(_own_files(found, plain=True) | set(found.companions))
+    return _has_distinct_paths(_own_files(package, plain=True) | set(package.companions))
 
 
-def _own_files(found: PackageSurvey, plain: bool) -> set[tuple[str, str]]:
+def _own_files(package: PackageSurvey, plain: bool) -> set[tuple[str, str]]:
     """The files of all variants, by their path there or in the package; each with its path in the package."""
     files: set[tuple[str, str]] = set()
-    for build in found.builds:
+    for build in package.builds:
         main = _inner(build) if plain else build.main
         files.add((main, build.main))
-        files |= {(path if plain else at, at) for path, at in build.others.items()}
+        files |= {(path if plain else at, at) for path, at in build.other_files.items()}
         files |= {(_beside(main, location), at) for location, at in build.weights.items()}
     return files
 
 
-def _distinct(files: set[tuple[str, str]]) -> bool:
+def _has_distinct_paths(files: set[tuple[str, str]]) -> bool:
     try:
         check_distinct([FILENAME, *(path for path, _ in files)])
     except ValueError:
@@ -125,7 +125,7 @@ def _artifact(
     facts = _facts(intake.workspace, main, sidecars)
     format = _format(build, facts, main, differences)
     fields = graph_fields(facts, format)
-    providers = [told.document.ep for told in build.variants if told.document.ep]
+    providers = [variant.document.ep for variant in build.variants if variant.document.ep]
     elsewhere = [ep for ep in dict.fromkeys(providers) if provider(ep) != "cpu"]
     if elsewhere:
         fields["metadata"]["execution_providers"] = elsewhere
@@ -141,9 +141,9 @@ def _sidecars(tree: PackageTree, intake: Intake, build: SurveyedBuild, main: str
     roles: dict[str, str] = {}
     for location, at in build.weights.items():
         roles[intake.take(tree.root / at, _beside(main, location))] = "external-data"
-    for path, at in sorted(build.others.items()):
-        place = path if main == _inner(build) else at
-        roles[intake.take(tree.root / at, place)] = _role(path, main)
+    for path, at in sorted(build.other_files.items()):
+        target = path if main == _inner(build) else at
+        roles[intake.take(tree.root / at, target)] = _role(path, main)
     for path in [path for path, role in roles.items() if role == "model"]:
         facts = _facts(intake.workspace, path, ())
         roles |= {_beside(path, location): "external-data" for location in facts.external_data}
@@ -167,52 +167,52 @@ def _facts(workspace: Path, main: str, sidecars: Iterable[DraftFile]) -> GraphFa
 
 def _format(build: SurveyedBuild, facts: GraphFacts, main: str, differences: list[Difference]) -> str:
     """The format that `reg package` stated, where the graph is that; else the one that the file itself justifies."""
-    found = default_format(facts)
+    default = default_format(facts)
     metadata = build.variants[0].document.additional_metadata
-    told = metadata.get(NAMESPACE) if isinstance(metadata, dict) else None
-    stated = told if isinstance(told, dict) else {}
-    precision = stated.get("precision", facts.precision)
+    extension = metadata.get(NAMESPACE) if isinstance(metadata, dict) else None
+    statement = extension if isinstance(extension, dict) else {}
+    precision = statement.get("precision", facts.precision)
     if precision != facts.precision:
         differences.append(Difference(f"{main}.precision", precision, facts.precision))
-    format = stated.get("format")
+    format = statement.get("format")
     if not isinstance(format, str):
-        return found
+        return default
     try:
         check_format(format, facts, main)
     except InputError:
-        differences.append(Difference(f"{main}.format", format, found))
-        return found
+        differences.append(Difference(f"{main}.format", format, default))
+        return default
     return format
 
 
 def _claimed(variants: Iterable[PackageFacts]) -> dict[str, Any]:
     """What variants say that no file can bear out, by variant."""
-    claims = {told.name: _claims(told) for told in variants}
-    return {name: said for name, said in claims.items() if said}
+    claims = {variant.name: _claims(variant) for variant in variants}
+    return {name: claim for name, claim in claims.items() if claim}
 
 
-def _claims(told: PackageFacts) -> dict[str, Any]:
-    options = told.runtime.get("session_options")
-    kept = dict(options) if isinstance(options, dict) else {}
-    kept.pop(WEIGHTS_FOLDER, None)
-    device = told.document.device
-    said: Mapping[str, Any] = {
+def _claims(variant: PackageFacts) -> dict[str, Any]:
+    options = variant.runtime.get("session_options")
+    session_options = dict(options) if isinstance(options, dict) else {}
+    session_options.pop(WEIGHTS_FOLDER, None)
+    device = variant.document.device
+    claims: Mapping[str, Any] = {
         "device": None if device == "cpu" else device,
-        "compatibility_string": told.document.compatibility_string,
-        "session_options": kept,
-        "provider_options": told.runtime.get("provider_options"),
+        "compatibility_string": variant.document.compatibility_string,
+        "session_options": session_options,
+        "provider_options": variant.runtime.get("provider_options"),
     }
-    return {key: value for key, value in said.items() if value}
+    return {key: value for key, value in claims.items() if value}
 
 
 def _recipe(
-    found: PackageSurvey, name: str, scrubbed: list[str], differences: list[Difference]
+    package: PackageSurvey, name: str, scrubbed: list[str], differences: list[Difference]
 ) -> dict[str, Any]:
     params = {}
-    if found.manifest.package_name:
-        params["package"], _ = scrub(found.manifest.package_name, name)
-    if found.ours is not None:
-        params["from"] = f"{found.ours.name}@{found.ours.manifest}"
+    if package.manifest.package_name:
+        params["package"], _ = scrub(package.manifest.package_name, name)
+    if package.extension is not None:
+        params["from"] = f"{package.extension.name}@{package.extension.manifest}"
     result = {"scrubbed": sorted(scrubbed), "differences": [difference.path for difference in differences]}
     step = {"name": "import", "pass": "import", "version": 1, "params": params, "result": result}
     return {"profile": PROFILE, "profile_version": 1, "steps": [step], "tools": {}}

@@ -19,7 +19,7 @@ from onnxreg.schema.formats.ort_package import (
     asset_of,
 )
 
-_AGAIN = "copy the whole package again, or make it again"
+_COPY_HINT = "copy the whole package again, or make it again"
 
 
 class PackageTree:
@@ -42,30 +42,30 @@ class PackageTree:
 
     def read(self, path: str, role: str) -> bytes:
         """The bytes of a document. InputError for one that is too large to be one."""
-        file = self.root / self.there(path, role)
+        file = self.root / self.check_present(path, role)
         if file.stat().st_size > canonical.MAX_BYTES:
             raise InputError(
                 f"{path} in the package is larger than a document may be: {canonical.MAX_BYTES} bytes"
             )
         return file.read_bytes()
 
-    def there(self, path: str, role: str) -> str:
+    def check_present(self, path: str, role: str) -> str:
         """The path, of a file that is in the package; InputError, saying what it was to be, where it is not."""
         if path not in self.files:
-            raise InputError(f"the package names the {role} {path[:200]}, which is missing", _AGAIN)
+            raise InputError(f"the package names the {role} {path[:200]}, which is missing", _COPY_HINT)
         return path
 
 
 def _walk(root: Path) -> list[str]:
-    found = []
+    files = []
     for parent, directories, names in os.walk(root):
         for name in (*directories, *names):
             path = Path(parent, name)
             mode, relative = path.lstat().st_mode, path.relative_to(root).as_posix()
             _check(relative, mode)
             if stat.S_ISREG(mode):
-                found.append(relative)
-    return found
+                files.append(relative)
+    return files
 
 
 def _check(path: str, mode: int) -> None:
@@ -82,38 +82,38 @@ def _check(path: str, mode: int) -> None:
 
 def verified_assets(tree: PackageTree, manifest: PackageManifest) -> Mapping[Digest, str]:
     """Where each shared asset lies. InputError where one is missing, IntegrityError where its files are not its own."""
-    found = {Digest.parse(uri): directory for uri, directory in manifest.shared_assets.items()}
+    directories = {Digest.parse(uri): directory for uri, directory in manifest.shared_assets.items()}
     for path in tree.below(ASSETS):
         digest = asset_of(path.partition("/")[0])
         if digest is not None:
-            found.setdefault(digest, asset_directory(digest))
-    for digest, directory in found.items():
+            directories.setdefault(digest, asset_directory(digest))
+    for digest, directory in directories.items():
         files = tree.below(directory)
         if not files:
-            raise InputError(f"the shared asset {digest} is missing: {directory} holds no file", _AGAIN)
+            raise InputError(f"the shared asset {digest} is missing: {directory} holds no file", _COPY_HINT)
         measured = directory_digest({path: tree.digest(at) for path, at in files.items()})
         if measured != digest:
             raise IntegrityError(
                 f"the shared asset {directory} is damaged: its files have the digest {measured.short}...",
-                _AGAIN,
+                _COPY_HINT,
             )
-    return found
+    return directories
 
 
-def check_listed(tree: PackageTree, ours: PackageExtension) -> None:
+def check_listed(tree: PackageTree, extension: PackageExtension) -> None:
     """A package that `reg package` wrote lists its files: InputError where one is missing or too many, IntegrityError
     where one was changed."""
-    for path in ours.files:
-        tree.there(path, "file")
-    strange = tree.files - {MANIFEST, *ours.files}
-    if strange:
+    for path in extension.files:
+        tree.check_present(path, "file")
+    unlisted = tree.files - {MANIFEST, *extension.files}
+    if unlisted:
         raise InputError(
-            f"{min(strange)} is not a file of this package", "move it away; the package lists its files"
+            f"{min(unlisted)} is not a file of this package", "move it away; the package lists its files"
         )
-    for path, digest in ours.files.items():
+    for path, digest in extension.files.items():
         if tree.digest(path) != digest:
             raise IntegrityError(
                 f"{path} in the package is damaged: its bytes have the digest {tree.digest(path).short}..., "
                 f"not {digest.short}...",
-                _AGAIN,
+                _COPY_HINT,
             )

@@ -42,14 +42,14 @@ class PackageFacts:
 class SurveyedBuild:
     """One model file, by paths in the package.
 
-    `home` is the directory that its own path is relative to; `weights` its external data, by location; `others` what else
+    `home` is the directory that its own path is relative to; `weights` its external data, by location; `other_files` what else
     lies in the directories of its variants, by path there.
     """
 
     main: str
     home: str
     weights: Mapping[str, str]
-    others: Mapping[str, str]
+    other_files: Mapping[str, str]
     variants: tuple[PackageFacts, ...]
 
 
@@ -58,17 +58,17 @@ class PackageSurvey:
     """A package whose stated digests all hold. `companions` are the files of shared assets, by path there."""
 
     manifest: PackageManifest
-    ours: PackageExtension | None
+    extension: PackageExtension | None
     builds: tuple[SurveyedBuild, ...]
     companions: tuple[tuple[str, str], ...]
     left_out: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class _Place:
+class _VariantModel:
     """Where a variant's model is: its directory, its file, the folder of its weights, what its file is relative to."""
 
-    told: PackageFacts
+    facts: PackageFacts
     directory: str
     main: str
     folder: str
@@ -78,26 +78,28 @@ class _Place:
 def survey_package(tree: PackageTree) -> PackageSurvey:
     """Read a package. InputError where it is no whole package of schema 1, IntegrityError where a digest does not hold."""
     manifest = read_package(tree.read(MANIFEST, "document"))
-    ours = written_by_us(manifest)
-    if ours is not None:
-        check_listed(tree, ours)
+    extension = written_by_us(manifest)
+    if extension is not None:
+        check_listed(tree, extension)
     assets = verified_assets(tree, manifest)
     documents = {MANIFEST}
-    places: dict[str, list[_Place]] = {}
+    models: dict[str, list[_VariantModel]] = {}
     for directory, component in _components(tree, manifest, documents):
         for name, variant in component.variants.items():
-            place = _place(tree, assets, directory, name, variant, documents)
-            places.setdefault(place.main, []).append(place)
-    if not places:
+            model = _variant_model(tree, assets, directory, name, variant, documents)
+            models.setdefault(model.main, []).append(model)
+    if not models:
         raise InputError("the package has no variant", "make the package again")
-    builds = tuple(_builds(tree, places, documents))
-    named = {
-        path for build in builds for path in (build.main, *build.weights.values(), *build.others.values())
+    builds = tuple(_builds(tree, models, documents))
+    named_paths = {
+        path
+        for build in builds
+        for path in (build.main, *build.weights.values(), *build.other_files.values())
     }
     shared = [(path, at) for directory in assets.values() for path, at in tree.below(directory).items()]
-    companions = tuple(sorted((path, at) for path, at in shared if at not in named))
-    left_out = tree.files - documents - named - {at for _, at in companions}
-    return PackageSurvey(manifest, ours, builds, companions, tuple(sorted(left_out)))
+    companions = tuple(sorted((path, at) for path, at in shared if at not in named_paths))
+    left_out = tree.files - documents - named_paths - {at for _, at in companions}
+    return PackageSurvey(manifest, extension, builds, companions, tuple(sorted(left_out)))
 
 
 def _components(
@@ -114,81 +116,84 @@ def _components(
         yield path.rpartition("/")[0], read_component(data, path, manifest.newer)
 
 
-def _place(
+def _variant_model(
     tree: PackageTree,
     assets: Mapping[Digest, str],
     base: str,
     name: str,
     variant: Variant,
     documents: set[str],
-) -> _Place:
-    at = f"variant {name[:80]!r}"
-    directory = _join(base, variant.variant_directory or name, at)
-    payload = _payload(tree, directory, variant, at, documents)
-    file = payload["model_file"] if payload else _genai_model(tree, directory, at)
-    main, home = _resolve(file, directory, assets, at)
-    tree.there(main, f"model of {at}")
+) -> _VariantModel:
+    label = f"variant {name[:80]!r}"
+    directory = _join(base, variant.variant_directory or name, label)
+    payload = _payload(tree, directory, variant, label, documents)
+    file = payload["model_file"] if payload else _genai_model(tree, directory, label)
+    main, home = _resolve(file, directory, assets, label)
+    tree.check_present(main, f"model of {label}")
     if not main.endswith(LOADABLE):
-        raise InputError(f"{at} names {main}, which is no model file ({', '.join(LOADABLE)})")
+        raise InputError(f"{label} names {main}, which is no model file ({', '.join(LOADABLE)})")
     options = payload.get("session_options")
     folder = options.get(WEIGHTS_FOLDER) if isinstance(options, dict) else None
     if folder is not None and not isinstance(folder, str):
-        raise InputError(f"{at} has a {WEIGHTS_FOLDER} that is no text")
-    weights = main.rpartition("/")[0] if folder is None else _resolve(folder, directory, assets, at)[0]
-    return _Place(PackageFacts(name, variant, payload), directory, main, weights, home)
+        raise InputError(f"{label} has a {WEIGHTS_FOLDER} that is no text")
+    weights = main.rpartition("/")[0] if folder is None else _resolve(folder, directory, assets, label)[0]
+    return _VariantModel(PackageFacts(name, variant, payload), directory, main, weights, home)
 
 
 def _payload(
-    tree: PackageTree, directory: str, variant: Variant, at: str, documents: set[str]
+    tree: PackageTree, directory: str, variant: Variant, label: str, documents: set[str]
 ) -> Mapping[str, Any]:
     """What a variant says to ONNX Runtime; empty where that is nothing."""
     payload = variant.executor_info.get(RUNTIME)
     if payload is None:
         return {}
     if isinstance(payload, str):
-        path = _join(directory, payload, at)
-        payload = canonical.decode(tree.read(path, f"{RUNTIME} document of {at}"), path)
+        path = _join(directory, payload, label)
+        payload = canonical.decode(tree.read(path, f"{RUNTIME} document of {label}"), path)
         documents.add(path)
     if not isinstance(payload, dict) or not isinstance(payload.get("model_file"), str):
-        raise _no_model(at)
+        raise _no_model(label)
     return payload
 
 
-def _genai_model(tree: PackageTree, directory: str, at: str) -> str:
+def _genai_model(tree: PackageTree, directory: str, label: str) -> str:
     """The decoder that the `genai_config.json` of onnxruntime-genai names, relative to the variant's directory."""
     path = f"{directory}/{GENAI_CONFIG}"
     if path not in tree.files:
-        raise _no_model(at)
-    found = canonical.decode(tree.read(path, "configuration"), path)
+        raise _no_model(label)
+    config = canonical.decode(tree.read(path, "configuration"), path)
     for key in ("model", "decoder", "filename"):
-        found = found.get(key) if isinstance(found, dict) else None
-    if not isinstance(found, str):
+        config = config.get(key) if isinstance(config, dict) else None
+    if not isinstance(config, str):
         raise InputError(f"{path} names no decoder", "expected model.decoder.filename")
-    return found
+    return config
 
 
-def _no_model(at: str) -> InputError:
+def _no_model(label: str) -> InputError:
     return InputError(
-        f"{at} names no model for ONNX Runtime",
+        f"{label} names no model for ONNX Runtime",
         f'expected "executor_info": {{"ort": {{"model_file": ...}}}}, or a {GENAI_CONFIG} in its directory',
     )
 
 
 def _builds(
-    tree: PackageTree, places: Mapping[str, list[_Place]], documents: set[str]
+    tree: PackageTree, models: Mapping[str, list[_VariantModel]], documents: set[str]
 ) -> Iterator[SurveyedBuild]:
-    weights = {main: _weights(tree, main, found) for main, found in places.items()}
-    taken = {*places, *documents, *(path for files in weights.values() for path in files.values())}
-    for main, found in places.items():
-        others = {
-            path: at for place in found for path, at in tree.below(place.directory).items() if at not in taken
+    weights = {main: _weights(tree, main, variant_models) for main, variant_models in models.items()}
+    used = {*models, *documents, *(path for files in weights.values() for path in files.values())}
+    for main, variant_models in models.items():
+        other_files = {
+            path: at
+            for model in variant_models
+            for path, at in tree.below(model.directory).items()
+            if at not in used
         }
-        told = tuple(place.told for place in found)
-        yield SurveyedBuild(main, found[0].home, weights[main], others, told)
+        facts = tuple(model.facts for model in variant_models)
+        yield SurveyedBuild(main, variant_models[0].home, weights[main], other_files, facts)
 
 
-def _weights(tree: PackageTree, main: str, places: list[_Place]) -> dict[str, str]:
-    folders = {place.folder for place in places}
+def _weights(tree: PackageTree, main: str, models: list[_VariantModel]) -> dict[str, str]:
+    folders = {model.folder for model in models}
     if len(folders) > 1:
         raise InputError(f"variants give {main} different weights", "give each a model file of its own")
     if not main.endswith(".onnx"):
@@ -196,27 +201,27 @@ def _weights(tree: PackageTree, main: str, places: list[_Place]) -> dict[str, st
     path = tree.root / main
     names = locations(load_onnx(path), path)
     folder = folders.pop()
-    return {name: tree.there(_join(folder, name, main), f"external data of {main}") for name in names}
+    return {name: tree.check_present(_join(folder, name, main), f"external data of {main}") for name in names}
 
 
-def _resolve(reference: str, base: str, assets: Mapping[Digest, str], at: str) -> tuple[str, str]:
+def _resolve(reference: str, base: str, assets: Mapping[Digest, str], label: str) -> tuple[str, str]:
     """The path that a reference means, and the directory that it is relative to: `base`, or that of a shared asset."""
     if not reference.startswith("sha256:"):
-        return _join(base, reference, at), base
+        return _join(base, reference, label), base
     uri, _, below = reference.partition("/")
     digest = Digest.parse(uri)
     if digest not in assets:
         raise InputError(
-            f"{at} refers to the shared asset {digest}, which is missing", "make the package again"
+            f"{label} refers to the shared asset {digest}, which is missing", "make the package again"
         )
-    return _join(assets[digest], below, at) if below else assets[digest], assets[digest]
+    return _join(assets[digest], below, label) if below else assets[digest], assets[digest]
 
 
-def _join(base: str, path: str, at: str) -> str:
+def _join(base: str, path: str, label: str) -> str:
     inner = path.removeprefix("./").rstrip("/")
     if path in (".", "./"):
         return base
     try:
         return check_path(f"{base}/{check_path(inner)}" if base else check_path(inner))
     except ValueError as error:
-        raise InputError(f"{at} names a file that cannot be in a portable package: {error}") from error
+        raise InputError(f"{label} names a file that cannot be in a portable package: {error}") from error

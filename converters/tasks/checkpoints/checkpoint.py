@@ -1,4 +1,4 @@
-"""Loading a trained checkpoint: nothing random in it, and nothing of its own code run unasked."""
+"""Load a trained checkpoint: refuse random weights, and run none of its code without consent."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -25,8 +25,8 @@ from onnxreg.converters.tasks.task import LocatedSource
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Source
 
-ADAPTER = "adapter_config.json"
-"""Names another model, which transformers would load if peft is installed; no digest covers that."""
+ADAPTER_CONFIG = "adapter_config.json"
+"""Refers to another model, which transformers would load if peft is installed; no digest covers that."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,20 @@ class LoadedCheckpoint:
     trust_remote_code: bool
 
     def without_model(self) -> "LoadedCheckpoint":
-        """The same checkpoint once its torch model is no longer needed, so that its memory is free."""
+        """Return the same checkpoint without its torch model, to free its memory."""
         return replace(self, model=None)
 
     def recorded_as(self, origin: Source) -> "LoadedCheckpoint":
-        """The same checkpoint under another id and revision; the digest stays that of its files."""
+        """Return the same checkpoint under another id and revision; the digest stays that of its files."""
         return replace(self, source=origin.model_copy(update={"digest": self.source.digest}))
 
 
 def load_checkpoint(
     source: str, name: str, head: TaskHead, trust_remote_code: bool = False
 ) -> LoadedCheckpoint:
-    """`find_checkpoint`, then `load_found`."""
+    """Find and load a checkpoint."""
     require("torch", "transformers")
-    return load_found(find_checkpoint(source, head, trust_remote_code), name, head, trust_remote_code)
+    return load_located(find_checkpoint(source, head, trust_remote_code), name, head, trust_remote_code)
 
 
 def find_checkpoint(
@@ -70,13 +70,13 @@ def find_checkpoint(
 
     Args:
         source: a checkpoint directory, or a hub id with an optional `@revision`.
-        sentences: whether what sentence-transformers says of it takes part.
+        sentences: True to include the files of sentence-transformers.
 
-    Raises NotFoundError or RemoteError where the source cannot be had, InputError where it is no complete checkpoint
-    of this kind, or wants its own code to run and may not.
+    Raises NotFoundError or RemoteError if the source cannot be read, InputError if it is not a complete checkpoint
+    of this kind, or needs its own code to run without permission.
     """
-    found = locate(source, trust_remote_code, sentence_files.PATTERNS if sentences else ())
-    directory = found.directory
+    location = locate(source, trust_remote_code, sentence_files.PATTERNS if sentences else ())
+    directory = location.directory
     raw = _raw_config(directory)
     _refuse_own_code(directory, trust_remote_code)
     _check_architecture(raw, head)
@@ -86,11 +86,11 @@ def find_checkpoint(
             "give the directory that save_pretrained wrote",
         )
     more = sentence_files.present(directory) if sentences else []
-    return found_in(found, [*taking_part(directory, trust_remote_code), *more])
+    return located_source(location, [*taking_part(directory, trust_remote_code), *more])
 
 
-def found_in(location: Location, names: Sequence[str]) -> LocatedSource:
-    """What was found at a location, where these of its files take part in an export."""
+def located_source(location: Location, names: Sequence[str]) -> LocatedSource:
+    """Describe a location as a source; `names` are the files that take part in an export."""
     directory = location.directory
     digest = digest_files(directory, names)
     card = directory / CARD
@@ -102,30 +102,30 @@ def found_in(location: Location, names: Sequence[str]) -> LocatedSource:
     return LocatedSource(directory, digest, Source.from_json(origin), location.hub_id.lower(), described)
 
 
-def load_found(
-    found: LocatedSource, name: str, head: TaskHead, trust_remote_code: bool = False
+def load_located(
+    source: LocatedSource, name: str, head: TaskHead, trust_remote_code: bool = False
 ) -> LoadedCheckpoint:
-    """Load a checkpoint that was found.
+    """Load a located checkpoint.
 
     Args:
-        name: what a directory is called in what is published, in place of its path.
+        name: published name of a directory, in place of its path.
 
-    Raises InputError where it is not trained, or has no fast tokenizer.
+    Raises InputError if it is not trained, or has no fast tokenizer.
     """
-    directory = found.where
+    directory = source.location
     with silent_transformers():
         model = _load_model(directory, head, trust_remote_code)
         tokenizer = load_tokenizer(directory, trust_remote_code)
     check_vocabulary(model, tokenizer)
     labels = _labels(_raw_config(directory), model.config) if head.labelled else ()
-    published = found.origin or Source.from_json({"id": name, "digest": str(found.digest)})
+    published = source.origin or Source.from_json({"id": name, "digest": str(source.digest)})
     config = copy.deepcopy(model.config)
     model.config.use_cache = False
     return LoadedCheckpoint(model, tokenizer, config, labels, published, directory, trust_remote_code)
 
 
 def load_model(directory: Path, head: TaskHead) -> Any:
-    """The torch module of a checkpoint directory alone, as `LoadedCheckpoint` has it. InputError where it is not trained."""
+    """Load only the torch module of a checkpoint directory. InputError if it is not trained."""
     if not weight_files(directory):
         raise InputError("the checkpoint has no weights", "give the directory that save_pretrained wrote")
     with silent_transformers():
@@ -143,29 +143,29 @@ def _raw_config(directory: Path) -> dict[str, Any]:
 
 
 def _refuse_own_code(directory: Path, trusted: bool) -> None:
-    """Code may run once it is trusted, and only from the checkpoint's own files, which its digest covers."""
-    if (directory / ADAPTER).is_file():
+    """Raise InputError for code that is not trusted, or not in the checkpoint's own files, which its digest covers."""
+    if (directory / ADAPTER_CONFIG).is_file():
         raise InputError(
-            f"the checkpoint has an {ADAPTER}: it is an adapter, whose model is elsewhere",
+            f"the checkpoint has an {ADAPTER_CONFIG}: it is an adapter, whose model is elsewhere",
             "merge it into its model, and save that",
         )
     for name in (CONFIG, "tokenizer_config.json"):
         path = directory / name
-        named = list(_code_named(read_json(path))) if path.is_file() else []
-        if named and not trusted:
+        code_names = list(_code_named(read_json(path))) if path.is_file() else []
+        if code_names and not trusted:
             raise InputError(
                 f"the checkpoint wants its own code to run ({name} has an auto_map)",
                 "read that code, then pass --trust-remote-code",
             )
-        if elsewhere := [text for text in named if "--" in text]:
+        if foreign_names := [text for text in code_names if "--" in text]:
             raise InputError(
-                f"the checkpoint wants code of another repository to run: {name} names {elsewhere[0][:80]!r}",
+                f"the checkpoint wants code of another repository to run: {name} names {foreign_names[0][:80]!r}",
                 "copy that code beside the checkpoint, and name it in the auto_map without a repository",
             )
 
 
 def _code_named(value: Any) -> Iterator[str]:
-    """Every text under an `auto_map`, at any depth of a JSON value: `[<repository>--]<module>.<class>`."""
+    """Yield every text under an `auto_map`, at any depth of a JSON value: `[<repository>--]<module>.<class>`."""
     if isinstance(value, dict):
         for key, child in value.items():
             yield from _texts(child) if key == "auto_map" else _code_named(child)
@@ -188,8 +188,8 @@ def _check_architecture(raw: dict[str, Any], head: TaskHead) -> None:
         raise InputError("architectures in config.json of the checkpoint is not a list of names")
     if architectures and not any(name.endswith(head.suffix) for name in architectures):
         raise InputError(
-            f"not a {head.what}: config.json says {', '.join(architectures)[:200]}",
-            f"a head that was never trained gives random numbers: export a {head.what} that was trained",
+            f"not a {head.description}: config.json says {', '.join(architectures)[:200]}",
+            f"a head that was never trained gives random numbers: export a {head.description} that was trained",
         )
     if raw.get("is_encoder_decoder") is True:
         raise InputError(
@@ -229,10 +229,10 @@ def _load_model(directory: Path, head: TaskHead, trust_remote_code: bool) -> Any
 
 
 def _refuse_incomplete(report: dict[str, Any], head: TaskHead) -> None:
-    """A head that the checkpoint does not hold would be random numbers."""
+    """Raise InputError for missing weights: a head without weights would hold random numbers."""
     missing = sorted(filter(head.of_use, report["missing_keys"]))
     mismatched = sorted(str(entry[0]) for entry in report["mismatched_keys"])
-    hint = f"export a {head.what} that was saved after it was trained"
+    hint = f"export a {head.description} that was saved after it was trained"
     if missing:
         raise InputError(f"the checkpoint has no values for {_some(missing)}", hint)
     if mismatched:
@@ -245,7 +245,7 @@ def _some(names: list[str], most: int = 6) -> str:
 
 
 def _labels(raw: dict[str, Any], config: Any) -> tuple[str, ...]:
-    """The labels in the order of the logits; InputError where the config contradicts itself."""
+    """Return the labels in the order of the logits; InputError if the config contradicts itself."""
     id2label = {int(key): str(value) for key, value in config.id2label.items()}
     count = len(id2label)
     if sorted(id2label) != list(range(count)):

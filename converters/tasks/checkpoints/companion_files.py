@@ -23,7 +23,7 @@ _LOCAL_KEYS = frozenset(
         "vocab_file",
     }
 )
-"""Keys that say how a checkpoint was loaded here, not what it is."""
+"""Keys that depend on the loading machine, not on the checkpoint."""
 
 
 def write_config(
@@ -33,7 +33,7 @@ def write_config(
     max_length: int,
     extra: Mapping[str, Any],
 ) -> list[str]:
-    """Write `config.json`; returns the dotted paths of values that named a local path and were replaced.
+    """Write `config.json`; return the dotted paths of values that named a local path and were replaced.
 
     Args:
         name: the published name, which becomes `_name_or_path`.
@@ -47,13 +47,13 @@ def write_config(
         "max_sequence_length": max_length,
         **extra,
     }
-    named = {
+    label_maps = {
         "id2label": {str(index): label for index, label in enumerate(labels)},
         "label2id": {label: index for index, label in enumerate(labels)},
     }
-    kept = _without_local_keys(value, named.keys())
-    cleaned, replaced = scrub(kept, name, checkpoint.directory)
-    _write(path, {**cleaned, **(named if labels else {})})
+    config_value = _without_local_keys(value, label_maps.keys())
+    cleaned, replaced = scrub(config_value, name, checkpoint.directory)
+    _write(path, {**cleaned, **(label_maps if labels else {})})
     return replaced
 
 
@@ -64,7 +64,7 @@ def write_labels(path: Path, labels: tuple[str, ...]) -> None:
 
 
 def write_tokenizer(directory: Path, checkpoint: LoadedCheckpoint, name: str) -> list[str]:
-    """Save the tokenizer, which has no padding and truncation of its own; returns the names of its files, sorted."""
+    """Save the tokenizer, which has no padding and truncation of its own; return its file names, sorted."""
     saved = {Path(path).name for path in checkpoint.tokenizer.save_pretrained(directory)}
     names = sorted(file for file in saved if (directory / file).is_file())
     if "tokenizer.json" not in names:
@@ -82,10 +82,10 @@ def write_tokenizer(directory: Path, checkpoint: LoadedCheckpoint, name: str) ->
 
 
 def _without_local_keys(value: Any, drop: Any) -> Any:
-    """A JSON value without `_LOCAL_KEYS` at any depth and without the top-level keys in `drop`."""
+    """Return a JSON value without `_LOCAL_KEYS` at any depth and without the top-level keys in `drop`."""
     if isinstance(value, dict):
-        kept = {key: child for key, child in value.items() if key not in _LOCAL_KEYS and key not in drop}
-        return {key: _without_local_keys(child, ()) for key, child in kept.items()}
+        entries = {key: child for key, child in value.items() if key not in _LOCAL_KEYS and key not in drop}
+        return {key: _without_local_keys(child, ()) for key, child in entries.items()}
     if isinstance(value, list):
         return [_without_local_keys(child, ()) for child in value]
     return value

@@ -1,4 +1,4 @@
-"""The images that a graph of a vision model is measured on, and what the module gives for them."""
+"""The sample images of a vision model, with the outputs of its module."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,14 +11,14 @@ from onnxreg.converters.tasks.labelled_inputs import LabelledInputs
 from onnxreg.converters.tasks.task import Sample
 from onnxreg.schema.core.errors import ConversionError, InputError, first_line
 
-BATCH = 32
-"""The most images in one run."""
-MAX_GOLDEN = 4_500
-"""Values of the input and output of the golden vectors, which other runtimes are tested with: larger images have none."""
+MAX_BATCH_IMAGES = 32
+"""Images in one run."""
+MAX_GOLDEN_VALUES = 4_500
+"""Values of input and output together in golden vectors; larger images have no golden vectors."""
 
 
 def subject_of(module: Any, options: Any) -> TorchModel:
-    """A module in evaluation mode and float32, with its outputs named; `options` are those of the task."""
+    """Wrap a module in evaluation mode and float32, with named outputs; `options` are those of the task."""
     import torch
 
     for part in module.modules():
@@ -31,19 +31,19 @@ def subject_of(module: Any, options: Any) -> TorchModel:
     return TorchModel(wrapped, {options.input_name: example}, names, axes)
 
 
-def _named(module: Any, example: Any, asked: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
-    """The module as one that takes an image by any name and gives a tuple, and the names of its members."""
+def _named(module: Any, example: Any, output_names: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
+    """Wrap the module to take an image by any name and return a tuple; return it with the names of the tuple's members."""
     import torch
 
     try:
         with torch.no_grad():
-            given = module(example)
+            output = module(example)
     except Exception as error:
         shape = list(example.shape[1:])
         raise ConversionError(
             f"the module does not take an input of shape {shape}: {first_line(error)}"
         ) from error
-    names = _names(given, asked)
+    names = _names(output, output_names)
 
     class Named(torch.nn.Module):
         def __init__(self) -> None:
@@ -51,72 +51,76 @@ def _named(module: Any, example: Any, asked: Sequence[str]) -> tuple[Any, tuple[
             self.module = module
 
         def forward(self, **image: Any) -> Any:
-            return tuple(_tensors(self.module(*image.values()), asked).values())
+            return tuple(_tensors(self.module(*image.values()), output_names).values())
 
     return Named().eval(), names
 
 
-def _names(given: Any, asked: Sequence[str]) -> tuple[str, ...]:
+def _names(output: Any, output_names: Sequence[str]) -> tuple[str, ...]:
     import torch
 
-    found = _tensors(given, asked)
-    if not found or not all(isinstance(one, torch.Tensor) for one in found.values()):
-        kinds = ", ".join(sorted({type(one).__name__ for one in found.values()})) or "nothing"
+    tensors = _tensors(output, output_names)
+    if not tensors or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
+        kinds = ", ".join(sorted({type(tensor).__name__ for tensor in tensors.values()})) or "nothing"
         raise InputError(
             f"the module gives {kinds}, not tensors", "return a tensor, a tuple or a dict of tensors"
         )
-    if asked and len(asked) != len(found):
+    if output_names and len(output_names) != len(tensors):
         raise InputError(
-            f"the module gives {len(found)} outputs, and {len(asked)} are named: {', '.join(asked)}"
+            f"the module gives {len(tensors)} outputs, and {len(output_names)} are named: {', '.join(output_names)}"
         )
-    if asked:
-        return tuple(asked)
-    if len(found) > 1 and not isinstance(given, Mapping):
+    if output_names:
+        return tuple(output_names)
+    if len(tensors) > 1 and not isinstance(output, Mapping):
         raise InputError(
-            f"the module gives {len(found)} outputs without names", "name them: options: {outputs: [...]}"
+            f"the module gives {len(tensors)} outputs without names", "name them: options: {outputs: [...]}"
         )
-    return tuple(found) if len(found) > 1 else ("output",)
+    return tuple(tensors) if len(tensors) > 1 else ("output",)
 
 
-def _tensors(given: Any, asked: Sequence[str]) -> Mapping[str, Any]:
-    """What a module gives by name: members of a mapping, those that are asked for if it has them, or by position."""
-    if isinstance(given, Mapping):
-        return {name: given[name] for name in asked} if asked and set(asked) <= set(given) else dict(given)
-    several = given if isinstance(given, tuple | list) else (given,)
-    return {str(index): one for index, one in enumerate(several)}
+def _tensors(output: Any, output_names: Sequence[str]) -> Mapping[str, Any]:
+    """Map names to outputs: the requested members of a mapping, all of its members, or positions."""
+    if isinstance(output, Mapping):
+        return (
+            {name: output[name] for name in output_names}
+            if output_names and set(output_names) <= set(output)
+            else dict(output)
+        )
+    members = output if isinstance(output, tuple | list) else (output,)
+    return {str(index): member for index, member in enumerate(members)}
 
 
 def draw(count: int, shape: Sequence[int]) -> Any:
-    """Normal values, drawn with a seed: float32 `[count, *shape]`."""
+    """Draw normal values with a fixed seed: float32 `[count, *shape]`."""
     import numpy as np
 
     return np.random.default_rng(samples.SEED).normal(size=(count, *shape)).astype(np.float32)
 
 
 def pick(path: Path, name: str, count: int) -> Any:
-    """Rows of a dataset, picked with a seed: float32. InputError where it has fewer than are asked for."""
+    """Pick rows of a dataset with a fixed seed: float32. InputError if it has fewer rows."""
     import numpy as np
 
     return np.concatenate([row[name] for row in samples.read(path, count)]).astype(np.float32)
 
 
-def check(images: Any, shape: Sequence[int], what: str) -> None:
-    """InputError unless images are finite floats of a shape."""
+def check(images: Any, shape: Sequence[int], label: str) -> None:
+    """Raise InputError unless images are finite floats of a shape."""
     import numpy as np
 
     if images.dtype.kind != "f" or images.shape[1:] != tuple(shape):
-        found = f"{images.dtype} {list(images.shape[1:])}"
+        description = f"{images.dtype} {list(images.shape[1:])}"
         raise InputError(
-            f"{what} holds {found}, the input is float32 {list(shape)}", "preprocess the images first"
+            f"{label} holds {description}, the input is float32 {list(shape)}", "preprocess the images first"
         )
     if not np.isfinite(images).all():
-        raise InputError(f"{what} holds NaN or infinity")
+        raise InputError(f"{label} holds NaN or infinity")
 
 
 def measure(subject: TorchModel, images: Any, fixed_batch: bool) -> Sample:
-    """Each image alone, then all of them in batches of at most `BATCH`, with what the module gives for them.
+    """Run the module on each image alone, then on batches of at most `MAX_BATCH_IMAGES`; return the sample.
 
-    A single image is there twice in its batch, so that a graph which knows only one row is found out.
+    A single image is repeated in its batch, to detect a graph that is fixed to one row.
     """
     import numpy as np
 
@@ -124,16 +128,19 @@ def measure(subject: TorchModel, images: Any, fixed_batch: bool) -> Sample:
     feeds: list[Feed] = [{name: images[index : index + 1]} for index in range(len(images))]
     if not fixed_batch:
         several = images if len(images) > 1 else np.concatenate([images, images])
-        feeds += [{name: several[start : start + BATCH]} for start in range(0, len(several), BATCH)]
+        feeds += [
+            {name: several[start : start + MAX_BATCH_IMAGES]}
+            for start in range(0, len(several), MAX_BATCH_IMAGES)
+        ]
     expected = torch_model.run(subject, feeds)
     values = images[:1].size + sum(array.size for array in expected[0].values())
-    return Sample(feeds, expected, golden={"image": feeds[0]} if values <= MAX_GOLDEN else {})
+    return Sample(feeds, expected, golden={"image": feeds[0]} if values <= MAX_GOLDEN_VALUES else {})
 
 
 def accuracy(subject: TorchModel, data: LabelledInputs, fixed_batch: bool) -> dict[str, float]:
-    """Of the module itself, by output name."""
+    """Measure the accuracy of the module itself, by output name."""
     cast = lambda feed: torch_model.run(subject, [as_float32(feed)])[0]
-    return data.accuracy(cast, 1 if fixed_batch else BATCH)
+    return data.accuracy(cast, 1 if fixed_batch else MAX_BATCH_IMAGES)
 
 
 def as_float32(feed: Feed) -> Feed:

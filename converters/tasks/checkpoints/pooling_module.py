@@ -1,4 +1,4 @@
-"""Token vectors to one vector for each text, inside the graph."""
+"""Pooling of token vectors to one vector per text, inside the graph."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ from onnxreg.converters.tasks.checkpoints.sentence_files import Mode
 
 
 def pooled(encoder: Any, mode: Mode, normalize: bool) -> Any:
-    """A module that gives `embeddings`, `[batch, hidden]`, as sentence-transformers does.
+    """Wrap an encoder to return `embeddings`, `[batch, hidden]`, as sentence-transformers does.
 
-    Only positions that `attention_mask` leaves in count. `mean` is over these, `max` of each dimension, `cls` the first
+    Only positions that `attention_mask` leaves in count. `mean` averages them, `max` takes each dimension, `cls` the first
     position, `last` the last one. `normalize` makes each embedding as long as 1.
     """
     import torch
@@ -22,8 +22,8 @@ def pooled(encoder: Any, mode: Mode, normalize: bool) -> Any:
 
         def forward(self, **inputs: Any) -> Any:
             hidden = self.encoder(**inputs, return_dict=True).last_hidden_state
-            found = pool(hidden, inputs["attention_mask"])
-            return torch.nn.functional.normalize(found, p=2.0, dim=1) if normalize else found
+            embeddings = pool(hidden, inputs["attention_mask"])
+            return torch.nn.functional.normalize(embeddings, p=2.0, dim=1) if normalize else embeddings
 
     return Pooled().eval()
 
@@ -42,7 +42,7 @@ def _max(hidden: Any, mask: Any) -> Any:
 
 
 def _last(hidden: Any, mask: Any) -> Any:
-    """Where the padding is at the left, too."""
+    """Take the last unmasked position, also with padding at the left."""
     import torch
 
     last = (mask * torch.arange(mask.shape[1], device=mask.device)).argmax(1)

@@ -1,4 +1,4 @@
-"""Objects in memory as the checkpoint that they would be."""
+"""Save objects in memory as a checkpoint."""
 
 import shutil
 from pathlib import Path
@@ -14,17 +14,17 @@ def save_objects(model: Any, tokenizer: Any, directory: Path, sentences: bool = 
     """Save a model and a tokenizer of transformers into a new directory, and return it. Neither is changed.
 
     Args:
-        sentences: whether what sentence-transformers says of it is needed: it comes from the directory or hub id that the
-            model was loaded from; one that was built in memory has none.
+        sentences: True to copy the files of sentence-transformers from the directory or hub id that the model was
+            loaded from; a model built in memory has none.
 
-    Raises InputError for objects that are none of transformers, or that cannot be saved; NotFoundError or RemoteError
-    where what says how to pool cannot be had.
+    Raises InputError for objects of another library, or that cannot be saved; NotFoundError or RemoteError if the
+    pooling configuration cannot be read.
     """
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     if not isinstance(model, PreTrainedModel) or not isinstance(tokenizer, PreTrainedTokenizerBase):
-        found = f"{type(model).__name__} and {type(tokenizer).__name__}"
-        raise InputError(f"not a model and a tokenizer of transformers: {found}")
+        types = f"{type(model).__name__} and {type(tokenizer).__name__}"
+        raise InputError(f"not a model and a tokenizer of transformers: {types}")
     origin = _origin(model) if sentences else None
     config = dict(vars(model.config))
     try:
@@ -42,7 +42,7 @@ def save_objects(model: Any, tokenizer: Any, directory: Path, sentences: bool = 
 
 
 def _origin(model: Any) -> Path | None:
-    """The directory that a model was loaded from, of a hub id the snapshot of its commit; None for one built in memory."""
+    """Find the directory that a model was loaded from, or the snapshot of its commit; None for one built in memory."""
     name = model.name_or_path
     if not name:
         return None

@@ -1,7 +1,7 @@
-"""What sentence-transformers keeps beside a checkpoint: how token vectors become one vector of the text.
+"""Files of sentence-transformers beside a checkpoint, which configure the pooling of token vectors.
 
-`modules.json` lists what a text runs through (a Transformer, a Pooling, maybe Normalize), `1_Pooling/config.json` is the
-pooling's own, and `sentence_bert_config.json` says how many tokens the checkpoint was trained for.
+`modules.json` lists the modules in order (a Transformer, a Pooling, maybe Normalize), `1_Pooling/config.json` is
+the pooling's own, and `sentence_bert_config.json` states how many tokens the checkpoint was trained for.
 """
 
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from typing import Any, Literal, get_args
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.schema.core.errors import InputError
 
-MODULES, POOLING, LENGTH = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
-PATTERNS = (MODULES, LENGTH, "*_Pooling/config.json")
-"""Of these names files are fetched from a hub."""
+MODULES_FILE, POOLING_FILE, LENGTH_FILE = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
+PATTERNS = (MODULES_FILE, LENGTH_FILE, "*_Pooling/config.json")
+"""Patterns of the files to fetch from a hub."""
 
 Mode = Literal["mean", "cls", "max", "last"]
 _SPELLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
@@ -23,7 +23,7 @@ _KEY = "pooling_mode"
 
 @dataclass(frozen=True)
 class SentenceConfig:
-    """`mode` is None where the checkpoint says nothing of pooling; `max_length` is in tokens."""
+    """`mode` is None if the checkpoint does not configure pooling; `max_length` is in tokens."""
 
     mode: Mode | None = None
     normalize: bool = False
@@ -31,28 +31,28 @@ class SentenceConfig:
 
 
 def present(directory: Path) -> list[str]:
-    """The files of these that a checkpoint has, sorted.
+    """List the files of sentence-transformers that a checkpoint has, sorted.
 
     Raises InputError for a `modules.json` that cannot be read.
     """
-    named = (MODULES, LENGTH, _pooling_file(_modules(directory)))
-    return sorted(name for name in named if (directory / name).is_file())
+    names = (MODULES_FILE, LENGTH_FILE, _pooling_file(_modules(directory)))
+    return sorted(name for name in names if (directory / name).is_file())
 
 
 def read(directory: Path) -> SentenceConfig:
-    """The configuration of a checkpoint; an empty one where it has none.
+    """Read the configuration of a checkpoint; empty if it has none.
 
-    Raises InputError for a module or a pooling that the task cannot do, and for files that are malformed.
+    Raises InputError for an unsupported module or pooling, and for malformed files.
     """
     modules = _modules(directory)
     kinds = [kind for kind, _ in modules or ()]
     if modules is not None and kinds[2:] not in ([], ["Normalize"]):
         raise InputError(
-            f"{MODULES} runs a text through {', '.join(kinds)[:200]}; the task does Transformer, Pooling, Normalize"
+            f"{MODULES_FILE} runs a text through {', '.join(kinds)[:200]}; the task does Transformer, Pooling, Normalize"
         )
     if modules is not None and kinds[:2] != ["Transformer", "Pooling"]:
-        raise InputError(f"{MODULES} does not begin with a Transformer and a Pooling")
-    length = _object(directory / LENGTH).get("max_seq_length")
+        raise InputError(f"{MODULES_FILE} does not begin with a Transformer and a Pooling")
+    length = _object(directory / LENGTH_FILE).get("max_seq_length")
     return SentenceConfig(
         _mode(_object(directory / _pooling_file(modules))),
         "Normalize" in kinds,
@@ -61,28 +61,28 @@ def read(directory: Path) -> SentenceConfig:
 
 
 def _modules(directory: Path) -> list[tuple[str, str]] | None:
-    """Kind and directory of each module, in order; None without a list."""
-    path = directory / MODULES
+    """Read kind and directory of each module, in order; None without a list."""
+    path = directory / MODULES_FILE
     if not path.is_file():
         return None
     value = read_json(path)
     if not isinstance(value, list):
-        raise InputError(f"{MODULES} of the checkpoint is not a list")
+        raise InputError(f"{MODULES_FILE} of the checkpoint is not a list")
     return [_module(entry) for entry in value]
 
 
 def _module(entry: Any) -> tuple[str, str]:
     kind, path = (entry.get(key) if isinstance(entry, dict) else None for key in ("type", "path"))
     if not isinstance(kind, str) or not isinstance(path, str):
-        raise InputError(f"a module in {MODULES} of the checkpoint has no type and path")
+        raise InputError(f"a module in {MODULES_FILE} of the checkpoint has no type and path")
     if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-        raise InputError(f"{MODULES} of the checkpoint names a place outside it: {path[:80]!r}")
+        raise InputError(f"{MODULES_FILE} of the checkpoint names a place outside it: {path[:80]!r}")
     return kind.rpartition(".")[2], path
 
 
 def _pooling_file(modules: list[tuple[str, str]] | None) -> str:
-    found = (f"{path}/config.json" for kind, path in modules or () if kind == "Pooling")
-    return next(found, POOLING)
+    paths = (f"{path}/config.json" for kind, path in modules or () if kind == "Pooling")
+    return next(paths, POOLING_FILE)
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -93,22 +93,22 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _mode(config: dict[str, Any]) -> Mode | None:
-    asked = list(dict.fromkeys(_asked(config)))
-    if not asked:
+    modes = list(dict.fromkeys(_configured_modes(config)))
+    if not modes:
         return None
-    if len(asked) > 1:
-        raise InputError(f"the checkpoint pools in several ways at once: {', '.join(asked)[:200]}")
-    mode = _SPELLINGS.get(asked[0], asked[0])
-    for known in get_args(Mode):
-        if mode == known:
-            return known  # type: ignore[no-any-return]
+    if len(modes) > 1:
+        raise InputError(f"the checkpoint pools in several ways at once: {', '.join(modes)[:200]}")
+    mode = _SPELLINGS.get(modes[0], modes[0])
+    for name in get_args(Mode):
+        if mode == name:
+            return name  # type: ignore[no-any-return]
     raise InputError(
-        f"the checkpoint pools by {asked[0][:80]!r}", f"the task does {', '.join(get_args(Mode))}"
+        f"the checkpoint pools by {modes[0][:80]!r}", f"the task does {', '.join(get_args(Mode))}"
     )
 
 
-def _asked(config: dict[str, Any]) -> Iterator[str]:
-    """The modes in a pooling's configuration: `pooling_mode_cls_token: true`, or in newer ones `pooling_mode: cls`."""
+def _configured_modes(config: dict[str, Any]) -> Iterator[str]:
+    """Yield the modes of a configuration: `pooling_mode_cls_token: true`, or in newer ones `pooling_mode: cls`."""
     for key, value in config.items():
         if key == _KEY:
             yield from map(str, value if isinstance(value, list) else [value])

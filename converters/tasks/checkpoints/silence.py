@@ -8,7 +8,7 @@ from onnxreg.converters.onnx.quiet import quiet
 
 @contextlib.contextmanager
 def silent_transformers() -> Iterator[None]:
-    """Silence what transformers says as it loads and saves: what matters of it is raised as an error."""
+    """Silence transformers while it loads and saves; failures are still raised as errors."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -1,4 +1,4 @@
-"""What a checkpoint ends in: the class of transformers that loads it, and what its graph gives."""
+"""Heads of checkpoints: the class of transformers that loads each, and the outputs of its graph."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class TaskHead:
     """
 
     suffix: str
-    what: str
+    description: str
     outputs: Mapping[str, tuple[str, ...]]
     labelled: bool = False
 
@@ -23,7 +23,7 @@ class TaskHead:
         return f"AutoModel{self.suffix}"
 
     def of_use(self, parameter: str) -> bool:
-        """Whether the outputs come from a parameter of this name: hidden states do not come from the pooler of BERT."""
+        """Tell if the outputs depend on a parameter: hidden states do not depend on the pooler of BERT."""
         return bool(self.suffix) or parameter.partition(".")[0] != "pooler"
 
 

@@ -14,7 +14,7 @@ from onnxreg.converters.tasks.task import Sample
 
 REQUIRED = ("input_ids", "attention_mask")
 OPTIONAL = ("token_type_ids",)
-LENGTHS = ((13,), (48, 31, 7))
+ROW_LENGTHS = ((13,), (48, 31, 7))
 """Tokens of each row of the short batches: one without padding, one with."""
 
 SENTENCES = (
@@ -25,13 +25,13 @@ SENTENCES = (
 )
 
 
-def longest(asked: int, model: Any) -> int:
-    """The longest row, in tokens, where `asked` are asked for: no more than the model can take."""
-    return min(asked, max_positions(model))
+def longest(max_length: int, model: Any) -> int:
+    """Limit the requested length of the longest row, in tokens, to what the model can take."""
+    return min(max_length, max_positions(model))
 
 
 def sample_feeds(tokenizer: Any, inputs: Sequence[str], max_length: int) -> list[Feed]:
-    """The fixed sample: a short row, a padded batch of three, and one row of `max_length` tokens.
+    """Make the fixed sample: a short row, a padded batch of three, and one row of `max_length` tokens.
 
     Sentences through the tokenizer, then seeded random tokens of its vocabulary, so that both likely and unlikely
     inputs are met.
@@ -43,7 +43,7 @@ def sample_feeds(tokenizer: Any, inputs: Sequence[str], max_length: int) -> list
     ids += draw.choices(vocabulary, k=max(max_length, len(ids)))
     rows = [
         [ids[start : start + length] for start, length in _windows(lengths, max_length)]
-        for lengths in LENGTHS
+        for lengths in ROW_LENGTHS
     ]
     padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
     return [_feed(batch, inputs, padding) for batch in (*rows, [ids[:max_length]])]
@@ -69,16 +69,16 @@ def _feed(rows: Sequence[Sequence[int]], inputs: Sequence[str], padding: int) ->
 
 
 def tensors(feed: Feed) -> dict[str, Any]:
-    """A feed as torch tensors, for tracing."""
+    """Convert a feed to torch tensors, for tracing."""
     import torch
 
     return {name: torch.from_numpy(array) for name, array in feed.items()}
 
 
 def measure(subject: TorchModel, feeds: Sequence[Feed]) -> Sample:
-    """What a module gives for feeds."""
+    """Run a module on feeds; return the sample."""
     axes = {name: subject.axes_of(name) for name in subject.outputs}
-    per_token = frozenset(name for name, found in axes.items() if found.get(1) == "sequence")
+    per_token = frozenset(name for name, axis_names in axes.items() if axis_names.get(1) == "sequence")
     expected = torch_model.run(subject, feeds)
     vectors = (array.shape[2:] for name, array in expected[0].items() if name in per_token)
     width = max((math.prod(shape) for shape in vectors), default=1)
@@ -86,13 +86,13 @@ def measure(subject: TorchModel, feeds: Sequence[Feed]) -> Sample:
 
 
 def input_names(checkpoint: LoadedCheckpoint) -> tuple[str, ...]:
-    """The inputs of the graph: `token_type_ids` if the tokenizer makes them and the model uses them."""
+    """Return the inputs of the graph: `token_type_ids` if the tokenizer makes them and the model uses them."""
     makes = checkpoint.tokenizer.model_input_names
     return REQUIRED + tuple(name for name in OPTIONAL if name in makes and _uses(checkpoint.model, name))
 
 
 def _uses(model: Any, name: str) -> bool:
-    """Whether a model takes `token_type_ids` and has embeddings for them; DeBERTa takes them and has none."""
+    """Tell if a model takes `token_type_ids` and has embeddings for them; DeBERTa takes them without embeddings."""
     import inspect
 
     takes = name in inspect.signature(model.forward).parameters
@@ -100,7 +100,7 @@ def _uses(model: Any, name: str) -> bool:
 
 
 def max_positions(model: Any) -> int:
-    """How many tokens a model can take; positions of RoBERTa-class models begin after the padding index."""
+    """Return the number of tokens a model can take; positions of RoBERTa-class models begin after the padding index."""
     limit = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(limit, int) or limit < 1:
         return 2**31 - 1

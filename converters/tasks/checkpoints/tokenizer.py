@@ -1,4 +1,4 @@
-"""Loading the tokenizer of a checkpoint: a fast one, that knows no token without an embedding."""
+"""Load the fast tokenizer of a checkpoint; each of its tokens must have an embedding."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from onnxreg.schema.core.errors import InputError
 
 
 def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
-    """A fast tokenizer that pads and truncates only when asked; InputError where the checkpoint has none."""
+    """Load a fast tokenizer that pads and truncates only on request; InputError if the checkpoint has none."""
     from transformers import AutoTokenizer
 
     try:
@@ -39,7 +39,7 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
 
 
 def check_vocabulary(model: Any, tokenizer: Any) -> None:
-    """A token without a row in the embedding table stops the model wherever it is met."""
+    """Raise InputError for a token without a row in the embedding table."""
     rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
     highest = max(tokenizer.get_vocab().values(), default=-1)
     if rows is not None and highest >= rows:

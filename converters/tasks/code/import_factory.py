@@ -1,4 +1,4 @@
-"""Imports of code that was named: what its digest does not cover is refused before any of it runs."""
+"""Guarded imports: code that the factory's digest does not cover is refused before any of it runs."""
 
 import sys
 import sysconfig
@@ -13,16 +13,16 @@ from onnxreg.schema.core.errors import InputError
 
 
 @contextmanager
-def importing(what: str, paths: Sequence[str], covered: Collection[Path]) -> Iterator[None]:
-    """Look for imports in `paths` first. Compiled files beside covered code are neither read nor written.
+def importing(label: str, paths: Sequence[str], covered: Collection[Path]) -> Iterator[None]:
+    """Look up imports in `paths` first. Compiled files beside covered code are neither read nor written.
 
-    Raises InputError, at the end too, where a module is imported that is neither covered, nor installed, nor ours.
+    Raises InputError, at the end too, if an imported module is neither covered, nor installed, nor of onnxreg.
 
     Args:
-        what: the file whose imports these are.
+        label: the file whose imports these are.
         covered: the files that its digest is over, resolved.
     """
-    guard = _Guard(what, covered)
+    guard = _Guard(label, covered)
     before = list(sys.path), sys.dont_write_bytecode
     sys.path[:0] = paths
     sys.dont_write_bytecode = True
@@ -37,7 +37,7 @@ def importing(what: str, paths: Sequence[str], covered: Collection[Path]) -> Ite
 
 
 class SourceLoader(SourceFileLoader):
-    """Loads a module from its text alone: a compiled file beside it may be of any other text."""
+    """Loader of a module from its text alone: a compiled file beside it may come from another text."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -46,35 +46,35 @@ class SourceLoader(SourceFileLoader):
 
 
 def is_installed(path: Path) -> bool:
-    """Whether a file is of Python itself or of a package that was installed: such do not change under a version.
+    """Tell if a file belongs to Python or to an installed package: such files do not change under a version.
 
-    A folder that is merely called `site-packages` holds nothing that is installed.
+    A folder that is merely named `site-packages` does not count.
     """
     return any(path.resolve().is_relative_to(root) for root in _roots())
 
 
 @cache
 def _roots() -> tuple[Path, ...]:
-    """Where Python and its packages are, before any factory's places are looked in."""
-    own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    more = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-    return tuple({Path(path).resolve() for path in (*own, *more)})
+    """Directories of Python and its packages, computed before a factory's directories are added."""
+    python_paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    package_paths = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    return tuple({Path(path).resolve() for path in (*python_paths, *package_paths)})
 
 
 class _Guard:
-    """A finder before all others, which lets them find a module and refuses those that are not covered."""
+    """First finder in the chain: lets the others find a module, and refuses modules that are not covered."""
 
-    def __init__(self, what: str, covered: Collection[Path]) -> None:
-        self.what, self.covered = what, covered
+    def __init__(self, label: str, covered: Collection[Path]) -> None:
+        self.label, self.covered = label, covered
         _roots()
         self.refused: set[str] = set()
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        others = (finder for finder in sys.meta_path if finder is not self)
-        found = (spec for finder in others if (spec := finder.find_spec(name, path, target)) is not None)
-        spec = next(found, None)
+        finders = (finder for finder in sys.meta_path if finder is not self)
+        specs = (spec for finder in finders if (spec := finder.find_spec(name, path, target)) is not None)
+        spec = next(specs, None)
         if spec is None or spec.origin is None or not spec.has_location:
             return spec
         file = Path(spec.origin)
@@ -87,6 +87,6 @@ class _Guard:
 
     def refusal(self) -> InputError:
         return InputError(
-            f"{self.what} imports {', '.join(sorted(self.refused))}, which its digest does not cover",
+            f"{self.label} imports {', '.join(sorted(self.refused))}, which its digest does not cover",
             "put them into one package, and name that: package.module:function",
         )

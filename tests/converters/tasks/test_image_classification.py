@@ -65,7 +65,7 @@ def test_every_output_has_a_name(
     subject = load(project, "net.py:Heads", outputs=asked, arguments={"named": named})
     assert subject.start.outputs == expected
     assert all(tuple(found) == expected for found in subject.sample.expected)
-    assert subject.got == {"outputs": list(expected)}
+    assert subject.resolved_options == {"outputs": list(expected)}
 
 
 def test_an_output_without_a_name_is_refused(project: Path, save: Save) -> None:
@@ -150,7 +150,7 @@ def test_samples_are_rows_of_the_dataset(project: Path, save: Save) -> None:
     assert all(feed["input"][0].tobytes() in held for feed in subject.sample.feeds[:5])
     scores = np.concatenate([subject.sample.expected[5]["output"]])
     assert scores.shape == (5, 10)
-    assert 0 <= subject.got["accuracy"]["output"] <= 1
+    assert 0 <= subject.resolved_options["accuracy"]["output"] <= 1
 
 
 def test_accuracy_is_of_each_output_with_labels(project: Path, save: Save) -> None:
@@ -165,7 +165,7 @@ def test_accuracy_is_of_each_output_with_labels(project: Path, save: Save) -> No
         "digit": float((scores[0].argmax(1) == 0).float().mean()),
         "parity": float((scores[1].argmax(1) == 1).float().mean()),
     }
-    assert subject.got["accuracy"] == pytest.approx(expected)
+    assert subject.resolved_options["accuracy"] == pytest.approx(expected)
     assert data.digest != load_other_labels(project, options)
 
 

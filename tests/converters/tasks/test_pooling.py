@@ -178,5 +178,5 @@ def test_the_mode_is_on_record_and_may_be_asked_for(checkpoint: Path, tmp_path: 
         directory = tmp_path / str(number)
         directory.mkdir()
         subject = task.load(task.find(str(checkpoint)), "x", directory)
-        assert subject.got["pooling"] == {"mode": mode, "normalize": "normalize" in options}
-        assert subject.got["max_seq_length"] == length == subject.fields["max_sequence_length"]
+        assert subject.resolved_options["pooling"] == {"mode": mode, "normalize": "normalize" in options}
+        assert subject.resolved_options["max_seq_length"] == length == subject.fields["max_sequence_length"]
