@@ -4,9 +4,9 @@
                                                     {"key", "files": {path: digest}}, or
                                                     {"key", "value"} if the result is a JSON value
 
-The key of a step holds the digests of its inputs, the pass with its version and parameters, and the versions of the
-tools. An entry appears whole or not at all. It is read only if every file still has its digest. Trimming removes
-the entries that were unused for longest.
+The key of a step holds the digests of its inputs, the pass with its version and parameters, and the versions
+of the tools. An entry appears whole or not at all. It is read only if every file still has its digest.
+Trimming removes the entries that were unused for longest.
 """
 
 import hashlib
@@ -45,7 +45,9 @@ class TrimResult:
 
 
 class StepCache:
-    """A directory of results. Files are linked in and out if the file system can do that, so they must not change."""
+    """A directory of results. Files are linked in and out if the file system can do that, so they must not
+    change.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -95,7 +95,9 @@ class Run:
 
 
 def _index_bounds(draft: Draft) -> Mapping[str, int]:
-    """`samples.index_bounds` over the ONNX graphs of a draft: a file in ORT format takes inputs of the same names."""
+    """`samples.index_bounds` over the ONNX graphs of a draft: a file in ORT format takes inputs of the same
+    names.
+    """
     bounds: dict[str, int] = {}
     for path in (item.path for item in draft.artifacts if item.path.endswith(".onnx")):
         for name, rows in samples.index_bounds(load_onnx(draft.root / path)).items():

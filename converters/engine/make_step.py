@@ -68,7 +68,8 @@ def make(
 ) -> StepFiles:
     """Run the pass of a step in `directory`, which exists and is empty.
 
-    Raises InputError, naming the step, if its pass does not take this kind of input, and whatever the pass raises.
+    Raises InputError, naming the step, if its pass does not take this kind of input, and whatever the pass
+    raises.
 
     Args:
         start: the subject's own start, for a step without a parent.

@@ -1,7 +1,7 @@
 """Measure each graph on the sample: run it once and compare it with its parent and with the source.
 
-Only positions that the input `attention_mask` leaves in count: outputs for padding mean nothing, and differ by far
-more than all others.
+Only positions that the input `attention_mask` leaves in count: outputs for padding mean nothing, and differ
+by far more than all others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,10 +24,12 @@ Outputs = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Agreement:
-    """Distance of one output from another over `positions`: vectors along its last axis, or the numbers of a run.
+    """Distance of one output from another over `positions`: vectors along its last axis, or the numbers of a
+    run.
 
-    `max_abs_diff` is in the output's units, `min_cosine` the lowest cosine of two vectors, `argmax_agreement` the share
-    of positions with the same largest value; `scale` is the largest value to compare with, at least 1.
+    `max_abs_diff` is in the output's units, `min_cosine` the lowest cosine of two vectors, `argmax_agreement`
+    the share of positions with the same largest value; `scale` is the largest value to compare with, at least
+    1.
     """
 
     positions: int
@@ -104,7 +106,9 @@ def parity(
 
 
 def agreement(expected: Outputs, actual: Outputs, name: str) -> Agreement:
-    """Compare the output `name` with the expected one; `parity` has checked that both are finite and of one shape."""
+    """Compare the output `name` with the expected one; `parity` has checked that both are finite and of one
+    shape.
+    """
     import numpy as np
 
     sides = [[_vectors(outputs[name]) for outputs in side] for side in (expected, actual)]

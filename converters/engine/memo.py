@@ -1,8 +1,8 @@
 """Memory of exports: the manifest that an equal plan gave before, so that nothing needs to be run.
 
-It is keyed by the plan, with everything that shapes the draft; and, as in ccache's "direct mode", by the request as
-typed and the digests of the files that were read for it. The second lookup reads no recipe, and takes a fraction of
-the time that the imports of an export would take.
+It is keyed by the plan, with everything that shapes the draft; and, as in ccache's "direct mode", by the
+request as typed and the digests of the files that were read for it. The second lookup reads no recipe, and
+takes a fraction of the time that the imports of an export would take.
 """
 
 import hashlib
@@ -96,7 +96,8 @@ def _request_key(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _state_of(read: Any, settled: Mapping[str, Any]) -> Any:
-    """Map files to digests, directories to a digest of their names, packages to versions; None for missing ones.
+    """Map files to digests, directories to a digest of their names, packages to versions; None for missing
+    ones.
 
     A file that is unchanged since it was `settled` keeps the recorded digest, and is not read.
     """
@@ -108,7 +109,9 @@ def _state_of(read: Any, settled: Mapping[str, Any]) -> Any:
 
 
 def _settled(path: Path) -> list[str] | None:
-    """Return the state that identifies unchanged contents; None without a file, or if it may change and keep its state."""
+    """Return the state that identifies unchanged contents; None without a file, or if it may change and keep
+    its state.
+    """
     with suppress(OSError):
         status, now = path.stat(), time.time_ns()
         state = FileState.of(status)

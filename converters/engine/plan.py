@@ -22,8 +22,8 @@ from onnxreg.schema.manifest.manifest import Source
 
 @dataclass(frozen=True)
 class ExportPlan:
-    """A checked export. `name` is the model's; `outputs` are published, in order; `directory` is the recipe's;
-    `start` is the source as the user named it.
+    """A checked export. `name` is the model's; `outputs` are published, in order; `directory` is the
+    recipe's; `start` is the source as the user named it.
 
     `document` and `package` belong to a profile of another package.
     """
@@ -41,7 +41,9 @@ class ExportPlan:
     package: str | None = None
 
     def recorded_as(self, origin: Source | None) -> "ExportPlan":
-        """Return the same plan with its source recorded under another id and revision; the digest stays that of its files."""
+        """Return the same plan with its source recorded under another id and revision; the digest stays that
+        of its files.
+        """
         if origin is None:
             return self
         source = origin.model_copy(update={"digest": self.source.digest})
@@ -64,7 +66,9 @@ class ExportPlan:
         }
 
     def packages(self) -> dict[str, str | None]:
-        """Map third-party packages to versions: those of passes, of the task, of the profile and of code of the source."""
+        """Map third-party packages to versions: those of passes, of the task, of the profile and of code of
+        the source.
+        """
         parts = [type(self.task), type(self.contract), *(node.kind for node in self.nodes.values())]
         brought = {name: version for part in parts for name, version in _packages(part).items()}
         profile_packages = [] if self.package is None else [self.package]
@@ -87,7 +91,9 @@ class ExportPlan:
             )
 
     def reads(self) -> list[Path] | None:
-        """List every file that shapes the plan, and each directory whose names do; None if the task cannot tell."""
+        """List every file that shapes the plan, and each directory whose names do; None if the task cannot
+        tell.
+        """
         if self.source.files is None:
             return None
         data_paths = [step.data for step in self.recipe.steps if step.data is not None]
@@ -141,7 +147,8 @@ def plan_export(
 ) -> ExportPlan:
     """Check a recipe, and find its source.
 
-    Raises InputError for a recipe that cannot be run, NotFoundError or RemoteError if the source cannot be read.
+    Raises InputError for a recipe that cannot be run, NotFoundError or RemoteError if the source cannot be
+    read.
 
     Args:
         source: in place of the recipe's own.
@@ -194,7 +201,9 @@ def _beside(source: str, directory: Path) -> str:
 
 
 def pass_key(node: steps.StepNode) -> dict[str, Any]:
-    """Make the cache key of a pass: version, parameters with all defaults, and the versions of third-party packages."""
+    """Make the cache key of a pass: version, parameters with all defaults, and the versions of third-party
+    packages.
+    """
     key: dict[str, Any] = {"pass": node.kind.id, "version": node.kind.version}
     key["params"] = node.kind.read(node.step.params).model_dump(mode="json")
     if node.data is not None:

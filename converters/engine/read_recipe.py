@@ -60,7 +60,9 @@ def located(path: Path) -> Iterator[None]:
 
 
 def line_of(text: str, location: Place) -> int | None:
-    """Return the line, from 1, of a value in a YAML document, or of its nearest container; None if neither exists."""
+    """Return the line, from 1, of a value in a YAML document, or of its nearest container; None if neither
+    exists.
+    """
     import yaml
 
     node, line = yaml.compose(text, Loader=_loader(yaml)), None

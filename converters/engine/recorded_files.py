@@ -28,8 +28,8 @@ def with_data(
 ) -> dict[str, Any]:
     """Return the recipe in JSON form with paths in place of digests. No path comes from the recorded recipe.
 
-    Raises InputError for a missing file and for one that the recipe does not use; IntegrityError if the recipe has
-    a path in place of a digest.
+    Raises InputError for a missing file and for one that the recipe does not use; IntegrityError if the
+    recipe has a path in place of a digest.
 
     Args:
         files: paths by the name of a step, or `options.<key>`.

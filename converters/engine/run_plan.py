@@ -34,10 +34,12 @@ Results = Mapping[str, Future[StepResult]]
 def execute(
     plan: ExportPlan, workspace: Path, cache: StepCache | None = None, report: Report = lambda step: None
 ) -> Draft:
-    """Run a plan into `workspace` and return the draft of a version. Steps whose result is in `cache` are not run.
+    """Run a plan into `workspace` and return the draft of a version. Steps whose result is in `cache` are not
+    run.
 
-    Raises what the task and the passes raise, and ConversionError if a graph does not load, gives NaN, differs from
-    its parent, or is further from the source than a check allows. Then the workspace is not valid.
+    Raises what the task and the passes raise, and ConversionError if a graph does not load, gives NaN,
+    differs from its parent, or is further from the source than a check allows. Then the workspace is not
+    valid.
     """
     return Execution(plan, workspace, cache, report).run()
 

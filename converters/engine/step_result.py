@@ -18,9 +18,9 @@ from onnxreg.schema.manifest.recorded_recipe import Step
 class StepResult:
     """A step's result. `ancestors` are the results that it came from, its parent first.
 
-    A graph with fixed axes that does not take the sample is measured on inputs drawn for it, and compared with the
-    first graph that was made from the source; that first graph is compared with the source, which `run_source` runs.
-    `tolerance` is the pass's own, see `GraphPass`.
+    A graph with fixed axes that does not take the sample is measured on inputs drawn for it, and compared
+    with the first graph that was made from the source; that first graph is compared with the source, which
+    `run_source` runs. `tolerance` is the pass's own, see `GraphPass`.
     """
 
     step_files: StepFiles

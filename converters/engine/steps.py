@@ -49,8 +49,8 @@ class StepNode:
 def nodes(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
     """Map names to steps, parents before children, otherwise in the recipe's order.
 
-    Raises InputError, naming the step, for a repeated or reserved name, a missing parent, a cycle, an unknown pass
-    or one whose parameters are not valid, and data that cannot be read.
+    Raises InputError, naming the step, for a repeated or reserved name, a missing parent, a cycle, an unknown
+    pass or one whose parameters are not valid, and data that cannot be read.
 
     Args:
         directory: base of the paths of calibration data.
@@ -127,10 +127,11 @@ def _check(node: StepNode) -> None:
 
 
 def outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[AskedOutput]:
-    """List the outputs with their paths: those of the recipe, else the result of each step that no other one takes.
+    """List the outputs with their paths: those of the recipe, else the result of each step that no other one
+    takes.
 
-    Raises InputError for a step that is missing or named twice, a path that its pass cannot write or that two outputs
-    have, a check of a missing output, and two checks of one metric of it.
+    Raises InputError for a step that is missing or named twice, a path that its pass cannot write or that two
+    outputs have, a check of a missing output, and two checks of one metric of it.
     """
     output_specs = list(recipe.outputs)
     if not output_specs:

@@ -19,7 +19,8 @@ NOTE_FILE, ARRAYS_FILE, FILES_DIRECTORY = "subject.json", "sample.npz", "files"
 
 
 def load(plan: ExportPlan, directory: Path, cache: StepCache | None) -> ExportSubject:
-    """Load the subject, its companions below `directory / "files"`. From the cache it has no `start` and nothing loaded.
+    """Load the subject, its companions below `directory / "files"`. From the cache it has no `start` and
+    nothing loaded.
 
     Raises what the task's `load` raises, and InputError if the source was changed meanwhile.
     """

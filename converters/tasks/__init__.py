@@ -1,7 +1,7 @@
 """What an export starts from: one module for each kind of source.
 
-A `Task` finds a source without loading it, loads it when a step needs it, and says how its outputs are measured.
-`task_catalog` lists them; `checkpoints` loads weights, tokenizers and factories safely.
+A `Task` finds a source without loading it, loads it when a step needs it, and says how its outputs are
+measured. `task_catalog` lists them; `checkpoints` loads weights, tokenizers and factories safely.
 
 Start with `task.py`, then `text.py`. All tasks: docs/tasks.md.
 Must not import: `engine`, `families`, `importers`.

@@ -83,7 +83,9 @@ class ImageClassificationOptions(TaskOptions, title="Options"):
 
 
 class ImageClassification(Task):
-    """A torch module that takes images `[batch, channels, height, width]` and gives a vector of classes for each."""
+    """A torch module that takes images `[batch, channels, height, width]` and gives a vector of classes for
+    each.
+    """
 
     id = "image-classification"
     paths = ("checkpoint", "dataset")

@@ -19,7 +19,8 @@ Run = Callable[[Feed], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class LabelledInputs:
-    """`inputs` by name and `classes` by output name, int64 `[rows]`: the position of the largest value that is right.
+    """`inputs` by name and `classes` by output name, int64 `[rows]`: the position of the largest value that
+    is right.
 
     `digest` is over all of it. `accuracy` of the source itself is that of its own outputs, by output name.
     """
@@ -37,7 +38,8 @@ class LabelledInputs:
             yield {name: array[start : start + size] for name, array in self.inputs.items()}
 
     def accuracy(self, run: Run, size: int) -> dict[str, float]:
-        """Return the share of rows with the right class, by output name. InputError if an output is not one vector per row.
+        """Return the share of rows with the right class, by output name. InputError if an output is not one
+        vector per row.
 
         Args:
             size: rows in a batch.

@@ -29,11 +29,11 @@ class LocatedSource:
     """A source that is found and hashed, but not loaded.
 
     `location` is the task's own. `digest` is over everything that shapes the graphs and is not in the recipe;
-    `described` over what else a
-    manifest is made of, such as a model card. `origin` is the record of the source in a manifest, None for a
-    source without a name of its own; `name` is the model name that a hub id gives. `files` are all local files read,
-    and each directory whose names decide what is read; None if unknown. `packages` are the installed packages whose
-    code is run, such as those that a factory imports. `code` is the function that makes the module, if any.
+    `described` over what else a manifest is made of, such as a model card. `origin` is the record of the
+    source in a manifest, None for a source without a name of its own; `name` is the model name that a hub id
+    gives. `files` are all local files read, and each directory whose names decide what is read; None if
+    unknown. `packages` are the installed packages whose code is run, such as those that a factory imports.
+    `code` is the function that makes the module, if any.
     """
 
     location: Any
@@ -50,9 +50,9 @@ class LocatedSource:
 class Sample:
     """Inputs with the outputs of the source itself; every graph of an export is measured on them.
 
-    `feeds` and `expected` are numpy arrays by name, one mapping for each run. Outputs `per_token` have the axes batch
-    and sequence first: of these, positions that the input `attention_mask` leaves out do not count. `golden` are the
-    small inputs, by the names of their cases, that other runtimes are tested with.
+    `feeds` and `expected` are numpy arrays by name, one mapping for each run. Outputs `per_token` have the
+    axes batch and sequence first: of these, positions that the input `attention_mask` leaves out do not
+    count. `golden` are the small inputs, by the names of their cases, that other runtimes are tested with.
     """
 
     feeds: Sequence[Feed]
@@ -66,9 +66,10 @@ class ExportSubject:
     """A loaded source.
 
     `start` is the input of the first step, such as a `TorchModel`; None if the subject came out of a cache.
-    `companions` are in the directory that `load` was given. `fields` are keys of the manifest in their JSON form;
-    `resolved_options` are the effective options, for the recipe's `parameters`. `loaded` is the task's own. If
-    accuracy is measured, `labelled` is its data, and `resolved_options` has the `accuracy` of the source by output.
+    `companions` are in the directory that `load` was given. `fields` are keys of the manifest in their JSON
+    form; `resolved_options` are the effective options, for the recipe's `parameters`. `loaded` is the task's
+    own. If accuracy is measured, `labelled` is its data, and `resolved_options` has the `accuracy` of the
+    source by output.
     """
 
     origin: Source
@@ -135,7 +136,8 @@ class Task(ABC):
     def find(self, source: str) -> LocatedSource:
         """Find and hash a source; nothing heavy is imported.
 
-        Raises NotFoundError or RemoteError if it cannot be read, InputError if it is not a source of this task.
+        Raises NotFoundError or RemoteError if it cannot be read, InputError if it is not a source of this
+        task.
         """
 
     @abstractmethod

@@ -38,7 +38,9 @@ TASKS: Mapping[str, type[Task]] = {task.id: task for task in _OWN}
 
 
 def find(name: str, kind: type[Task] = Task) -> type[Task]:
-    """Return the task of this name; InputError for an unknown one lists the names of a kind, the nearest first."""
+    """Return the task of this name; InputError for an unknown one lists the names of a kind, the nearest
+    first.
+    """
     task_id = ALIASES.get(name, name)
     if task_id not in TASKS:
         names = [name for name in [*TASKS, *ALIASES] if issubclass(TASKS[ALIASES.get(name, name)], kind)]

@@ -35,8 +35,8 @@ class TextOptions(TaskOptions, title="Options"):
 class TextTask(Task):
     """A Hugging Face checkpoint with a head and a fast tokenizer.
 
-    The graph takes `input_ids`, `attention_mask` and maybe `token_type_ids`, int64 `[batch, sequence]`: what the
-    tokenizer makes and the model takes. It gives the outputs of the head, float32, and nothing else.
+    The graph takes `input_ids`, `attention_mask` and maybe `token_type_ids`, int64 `[batch, sequence]`: what
+    the tokenizer makes and the model takes. It gives the outputs of the head, float32, and nothing else.
     """
 
     head: ClassVar[TaskHead]

@@ -17,9 +17,10 @@ GENERATION_CONFIG = "generation_config.json"
 
 
 class TextGeneration(Task):
-    """A Hugging Face checkpoint of a causal language model, which `ModelBuilder` takes unchanged.
+    """A Hugging Face checkpoint of a causal language model, which `ModelBuilder` takes as it lies.
 
-    Nothing is loaded here and no code of the checkpoint is run. The pass compares its graph with the checkpoint itself.
+    Nothing is loaded here and no code of the checkpoint is run. The pass compares its graph with the
+    checkpoint itself.
     """
 
     id = "text-generation"

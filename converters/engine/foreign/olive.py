@@ -1,9 +1,9 @@
 """Olive's workflow documents as recipes: `{"input_model": ..., "passes": {...}}`.
 
-The passes run one after the other, in the order of their keys, as Olive runs them without a search; the result
-of the last one is published as `model.onnx`. Parameters are under `config` or beside `type`. Olive's defaults are
-filled in if our defaults differ. Keys without a meaning here (systems, caches, evaluators, a search) are reported
-as not used.
+The passes run one after the other, in the order of their keys, as Olive runs them without a search; the
+result of the last one is published as `model.onnx`. Parameters are under `config` or beside `type`. Olive's
+defaults are filled in if our defaults differ. Keys without a meaning here (systems, caches, evaluators, a
+search) are reported as not used.
 
 Format: https://microsoft.github.io/Olive/reference/options.html (olive-ai 0.13).
 """
@@ -83,8 +83,8 @@ def is_olive(value: Mapping[str, Any]) -> bool:
 def translate(value: Mapping[str, Any], label: str) -> dict[str, Any]:
     """Translate Olive's document into a recipe in its JSON form.
 
-    Raises InputError, naming the key, for invalid JSON or unknown keys, for passes and parameters without a counterpart,
-    and for values that would have to be searched for.
+    Raises InputError, naming the key, for invalid JSON or unknown keys, for passes and parameters without a
+    counterpart, and for values that would have to be searched for.
     """
     canonical.encode(value, label)
     if unknown := sorted(set(value) - {*RECIPE_KEYS, *ENGINE_KEYS}):

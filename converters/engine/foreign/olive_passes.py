@@ -1,8 +1,9 @@
 """Table of Olive's passes: the names are the same here, and so are most parameters.
 
-Every other parameter is one of: filled in with Olive's default if our default differs (`defaults`), or with the
-value of Olive's documentation if its program differs from it (`documented`); kept at our default (`own_defaults`);
-under another name (`renamed`); without a meaning here (`unused`); possible with one value alone (`only`).
+Every other parameter is one of: filled in with Olive's default if our default differs (`defaults`), or with
+the value of Olive's documentation if its program differs from it (`documented`); kept at our default
+(`own_defaults`); under another name (`renamed`); without a meaning here (`unused`); possible with one value
+alone (`only`).
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
 """Orchard's `export:` section, all twelve fields, as a recipe; its defaults and field names are Orchard ML's.
 
-Values that Orchard accepts and cannot mean are errors: an opset that no exporter has, an unbounded deviation, more
-samples than anybody waits for. The recipe's `translation` states the effect of each field.
+Values that Orchard accepts and cannot mean are errors: an opset that no exporter has, an unbounded deviation,
+more samples than anybody waits for. The recipe's `translation` states the effect of each field.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,7 @@
 """Loading checkpoints safely: nothing random in them, and no code of theirs run without consent.
 
-`checkpoint` loads transformers models, `torch_weights` reads weights without pickles, `factory` is code that makes a module,
-`companion_files` writes tokenizer and configuration without paths of this machine.
+`checkpoint` loads transformers models, `torch_weights` reads weights without pickles, `factory` is code that
+makes a module, `companion_files` writes tokenizer and configuration without paths of this machine.
 
 Start with `checkpoint.py`.
 """

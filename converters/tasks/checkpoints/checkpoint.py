@@ -33,9 +33,10 @@ ADAPTER_CONFIG = "adapter_config.json"
 class LoadedCheckpoint:
     """A trained checkpoint in memory.
 
-    `model` is a torch module on the CPU in float32 and evaluation mode with eager attention; `tokenizer` is a fast
-    tokenizer that pads and truncates only when asked; `labels` are in the order of the logits, none without a head that
-    has some. `config` is as it was saved; the model itself keeps no cache of keys and values.
+    `model` is a torch module on the CPU in float32 and evaluation mode with eager attention; `tokenizer` is a
+    fast tokenizer that pads and truncates only when asked; `labels` are in the order of the logits, none
+    without a head that has some. `config` is as it was saved; the model itself keeps no cache of keys and
+    values.
     """
 
     model: Any
@@ -72,8 +73,8 @@ def find_checkpoint(
         source: a checkpoint directory, or a hub id with an optional `@revision`.
         sentences: True to include the files of sentence-transformers.
 
-    Raises NotFoundError or RemoteError if the source cannot be read, InputError if it is not a complete checkpoint
-    of this kind, or needs its own code to run without permission.
+    Raises NotFoundError or RemoteError if the source cannot be read, InputError if it is not a complete
+    checkpoint of this kind, or needs its own code to run without permission.
     """
     location = locate(source, trust_remote_code, sentence_files.PATTERNS if sentences else ())
     directory = location.directory
@@ -143,7 +144,9 @@ def _raw_config(directory: Path) -> dict[str, Any]:
 
 
 def _refuse_own_code(directory: Path, trusted: bool) -> None:
-    """Raise InputError for code that is not trusted, or not in the checkpoint's own files, which its digest covers."""
+    """Raise InputError for code that is not trusted, or not in the checkpoint's own files, which its digest
+    covers.
+    """
     if (directory / ADAPTER_CONFIG).is_file():
         raise InputError(
             f"the checkpoint has an {ADAPTER_CONFIG}: it is an adapter, whose model is elsewhere",

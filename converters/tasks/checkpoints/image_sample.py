@@ -32,7 +32,9 @@ def subject_of(module: Any, options: Any) -> TorchModel:
 
 
 def _named(module: Any, example: Any, output_names: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
-    """Wrap the module to take an image by any name and return a tuple; return it with the names of the tuple's members."""
+    """Wrap the module to take an image by any name and return a tuple; return it with the names of the
+    tuple's members.
+    """
     import torch
 
     try:

@@ -8,8 +8,8 @@ from onnxreg.converters.tasks.checkpoints.sentence_files import Mode
 def pooled(encoder: Any, mode: Mode, normalize: bool) -> Any:
     """Wrap an encoder to return `embeddings`, `[batch, hidden]`, as sentence-transformers does.
 
-    Only positions that `attention_mask` leaves in count. `mean` averages them, `max` takes each dimension, `cls` the first
-    position, `last` the last one. `normalize` makes each embedding as long as 1.
+    Only positions that `attention_mask` leaves in count. `mean` averages them, `max` takes each dimension,
+    `cls` the first position, `last` the last one. `normalize` makes each embedding as long as 1.
     """
     import torch
 

@@ -14,11 +14,11 @@ def save_objects(model: Any, tokenizer: Any, directory: Path, sentences: bool = 
     """Save a model and a tokenizer of transformers into a new directory, and return it. Neither is changed.
 
     Args:
-        sentences: True to copy the files of sentence-transformers from the directory or hub id that the model was
-            loaded from; a model built in memory has none.
+        sentences: True to copy the files of sentence-transformers from the directory or hub id that the model
+            was loaded from; a model built in memory has none.
 
-    Raises InputError for objects of another library, or that cannot be saved; NotFoundError or RemoteError if the
-    pooling configuration cannot be read.
+    Raises InputError for objects of another library, or that cannot be saved; NotFoundError or RemoteError if
+    the pooling configuration cannot be read.
     """
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -42,7 +42,9 @@ def save_objects(model: Any, tokenizer: Any, directory: Path, sentences: bool = 
 
 
 def _origin(model: Any) -> Path | None:
-    """Find the directory that a model was loaded from, or the snapshot of its commit; None for one built in memory."""
+    """Find the directory that a model was loaded from, or the snapshot of its commit; None for one built in
+    memory.
+    """
     name = model.name_or_path
     if not name:
         return None

@@ -1,7 +1,7 @@
 """Files of sentence-transformers beside a checkpoint, which configure the pooling of token vectors.
 
-`modules.json` lists the modules in order (a Transformer, a Pooling, maybe Normalize), `1_Pooling/config.json` is
-the pooling's own, and `sentence_bert_config.json` states how many tokens the checkpoint was trained for.
+`modules.json` lists the modules in order (a Transformer, a Pooling, maybe Normalize), `1_Pooling/config.json`
+is the pooling's own, and `sentence_bert_config.json` states how many tokens the checkpoint was trained for.
 """
 
 from collections.abc import Iterator
@@ -108,7 +108,9 @@ def _mode(config: dict[str, Any]) -> Mode | None:
 
 
 def _configured_modes(config: dict[str, Any]) -> Iterator[str]:
-    """Yield the modes of a configuration: `pooling_mode_cls_token: true`, or in newer ones `pooling_mode: cls`."""
+    """Yield the modes of a configuration: `pooling_mode_cls_token: true`, or in newer ones `pooling_mode:
+    cls`.
+    """
     for key, value in config.items():
         if key == _KEY:
             yield from map(str, value if isinstance(value, list) else [value])

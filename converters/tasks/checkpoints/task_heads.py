@@ -8,9 +8,11 @@ BATCH, SEQUENCE = "batch", "sequence"
 
 @dataclass(frozen=True)
 class TaskHead:
-    """`suffix` is the end of the names of its classes, `BertForTokenClassification` and `AutoModelForTokenClassification`.
+    """`suffix` is the end of the names of its classes, `BertForTokenClassification` and
+    `AutoModelForTokenClassification`.
 
-    `outputs` are the dynamic axes, the first ones, of each output; `labelled` says that the last axis counts labels.
+    `outputs` are the dynamic axes, the first ones, of each output; `labelled` says that the last axis counts
+    labels.
     """
 
     suffix: str

@@ -33,8 +33,8 @@ def longest(max_length: int, model: Any) -> int:
 def sample_feeds(tokenizer: Any, inputs: Sequence[str], max_length: int) -> list[Feed]:
     """Make the fixed sample: a short row, a padded batch of three, and one row of `max_length` tokens.
 
-    Sentences through the tokenizer, then seeded random tokens of its vocabulary, so that both likely and unlikely
-    inputs are met.
+    Sentences through the tokenizer, then seeded random tokens of its vocabulary, so that both likely and
+    unlikely inputs are met.
     """
     ids = tokenizer(" ".join(SENTENCES), add_special_tokens=True, verbose=False)["input_ids"]
     special = set(tokenizer.all_special_ids)
@@ -92,7 +92,9 @@ def input_names(checkpoint: LoadedCheckpoint) -> tuple[str, ...]:
 
 
 def _uses(model: Any, name: str) -> bool:
-    """Tell if a model takes `token_type_ids` and has embeddings for them; DeBERTa takes them without embeddings."""
+    """Tell if a model takes `token_type_ids` and has embeddings for them; DeBERTa takes them without
+    embeddings.
+    """
     import inspect
 
     takes = name in inspect.signature(model.forward).parameters
@@ -100,7 +102,9 @@ def _uses(model: Any, name: str) -> bool:
 
 
 def max_positions(model: Any) -> int:
-    """Return the number of tokens a model can take; positions of RoBERTa-class models begin after the padding index."""
+    """Return the number of tokens a model can take; positions of RoBERTa-class models begin after the padding
+    index.
+    """
     limit = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(limit, int) or limit < 1:
         return 2**31 - 1

@@ -16,7 +16,8 @@ from onnxreg.schema.core.errors import InputError
 def importing(label: str, paths: Sequence[str], covered: Collection[Path]) -> Iterator[None]:
     """Look up imports in `paths` first. Compiled files beside covered code are neither read nor written.
 
-    Raises InputError, at the end too, if an imported module is neither covered, nor installed, nor of onnxreg.
+    Raises InputError, at the end too, if an imported module is neither covered, nor installed, nor of
+    onnxreg.
 
     Args:
         label: the file whose imports these are.
