@@ -64,7 +64,9 @@ class ImageClassificationOptions(TaskOptions, title="Options"):
         if len(set(self.outputs)) < len(self.outputs) or self.input_name in self.outputs:
             raise ValueError("two inputs or outputs have one name")
         if (size := 4 * self.samples * math.prod(self.input)) > MAX_SAMPLE_BYTES:
-            raise ValueError(f"{self.samples} samples take {size >> 20} MiB, the most is {MAX_SAMPLE_BYTES >> 20}")
+            raise ValueError(
+                f"{self.samples} samples take {size >> 20} MiB, the most is {MAX_SAMPLE_BYTES >> 20}"
+            )
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("two classes have one name")
         if local := scrub(self.model_dump(mode="json", include={"arguments"}), "")[1]:
@@ -117,7 +119,9 @@ class ImageClassification(Task):
         data = () if factory_source.dataset is None else (factory_source.dataset,)
         read = (factory_source.checkpoint.parent, *files.values(), *data)
         packages = factory_source.factory.packages
-        return LocatedSource(factory_source, directory_digest(digests), files=read, packages=packages, code=code)
+        return LocatedSource(
+            factory_source, directory_digest(digests), files=read, packages=packages, code=code
+        )
 
     def _locate(self, source: str) -> FactorySource:
         options = self.options
@@ -138,7 +142,9 @@ class ImageClassification(Task):
         candidate = factory.find(source, *places)
         self.consent.check(candidate, options.arguments, source)
         if options.factory not in (None, source, candidate.name):
-            raise InputError(f"the source is {source}, the recipe's factory {options.factory}", "leave one out")
+            raise InputError(
+                f"the source is {source}, the recipe's factory {options.factory}", "leave one out"
+            )
         if checkpoint is None:
             raise InputError(f"{source} makes a module, and nothing gives its weights", "--checkpoint FILE")
         return FactorySource(candidate, checkpoint, dataset)
@@ -176,7 +182,9 @@ class ImageClassification(Task):
         if data is not None:
             resolved["accuracy"] = image_sample.accuracy(subject, data, self.options.fixed_batch)
         origin = source.origin or Source.from_json({"id": name, "digest": str(source.digest)})
-        return ExportSubject(origin, sample, subject, fields=self._fields(), resolved_options=resolved, labelled=data)
+        return ExportSubject(
+            origin, sample, subject, fields=self._fields(), resolved_options=resolved, labelled=data
+        )
 
     def dataset(self, source: LocatedSource, resolved_options: Mapping[str, Any]) -> LabelledInputs | None:
         return self._labelled(source.location, resolved_options["outputs"])
@@ -185,7 +193,9 @@ class ImageClassification(Task):
         if factory_source.dataset is None:
             return None
         data = labelled_inputs.read(factory_source.dataset, [self.options.input_name], list(outputs))
-        image_sample.check(data.inputs[self.options.input_name], self.options.input, factory_source.dataset.name)
+        image_sample.check(
+            data.inputs[self.options.input_name], self.options.input, factory_source.dataset.name
+        )
         return data
 
     def _images(self, factory_source: FactorySource) -> Any:

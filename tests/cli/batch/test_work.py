@@ -31,18 +31,18 @@ class Ordered:
     """As much of an order as a job needs: its source is told by the source's name."""
 
     name: str
-    source: str
+    start: str
     contract: ProfilePromises = field(default_factory=ProfilePromises)
     recipe: Any = field(default_factory=lambda: SimpleNamespace(benchmark=None))
 
     @property
-    def found(self) -> Found:
-        return Found(Digest.of(self.source.encode()))
+    def source(self) -> Found:
+        return Found(Digest.of(self.start.encode()))
 
     def key(self) -> dict[str, Any]:
-        return {"source": self.source}
+        return {"source": self.start}
 
-    def asked(self) -> dict[str, Any]:
+    def recorded_recipe(self) -> dict[str, Any]:
         return {"task": "none"}
 
     def reads(self) -> None:
@@ -58,12 +58,12 @@ def ran(monkeypatch: pytest.MonkeyPatch, draft: Draft) -> list[str]:
         return Ordered(asked.name or "", asked.source or "")
 
     def execute(order: Ordered, workspace: Path, cache: Any = None, report: Any = None) -> Any:
-        calls.append(order.source)
-        if order.source == "broken":
+        calls.append(order.start)
+        if order.start == "broken":
             raise TypeError("a bug")
-        if order.source == "full":
+        if order.start == "full":
             raise OSError(28, "No space left on device")
-        made = draft(workspace / "made", order.name, order.source)
+        made = draft(workspace / "made", order.name, order.start)
         steps = [step for step in made.fields["recipe"]["steps"] if "skipped" not in step]
         recipe = {**made.fields["recipe"], "steps": steps, "parameters": {"recipe": order.recorded_recipe()}}
         source = {"id": order.name, "digest": str(order.source.digest)}
