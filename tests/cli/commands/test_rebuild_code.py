@@ -543,5 +543,5 @@ def test_python_asks_for_the_same_consent(tmp_path: Path, marker: Path, evil: st
         plan_export(recipe, "net.py:build", "a/b")
     assert refused.value.hint == "read it, then pass --allow-code net.py:build"
     order = plan_export(recipe, "net.py:build", "a/b", allow_code=["net.py"])
-    assert order.found.code is not None and order.found.code.digest == digest_file(tmp_path / "net.py")
+    assert order.source.code is not None and order.source.code.digest == digest_file(tmp_path / "net.py")
     assert not marker.exists()

@@ -171,7 +171,7 @@ def test_a_chat_template_is_in_the_digest_and_says_nothing_of_this_machine(
         assert template.name in {file.path for file in draft.companions}
         told = (draft.root / template.name).read_text()
         assert told == f"{{# by train.py, chat.py #}}{role}: {{{{ messages }}}}"
-        found.append(order.found)
+        found.append(order.source)
     assert found[0].digest != found[1].digest
     assert template in (found[0].files or ())
 
