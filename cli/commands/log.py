@@ -103,7 +103,7 @@ def _stated(event: dict[str, Any]) -> list[str]:
     """What an attestation says, and what a promotion relies on."""
     if event["kind"] == "attest":
         said = (
-            f"{event['artifact'][7:19]} is {event['state']}"
+            f"{event['artifact'][7:19]} {event['state']}"
             if "state" in event
             else "a signature or statement"
         )

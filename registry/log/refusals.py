@@ -17,7 +17,7 @@ from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.log.events import Attest, Publish
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
-REASON = "its manifest refuses it"
+REASON = "by its manifest"
 
 
 def record_refusals(ledger: Ledger, since: int) -> Mapping[Digest, bytes]:
