@@ -92,7 +92,7 @@ def _about(event: Event) -> list[str]:
         return [f"(optional, of a newer onnxreg; {len(event.blobs)} blobs)"]
     value = event.to_json()
     about = [str(value[key]) for key in ("tag", "version") if key in value]
-    if "manifest" in value:
+    if "manifest" in value and "state" not in value:
         about.append(value["manifest"][7:19])
     if value["kind"] == "hold":
         about.append(", ".join(value.get("paths", ["everything"])))
@@ -103,9 +103,7 @@ def _stated(event: dict[str, Any]) -> list[str]:
     """What an attestation says, and what a promotion relies on."""
     if event["kind"] == "attest":
         said = (
-            f"{event['artifact'][7:19]} {event['state']}"
-            if "state" in event
-            else "a signature or statement"
+            f"{event['artifact'][7:19]} {event['state']}" if "state" in event else "a signature or statement"
         )
         return [f"({said})"]
     return [f"{key} {event[key][7:19]}" for key in ("policy", "evidence") if key in event]
