@@ -30,9 +30,10 @@ RECIPE = "recipe"
 class Materials:
     """What a rebuild is given: the source (None: the hub's, as recorded), the evaluation suite, leave to run code.
 
-    The source of a family is its document; that of a version whose module a function made is the directory that holds its
-    code and its checkpoint, or that function. `trust_remote_code` is for code that a checkpoint of transformers brings,
-    `allow_code` for functions by name, as `plan_export` takes them.
+    The source of a family is its document, or the directory that holds it as `family.yaml`; that of a version
+    whose module a function made is the directory that holds its code and its checkpoint, or that function.
+    `trust_remote_code` is for code that a checkpoint of transformers brings, `allow_code` for functions by name, as
+    `plan_export` takes them.
 
     `data` are files that the recipe records by digest: a step's data by the step's name, what an option of the task
     names as `options.<key>`.
@@ -106,7 +107,7 @@ def _rebuild_family(
             f"{label} is a family: its document names all rows",
             "name the document alone: --source family.yaml",
         )
-    return families.rebuild(manifest, label, materials.source, workspace, report)
+    return families.rebuild(manifest, label, materials.source, workspace, report, materials.consent)
 
 
 def _recipe(manifest: Manifest, label: str) -> Recipe:

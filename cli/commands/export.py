@@ -143,8 +143,8 @@ def command(
 
     A recipe with the key `family` is a model family: backbone, heads and detector as one version. See docs/families.md.
 
-    Code runs only if it is named: SOURCE itself as module:function or file.py:function, or --allow-code for what a recipe or
-    a job file names.
+    Code runs only if it is named: SOURCE itself as module:function or file.py:function, or --allow-code for what a recipe, a
+    family or a job file names.
 
     --push also sends the version to a remote, as reg push does. If that fails, the version stays published here, and the exit
     status is that of the push.
@@ -198,7 +198,8 @@ def command(
     with needs("export", "reg export"):
         if recipe is not None and (family := family_service.read(recipe, name)) is not None:
             family_service.check_options(source, given)
-            family_service.export(session, family, recipe.parent, asked, output, as_json, push)
+            code = allow_code or ()
+            family_service.export(session, family, recipe.parent, asked, output, as_json, push, code)
             return
         typed = ExportRequest.of(source, **given)
         order = export_request.place(typed)

@@ -1,6 +1,6 @@
 """Joining converters and registry for a model family: `reg export --recipe` of a document with the key `family`."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.core.version import Version
     from onnxreg.schema.inputs.family_file import FamilyFile
 
-BESIDE = frozenset({"recipe", "name"})
+BESIDE = frozenset({"recipe", "name", "allow_code"})
 """The options that go with a family."""
 
 
@@ -45,15 +45,17 @@ def export(
     output: Path | None,
     as_json: bool,
     push: str | None = None,
+    allow_code: Sequence[str] = (),
 ) -> None:
     """Export a family, whose relative paths are relative to `directory`, publish it, say so, and push it if a remote is named."""
     from onnxreg.converters.families.export_family import export_family
     from onnxreg.converters.families.family_latency import document
+    from onnxreg.converters.tasks.code.consent import Consent
 
     registry = session.open(create=None)
     with registry.workspace() as workspace:
         with session.steps(as_json) as report:
-            done = export_family(asked, directory, workspace, report)
+            done = export_family(asked, directory, workspace, report, Consent.of(allow_code))
         published = registry.add(done.draft, version)
     if published.new:
         registry.attest_benchmark(published.ref, document(done.latencies, published.manifest).encode())

@@ -13,6 +13,7 @@ from onnxreg.converters.passes.tools import torch_model
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.tasks.checkpoints.checkpoint import load_model
 from onnxreg.converters.tasks.checkpoints.task_heads import IMAGES
+from onnxreg.converters.tasks.code.factory import Factory
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.manifest.recorded_recipe import Step
 
@@ -27,13 +28,15 @@ class LoadedBackbone:
     """A trained classifier; `module` takes `input` and gives `species_logits` and `embedding`.
 
     `classes` are in the order of the logits, `shape` is channels, height and width, `width` that of the embedding.
+    `factory` made the module; None if transformers did, which calls it `model_type`.
     """
 
     module: Any
     classes: tuple[str, ...]
     shape: tuple[int, int, int]
     width: int
-    model_type: str
+    model_type: str | None = None
+    factory: Factory | None = None
 
 
 def load_backbone(directory: Path, classes: Sequence[str] | None = None) -> LoadedBackbone:
@@ -47,7 +50,7 @@ def load_backbone(directory: Path, classes: Sequence[str] | None = None) -> Load
     model = _load(directory)
     config = model.config
     trained = _labels(config.id2label)
-    _check_classes(trained, classes)
+    check_classes(trained, classes)
     size = getattr(config, "image_size", None)
     if not isinstance(size, int):
         raise InputError("backbone: its config does not say one image_size")
@@ -64,12 +67,19 @@ def _load(directory: Path) -> Any:
         model = load_model(directory, IMAGES)
     except InputError as error:
         raise InputError(f"backbone: {error.message}", error.hint) from error
-    for name, weight in model.named_parameters():
-        if not torch.isfinite(weight).all():
-            raise InputError(f"backbone: {name} holds NaN or infinity")
+    check_finite(model)
     if not isinstance(getattr(model, "classifier", None), torch.nn.Linear):
         raise InputError("backbone: its classifier is not one linear layer over an embedding")
     return model
+
+
+def check_finite(module: Any) -> None:
+    """InputError if a weight is NaN or infinite."""
+    import torch
+
+    for name, weight in module.named_parameters():
+        if not torch.isfinite(weight).all():
+            raise InputError(f"backbone: {name} holds NaN or infinity")
 
 
 def _labels(id2label: Mapping[int, Any]) -> tuple[str, ...]:
@@ -81,7 +91,7 @@ def _labels(id2label: Mapping[int, Any]) -> tuple[str, ...]:
     return tuple(map(str, labels))
 
 
-def _check_classes(trained: Sequence[str], asked: Sequence[str] | None) -> None:
+def check_classes(trained: Sequence[str], asked: Sequence[str] | None) -> None:
     """InputError where class ids cannot be names of files, repeat, or are not those that were asked for."""
     for class_id in trained:
         if not CLASS_ID.fullmatch(class_id):

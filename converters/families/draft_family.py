@@ -45,7 +45,8 @@ def assemble(asked: FamilyFile, parts: Parts, made: Sequence[MemberFile], worksp
     artifacts = tuple(artifact(each, workspace) for each in made)
     family = ModelFamily.from_json(_family(parts, made, workspace), f"the family of {asked.name}")
     record = parts.detector.record() if parts.detector else None
-    tools = tool_versions()
+    factory = parts.backbone.factory
+    tools = tool_versions(() if factory is None else factory.packages)
     documents = {
         server_files.LIST: server_files.heads_list(family, artifacts),
         server_files.METADATA: server_files.metadata(family, artifacts, asked, tools, record),
@@ -54,7 +55,7 @@ def assemble(asked: FamilyFile, parts: Parts, made: Sequence[MemberFile], worksp
         (workspace / path).write_bytes(server_files.text(value))
     fields = {
         "task": "image-classification",
-        "family": parts.backbone.model_type,
+        **({} if parts.backbone.model_type is None else {"family": parts.backbone.model_type}),
         "model_family": family.to_json(),
         "source": {"id": asked.name, "digest": str(parts.source)},
         "source_model_id": asked.name,
@@ -114,12 +115,14 @@ def _recipe(parts: Parts, made: Sequence[MemberFile], tools: Mapping[str, str]) 
         known["result"]["graphs"] = known["result"].get("graphs", 0) + 1
     if parts.detector:
         steps["ood-float32"]["result"] |= parts.detector.record()
+    factory = parts.backbone.factory
     value = {
         "profile": PROFILE,
         "profile_version": PROFILE_VERSION,
         "steps": list(steps.values()),
         "tools": dict(tools),
         "parameters": {DOCUMENT: dict(parts.document)},
+        **({} if factory is None else {"code": factory.code.to_json()}),
     }
     return Recipe.from_json(value)
 

@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.families import family_latency, judge_family
+from onnxreg.converters.families import factory_backbone, family_latency, judge_family
 from onnxreg.converters.families.backbone import EMBEDDING, LOGITS, LoadedBackbone, load_backbone
 from onnxreg.converters.families.build_members import (
     MemberBuild,
@@ -26,8 +26,9 @@ from onnxreg.converters.families.member_paths import check_paths
 from onnxreg.converters.families.precisions import PLAIN, MemberFile
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.toolchain import require
+from onnxreg.converters.tasks.code.consent import NO_CONSENT, Consent
 from onnxreg.schema.core.errors import GateError, InputError
-from onnxreg.schema.inputs.family_file import FamilyFile
+from onnxreg.schema.inputs.family_file import AskedBackbone, FamilyFile
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.preprocessing import Preprocessing
 
@@ -59,13 +60,17 @@ class ExportedFamily:
 
 
 def export_family(
-    asked: FamilyFile, directory: Path, workspace: Path, report: Report = lambda step: None
+    asked: FamilyFile,
+    directory: Path,
+    workspace: Path,
+    report: Report = lambda step: None,
+    consent: Consent = NO_CONSENT,
 ) -> ExportedFamily:
     """Make a family that keeps its limits.
 
     Raises GateError where a stated limit does not hold, and as `make_family`. Then nothing in the workspace counts.
     """
-    family = make_family(asked, directory, workspace, report)
+    family = make_family(asked, directory, workspace, report, consent)
     report("measuring the latency")
     latencies = tuple(_time(workspace, family))
     check_limits(asked, family.made, latencies)
@@ -73,19 +78,24 @@ def export_family(
 
 
 def make_family(
-    asked: FamilyFile, directory: Path, workspace: Path, report: Report = lambda step: None
+    asked: FamilyFile,
+    directory: Path,
+    workspace: Path,
+    report: Report = lambda step: None,
+    consent: Consent = NO_CONSENT,
 ) -> Family:
     """Make every member of a family in `workspace`, whatever its limits say of it.
 
     Args:
         directory: what the paths in `asked` are relative to.
+        consent: the code that may run.
 
     Raises InputError or NotFoundError, naming the member, for a checkpoint or rows that cannot be used, ConversionError where a
     graph is not what it was made from.
     """
     require("torch", "transformers", "safetensors", "onnxruntime")
     report("loading the backbone and the heads")
-    parts, held_out = _gather(asked, directory)
+    parts, held_out = _gather(asked, directory, consent)
     work, heads = MemberBuild(asked, workspace, held_out), parts.heads
     report("exporting the backbone")
     backbone = make_backbone(work, parts.backbone)
@@ -114,16 +124,22 @@ def make_family(
     return Family(draft, backbone, separate, ood, made)
 
 
-def _gather(asked: FamilyFile, directory: Path) -> tuple[Parts, HeldOut | None]:
+def _gather(asked: FamilyFile, directory: Path, consent: Consent) -> tuple[Parts, HeldOut | None]:
     """All checkpoints, read, and the held-out rows; what does not fit together is refused before any graph is made."""
     document, source = record(asked, directory), source_digest(asked, directory)
     held_out = None if asked.evaluation is None else HeldOut.read(directory / asked.evaluation)
-    backbone = load_backbone(checkpoint_of(asked.backbone, directory), asked.backbone.classes)
+    backbone = _load(asked.backbone, directory, consent)
     heads = read_heads(asked.heads, directory, backbone.classes, backbone.width)
     check_paths(asked, heads)
     if held_out is not None:
         held_out.check_heads([head.name for head in heads.values()])
     return Parts(backbone, heads, document, source, preprocessing=_preprocessing(asked, backbone)), held_out
+
+
+def _load(asked: AskedBackbone, directory: Path, consent: Consent) -> LoadedBackbone:
+    if (factory := factory_backbone.find(asked, directory)) is not None:
+        return factory_backbone.load(asked, directory, factory, consent)
+    return load_backbone(checkpoint_of(asked, directory), asked.classes)
 
 
 def _preprocessing(asked: FamilyFile, backbone: LoadedBackbone) -> Preprocessing | None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.engine.read_recipe import located, read_document
+from onnxreg.converters.families import factory_backbone
 from onnxreg.converters.families.find_checkpoints import checkpoint_of, head_files
 from onnxreg.converters.families.rows import read_rows
 from onnxreg.converters.passes.tools.samples import digest
@@ -11,7 +12,7 @@ from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.converters.source.source_files import CONFIG, weight_files
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
-from onnxreg.schema.inputs.family_file import FamilyFile
+from onnxreg.schema.inputs.family_file import FACTORY_KEYS, AskedBackbone, FamilyFile
 
 DOCUMENT = "family"
 """The key of a recipe's parameters under which the document is recorded."""
@@ -30,11 +31,24 @@ def read(path: Path, name: str | None = None) -> FamilyFile | None:
 
 
 def source_digest(asked: FamilyFile, directory: Path) -> Digest:
-    """Over every file of the backbone's checkpoint and of the folder of heads that takes part; NotFoundError without either."""
-    checkpoint = checkpoint_of(asked.backbone, directory)
-    files = {f"backbone/{name}": checkpoint / name for name in (CONFIG, *weight_files(checkpoint))}
-    files |= {f"heads/{path.stem}": path for path in head_files(asked.heads, directory)}
-    return directory_digest({path: digest_file(file) for path, file in files.items() if file.is_file()})
+    """Over every file of the backbone's checkpoint and code, and of the folder of heads that takes part; NotFoundError without."""
+    digests = {
+        f"backbone/{name}": digest for name, digest in _backbone_digests(asked.backbone, directory).items()
+    }
+    digests |= {
+        f"heads/{path.stem}": digest_file(path)
+        for path in head_files(asked.heads, directory)
+        if path.is_file()
+    }
+    return directory_digest(digests)
+
+
+def _backbone_digests(asked: AskedBackbone, directory: Path) -> dict[str, Digest]:
+    if asked.factory is not None:
+        return factory_backbone.digests(asked, directory)
+    checkpoint = checkpoint_of(asked, directory)
+    names = (CONFIG, *weight_files(checkpoint))
+    return {name: digest_file(checkpoint / name) for name in names if (checkpoint / name).is_file()}
 
 
 def record(asked: FamilyFile, directory: Path) -> dict[str, Any]:
@@ -46,6 +60,10 @@ def record(asked: FamilyFile, directory: Path) -> dict[str, Any]:
     if value["preprocessing"] is None:
         del value["preprocessing"]
     del value["backbone"]["checkpoint"], value["heads"]["folder"]
+    if (factory := factory_backbone.find(asked.backbone, directory)) is not None:
+        value["backbone"]["factory"] = factory.name
+    else:
+        value["backbone"] = {key: each for key, each in value["backbone"].items() if key not in FACTORY_KEYS}
     places = [(value, "evaluation")]
     places += [(value["ood"], key) for key in ("fit", "calibrate", "outliers") if value["ood"]]
     for place, key in places:

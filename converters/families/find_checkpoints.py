@@ -20,9 +20,11 @@ def plain(class_id: str) -> str:
 
 
 def checkpoint_of(asked: AskedBackbone, directory: Path) -> Path:
-    """The directory of the backbone's checkpoint; NotFoundError where there is none."""
+    """The directory of the backbone's checkpoint, or the file that goes with its factory; NotFoundError if there is none."""
     found = directory / asked.checkpoint
-    if not found.is_dir():
+    if asked.factory is not None and not found.is_file():
+        raise NotFoundError(f"backbone: there is no checkpoint file {asked.checkpoint}")
+    if asked.factory is None and not found.is_dir():
         raise NotFoundError(f"backbone: there is no checkpoint directory {asked.checkpoint}")
     return found
 

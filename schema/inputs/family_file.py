@@ -22,19 +22,45 @@ from onnxreg.schema.manifest.family import ClassId
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Percentile = Annotated[float, Field(gt=50, lt=100)]
+Pixels = Annotated[Count, Field(gt=0)]
+FACTORY_KEYS = frozenset({"factory", "arguments", "input", "outputs"})
+"""The keys of a backbone that belong to a factory."""
 Above0 = Annotated[float, Field(gt=0)]
 Bytes = Annotated[Count, BeforeValidator(size), WithJsonSchema({"type": ["integer", "string"]})]
+
+
+class BackboneOutputs(Strict):
+    """The outputs of a module by their key in the dict that it returns, or by their position from 0."""
+
+    logits: Count | Text
+    embedding: Count | Text
 
 
 class AskedBackbone(Strict):
     """`checkpoint` is what `save_pretrained` wrote, `file` how its graphs are called.
 
     `classes` are its class ids in order; the checkpoint's config must say the same.
+
+    With a `factory` (`module:function` or `file.py:function`), the function makes the module and gets `arguments`, and
+    `checkpoint` is a file with its weights. `input` is (channels, height, width).
     """
 
     checkpoint: Text
     file: RelPath = "swin-species"
     classes: Items[ClassId] | None = None
+    factory: Text | None = None
+    arguments: JsonObject = Field(default_factory=FrozenDict)
+    input: tuple[Pixels, Pixels, Pixels] | None = None
+    outputs: BackboneOutputs | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.factory is None and (given := sorted(self.model_fields_set & FACTORY_KEYS)):
+            raise ValueError(f"{given[0]} goes with a factory only")
+        missing = [key for key in ("classes", "input", "outputs") if getattr(self, key) is None]
+        if self.factory is not None and missing:
+            raise ValueError(f"a factory needs {' and '.join(missing)} too")
+        return self
 
 
 class AskedHeads(Strict):

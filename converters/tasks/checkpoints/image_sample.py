@@ -21,14 +21,19 @@ def subject_of(module: Any, options: Any) -> TorchModel:
     """Wrap a module in evaluation mode and float32, with named outputs; `options` are those of the task."""
     import torch
 
-    for part in module.modules():
-        if hasattr(part, "set_attn_implementation"):
-            part.set_attn_implementation("eager")
-    module = module.float().eval()
+    module = prepare(module)
     example = torch.from_numpy(draw(2, options.input)[: 1 if options.fixed_batch else 2])
     wrapped, names = _named(module, example, options.outputs)
     axes = {} if options.fixed_batch else {name: {0: "batch"} for name in (options.input_name, *names)}
     return TorchModel(wrapped, {options.input_name: example}, names, axes)
+
+
+def prepare(module: Any) -> Any:
+    """Put a module into evaluation mode and float32, with attention that exporters keep."""
+    for part in module.modules():
+        if hasattr(part, "set_attn_implementation"):
+            part.set_attn_implementation("eager")
+    return module.float().eval()
 
 
 def _named(module: Any, example: Any, output_names: Sequence[str]) -> tuple[Any, tuple[str, ...]]:

@@ -1,6 +1,6 @@
 """Load the weights of a torch module from a file that cannot run code; all of them must fit."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +8,8 @@ from onnxreg.schema.core.errors import InputError, NotFoundError, missing_extra
 
 WRAPPER_KEYS = ("model_state_dict", "state_dict", "model")
 """Keys of the weights in checkpoints that also hold an epoch and an optimizer."""
-PARALLEL_PREFIX = "module."
-"""Prefix that `DataParallel` adds to every name."""
+PREFIXES = ("module.", "model.")
+"""Prefixes that `DataParallel` and Lightning add to every name."""
 
 
 def best_of(run: Path) -> Path:
@@ -31,8 +31,8 @@ def load_into(module: Any, path: Path) -> None:
 
     Raises InputError if the file holds anything else, or not exactly the module's tensors in their shapes.
     """
-    weights = _unwrapped(_read(path), path.name)
     expected = module.state_dict()
+    weights = _renamed(_unwrapped(_read(path), path.name), expected)
     _refuse("the checkpoint has no values for", sorted(expected.keys() - weights.keys()), path)
     _refuse("the module has no place for", sorted(weights.keys() - expected.keys()), path)
     mismatched = sorted(name for name, value in expected.items() if value.shape != weights[name].shape)
@@ -79,9 +79,19 @@ def _unwrapped(value: Any, name: str) -> Mapping[str, Any]:
         )
     if not all(isinstance(key, str) and isinstance(tensor, torch.Tensor) for key, tensor in value.items()):
         raise InputError(f"{name} holds other things than tensors by name")
-    if all(key.startswith(PARALLEL_PREFIX) for key in value):
-        return {key.removeprefix(PARALLEL_PREFIX): tensor for key, tensor in value.items()}
     return value
+
+
+def _renamed(weights: Mapping[str, Any], expected: Iterable[str]) -> Mapping[str, Any]:
+    """Remove a prefix that all weights have and not all expected names."""
+    for prefix in PREFIXES:
+        if _have(weights, prefix) and not _have(expected, prefix):
+            weights = {name.removeprefix(prefix): tensor for name, tensor in weights.items()}
+    return weights
+
+
+def _have(names: Iterable[str], prefix: str) -> bool:
+    return all(name.startswith(prefix) for name in names)
 
 
 def _refuse(problem: str, names: list[str], path: Path, most: int = 6) -> None:

@@ -331,6 +331,14 @@ def documents(evil: str) -> dict[str, tuple[tuple[str, ...], str]]:
     upward = {**net, "source": "../sent/net.py:build"}
     package = {**net, "source": "kit.nets.small:build"}
     family = {"family": 1, "name": "acme/f", "factory": "net.py:build"}
+    backbone = {
+        "factory": "net.py:build",
+        "checkpoint": "best.pth",
+        "input": [1, 8, 8],
+        "classes": ["a", "b"],
+        "outputs": {"logits": 0, "embedding": 1},
+    }
+    by_backbone = {"family": 1, "name": "acme/f", "backbone": backbone, "heads": {"folder": "run"}}
     files = {
         "source.json": by_source,
         "factory.json": by_factory,
@@ -338,6 +346,7 @@ def documents(evil: str) -> dict[str, tuple[tuple[str, ...], str]]:
         "upward.json": upward,
         "package.json": package,
         "family.json": family,
+        "backbone.json": by_backbone,
         "jobs.json": [{"recipe": "source.json", "name": "acme/a"}],
         "options.json": [
             {
@@ -363,6 +372,7 @@ def documents(evil: str) -> dict[str, tuple[tuple[str, ...], str]]:
         "a path upwards": (("--recipe", "sent/upward.json"), "--allow-code net.py"),
         "a package": (("--recipe", "sent/package.json"), "--allow-code kit/nets/small.py"),
         "a family": (("--recipe", "sent/family.json"), "factory"),
+        "a family's backbone": (("--recipe", "sent/backbone.json"), "--allow-code net.py"),
         "trust in transformers": (("--recipe", "sent/source.json", "--trust-remote-code"), "--allow-code net.py"),
         "leave for another": (("--recipe", "sent/source.json", "--allow-code", "other.py"), "--allow-code net.py"),
         "a job's recipe": (("--batch", "sent/jobs.json"), "--allow-code net.py"),
@@ -375,7 +385,7 @@ def documents(evil: str) -> dict[str, tuple[tuple[str, ...], str]]:
 
 DOCUMENTS = (
     "a recipe's source", "a recipe's factory", "a recipe's factory, with a typed directory", "a function of Python's own",
-    "a path upwards", "a package", "a family", "trust in transformers", "leave for another", "a job's recipe", "a job's source",
+    "a path upwards", "a package", "a family", "a family's backbone", "trust in transformers", "leave for another", "a job's recipe", "a job's source",
     "a job's options", "a job that gives leave", "a recipe that gives leave",
 )  # fmt: skip
 

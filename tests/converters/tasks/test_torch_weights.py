@@ -34,6 +34,11 @@ FORMS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "state_dict": lambda state: {"state_dict": state},
     "model": lambda state: {"model": state, "epoch": 1},
     "parallel": lambda state: {f"module.{name}": value for name, value in state.items()},
+    "lightning": lambda state: {
+        "state_dict": {f"model.{name}": value for name, value in state.items()},
+        "pytorch-lightning_version": "2.5.0",
+        "hyper_parameters": {"lr": 0.1},
+    },
 }
 
 
@@ -47,6 +52,14 @@ def test_every_form_that_programs_save(trained: torch.nn.Module, tmp_path: Path,
         torch.equal(one, two)
         for one, two in zip(filled.state_dict().values(), trained.state_dict().values(), strict=True)
     )
+
+
+def test_a_module_whose_own_names_begin_with_the_prefix(tmp_path: Path) -> None:
+    whole = torch.nn.ModuleDict({"model": module()})
+    torch.save({"state_dict": whole.state_dict()}, tmp_path / "last.ckpt")
+    filled = torch.nn.ModuleDict({"model": module()})
+    load_into(filled, tmp_path / "last.ckpt")
+    assert torch.equal(filled["model"][0].weight, whole["model"][0].weight)
 
 
 def test_safetensors(trained: torch.nn.Module, tmp_path: Path) -> None:

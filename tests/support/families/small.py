@@ -1,6 +1,7 @@
 """A family of random weights, small enough to be exported in seconds."""
 
 import json
+import runpy
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -84,6 +85,54 @@ def write(root: Path) -> None:
         f"head:{species}": choose(classes, 60) for species, classes in CLASSES.items()
     }
     np.savez(root / "held-out.npz", input=images(60, 4), **truth)
+
+
+NET = """
+from pathlib import Path
+
+import torch
+
+Path(__file__).with_name("ran").touch()
+
+
+class Net(torch.nn.Module):
+    def __init__(self, width, classes, as_tuple):
+        super().__init__()
+        layers = torch.nn.Conv2d(3, width, 3, stride=2), torch.nn.Tanh(), torch.nn.AdaptiveAvgPool2d(1)
+        self.body = torch.nn.Sequential(*layers, torch.nn.Flatten())
+        self.fc = torch.nn.Linear(width, classes)
+        self.as_tuple = as_tuple
+
+    def forward(self, image):
+        features = self.body(image)
+        scores = self.fc(features)
+        return (scores, features) if self.as_tuple else {"features": features, "scores": scores}
+
+
+def build(width, classes=4, as_tuple=False):
+    return Net(width, classes, as_tuple)
+"""
+"""A factory that leaves a file `ran` beside itself."""
+MADE_BACKBONE: dict[str, Any] = {
+    "factory": "net.py:build",
+    "arguments": {"width": WIDTH},
+    "checkpoint": "best.ckpt",
+    "input": [3, SIDE, SIDE],
+    "classes": SPECIES,
+    "outputs": {"logits": "scores", "embedding": "features"},
+}
+
+
+def write_factory(root: Path) -> torch.nn.Module:
+    """Write `net.py` and a checkpoint as Lightning saves it; the module with the weights of that."""
+    (root / "net.py").write_text(NET)
+    build = runpy.run_path(str(root / "net.py"))["build"]
+    (root / "ran").unlink()
+    torch.manual_seed(1)
+    made: torch.nn.Module = build(WIDTH)
+    weights = {f"model.{name}": value for name, value in made.state_dict().items()}
+    torch.save({"epoch": 3, "state_dict": weights, "hyper_parameters": {"lr": 0.1}}, root / "best.ckpt")
+    return made.eval()
 
 
 def choose(ids: Iterable[str], count: int) -> np.ndarray:

@@ -1,0 +1,120 @@
+"""The backbone that a factory makes: a torch module with the weights of a file, two of its outputs chosen by name or position."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.families.backbone import (
+    EMBEDDING,
+    LOGITS,
+    TRACED,
+    LoadedBackbone,
+    check_classes,
+    check_finite,
+)
+from onnxreg.converters.families.find_checkpoints import checkpoint_of
+from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.scrub import scrub
+from onnxreg.converters.tasks.checkpoints import image_sample, torch_weights
+from onnxreg.converters.tasks.code import factory
+from onnxreg.converters.tasks.code.consent import Consent
+from onnxreg.converters.tasks.code.factory import Factory
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConversionError, InputError, RegError, first_line
+from onnxreg.schema.inputs.family_file import AskedBackbone, BackboneOutputs
+
+
+def find(asked: AskedBackbone, directory: Path) -> Factory | None:
+    """Find the factory of a backbone beside the document or among what is installed; None if it names none. Nothing runs.
+
+    Raises InputError if its arguments, which are published, name a place on this machine, and as `factory.find`.
+    """
+    if asked.factory is None:
+        return None
+    if local := scrub(asked.model_dump(mode="json", include={"arguments"}), "")[1]:
+        raise InputError(f"backbone: {local[0]} names a place on this machine, and would be published")
+    return factory.find(asked.factory, directory)
+
+
+def digests(asked: AskedBackbone, directory: Path) -> dict[str, Digest]:
+    """The digest of the checkpoint, and of each file of the code or of the distribution that it is installed from."""
+    made = find(asked, directory)
+    assert made is not None
+    found = {"checkpoint": digest_file(checkpoint_of(asked, directory))}
+    if made.code.digest is None:
+        return {**found, f"code/{made.name}": Digest.of(canonical.encode(made.code.to_json()))}
+    return found | {f"code/{name}": digest_file(path) for name, path in made.files.items()}
+
+
+def load(asked: AskedBackbone, directory: Path, made: Factory, consent: Consent) -> LoadedBackbone:
+    """Make the module and fill it with the weights of the checkpoint.
+
+    Raises InputError if the consent does not name the factory (then nothing ran), or if an output is not what `asked` says.
+    """
+    assert asked.classes is not None and asked.input is not None and asked.outputs is not None
+    check_classes(asked.classes, None)
+    consent.check(made, asked.arguments)
+    module = factory.make(made, asked.arguments)
+    torch_weights.load_into(module, checkpoint_of(asked, directory))
+    check_finite(module)
+    backbone = _with_outputs(image_sample.prepare(module), asked.outputs)
+    width = _width(backbone, asked.input, len(asked.classes))
+    return LoadedBackbone(backbone, asked.classes, asked.input, width, factory=made)
+
+
+def _with_outputs(module: Any, outputs: BackboneOutputs) -> Any:
+    """The module as one that gives its logits and its embedding by the names of a family."""
+    import torch
+
+    class Backbone(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = module
+
+        def forward(self, input: Any) -> dict[str, Any]:
+            given = self.body(input)
+            return {LOGITS: _output(given, outputs.logits), EMBEDDING: _output(given, outputs.embedding)}
+
+    return Backbone().eval()
+
+
+def _output(given: Any, key: int | str) -> Any:
+    """An output of a module by its key or its position."""
+    if not isinstance(given, Mapping | tuple | list):
+        raise InputError(
+            f"backbone: the module gives one {type(given).__name__}",
+            "return a dict of tensors, or a tuple (logits, embedding)",
+        )
+    named = dict(given) if isinstance(given, Mapping) else dict(enumerate(given))
+    outputs = {**dict(enumerate(named.values())), **named}
+    if key not in outputs:
+        raise InputError(
+            f"backbone: the module has no output {key}", f"it gives {', '.join(map(str, named))[:300]}"
+        )
+    return outputs[key]
+
+
+def _width(backbone: Any, shape: tuple[int, int, int], classes: int) -> int:
+    """The width of the embedding. InputError if an output is not one row for each image, or there are other logits than classes."""
+    import torch
+
+    try:
+        with torch.no_grad():
+            given = backbone(torch.zeros(TRACED, *shape))
+    except RegError:
+        raise
+    except Exception as error:
+        raise ConversionError(
+            f"backbone: the module does not take an input of shape {list(shape)}: {first_line(error)}"
+        ) from error
+    for name, tensor in given.items():
+        if not isinstance(tensor, torch.Tensor) or tensor.ndim != 2 or len(tensor) != TRACED:
+            found = list(tensor.shape) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+            raise InputError(
+                f"backbone: {name} is {found} for {TRACED} images, not one row of numbers for each",
+                "outputs: {logits: ..., embedding: ...} says which output is which",
+            )
+    if given[LOGITS].shape[1] != classes:
+        raise InputError(f"backbone: it gives {given[LOGITS].shape[1]} logits, and has {classes} classes")
+    return int(given[EMBEDDING].shape[1])
