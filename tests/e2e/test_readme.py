@@ -17,5 +17,5 @@ def test_the_ten_lines_of_python(make_checkpoint: Callable[..., Path], tmp_path:
     )
     assert done.returncode == 0, done.stderr
     digest, path, url = done.stdout.split()
-    assert digest.startswith("sha256:") and path == "model_int8.onnx" and url.startswith("file://")
+    assert digest.startswith("sha256:") and path == "model.ort" and url.startswith("file://")
     assert (tmp_path / "shared" / "index" / "acme" / "pii.jsonl").is_file()

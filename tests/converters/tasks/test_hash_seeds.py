@@ -14,7 +14,7 @@ from support.tasks import vision_architectures as vision
 
 from onnxreg.converters.passes.tools.set_order import sorted_sets
 
-CHILD = Path(__file__).parent / "export_digests.py"
+CHILD = Path(__file__).parents[2] / "support" / "tasks" / "export_digests.py"
 QUICK = tuple(f"{name}:feature-extraction" for name in ("ModernBERT", "BERT", "DeBERTa-v3"))
 ALL = (*(each.name for each in architectures.TEXT), *vision.KINDS)
 

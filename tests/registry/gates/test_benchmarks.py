@@ -69,7 +69,7 @@ def test_it_certifies_and_refuses_nothing(registry: Registry) -> None:
     before = registry.get("acme/net:1.0.0")
     registry.attest_benchmark("acme/net:1.0.0", document(digest(registry, "1.0.0")))
     after = registry.get("acme/net:1.0.0")
-    assert (after.data, after.attested) == (before.data, before.attested)
+    assert (after.data, after.states) == (before.data, before.states)
 
 
 def test_what_is_about_other_bytes_is_refused(registry: Registry) -> None:

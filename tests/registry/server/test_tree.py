@@ -9,7 +9,7 @@ import pytest
 from support.servers.regserve import Site, running
 
 from onnxreg.registry import Registry
-from onnxreg.registry.server.http.responses import PIECE
+from onnxreg.registry.server.http.responses import PIECE_BYTES
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.layout import BlobKey, blob_path
 from onnxreg.schema.core.digest import Digest
@@ -54,12 +54,12 @@ def test_blobs_stay_and_index_files_are_asked_for_again(site: Site, filled: Regi
         assert answer.headers["cache-control"] == "private, max-age=31536000, immutable"
 
 
-@pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 5 * PIECE + 7])
+@pytest.mark.parametrize("size", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 5 * PIECE_BYTES + 7])
 def test_ranges_of_a_blob(site: Site, filled: Registry, size: int) -> None:
     data = random.Random(size).randbytes(size)
     path = f"/{blob_path(store(filled, data))}"
     assert site.get(path).body == data
-    spans = {(0, 1), (0, size), (size // 2, size), (size - 1, size), (PIECE - 1, PIECE + 1)}
+    spans = {(0, 1), (0, size), (size // 2, size), (size - 1, size), (PIECE_BYTES - 1, PIECE_BYTES + 1)}
     for start, stop in {(start, min(stop, size)) for start, stop in spans if 0 <= start < min(stop, size)}:
         part = site.get(path, Range=f"bytes={start}-{stop - 1}")
         assert (part.status, part.body) == (206, data[start:stop])

@@ -94,7 +94,7 @@ class Schedule:
 class MemoryHub:
     """What `hubclient.Hub` does, with commits in memory: a list of trees, the last one is the head."""
 
-    place = HubUrl("acme/models")
+    location = HubUrl("acme/models")
 
     def __init__(self, files: dict[str, bytes], schedule: Schedule) -> None:
         self.commits: dict[str, dict[str, bytes]] = {}

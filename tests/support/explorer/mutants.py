@@ -20,10 +20,16 @@ SECURE = """\
 """
 LOAD = """\
             ledger, index = load_own(remote, name, *more)
+            before = ledger.seq
             wanted = change(ledger)
             if wanted is None:
                 remote.confirm(name)
                 return ledger
+            if not ledger.mirrored:
+                statements = record_refusals(ledger, before)
+                for digest, statement in statements.items():
+                    push.put(BytesIO(statement), digest)
+                wanted = [*wanted, *statements]
 """
 NEEDED = """\
             try:
