@@ -21,7 +21,12 @@ ALL = (*(each.name for each in architectures.TEXT), *vision.KINDS)
 
 def exported(names: tuple[str, ...], seed: str) -> dict[str, Any]:
     """What a process with this seed wrote of each architecture."""
-    environment = {**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": seed,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(CHILD.parents[2]),
+    }
     run = subprocess.run(
         [sys.executable, str(CHILD), *names], env=environment, capture_output=True, text=True, check=False
     )

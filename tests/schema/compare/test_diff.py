@@ -88,7 +88,7 @@ def test_many_artifacts_take_no_quadratic_time(full: dict[str, Any]) -> None:
         {**one, "path": f"m{i}.onnx", "digest": sha(i + 100), "metadata": {"opset": i}} for i in range(2000)
     ]
     full["formats"] = ["onnx-android"]
-    full["certified"] = False
+    full["certified"] = full["quantization"]["certified"] = False
     new = copy.deepcopy(full)
     for i, artifact in enumerate(new["artifacts"]):
         artifact["path"] = f"n{i}.onnx"
