@@ -50,7 +50,7 @@ def is_same(before: bytes, after: bytes) -> bool:
         return False
     try:
         known, changed = (json.loads(state) for state, _, _ in states)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(changed, dict) and all(changed.get(key) == value for key, value in known.items())
 
