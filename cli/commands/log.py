@@ -92,7 +92,7 @@ def _about(event: Event) -> list[str]:
         return [f"(optional, of a newer onnxreg; {len(event.blobs)} blobs)"]
     value = event.to_json()
     about = [str(value[key]) for key in ("tag", "version") if key in value]
-    if "manifest" in value and "state" not in value:
+    if "manifest" in value:
         about.append(value["manifest"][7:19])
     if value["kind"] == "hold":
         about.append(", ".join(value.get("paths", ["everything"])))

@@ -82,7 +82,7 @@ def test_a_disk_that_fails_is_no_fault_of_the_file(reg: Reg, tmp_path: Path, nam
 
 def test_a_bug_in_the_reader_is_a_bug_here(tmp_path: Path) -> None:
     with Child() as child, pytest.raises(RuntimeError, match=r"(?s)Traceback.*KeyError: 'name'"):
-        child._ask({}, tmp_path)
+        child._request({}, tmp_path)
 
 
 def test_nothing_of_the_reader_is_left() -> None:

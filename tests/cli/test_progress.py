@@ -10,6 +10,12 @@ from onnxreg.cli.render.progress_display import ProgressDisplay
 from onnxreg.registry.store.net import pending
 
 
+@pytest.fixture(autouse=True)
+def no_other_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request of another test that still waits, in a thread of its own, is not drawn."""
+    monkeypatch.setattr(pending, "_requests", {})
+
+
 def lines(drawn: ProgressDisplay, width: int) -> list[str]:
     sink = StringIO()
     Console(file=sink, width=width, force_terminal=True, no_color=True).print(drawn.lines)

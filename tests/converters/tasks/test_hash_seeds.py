@@ -19,8 +19,8 @@ QUICK = tuple(f"{name}:feature-extraction" for name in ("ModernBERT", "BERT", "D
 ALL = (*(each.name for each in architectures.TEXT), *vision.KINDS)
 
 
-def exported(names: tuple[str, ...], seed: str) -> dict[str, Any]:
-    """What a process with this seed wrote of each architecture."""
+def export(names: tuple[str, ...], seed: str, checkpoints: Path) -> dict[str, Any]:
+    """The digests that a process with this seed wrote, by architecture; all processes export the same checkpoints."""
     environment = {
         **os.environ,
         "PYTHONHASHSEED": seed,
@@ -28,11 +28,15 @@ def exported(names: tuple[str, ...], seed: str) -> dict[str, Any]:
         "PYTHONPATH": str(CHILD.parents[2]),
     }
     run = subprocess.run(
-        [sys.executable, str(CHILD), *names], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, str(CHILD), str(checkpoints), *names],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert run.returncode == 0, run.stderr
-    found: dict[str, Any] = json.loads(run.stdout)
-    return found
+    digests: dict[str, Any] = json.loads(run.stdout)
+    return digests
 
 
 @pytest.mark.parametrize(
@@ -42,8 +46,10 @@ def exported(names: tuple[str, ...], seed: str) -> dict[str, Any]:
         *(pytest.param((name,), ("0", "1", "2", "0"), id=name, marks=pytest.mark.large) for name in ALL),
     ],
 )
-def test_bytes_do_not_depend_on_the_hash_seed(names: tuple[str, ...], seeds: tuple[str, ...]) -> None:
-    first, *others = (exported(names, seed) for seed in seeds)
+def test_bytes_do_not_depend_on_the_hash_seed(
+    names: tuple[str, ...], seeds: tuple[str, ...], tmp_path: Path
+) -> None:
+    first, *others = (export(names, seed, tmp_path) for seed in seeds)
     assert all(first[name] for name in names if name != "T5")
     assert all(other == first for other in others)
 

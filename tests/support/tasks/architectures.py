@@ -161,19 +161,24 @@ def word_tokenizer() -> Any:
 
 
 def row(
-    architecture: Architecture, heads: Mapping[str, str] = HEADS, workspaces: Path | None = None
+    architecture: Architecture,
+    heads: Mapping[str, str] = HEADS,
+    workspaces: Path | None = None,
+    checkpoints: Path | None = None,
 ) -> list[str]:
     """What became of each task: the precisions of the graphs, `refused`, or a dash if there is no such class.
 
-    `workspaces` gets a directory with the graphs of each task.
+    `workspaces` gets a directory with the graphs of each task. `checkpoints` keeps the checkpoints for a later call: a
+    tokenizer that is trained once more has another vocabulary, because the trainer breaks ties at random.
     """
-    with tempfile.TemporaryDirectory() as scratch:
-        place = Path(scratch)
-        return [_cell(architecture, task, heads[task], place, workspaces or place) for task in heads]
+    with tempfile.TemporaryDirectory() as directory:
+        scratch = Path(directory)
+        kept = (checkpoints or scratch) / architecture.name
+        return [_cell(architecture, task, heads[task], kept, workspaces or scratch) for task in heads]
 
 
-def _cell(architecture: Architecture, task: str, suffix: str, scratch: Path, workspaces: Path) -> str:
-    checkpoint = scratch / f"checkpoint{suffix}"
+def _cell(architecture: Architecture, task: str, suffix: str, checkpoints: Path, workspaces: Path) -> str:
+    checkpoint = checkpoints / f"checkpoint{suffix}"
     try:
         if not checkpoint.is_dir():
             architecture.make(architecture, suffix, checkpoint)

@@ -1,6 +1,9 @@
 """Print, as JSON, the digest of every file that exports of tiny models write.
 
-python tests/support/tasks/export_digests.py ARCHITECTURE[:TASK]...    # as the tables of docs/architectures.md name them
+python tests/support/tasks/export_digests.py CHECKPOINTS ARCHITECTURE[:TASK]...
+
+Architectures are named as in the tables of docs/architectures.md. CHECKPOINTS is a directory: checkpoints that it has
+are used, the others are made there.
 """
 
 import json
@@ -23,11 +26,11 @@ def digests(directory: Path) -> dict[str, str]:
     }
 
 
-def export(name: str, task: str, scratch: Path) -> dict[str, str]:
+def export(name: str, task: str, scratch: Path, checkpoints: Path) -> dict[str, str]:
     """One task or each of an architecture of text, or each precision of one of vision."""
     if name in TEXT:
         heads = {task: architectures.HEADS[task]} if task else architectures.HEADS
-        architectures.row(TEXT[name], heads, scratch)
+        architectures.row(TEXT[name], heads, scratch, checkpoints)
     else:
         vision.row(name, workspaces=scratch)
     return digests(scratch)
@@ -35,8 +38,8 @@ def export(name: str, task: str, scratch: Path) -> dict[str, str]:
 
 if __name__ == "__main__":
     exported = {}
-    for argument in sys.argv[1:]:
+    for argument in sys.argv[2:]:
         name, _, task = argument.partition(":")
         with tempfile.TemporaryDirectory() as scratch:
-            exported[argument] = export(name, task, Path(scratch))
+            exported[argument] = export(name, task, Path(scratch), Path(sys.argv[1]))
     print(json.dumps(exported))
