@@ -13,7 +13,7 @@ def test_the_promised_names_are_there(tmp_path: Path) -> None:
     (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     (tmp_path / "names.py").write_text(block)
     names = runpy.run_path(str(tmp_path / "names.py"))
-    (methods,) = re.findall(r"these are stable: `Registry\(root\)`, (.*?)\.", PAGE)
+    (methods,) = re.findall(r"these are stable:\s+`Registry\(root\)`,\s+(.*?)\.", PAGE, re.DOTALL)
     wanted = re.findall(r"`(\w+)`", methods)
     assert len(wanted) > 5
     assert [name for name in wanted if not callable(getattr(names["Registry"], name, None))] == []
