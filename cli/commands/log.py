@@ -1,5 +1,6 @@
 """`reg log`: a model's history."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -7,7 +8,8 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, MaxAge, NameArgument, Offline, RemoteOption
 from onnxreg.cli.render import output
-from onnxreg.schema.log.events import Event, Tag, UnknownEvent
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.log.events import Attest, Event, Publish, Tag, UnknownEvent
 from onnxreg.schema.log.logline import LogLine
 
 if TYPE_CHECKING:
@@ -55,9 +57,12 @@ def command(
         }
         output.write_json(value)
         return
+    versions = {
+        line.event.manifest: str(line.event.version) for line in log if isinstance(line.event, Publish)
+    }
     session.table(
         ("SEQ", "TIME", "EVENT", "WHAT", "ACTOR", "SIGNED BY", "REASON"),
-        [_row(line, verdict) for line, verdict in lines],
+        [_row(line, verdict, versions) for line, verdict in lines],
     )
 
 
@@ -73,37 +78,36 @@ def _json(line: LogLine, verdict: "SignatureVerdict") -> dict[str, Any]:
     return {**value, "signed": verdict.to_json()}
 
 
-def _row(line: LogLine, verdict: "SignatureVerdict") -> tuple[object, ...]:
+def _row(line: LogLine, verdict: "SignatureVerdict", versions: Mapping[Digest, str]) -> tuple[object, ...]:
     event = line.event
     is_promotion = isinstance(event, Tag) and event.evidence is not None
     return (
         line.seq,
         event.time,
         "promote" if is_promotion else event.kind,
-        " ".join(_about(event)),
+        " ".join(_about(event, versions)),
         event.actor or "",
         str(verdict),
         event.reason or "",
     )
 
 
-def _about(event: Event) -> list[str]:
+def _about(event: Event, versions: Mapping[Digest, str]) -> list[str]:
+    """The words of the column WHAT. An attestation is shown with the version that published its manifest."""
     if isinstance(event, UnknownEvent):
         return [f"(optional, of a newer onnxreg; {len(event.blobs)} blobs)"]
+    if isinstance(event, Attest):
+        return [versions.get(event.manifest, event.manifest.short), f"({_statement(event)})"]
     value = event.to_json()
-    about = [str(value[key]) for key in ("tag", "version") if key in value]
+    words = [str(value[key]) for key in ("tag", "version") if key in value]
     if "manifest" in value:
-        about.append(value["manifest"][7:19])
+        words.append(value["manifest"][7:19])
     if value["kind"] == "hold":
-        about.append(", ".join(value.get("paths", ["everything"])))
-    return about + _stated(value)
+        words.append(", ".join(value.get("paths", ["everything"])))
+    return words + [f"{key} {value[key][7:19]}" for key in ("policy", "evidence") if key in value]
 
 
-def _stated(event: dict[str, Any]) -> list[str]:
-    """What an attestation says, and what a promotion relies on."""
-    if event["kind"] == "attest":
-        said = (
-            f"{event['artifact'][7:19]} {event['state']}" if "state" in event else "a signature or statement"
-        )
-        return [f"({said})"]
-    return [f"{key} {event[key][7:19]}" for key in ("policy", "evidence") if key in event]
+def _statement(event: Attest) -> str:
+    if event.artifact is None:
+        return "a signature or statement"
+    return f"{event.artifact.short} {event.state}"
