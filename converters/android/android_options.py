@@ -34,7 +34,7 @@ class AndroidOptions:
     min_parent_recall: StrictFloat = 0.5
 
     def floors(self) -> Floors:
-        """What a label needs to be judged; InputError where that is out of range."""
+        """What a label needs to be judged; InputError if that is out of range."""
         return Floors(self.min_gold_chars, self.min_parent_recall)
 
 

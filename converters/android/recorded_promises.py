@@ -11,7 +11,7 @@ from onnxreg.schema.core.codec import count, mapping, number
 
 
 def contract_of(parameters: Mapping[str, Any], suite: Path | None) -> AndroidContract:
-    """InputError where the recorded evaluation is malformed, or the suite cannot be read."""
+    """Raise InputError if the recorded evaluation is malformed, or the suite cannot be read."""
     settings, default = mapping(parameters.get("evaluation", {})), Floors()
     floors = Floors(
         count(settings.get("min_gold_chars", default.gold_chars)),

@@ -29,7 +29,7 @@ def predict(
 ) -> list[Integers]:
     """The label of every character of every text; see `decode`.
 
-    Raises ConversionError where the logits are not of shape (tokens, tags).
+    Raises ConversionError if the logits are not of shape (tokens, tags).
     """
 
     def best(window: TokenWindow) -> Integers:
@@ -85,7 +85,7 @@ def torch_runner(model: Any, names: Sequence[str]) -> Iterator[Runner]:
 def onnx_runner(path: Path) -> tuple[Runner, tuple[str, ...]]:
     """Run an ONNX token classifier on the CPU; returns the names of its inputs too.
 
-    Raises ConversionError where ONNX Runtime cannot load it or it takes other inputs than a tokenizer gives.
+    Raises ConversionError if ONNX Runtime cannot load it or it takes other inputs than a tokenizer gives.
     """
     session = load_session(path, prepacking=True)
     names = tuple(item.name for item in session.get_inputs())

@@ -36,11 +36,12 @@ class Tally:
 
 @dataclass(frozen=True)
 class LabelRecall:
-    """What was measured of one label; a rate is None where nothing was there to measure it on.
+    """What was measured of one label; a rate is None if nothing was there to measure it on.
 
-    `loss` is the parent's recall minus the candidate's: negative where the candidate finds more. `false_alarms` is
-    the share of the characters outside the label's gold that the parent gives the label, and `informedness` the
-    parent's recall minus that (Youden's J: 0 for a model that guesses, whatever it guesses).
+    `loss` is the parent's recall minus the candidate's: negative where the candidate finds more.
+    `false_alarms` is the share of the characters outside the label's gold that the parent gives the label,
+    and `informedness` the parent's recall minus that (Youden's J: 0 for a model that guesses, whatever it
+    guesses).
     """
 
     label: str
@@ -139,7 +140,7 @@ def largest_loss(resampled: Floats, columns: Sequence[int]) -> Interval | None:
 
 
 def percentiles(values: Floats) -> Interval | None:
-    """The central 95 % of what is not NaN; None where nothing is left."""
+    """The central 95 % of what is not NaN; None if nothing is left."""
     values = values[~np.isnan(values)]
     if not len(values):
         return None

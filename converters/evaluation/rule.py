@@ -25,8 +25,8 @@ LISTED = 20
 class Floors:
     """Below these a label proves nothing.
 
-    `gold_chars` is at least 1. `parent_recall`, above 0 and at most 1, is what the parent's recall above chance
-    (its informedness) must reach. InputError where they are out of range.
+    `gold_chars` is at least 1. `parent_recall`, above 0 and at most 1, is what the parent's recall above
+    chance (its informedness) must reach. Raise InputError if they are out of range.
     """
 
     gold_chars: int = 200
@@ -107,7 +107,7 @@ def thin_evidence(suite: Suite, gold_chars: int) -> Iterator[str]:
 
 
 def weakness(item: LabelRecall, floors: Floors) -> str | None:
-    """Why a label with gold cannot be judged; None where it can."""
+    """Why a label with gold cannot be judged; None if it can."""
     if item.characters < floors.gold_chars:
         return f"{item.label} has {item.characters} gold characters, {floors.gold_chars} are needed"
     if item.informedness is None or item.informedness < floors.parent_recall:

@@ -47,12 +47,15 @@ class Suite:
 
 
 def load(path: Path) -> Suite:
-    """Read a suite: a JSON list, `{"fixtures": [...]}`, or, where the name ends in `.jsonl`, one fixture per line.
+    """Read a suite: a JSON list, `{"fixtures": [...]}`, or, where the name ends in `.jsonl`, one fixture per
+    line.
 
-    The file is read once. A fixture is `{id, text, gold_spans: [{start, end, label, text?}], metadata?: {source?}}`; a text
-    without gold has an empty list; a source is where the text is from, `synthetic` or another word.
+    The file is read once. A fixture is `{id, text, gold_spans: [{start, end, label, text?}], metadata?:
+    {source?}}`; a text without gold has an empty list; a source is where the text is from, `synthetic` or
+    another word.
 
-    Raises NotFoundError where there is no such file, InputError, naming the fixture by its position and never by its contents, for what is
+    Raises NotFoundError if there is no such file, InputError, naming the fixture by its position and never
+    by its contents, for what is
     malformed: no text, duplicate ids, offsets outside the text, a span text that contradicts its offsets, two
     spans of one label that overlap.
     """
@@ -153,7 +156,7 @@ def _span(value: Any, text: str, where: str) -> Span:
 
 
 def _synthetic(row: dict[str, Any]) -> bool | None:
-    """What a fixture says of where its text is from; None where it says nothing."""
+    """What a fixture says of where its text is from; None if it says nothing."""
     metadata = row.get("metadata")
     source = metadata.get("source") if isinstance(metadata, dict) else None
     return "synthetic" in source.lower() if isinstance(source, str) and source.strip() else None

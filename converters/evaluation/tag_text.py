@@ -39,8 +39,8 @@ def tag(graph: Path, tokenizer: Path, labels: Sequence[str], max_length: int, te
         labels: its tags, in the order of its logits.
         max_length: tokens it takes at once; a longer text is cut into overlapping windows.
 
-    Raises ConversionError where the graph does not load, or fits neither tokenizer nor labels; InputError where the tokenizer
-    cannot be read; HostError for a missing extra.
+    Raises ConversionError if the graph does not load, or fits neither tokenizer nor labels; InputError if
+    the tokenizer cannot be read; HostError for a missing extra.
     """
     scheme = tag_scheme(labels)
     cut = list(_windows(tokenizer, max_length, text))

@@ -30,10 +30,11 @@ class TokenWindow:
 
 
 def windows(tokenizer: Any, size: int, texts: Sequence[str]) -> list[TokenWindow]:
-    """Cut every text into windows of at most `size` tokens, special ones included; together they cover each token.
+    """Cut every text into windows of at most `size` tokens, special ones included; together they cover each
+    token.
 
-    `tokenizer` is a fast one of Transformers; it is copied first, since encoding leaves truncation settings behind
-    that a later save would publish. Raises InputError where special tokens leave no room for text.
+    `tokenizer` is a fast one of Transformers; it is copied first, since encoding leaves truncation settings
+    behind that a later save would publish. Raises InputError if special tokens leave no room for text.
     """
     if not texts:
         return []

@@ -22,9 +22,10 @@ _CLASSIFIERS = frozenset({"token-classification", "text-classification", "image-
 
 
 def describe(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
-    """The manifest-level fields that config.json, id2label.json and the tokenizer files give; absent when unknown.
+    """The manifest-level fields that config.json, id2label.json and the tokenizer files give; absent when
+    unknown.
 
-    Raises InputError where the two disagree about the labels, or a label map is malformed.
+    Raises InputError if the two disagree about the labels, or a label map is malformed.
     """
     paths: dict[str, list[str]] = {}
     for companion in companions:
@@ -60,7 +61,7 @@ def parse_labels(value: Any, origin: str) -> list[str]:
 
 
 def class_count(facts: GraphFacts) -> int | None:
-    """The static last dimension of the output `logits`; None where there is none."""
+    """The static last dimension of the output `logits`; None if there is none."""
     for output in facts.outputs:
         if output.name == LABEL_OUTPUT and len(output.shape) > 1:
             return output.shape[-1].value
@@ -68,7 +69,7 @@ def class_count(facts: GraphFacts) -> int | None:
 
 
 def check_labels(fields: dict[str, Any], facts: GraphFacts, path: str) -> None:
-    """Raise InputError where a classifier's labels are not as many as the classes of its logits."""
+    """Raise InputError if a classifier's labels are not as many as the classes of its logits."""
     labels, classes = fields.get("labels"), class_count(facts)
     if labels is not None and classes is not None and len(labels) != classes:
         raise InputError(

@@ -106,7 +106,7 @@ class Child:
             return
 
     def _lines(self) -> Iterator[bytes]:
-        """Lines of the child until it ends. InputError where it takes too much."""
+        """Lines of the child until it ends. Raise InputError if it takes too much."""
         assert self._process.stdout is not None
         pipe, rest = self._process.stdout.fileno(), b""
         while True:

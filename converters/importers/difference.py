@@ -6,9 +6,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Difference:
-    """A field of the version 1 manifest (`artifacts.2.metadata.operators`), its claim, and what the files say.
+    """A field of the version 1 manifest (`artifacts.2.metadata.operators`), its claim, and what the files
+    say.
 
-    `found` is None where nothing stands behind the claim; `claimed` is None where a fact was not claimed.
+    `found` is None if nothing stands behind the claim; `claimed` is None if a fact was not claimed.
     """
 
     path: str

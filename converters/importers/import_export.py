@@ -24,7 +24,7 @@ MINE = f"to make a version of your own of its files: reg add FILE... --name NAME
 
 
 def is_written(directory: Path) -> bool:
-    """Whether the manifest of a directory has format version 2. InputError where it is none."""
+    """Return True if the manifest of a directory has format version 2. Raise InputError if it is none."""
     path = directory / FILENAME
     if not path.is_file():
         return False

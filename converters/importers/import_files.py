@@ -91,7 +91,8 @@ class Intake:
         return relative
 
     def _link(self, source: Path, target: Path) -> bool:
-        """Whether there is a symbolic link now; never through a name that exists, which may be a link to somebody's file."""
+        """Return True if there is a symbolic link now; never through a name that exists, which may be a link
+        to somebody's file."""
         try:
             target.hardlink_to(source) if self.hard else target.symlink_to(source)
         except FileExistsError:

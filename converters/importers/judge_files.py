@@ -17,7 +17,7 @@ from onnxreg.schema.core.errors import ConversionError, InputError, RegError
 def read_model(
     path: Path, config: Path | None = None, look: Callable[[Path], object] = lambda _: None
 ) -> GraphFacts:
-    """The facts of an .onnx or .ort file. InputError where it is not one, or where nothing can run it.
+    """The facts of an .onnx or .ort file. Raise InputError if it is not one, or where nothing can run it.
 
     Args:
         path: the file.
@@ -55,7 +55,7 @@ def default_format(facts: GraphFacts) -> str:
 def check_format(
     format: str, facts: GraphFacts, path: str, hint: str = "leave --format out, or correct it"
 ) -> None:
-    """InputError where the file contradicts what a format name promises."""
+    """Raise InputError if the file contradicts what a format name promises."""
     actual = default_format(facts)
     wrong_container = (actual == "ort") != format.startswith("ort")
     claims = next((kind for kind in ("int8", "int4") if format.endswith(f"-{kind}")), None)
@@ -66,7 +66,7 @@ def check_format(
 
 
 def check_android(facts: GraphFacts, path: str, hint: str) -> None:
-    """InputError where a graph breaks the tensor contract of the android profile."""
+    """Raise InputError if a graph breaks the tensor contract of the android profile."""
     try:
         check_contract(facts, path, class_count(facts) or 0)
     except ConversionError as error:

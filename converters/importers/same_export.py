@@ -21,12 +21,12 @@ def base_of(models: Mapping[str, GraphFacts]) -> str:
 
 
 def refuse_mixture(root: Path, models: Mapping[str, GraphFacts]) -> list[str]:
-    """Raise InputError where two model files cannot come from one export.
+    """Raise InputError if two model files cannot come from one export.
 
-    All must have the inputs and outputs of the base (`base_of`), in name, type and static axes, and its weights,
-    within the tolerances of `weight_compare`. Returns the paths of files whose weights have no counterpart by name
-    and shape, so that nothing could be compared: for an .ort file the optimizer may explain that; for a float ONNX
-    file it is refused.
+    All must have the inputs and outputs of the base (`base_of`), in name, type and static axes, and its
+    weights, within the tolerances of `weight_compare`. Returns the paths of files whose weights have no
+    counterpart by name and shape, so that nothing could be compared: for an .ort file the optimizer may
+    explain that; for a float ONNX file it is refused.
     """
     base = base_of(models)
     for path, facts in models.items():

@@ -50,7 +50,8 @@ def compare_weights(parent: Mapping[str, Any], child: Mapping[str, Any], path: s
 
 
 def _floats_agree(reference: Any, value: Any) -> bool:
-    """Whether each element lies within the tolerance of the narrower type; flat arrays, read in blocks."""
+    """Return True if each element lies within the tolerance of the narrower type; flat arrays, read in
+    blocks."""
     import numpy as np
 
     half = "float16" in (reference.dtype.name, value.dtype.name)
@@ -67,7 +68,8 @@ def _floats_agree(reference: Any, value: Any) -> bool:
 
 
 def _quantized_agree(reference: Any, value: Any, scale: Any, zero_point: Any) -> bool:
-    """Whether each dequantized element lies within `MAX_QUANTIZATION_STEPS` scales, per tensor or along an axis of their number."""
+    """Return True if each dequantized element lies within `MAX_QUANTIZATION_STEPS` scales, per tensor or
+    along an axis of their number."""
     import numpy as np
 
     if zero_point is not None and zero_point.size != scale.size:

@@ -14,9 +14,10 @@ MAX_DIGITS = 18
 
 
 def external_files(model: Any, path: Path) -> tuple[str, ...]:
-    """The external data files of a model (`onnx.ModelProto`) that lies at `path`, relative to its folder, sorted.
+    """The external data files of a model (`onnx.ModelProto`) that lies at `path`, relative to its folder,
+    sorted.
 
-    Raises InputError where a location leaves the folder, is missing, or ends before the tensor does.
+    Raises InputError if a location leaves the folder, is missing, or ends before the tensor does.
     """
     found: dict[str, int] = {}
     for tensor in tensors(model):

@@ -43,7 +43,7 @@ class GraphFacts:
 
     @property
     def opset(self) -> int | None:
-        """The version of the default domain; None where the graph does not import it."""
+        """The version of the default domain; None if the graph does not import it."""
         return self.opset_imports.get(DEFAULT_DOMAIN)
 
     def fields(self) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def _collect(types: _Types, operands: tuple[Value | None, ...], last: int | None
 
 
 def _variadic(domain: str, name: str, opset: int) -> tuple[int | None, int | None]:
-    """The positions of an operator's variadic input and output, None where it has none."""
+    """The positions of an operator's variadic input and output, None if it has none."""
     schema = find_schema(domain, name, opset)
     if schema is None:
         return None, None

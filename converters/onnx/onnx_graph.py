@@ -16,7 +16,7 @@ from onnxreg.schema.core.errors import InputError, first_line, missing_extra, un
 def load_onnx(path: Path) -> Any:
     """Parse an ONNX file (`onnx.ModelProto`), external data left where it is.
 
-    InputError where it is not one, or is more than `expansion` allows.
+    Raise InputError if it is not one, or is more than `expansion` allows.
     """
     try:
         import onnx
@@ -160,7 +160,7 @@ def _declared_types(graph: Any) -> dict[str, int]:
 
 
 def _is_text(nodes: Any, functions: Any) -> bool:
-    """Whether the operators' names are valid UTF-8: protobuf hands out what is not as bytes."""
+    """Return True if the operators' names are valid UTF-8: protobuf hands out what is not as bytes."""
     every = [*nodes, *(node for function in functions for node in function.node)]
     return all(isinstance(name, str) for node in every for name in (node.op_type, node.domain)) and all(
         _is_text(graph.node, ()) for node in every for item in node.attribute for graph in subgraphs(item)

@@ -45,10 +45,10 @@ def required(
 ) -> tuple[Operator, ...]:
     """The entries of `config` for the operators that a file uses, in order of `used`.
 
-    Where the config says nothing of a position, the file's own types stand there, so that a build that restricts more
-    than this config does can be judged too.
+    Where the config says nothing of a position, the file's own types stand there, so that a build that
+    restricts more than this config does can be judged too.
 
-    Raises InputError where a used operator, or one of its element types at a position that the config restricts,
+    Raises InputError if a used operator, or one of its element types at a position that the config restricts,
     is missing: a build made from this config could not run the file.
     """
     listed = {(entry.domain, entry.opset, entry.name): entry for entry in config}

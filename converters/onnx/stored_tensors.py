@@ -49,7 +49,7 @@ class StoredTensor(Protocol):
 
 
 def is_numeric(tensor: StoredTensor) -> bool:
-    """Whether numpy alone can read the element type."""
+    """Return True if numpy alone can read the element type."""
     return tensor.dtype in _NUMERIC
 
 

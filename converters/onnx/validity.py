@@ -10,10 +10,12 @@ from onnxreg.schema.core.errors import InputError, first_line
 
 
 def check_model(model: Any, path: Path) -> None:
-    """Raise InputError where a loaded file (`onnx_graph.load_onnx`) or its external data is not what ONNX asks for.
+    """Raise InputError if a loaded file (`onnx_graph.load_onnx`) or its external data is not what ONNX asks
+    for.
 
-    The checker itself never sees external data: it refuses files with more than one name, which those of a registry
-    have. That the data is there, in its folder and long enough, is checked here. `model` is left as it is.
+    The checker itself never sees external data: it refuses files with more than one name, which those of a
+    registry have. That the data is there, in its folder and long enough, is checked here. `model` is left as
+    it is.
     """
     import onnx
 

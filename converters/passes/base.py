@@ -56,7 +56,10 @@ class Pass(ABC, Generic[In, Out]):
             raise refusal(error, f"pass {cls.id}: parameter", cls.Params.model_fields) from error
 
     def requires(self, subject: In) -> None:
-        """Raise InputError or ConversionError where the pass cannot work on `subject`. The default asks nothing."""
+        """Raise InputError or ConversionError if the pass cannot work on `subject`.
+
+        The default asks nothing.
+        """
         return
 
     def observe(self, subject: In) -> Mapping[str, Any]:
@@ -69,7 +72,7 @@ class Pass(ABC, Generic[In, Out]):
 
     @abstractmethod
     def ensures(self, before: Mapping[str, Any], after: Out) -> dict[str, Any]:
-        """Return what was got, read from the output; raise ConversionError where that is not what was asked."""
+        """Return what was got, read from the output; raise ConversionError if that is not what was asked."""
 
 
 def _as_tuples(value: Any) -> Any:

@@ -108,7 +108,7 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
         return {"opset": opset, "nodes": len(after.graph.node), **self._taken}
 
     def _choose(self, subject: TorchModel) -> Any:
-        """The graph of the first exporter that agrees with the module; ConversionError where none does."""
+        """The graph of the first exporter that agrees with the module; ConversionError if none does."""
         refused: dict[str, str] = {}
         for name, export in EXPORTERS.values():
             try:
@@ -130,9 +130,10 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
 
 
 def agreement(subject: TorchModel, exported: Any) -> float:
-    """How far a graph is from its module on seeded samples of two sizes, in parts of the largest value of an output.
+    """How far a graph is from its module on seeded samples of two sizes, in parts of the largest value of an
+    output.
 
-    Raises ConversionError where either does not run, gives NaN, or the outputs are not alike at all.
+    Raises ConversionError if either does not run, gives NaN, or the outputs are not alike at all.
     """
     import numpy as np
 

@@ -64,7 +64,10 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
             ) from error
 
     def apply(self, subject: Path) -> OrtFiles:
-        """Write both files beside `subject`. OSError where the disk is full, which ONNX Runtime does not say."""
+        """Write both files beside `subject`.
+
+        Raise OSError if the disk is full, which ONNX Runtime does not say.
+        """
         import onnxruntime
         from onnxruntime.tools.ort_format_model import create_config_from_models
 

@@ -53,8 +53,8 @@ def names() -> list[str]:
 def find(name: str) -> type[Pass[Any, Any]]:
     """The pass of this name.
 
-    Raises InputError, with the nearest names, for a name that no pass has, ConflictError where two packages give it, and HostError where
-    another package's pass does not load.
+    Raises InputError, with the nearest names, for a name that no pass has, ConflictError if two packages
+    give it, and HostError if another package's pass does not load.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]

@@ -55,7 +55,8 @@ def names() -> list[str]:
 def find(name: str) -> Profile:
     """The profile of this name.
 
-    Raises InputError, with the nearest names, for a name that none has, HostError where another package's profile does not load.
+    Raises InputError, with the nearest names, for a name that none has, HostError if another package's
+    profile does not load.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]

@@ -149,7 +149,7 @@ def _tolerance(value: Mapping[str, Any]) -> Tolerance:
 
 
 def read_tensor(value: Any) -> Any:
-    """`{"dtype", "shape", "data"}` as a numpy array; InputError where the three do not fit."""
+    """`{"dtype", "shape", "data"}` as a numpy array; InputError if the three do not fit."""
     import numpy as np
 
     found = mapping(value)

@@ -12,8 +12,8 @@ Arrays = dict[str, Any]
 def read_arrays(path: Path, what: str | None = None) -> Arrays:
     """The arrays of an `.npz` file, whatever their shapes; errors call it `what`, or by its name.
 
-    Raises NotFoundError where there is no file, HostError where it cannot be read, InputError where it holds anything but
-    plain arrays.
+    Raises NotFoundError if there is no file, HostError if it cannot be read, InputError if it holds anything
+    but plain arrays.
     """
     import numpy as np
 
@@ -43,7 +43,8 @@ def _array(member: Any) -> Any:
 
 
 def read_rows(path: Path) -> Arrays:
-    """The same, of arrays whose first axis counts rows, which are equally many; InputError where they are not."""
+    """The same, of arrays whose first axis counts rows, which are equally many; InputError if they are
+    not."""
     found = read_arrays(path)
     if not all(array.ndim for array in found.values()) or len({*map(len, found.values())}) != 1:
         raise InputError(f"{path.name}: its arrays do not have the same number of rows")

@@ -16,7 +16,10 @@ KINDS = 'inputs are an .npz file of arrays by name, or JSON such as {"input_ids"
 
 
 class Runnable:
-    """An ONNX or ORT-format file in ONNX Runtime on the CPU. HostError where this machine's cannot load it."""
+    """An ONNX or ORT-format file in ONNX Runtime on the CPU.
+
+    Raise HostError if this machine's cannot load it.
+    """
 
     def __init__(self, path: Path) -> None:
         try:
@@ -30,7 +33,7 @@ class Runnable:
         self._inputs = {item.name: numpy_type(item.type) for item in self._session.get_inputs()}
 
     def run(self, feeds: golden.Tensors) -> dict[str, Any]:
-        """The outputs by name. InputError where the graph takes other inputs, or does not run on these."""
+        """The outputs by name. Raise InputError if the graph takes other inputs, or does not run on these."""
         self._check_names(feeds)
         try:
             return run_session(self._session, feeds, silent_run())
@@ -40,7 +43,7 @@ class Runnable:
     def read(self, path: Path) -> dict[str, Any]:
         """The inputs in a file: `.npz`, or JSON of `{name: nested lists, or {"dtype", "shape", "data"}}`.
 
-        Raises NotFoundError where there is none, InputError where it is neither, or of another graph's inputs.
+        Raises NotFoundError if there is none, InputError if it is neither, or of another graph's inputs.
         """
         found = read_arrays(path) if path.suffix == ".npz" else _read_json(path)
         self._check_names(found)
@@ -54,7 +57,7 @@ class Runnable:
 
 
 def self_test(path: Path, vectors: bytes, what: str) -> list[golden.GoldenComparison]:
-    """Run a graph on its golden vectors and compare. InputError where these are malformed.
+    """Run a graph on its golden vectors and compare. Raise InputError if these are malformed.
 
     A graph that does not run on a case gave none of its outputs.
     """

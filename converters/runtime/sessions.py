@@ -37,9 +37,10 @@ def session_options(*, prepacking: bool = False, exact: bool = True) -> Any:
 
 
 def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = False) -> Any:
-    """An ONNX or ORT-format file on the CPU, one thread for each run, deterministic (`onnxruntime.InferenceSession`).
+    """An ONNX or ORT-format file on the CPU, one thread for each run, deterministic
+    (`onnxruntime.InferenceSession`).
 
-    Runs may stand side by side. Raises ConversionError where ONNX Runtime cannot load it.
+    Runs may stand side by side. Raises ConversionError if ONNX Runtime cannot load it.
 
     Args:
         source: the file, or its bytes.

@@ -8,7 +8,7 @@ _FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)^---\s*$", re.DOTALL | re.MULTILINE)
 
 
 def read_license(directory: Path) -> str | None:
-    """The licence that the model card states in its metadata, None where it states none."""
+    """The licence that the model card states in its metadata, None if it states none."""
     import yaml
 
     card = directory / CARD

@@ -31,7 +31,7 @@ _VOCABULARY = frozenset(
 
 
 def is_absolute_path(text: str) -> bool:
-    """Whether a whole string is a path on some machine: POSIX, Windows, UNC, `~` or a file URL."""
+    """Return True if a whole string is a path on some machine: POSIX, Windows, UNC, `~` or a file URL."""
     return _ABSOLUTE.fullmatch(text) is not None
 
 
@@ -108,7 +108,7 @@ Scrubbed = tuple[bytes, list[str]]
 def scrub_file(
     path: Path, name: str, drop: tuple[str, ...] = (), directories: tuple[Path, ...] = ()
 ) -> Scrubbed | None:
-    """A JSON file, template or operator config, scrubbed as its kind asks; None where nothing was changed.
+    """A JSON file, template or operator config, scrubbed as its kind asks; None if nothing was changed.
 
     Args:
         drop: top-level keys of JSON to leave out.
@@ -154,7 +154,8 @@ def scrub_config(path: Path) -> Scrubbed | None:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file beside a model, as its writer meant it (integers of any size); InputError where it is not JSON."""
+    """A JSON file beside a model, as its writer meant it (integers of any size); InputError if it is not
+    JSON."""
     if path.stat().st_size > MAX_BYTES:
         raise InputError(f"{path.name} is too large for a JSON companion: more than {MAX_BYTES >> 20} MiB")
     try:

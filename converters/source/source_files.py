@@ -40,7 +40,7 @@ class Location:
 
 
 def hub_id(source: str) -> str | None:
-    """The hub id that a source names, without its revision; None where it names a directory.
+    """The hub id that a source names, without its revision; None if it names a directory.
 
     Raises NotFoundError for a text that is neither a directory nor can be a hub id.
     """
@@ -61,7 +61,7 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
         code: fetch the repository's Python files too.
         more: patterns of further files to fetch, which may lie in directories.
 
-    Raises NotFoundError where there is no such directory or model, RemoteError where the hub cannot be reached.
+    Raises NotFoundError if there is no such directory or model, RemoteError if the hub cannot be reached.
     """
     name = hub_id(source)
     if name is None:

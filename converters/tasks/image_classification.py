@@ -80,7 +80,7 @@ class ImageClassificationOptions(TaskOptions, title="Options"):
         return self
 
     def bound(self) -> Preprocessing | None:
-        """The preprocessing as a manifest has it. InputError where it contradicts the input."""
+        """The preprocessing as a manifest has it. Raise InputError if it contradicts the input."""
         return None if self.preprocessing is None else Preprocessing.of_input(self.preprocessing, self.input)
 
 

@@ -39,8 +39,8 @@ def attest(
 ) -> AttestResult:
     """Put a report on record, as a blob and an event. Twice is as good as once.
 
-    InputError where the report is none, is about bytes that are no artifact of the version, or was made against another
-    parent than the artifact's; `what` is how errors call it.
+    Raise InputError if the report is none, is about bytes that are no artifact of the version, or was made
+    against another parent than the artifact's; `what` is how errors call it.
     """
     media_type, found = read_evaluation(report, what)
     ref, artifact = published.ref, _about(published.manifest, found, published.ref)
@@ -57,7 +57,7 @@ def attest(
 def attest_benchmark(decisions: Decisions, ref: Ref, manifest: Manifest, report: bytes, what: str) -> None:
     """Put a benchmark on record, as a blob and an event that no gate looks at. Twice is as good as once.
 
-    InputError where the report is none, or is about bytes that are no artifact of the version.
+    Raise InputError if the report is none, or is about bytes that are no artifact of the version.
     """
     found = BenchmarkDocument.decode(report, what)
     known = {artifact.digest for artifact in manifest.artifacts}

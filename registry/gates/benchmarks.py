@@ -11,7 +11,7 @@ from onnxreg.schema.formats.benchmark import MEDIA_TYPE, BenchmarkDocument
 def read_benchmarks(place: RegistryReader, ref: Ref) -> list[BenchmarkDocument]:
     """The benchmarks that a log attests of a version, oldest first.
 
-    NotFoundError or IntegrityError where the version or a statement cannot be read.
+    Raise NotFoundError or IntegrityError if the version or a statement cannot be read.
     """
     version = read_version(place, ref)
     ledger, _ = load(place, version.name)

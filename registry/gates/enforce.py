@@ -38,8 +38,8 @@ def check_holder(
 
 
 def check_answer(ledger: Ledger, channel: str, found: LocatedVersion, answered: State) -> None:
-    """GateError where a channel that was judged holds another version than was found; IntegrityError where the state line
-    that the answer came from says other things of it than its manifest.
+    """Raise GateError if a channel that was judged holds another version than was found; IntegrityError if
+    the state line that the answer came from says other things of it than its manifest.
 
     The judged log may be newer than that state line: what its index file named may have been freed meanwhile.
     """
@@ -55,7 +55,8 @@ def check_answer(ledger: Ledger, channel: str, found: LocatedVersion, answered: 
 
 
 def check_held(ledger: Ledger, log: PolicyLog, channel: str, trust: Trust | None = None) -> None:
-    """GateError where a governed channel holds what was not promoted to it, or does not meet the policy in force.
+    """Raise GateError if a governed channel holds what was not promoted to it, or does not meet the policy
+    in force.
 
     `trust` is by default what the user's trust file says.
     """
@@ -102,7 +103,10 @@ def _check_moves(ledger: Ledger, log: PolicyLog, rules: Sequence[Rule], past: Se
 
 
 def check_evidence(ledger: Ledger, log: PolicyLog, move: Tag) -> int:
-    """The number of the policy that a promotion names. GateError where its evidence is not about this very move."""
+    """The number of the policy that a promotion names.
+
+    Raise GateError if its evidence is not about this very move.
+    """
     where = f"{ledger.name}:{move.tag}"
     known = log.at(move.policy) if move.policy else None
     if known is None or move.evidence is None or move.policy is None:

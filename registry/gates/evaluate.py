@@ -35,7 +35,7 @@ def judge_version(
     before: Digest | None,
     trust: Trust | None = None,
 ) -> JudgedVersion:
-    """Hold a version against rules. IntegrityError or NotFoundError where a document cannot be read.
+    """Hold a version against rules. Raise IntegrityError or NotFoundError if a document cannot be read.
 
     `trust` is by default what the user's trust file says.
     """

@@ -28,9 +28,11 @@ def moves(ledger: Ledger, channel: str) -> list[Tag]:
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
-    """What a move of a channel to a manifest is compared with: what it was last promoted to, other than this manifest.
+    """What a move of a channel to a manifest is compared with: what it was last promoted to, other than this
+    manifest.
 
-    A move that was no promotion does not count, once there was a promotion. None where it held nothing else before.
+    A move that was no promotion does not count, once there was a promotion. None if it held nothing else
+    before.
     """
     others = [event for event in past if event.manifest != manifest]
     promoted = [event for event in others if event.evidence is not None]
@@ -66,9 +68,9 @@ def attestations(ledger: Ledger, digest: Digest, manifest: Manifest) -> list[Att
 
 
 def evaluation_of(ledger: Ledger, event: Attest) -> Evaluation | None:
-    """What an attest event says of an artifact; None where it is no evaluation.
+    """What an attest event says of an artifact; None if it is no evaluation.
 
-    IntegrityError where the event says other things than its statement.
+    Raise IntegrityError if the event says other things than its statement.
     """
     data = ledger.fetch(event.statement)
     try:

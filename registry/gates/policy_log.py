@@ -38,7 +38,7 @@ class PolicyLog:
 
     @classmethod
     def decode(cls, data: bytes, registry: str) -> "PolicyLog":
-        """IntegrityError where a line cannot be read, is no policy, or does not follow the one before."""
+        """Raise IntegrityError if a line cannot be read, is no policy, or does not follow the one before."""
         if not data.endswith(b"\n"):
             raise IntegrityError("policy.jsonl is cut short", HINT)
         lines = tuple(read_line(raw, POLICY_LOG) for raw in data[:-1].split(b"\n"))
@@ -57,11 +57,14 @@ class PolicyLog:
 
     @property
     def policy(self) -> Policy:
-        """The policy in force. IntegrityError where this build cannot read it: then nothing is known to hold."""
+        """The policy in force.
+
+        Raise IntegrityError if this build cannot read it: then nothing is known to hold.
+        """
         return rules_of(self.lines[-1]) if self.lines else Policy()
 
     def at(self, digest: Digest) -> tuple[int, Policy] | None:
-        """The number of a line, and the policy that it set; None where no line has that digest."""
+        """The number of a line, and the policy that it set; None if no line has that digest."""
         found = next((line for line in self.lines if line.digest == digest), None)
         return None if found is None else (found.seq, rules_of(found))
 
@@ -70,7 +73,7 @@ class PolicyLog:
 
 
 def rules_of(line: LogLine) -> Policy:
-    """The policy that a line set. IntegrityError where this build cannot read it."""
+    """The policy that a line set. Raise IntegrityError if this build cannot read it."""
     assert isinstance(line.event, events.PolicyEvent), "decode lets nothing else in"
     try:
         return Policy.read(line.event.rules)
@@ -94,9 +97,10 @@ def set_policy(
     reason: str | None = None,
     replace: bool = True,
 ) -> LogLine | None:
-    """Put a policy in force; the new line, None where just that policy is in force.
+    """Put a policy in force; the new line, None if just that policy is in force.
 
-    ConflictError unless `replace` where it demands less than the one in force; ConflictError in a mirror, and where somebody else sets one meanwhile: then look at theirs first.
+    ConflictError unless `replace` where it demands less than the one in force; ConflictError in a mirror,
+    and where somebody else sets one meanwhile: then look at theirs first.
     """
     if place.is_mirror:
         raise mirror_error(place.registry_id)
@@ -139,7 +143,10 @@ def with_policy(
 
 
 def copy_policies(source: RegistryReader, destination: RegistryStore) -> int:
-    """Bring the log of policies to a mirror, verbatim; returns how many lines were new. ForkError where it has other lines."""
+    """Bring the log of policies to a mirror, verbatim; returns how many lines were new.
+
+    Raise ForkError if it has other lines.
+    """
     ours, index = read_policies(source), destination.read_index(POLICY_LOG)
     theirs = PolicyLog(ours.registry) if index is None else PolicyLog.decode(index.data, ours.registry)
     common = min(len(ours.lines), len(theirs.lines))
@@ -165,7 +172,7 @@ def _publish(place: RegistryStore, log: PolicyLog, before: IndexFile | None) -> 
 
 
 def check_free(place: RegistryReader, name: str, channel: str) -> None:
-    """GateError where a channel is governed: only a promotion moves it."""
+    """Raise GateError if a channel is governed: only a promotion moves it."""
     if read_policies(place).policy.covering(name, channel):
         raise GateError(
             f"a policy governs {name}:{channel} in {place.url}",

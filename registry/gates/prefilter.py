@@ -30,11 +30,11 @@ def check_holder_of(
     heads: CheckpointStore | None = None,
     ask: bool = False,
 ) -> None:
-    """GateError where a ref names a governed channel, and what it holds was not promoted, does not meet the policy, or is not
-    what was found.
+    """Raise GateError if a ref names a governed channel, and what it holds was not promoted, does not meet
+    the policy, or is not what was found.
 
-    Elsewhere, what passed is remembered, and not looked at again while index file, policies and trust file are the same; on
-    this machine it always is, since that costs nothing.
+    Elsewhere, what passed is remembered, and not looked at again while index file, policies and trust file
+    are the same; on this machine it always is, since that costs nothing.
 
     Args:
         index: the index file that it was found in, where that was read already.
@@ -75,7 +75,7 @@ def _proof(index: IndexFile, policies: IndexFile) -> str:
 
 
 def _rules(policies: IndexFile) -> Any:
-    """The rules in force as JSON; None where they cannot be read."""
+    """The rules in force as JSON; None if they cannot be read."""
     raw = policies.data.removesuffix(b"\n").rpartition(b"\n")[2]
     try:
         return canonical.decode(raw, "policy")["event"]["rules"]
@@ -84,5 +84,5 @@ def _rules(policies: IndexFile) -> Any:
 
 
 def _is_near(place: RegistryReader) -> bool:
-    """Whether a place, or what it wraps, is a directory of this machine."""
+    """Return True if a place, or what it wraps, is a directory of this machine."""
     return isinstance(innermost(place), DirectoryRegistry)

@@ -30,7 +30,7 @@ class BlockedChannel:
 def stopped_by(place: RegistryReader, policy: Policy) -> list[BlockedChannel]:
     """The channels, by model and name, that hold a version which a policy refuses or which was not promoted.
 
-    Signatures are judged by the user's trust file. UnlistedError where the place does not tell its models.
+    Signatures are judged by the user's trust file. Raise UnlistedError if the place does not tell its models.
     """
     log = with_policy(read_policies(place), policy)
     return [each for name in place.names() for each in _stopped(place, name, log)]

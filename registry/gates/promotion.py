@@ -57,8 +57,8 @@ class Promoter:
     def promote(self, ref: Ref, channel: str, dry_run: bool = False, reason: str | None = None) -> Promotion:
         """Hold a version against the policy and, where all of it holds, move the channel.
 
-        Nothing happens where it was promoted already under this policy. InputError where no policy governs the channel;
-        ConflictError where somebody else moves it meanwhile.
+        Nothing happens where it was promoted already under this policy. Raise InputError if no policy
+        governs the channel; ConflictError if somebody else moves it meanwhile.
         """
         check_channel(channel)
         watched = CheckedReader(self.place, self.heads)

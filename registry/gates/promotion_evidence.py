@@ -48,7 +48,7 @@ class PromotionEvidence:
 
     @classmethod
     def decode(cls, data: bytes) -> "PromotionEvidence":
-        """InputError where it is none."""
+        """Raise InputError if it is none."""
         value = mapping(canonical.decode(data, "evidence"))
         if any(value.get(key) != item for key, item in _HEAD.items()):
             raise InputError("it is no evidence of a promotion")

@@ -32,7 +32,7 @@ class Channels:
 
 
 def held_by(model: Ledger | State, tag: str) -> Channel:
-    """What a channel holds. NotFoundError where there is none, InputError where the tag is a version."""
+    """What a channel holds. Raise NotFoundError if there is none, InputError if the tag is a version."""
     if check_channel(tag) not in model.channels:
         raise no_channel(model.name, tag, model.channels)
     return model.channels[tag]

@@ -87,7 +87,10 @@ def blob_keys(remote: RegistryStore) -> dict[BlobKey, int]:
 
 
 def _collectable(remote: RegistryStore) -> dict[BlobKey, int]:
-    """As `blob_keys`. IntegrityError where something stands for an index file that is none: it may hide a model."""
+    """As `blob_keys`.
+
+    Raise IntegrityError if something stands for an index file that is none: it may hide a model.
+    """
     files = list(remote.files())
     for file in files:
         if file.path.startswith("index/") and (file.size is None or model_of(file.path) is None):
@@ -122,7 +125,7 @@ def settle(remote: RegistryStore, push: Push, patience: float) -> int:
 
 
 def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
-    """Whether a push is still announced when patience ends; not one that is dead for certain."""
+    """Return True if a push is still announced when patience ends; not one that is dead for certain."""
     pause = 0.01
     while remote.is_alive(intent) is not False and intent in remote.notes("intents"):
         if time.monotonic() >= deadline:
@@ -145,7 +148,7 @@ def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
 
 
 def _name_of(data: bytes) -> str:
-    """The model that an intent names. IntegrityError where it names none."""
+    """The model that an intent names. Raise IntegrityError if it names none."""
     try:
         value = canonical.decode(data, "intent")
         return check_name(value["name"] if isinstance(value, dict) else "")
@@ -172,7 +175,10 @@ class Logs:
         self._known: dict[str, tuple[str | None, frozenset[Digest]]] = {}
 
     def referred(self) -> set[Digest]:
-        """Every blob that some model needs now. IntegrityError or NotFoundError where a document cannot be read."""
+        """Every blob that some model needs now.
+
+        Raise IntegrityError or NotFoundError if a document cannot be read.
+        """
         for name in self._remote.names():
             self._known[name] = steady(self._remote, name, partial(self._refers, name))
         return {digest for _, digests in self._known.values() for digest in digests}

@@ -79,8 +79,9 @@ def commit(
 ) -> Ledger:
     """Apply `change` to the model's ledger and publish it with every blob that it refers to.
 
-    Refusals that its manifests state are put on record with it. Returns the ledger as it is then. ConflictError where the
-    change contradicts what is there; NotFoundError where a blob is missing and nobody brings it.
+    Refusals that its manifests state are put on record with it. Returns the ledger as it is then. Raise
+    ConflictError if the change contradicts what is there; NotFoundError if a blob is missing and nobody
+    brings it.
     """
     intents: list[str] = []
     lost = LostRaceError("")
@@ -146,7 +147,7 @@ def read_condemned(remote: NoteStore) -> set[BlobKey]:
 
 
 def check_buried(ledger: Ledger, wanted: Iterable[Digest]) -> None:
-    """ConflictError where one of these blobs was taken down in this log."""
+    """Raise ConflictError if one of these blobs was taken down in this log."""
     buried = sorted(set(wanted).intersection(ledger.tombstones))
     if buried:
         raise ConflictError(

@@ -58,7 +58,10 @@ class Decisions:
         self.actor = actor
 
     def tag(self, ref: Ref, channel: str, reason: str | None = None) -> lookup.LocatedVersion:
-        """Move a channel to a version; nothing happens where it is there. ConflictError where another move came first."""
+        """Move a channel to a version; nothing happens where it is there.
+
+        Raise ConflictError if another move came first.
+        """
         found, state = lookup.find_with_state(self.store, ref)
         held = state.channels.get(check_channel(channel))
         if held is None or (held.version, held.manifest) != (found.version, found.entry.manifest):
@@ -69,7 +72,7 @@ class Decisions:
         return found
 
     def untag(self, name: str, channel: str, reason: str | None = None) -> Version:
-        """Take a channel away; returns the version it held. NotFoundError where there is none."""
+        """Take a channel away; returns the version it held. Raise NotFoundError if there is none."""
         held = held_by(lookup.read_state(self.store, name), channel)
         self._append(name, [Untag(**stamp(name, self.actor, reason), tag=channel, expects=held.manifest)])
         return held.version
@@ -77,7 +80,7 @@ class Decisions:
     def yank(self, ref: Ref, reason: str | None = None, undo: bool = False) -> lookup.LocatedVersion:
         """Stop a version from being resolved; its digest still gets it. `undo` takes back the yanks it has.
 
-        InputError where the ref does not say which version: the newest is never yanked by accident.
+        Raise InputError if the ref does not say which version: the newest is never yanked by accident.
         """
         found = self._exactly(ref)
         if undo:
@@ -99,7 +102,8 @@ class Decisions:
     ) -> lookup.LocatedVersion:
         """Take back a version that never left this registry: its number is free again.
 
-        ConflictError where it came from elsewhere, where it `left` (which is asked), or a channel or pin holds it.
+        Raise ConflictError if it came from elsewhere, where it `left` (which is asked), or a channel or pin
+        holds it.
         """
         found = self._exactly(ref)
         ledger, _ = load(self.store, found.name)
@@ -203,7 +207,10 @@ class Decisions:
         return taken, blobs, sharing
 
     def _blobs(self, found: lookup.LocatedVersion, paths: Collection[str]) -> set[Digest]:
-        """The files of a version; only those at these paths, where given. NotFoundError where a path is none of its."""
+        """The files of a version; only those at these paths, where given.
+
+        Raise NotFoundError if a path is none of its.
+        """
         data = load(self.store, found.name)[0].fetch(found.entry.manifest)
         manifest = read_manifest(data, found.entry.manifest, found.name)
         known = {file.path: file.digest for file in manifest.all_files()}

@@ -12,7 +12,10 @@ REWRITTEN = "history was rewritten or damaged: compare with a mirror before you 
 
 
 def decode_index(data: bytes, name: str) -> tuple[State, list[LogLine]]:
-    """Split an index file into its state and the lines of its tail. IntegrityError where it is malformed."""
+    """Split an index file into its state and the lines of its tail.
+
+    Raise IntegrityError if it is malformed.
+    """
     try:
         if not data.endswith(b"\n") or data.count(b"\n") > SEGMENT + 1:
             raise InputError("it is cut short or too long")
@@ -38,19 +41,19 @@ def is_same(index: bytes, replayed: bytes) -> bool:
 
 
 def read_segment(data: bytes, name: str) -> Sequence[LogLine]:
-    """The lines of a sealed segment. IntegrityError where it is malformed."""
+    """The lines of a sealed segment. Raise IntegrityError if it is malformed."""
     return [read_line(line, name) for line in split_segment(data, name)]
 
 
 def split_segment(data: bytes, name: str) -> list[bytes]:
-    """The raw lines of a sealed segment. IntegrityError where there are not as many as a segment has."""
+    """The raw lines of a sealed segment. Raise IntegrityError if there are not as many as a segment has."""
     if not data.endswith(b"\n") or data.count(b"\n") != SEGMENT:
         raise IntegrityError(f"a segment of the log of {name} does not hold {SEGMENT} lines", REWRITTEN)
     return data.split(b"\n")[:-1]
 
 
 def read_line(raw: bytes, name: str) -> LogLine:
-    """One line of a model's log. IntegrityError where it is malformed."""
+    """One line of a model's log. Raise IntegrityError if it is malformed."""
     try:
         return LogLine.decode(raw)
     except InputError as error:
@@ -58,7 +61,7 @@ def read_line(raw: bytes, name: str) -> LogLine:
 
 
 def skim_lines(lines: Iterable[bytes], name: str) -> Iterator[LogLineHeader]:
-    """Skim the lines of a model's log. IntegrityError where one is malformed."""
+    """Skim the lines of a model's log. Raise IntegrityError if one is malformed."""
     try:
         yield from map(LogLineHeader.read, lines)
     except InputError as error:
@@ -66,7 +69,7 @@ def skim_lines(lines: Iterable[bytes], name: str) -> Iterator[LogLineHeader]:
 
 
 def check_tail(state: State, lines: Sequence[LogLine]) -> None:
-    """IntegrityError where the lines do not follow each other up to the head that the state names."""
+    """Raise IntegrityError if the lines do not follow each other up to the head that the state names."""
     seq = len(state.segments) * SEGMENT
     prev = lines[0].prev if lines else state.head
     for line in lines:
@@ -81,7 +84,7 @@ def check_tail(state: State, lines: Sequence[LogLine]) -> None:
 
 
 def check_channels(state: State, entries: Mapping[Version, VersionEntry]) -> None:
-    """IntegrityError where a channel holds what no version is."""
+    """Raise IntegrityError if a channel holds what no version is."""
     for tag, channel in state.channels.items():
         held = entries.get(channel.version)
         if held is None or held.manifest != channel.manifest:

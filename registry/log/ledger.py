@@ -79,7 +79,7 @@ class Ledger(LogReplay):
 
     @classmethod
     def read(cls, data: bytes, registry: str, name: str, fetch: Fetch) -> "Ledger":
-        """Decode an index file; IntegrityError where it is damaged, another model's, or its chain is broken."""
+        """Decode an index file; IntegrityError if it is damaged, another model's, or its chain is broken."""
         state, lines = decode_index(data, name)
         if (state.registry, state.name) != (registry, name):
             raise IntegrityError(f"the index of {name} belongs to {state.name} of registry {state.registry}")
@@ -140,7 +140,10 @@ class Ledger(LogReplay):
             raise IntegrityError(f"the log of {self.name} does not end in the head that its state names")
 
     def append(self, event: Event, via: Via | None = None) -> LogLine:
-        """Add one event. ConflictError where it contradicts what is there (a channel's holder), and in a mirror."""
+        """Add one event.
+
+        Raise ConflictError if it contradicts what is there (a channel's holder), and in a mirror.
+        """
         self.check_own()
         sign = partial(sign_line, self.registry, self.sign) if self.sign else None
         return self.append_line(LogLine.make(self.seq + 1, self.head, event, via, sign))
@@ -151,7 +154,7 @@ class Ledger(LogReplay):
             raise mirror_error(self.registry)
 
     def append_line(self, line: LogLine) -> LogLine:
-        """Add a line that another copy of this log already has; IntegrityError where it does not follow."""
+        """Add a line that another copy of this log already has; IntegrityError if it does not follow."""
         if (line.seq, line.prev) != (self.seq + 1, self.head):
             raise IntegrityError(f"line {line.seq} of {self.name} does not follow line {self.seq}")
         if line.event.name != self.name:

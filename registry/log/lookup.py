@@ -117,8 +117,9 @@ PATTERN = frozenset("*?[")
 def find(remote: RegistryReader, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:
     """The version that a ref means.
 
-    NotFoundError where there is none; where it is yanked and not named by digest (`yanked` allows it); where its files
-    expired or were taken down (`gone` allows it). IntegrityError where tag and digest name different manifests.
+    Raise NotFoundError if there is none; where it is yanked and not named by digest (`yanked` allows it);
+    where its files expired or were taken down (`gone` allows it). Raise IntegrityError if tag and digest
+    name different manifests.
     """
     return find_with_state(remote, ref, yanked, gone)[0]
 
@@ -194,7 +195,7 @@ def _by_digest(remote: RegistryReader, state: State, digest: Digest) -> LocatedV
 
 
 def read_versions(remote: RegistryReader, name: str) -> tuple[State, dict[Version, VersionEntry]]:
-    """A model's state and every version of it. NotFoundError where the model is unknown."""
+    """A model's state and every version of it. Raise NotFoundError if the model is unknown."""
 
     def read(index: IndexFile | None) -> tuple[State, dict[Version, VersionEntry]]:
         state = state_of(remote, name, index)
@@ -211,7 +212,7 @@ def all_versions(remote: RegistryReader, state: State) -> dict[Version, VersionE
 
 
 def read_catalog(data: bytes, name: str) -> dict[Version, VersionEntry]:
-    """The sealed version table of a model. IntegrityError where it is malformed."""
+    """The sealed version table of a model. Raise IntegrityError if it is malformed."""
     try:
         return read_entries(canonical.decode(data, "catalog", max_bytes=MAX_BLOB))
     except InputError as error:
@@ -241,7 +242,10 @@ def read_summary(
 
 
 def held_summary(state: State, version: Version) -> VersionSummary | None:
-    """The summary that the index holds of a version, if any, with effective states. IntegrityError where it is malformed."""
+    """The summary that the index holds of a version, if any, with effective states.
+
+    Raise IntegrityError if it is malformed.
+    """
     try:
         return state.effective_summary(version)
     except InputError as error:

@@ -86,7 +86,10 @@ def present_versions(ledger: Ledger) -> Iterator[tuple[Version, VersionEntry]]:
 
 
 def files(ledger: Ledger, version: Version, entry: VersionEntry) -> Iterator[Reference]:
-    """The files of a version that are held. IntegrityError or NotFoundError where its manifest cannot be read."""
+    """The files of a version that are held.
+
+    Raise IntegrityError or NotFoundError if its manifest cannot be read.
+    """
     manifest = read_manifest(ledger.fetch(entry.manifest), entry.manifest, ledger.name)
     named = {file.digest: file for file in manifest.all_files()}
     for digest, size in refers_to(manifest, entry.held).items():
@@ -96,7 +99,7 @@ def files(ledger: Ledger, version: Version, entry: VersionEntry) -> Iterator[Ref
 
 
 def references(ledger: Ledger) -> Iterator[Reference]:
-    """Everything a model refers to. IntegrityError or NotFoundError where a document cannot be read."""
+    """Everything a model refers to. Raise IntegrityError or NotFoundError if a document cannot be read."""
     yield from documents(ledger)
     for version, entry in present_versions(ledger):
         yield from files(ledger, version, entry)

@@ -44,7 +44,7 @@ class LogReplay:
     refused: set[Digest] = field(default_factory=set)
 
     def apply(self, event: Event, seq: int) -> None:
-        """Add the event of line `seq`. ConflictError where it contradicts what is there."""
+        """Add the event of line `seq`. Raise ConflictError if it contradicts what is there."""
         match event:
             case Publish():
                 self._publish(event, seq)

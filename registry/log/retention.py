@@ -14,11 +14,12 @@ from onnxreg.schema.log.state import newest_of
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """Keep the newest so many releases (with the pre-releases above them), and what was published in the last days.
+    """Keep the newest so many releases (with the pre-releases above them), and what was published in the
+    last days.
 
-    A version is kept by either; so are pinned versions and those that a channel holds. The newest release is always
-    kept. A yanked version takes no place among the newest, and is kept where it would be one of them if it were not
-    yanked. InputError where a number makes no sense.
+    A version is kept by either; so are pinned versions and those that a channel holds. The newest release is
+    always kept. A yanked version takes no place among the newest, and is kept where it would be one of them
+    if it were not yanked. Raise InputError if a number makes no sense.
     """
 
     versions: int | None = None

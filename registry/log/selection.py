@@ -104,7 +104,7 @@ def _no_member(ref: str, name: str, family: ModelFamily) -> NotFoundError:
 
 
 def held_artifacts(manifest: Manifest, held: Held) -> list[Artifact]:
-    """The artifacts that are held. IntegrityError where a log holds what the manifest does not have."""
+    """The artifacts that are held. Raise IntegrityError if a log holds what the manifest does not have."""
     if held is None:
         return list(manifest.artifacts)
     if strange := set(held) - {item.path for item in manifest.artifacts}:
@@ -116,7 +116,10 @@ def held_artifacts(manifest: Manifest, held: Held) -> list[Artifact]:
 
 
 def selected(manifest: Manifest, held: Held, selection: Selection, ref: str) -> list[Artifact]:
-    """The artifacts that are asked for, or all that are held. NotFoundError where one that is asked for is not held."""
+    """The artifacts that are asked for, or all that are held.
+
+    Raise NotFoundError if one that is asked for is not held.
+    """
     here = held_artifacts(manifest, held)
     if not selection:
         return here
@@ -172,7 +175,7 @@ def held_otherwise(ledger: Ledger, wanted: Mapping[Version, Held]) -> list[Versi
 
 
 def check_held(source: Ledger, destination: Ledger, version: Version, selection: Selection) -> None:
-    """NotFoundError where something that is asked for is neither held by the source nor there already."""
+    """Raise NotFoundError if something that is asked for is neither held by the source nor there already."""
     ours, theirs = source.entries[version].held, _held_by(destination, version)
     if ours is None or theirs is None:
         return
@@ -211,8 +214,8 @@ def holds(destination: Ledger, wanted: Mapping[Version, Held], actor: str | None
 
 
 def check_fits(source: Ledger, wanted: Mapping[Version, Held]) -> None:
-    """InputError where more artifacts of a version are wanted than an event of the destination can name: known before any
-    of them is fetched."""
+    """Raise InputError if more artifacts of a version are wanted than an event of the destination can name:
+    known before any of them is fetched."""
     for version, paths in wanted.items():
         if paths is not None:
             _hold(source, version, paths, None).check_fits()

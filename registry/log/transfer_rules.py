@@ -29,10 +29,10 @@ def missing_lines(
 
     So a verdict finds the version that it is about, also if the source published that once more after it.
 
-    Raises ConflictError where a version stands for another manifest there or its files were given up there (unless
-    `restore` brings expired ones back), or where only some artifacts are asked for between copies of one registry;
-    IntegrityError where the logs of one registry have forked; NotFoundError where the source lacks a version or an
-    artifact of it that is asked for.
+    Raises ConflictError if a version stands for another manifest there or its files were given up there
+    (unless `restore` brings expired ones back), or where only some artifacts are asked for between copies of
+    one registry; IntegrityError if the logs of one registry have forked; NotFoundError if the source lacks a
+    version or an artifact of it that is asked for.
     """
     _check_present(source, versions)
     if source.registry == destination.registry:
@@ -71,10 +71,11 @@ def apply(lines: list[LogLine], source: Ledger, destination: Ledger) -> None:
 
 
 def _travels(line: LogLine, chosen: Mapping[Version, Digest], destination: Ledger) -> bool:
-    """Whether an event is the business of another registry. Channels, pins and all giving up of files never are.
+    """Return True if an event is the business of another registry. Channels, pins and all giving up of files
+    never are.
 
-    A later evaluation is, of every version that the destination holds; a refusal always, since the same bytes may be there,
-    or come later, under another manifest.
+    A later evaluation is, of every version that the destination holds; a refusal always, since the same
+    bytes may be there, or come later, under another manifest.
     """
     match line.event:
         case Publish(version=version, manifest=manifest):
@@ -104,7 +105,8 @@ def _refuses(line: LogLineHeader) -> bool:
 
 
 def _outdated(line: LogLine, source: Ledger) -> bool:
-    """Whether a yank is older than its version there: of one that was dropped, and published again since."""
+    """Return True if a yank is older than its version there: of one that was dropped, and published again
+    since."""
     if not isinstance(line.event, Yank | Unyank):
         return False
     entry = source.entries.get(line.event.version)
@@ -138,7 +140,7 @@ def check_versions(
 
 
 def _check_present(source: Ledger, versions: Collection[Version]) -> None:
-    """NotFoundError where the source lacks a version, or its files."""
+    """Raise NotFoundError if the source lacks a version, or its files."""
     for version in versions:
         entry = source.entries.get(version)
         if entry is None or entry.gone is not None:

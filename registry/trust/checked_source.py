@@ -43,7 +43,7 @@ def watched(source: RegistryReader, heads: CheckpointStore) -> RegistryReader:
 
 
 def check_version(source: RegistryReader, found: "LocatedVersion") -> None:
-    """IntegrityError where the trust file wants this version signed, and it is not."""
+    """Raise IntegrityError if the trust file wants this version signed, and it is not."""
     trust = trust_if_any()
     if trust is not None and any(each.versions for each in trust.required(source.registry_id, found.name)):
         from onnxreg.registry.trust.requirements import require_signed
@@ -93,8 +93,8 @@ def hold_against_known(
 
 
 def refuse_the_past(source: RegistryReader, heads: CheckpointStore, names: Iterable[str]) -> None:
-    """IntegrityError or ForkError where a registry contradicts what was seen of these models: asked before anything there is
-    changed."""
+    """Raise IntegrityError or ForkError if a registry contradicts what was seen of these models: asked
+    before anything there is changed."""
     registry_id = source.registry_id
     for name in names:
         if (before := heads.recall(registry_id, name)) is not None:
@@ -117,7 +117,7 @@ def _compare(
 
 
 def _enforce(source: RegistryReader, name: str, index: IndexFile) -> None:
-    """IntegrityError where a log does not keep what the trust file says of it, if anything."""
+    """Raise IntegrityError if a log does not keep what the trust file says of it, if anything."""
     trust = trust_if_any()
     if trust is not None and trust.concerns(source.registry_id, name):
         from onnxreg.registry.trust.requirements import enforce, enforce_policies

@@ -16,7 +16,7 @@ from onnxreg.schema.signing.keys import PublicKey
 
 
 def add_key(name: str, key: str, models: Collection[str]) -> Path:
-    """Trust a key. ConflictError where the name or the key stands there already."""
+    """Trust a key. Raise ConflictError if the name or the key stands there already."""
     public, trust = PublicKey.parse(key), load_trust()
     held = trust.keys.get(public.id) or trust.named(name)
     if held is not None:

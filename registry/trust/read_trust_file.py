@@ -13,20 +13,23 @@ if TYPE_CHECKING:
 
 
 def load_trust(path: Path | None = None) -> "Trust":
-    """What the user trusts: nothing, and no requirement, where there is no trust file. InputError where it is malformed."""
+    """What the user trusts: nothing, and no requirement, where there is no trust file.
+
+    Raise InputError if it is malformed.
+    """
     from onnxreg.schema.inputs.trust_file import Trust
 
     return trust_if_any(path) or Trust()
 
 
 def trust_if_any(path: Path | None = None) -> "Trust | None":
-    """As `load_trust`; None where there is no trust file."""
+    """As `load_trust`; None if there is no trust file."""
     path = path or trust_file()
     return read_trust_file(path) if path.is_file() else None
 
 
 def read_trust_file(path: Path) -> "Trust":
-    """NotFoundError where there is none, HostError where it cannot be read, InputError where it is malformed."""
+    """Raise NotFoundError if there is none, HostError if it cannot be read, InputError if it is malformed."""
     return _parsed(read_given(path), str(path))
 
 

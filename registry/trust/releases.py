@@ -78,7 +78,7 @@ def _judged(ledger: Ledger, judge: SignatureJudge, event: Attest, seq: int) -> I
 
 
 def _wrong(ledger: Ledger, release: Release, manifest: Digest) -> str | None:
-    """Why a release statement does not speak for the manifest that it was attested of; None where it does."""
+    """Why a release statement does not speak for the manifest that it was attested of; None if it does."""
     if release.name != ledger.name:
         return f"it is about {release.name}"
     if release.manifest != manifest:

@@ -21,7 +21,7 @@ HINT = "reg log shows who signed which line; do not use it until you know why"
 
 
 def enforce(trust: Trust, source: RegistryReader, name: str, index: IndexFile) -> None:
-    """IntegrityError where the log of a model does not keep what the trust file says of it.
+    """Raise IntegrityError if the log of a model does not keep what the trust file says of it.
 
     The whole log is read, and the state must follow from it, but for keys that this build does not know.
     """
@@ -36,7 +36,7 @@ def enforce(trust: Trust, source: RegistryReader, name: str, index: IndexFile) -
 
 
 def enforce_policies(trust: Trust, registry: str, index: IndexFile) -> None:
-    """IntegrityError where a registry's log of policies is not signed as the trust file says."""
+    """Raise IntegrityError if a registry's log of policies is not signed as the trust file says."""
     lines = (read_line(raw, POLICY_LOG) for raw in index.data.removesuffix(b"\n").split(b"\n"))
     check_lines(trust, registry, POLICY_LOG, lines)
 
@@ -143,7 +143,7 @@ def _counts(verdict: SignatureVerdict, need: SignatureRequirement) -> bool:
 
 
 def require_signed(source: RegistryReader, found: LocatedVersion, trust: Trust | None = None) -> None:
-    """IntegrityError where the trust file wants the versions of a model signed, and this one is not."""
+    """Raise IntegrityError if the trust file wants the versions of a model signed, and this one is not."""
     name = found.name
     trust = load_trust() if trust is None else trust
     needs = [each for each in trust.required(source.registry_id, name) if each.versions]

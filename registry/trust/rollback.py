@@ -59,17 +59,18 @@ class CheckpointStore:
         self._warned = False
 
     def known(self, registry_id: str, name: str) -> "Checkpoint | None":
-        """What was last seen; None where nothing was. IntegrityError where the file cannot be read."""
+        """What was last seen; None if nothing was. Raise IntegrityError if the file cannot be read."""
         return self._decoded(registry_id, name, self.recall(registry_id, name))
 
     def knows(self, registry_id: str, name: str) -> bool:
-        """Whether anything of a model was seen before."""
+        """Return True if anything of a model was seen before."""
         return self._path(registry_id, name).is_file()
 
     def recall(self, registry_id: str, name: str) -> Any:
-        """What is known, as JSON; None where nothing is.
+        """What is known, as JSON; None if nothing is.
 
-        To be asked before the index file is read: what another process learns meanwhile must not count against it.
+        To be asked before the index file is read: what another process learns meanwhile must not count
+        against it.
         """
         path = self._path(registry_id, name)
         try:
@@ -112,7 +113,8 @@ class CheckpointStore:
 
         Whether these very bytes were accepted before under this `policy` (the digest of a trust file).
 
-        ForkError, or IntegrityError where the place itself went back; a place that is behind another is only told of.
+        Raise ForkError, or IntegrityError if the place itself went back; a place that is behind another is
+        only told of.
         """
         if before is not None and index is not None:
             same = _accepted(before, Digest.of(index.data).hex, _place(place))
@@ -218,7 +220,8 @@ class CheckpointStore:
             self._keep(place.registry_id, name, known, replace(known, policy=policy))
 
     def passed(self, registry_id: str, name: str, channel: str, proof: str) -> bool:
-        """Whether a governed channel was found to meet its policy with this proof before; see `watch.check_holder_of`."""
+        """Return True if a governed channel was found to meet its policy with this proof before; see
+        `watch.check_holder_of`."""
         known = self.recall(registry_id, name)
         return known is not None and known.get("gates", {}).get(channel) == proof
 
@@ -278,7 +281,10 @@ class CheckpointStore:
 
 
 def _accepted(known: Any, index: str, where: str) -> str | None:
-    """The policy under which this index file was accepted from this place; None where it was not. For most calls, all."""
+    """The policy under which this index file was accepted from this place; None if it was not.
+
+    For most calls, all.
+    """
     try:
         same = known["index"] == index and known["places"].get(where, 0) >= known["seq"]
         return str(known["policy"]) if same else None

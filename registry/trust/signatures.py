@@ -71,7 +71,7 @@ class SignatureJudge:
         return SignatureVerdict("trusted", keyid, key.name)
 
     def _before(self, key: TrustedKey, seq: int) -> bool:
-        """Whether the line stood in the log before the key was revoked."""
+        """Return True if the line stood in the log before the key was revoked."""
         untils = key.revoked.until if key.revoked else ()
         return any(
             (each.registry, each.model) == (self.registry, self.model)

@@ -35,7 +35,7 @@ class ObservedIndex:
 
     @classmethod
     def read(cls, data: bytes, name: str) -> "ObservedIndex":
-        """IntegrityError where the lines do not follow each other up to the head that the state names."""
+        """Raise IntegrityError if the lines do not follow each other up to the head that the state names."""
         first, *rest = data.removesuffix(b"\n").split(b"\n")
         try:
             state = State.decode(first)
@@ -78,7 +78,7 @@ class ObservedIndex:
 
 
 def _follow(lines: Sequence[LogLineHeader], seq: int, prev: Digest, name: str) -> Digest:
-    """The digest of the last of some lines. IntegrityError where they are not a chain of this model's."""
+    """The digest of the last of some lines. Raise IntegrityError if they are not a chain of this model's."""
     for number, line in enumerate(lines, seq + 1):
         if (line.seq, line.prev, line.name) != (number, prev, name):
             raise IntegrityError(f"the log of {name} is broken at line {number}", EXTENT)
@@ -113,7 +113,7 @@ class Checkpoint:
 
     @property
     def has_state(self) -> bool:
-        """Whether the whole state is remembered."""
+        """True if the whole state is remembered."""
         return self.tombstones is not None
 
     @property
@@ -181,7 +181,7 @@ class Checkpoint:
 
     @classmethod
     def from_json(cls, value: Any) -> "Checkpoint":
-        """InputError where it is malformed."""
+        """Raise InputError if it is malformed."""
         found = mapping(value)
         lines = items(required(found, "lines"), lambda line: Digest(text(line)).hex)
         if not lines:
@@ -208,7 +208,8 @@ def follow(
 ) -> Checkpoint:
     """What is known after a place showed a whole log without a state, such as that of policies.
 
-    IntegrityError where it is not what was known, with more lines or none: an earlier one is not taken either.
+    Raise IntegrityError if it is not what was known, with more lines or none: an earlier one is not taken
+    either.
     """
     if not lines:
         raise IntegrityError(f"the log of {name} has no line", reset_hint(registry, name))
@@ -239,8 +240,8 @@ class StaleIndex:
 def compare(known: Checkpoint | None, seen: ObservedIndex, sealed: Sealed) -> Checkpoint | StaleIndex:
     """What is known after an index file was seen, or by how much it is behind.
 
-    ForkError where neither log is the beginning of the other, IntegrityError where that cannot be told, or where the
-    state line says what the lines do not.
+    Raise ForkError if neither log is the beginning of the other, IntegrityError if that cannot be told, or
+    where the state line says what the lines do not.
     """
     name, state = seen.state.name, seen.state
     if known is None:
@@ -359,7 +360,8 @@ def _sealed(state: State) -> tuple[str, ...]:
 
 
 def _check_unchanged(known: Checkpoint, state: State) -> None:
-    """IntegrityError where what follows from a manifest, or from lines that were sealed before, is not as it was."""
+    """Raise IntegrityError if what follows from a manifest, or from lines that were sealed before, is not as
+    it was."""
     for version, entry in state.versions.items():
         key = str(version)
         same = known.versions.get(key, {}).get("manifest") == str(entry.manifest)

@@ -46,7 +46,7 @@ Events = Sequence[tuple[LogLineHeader, Event]]
 
 
 def _check_channels(name: str, known: Table, found: Table, events: Events) -> None:
-    """IntegrityError where a channel holds what the lines did not put there."""
+    """Raise IntegrityError if a channel holds what the lines did not put there."""
     expected = dict(known)
     for line, event in events:
         if isinstance(event, Tag | Untag):
@@ -61,7 +61,7 @@ def _check_channels(name: str, known: Table, found: Table, events: Events) -> No
 
 
 def _check_versions(name: str, known: Table, found: Table, events: Events, since: int) -> None:
-    """IntegrityError where a version is not as the lines left it."""
+    """Raise IntegrityError if a version is not as the lines left it."""
     manifests = {version: entry["manifest"] for version, entry in known.items()}
     touched: set[str] = set()
     for _, event in events:
@@ -82,7 +82,7 @@ def _check_versions(name: str, known: Table, found: Table, events: Events, since
 
 
 def _check_yanks(name: str, found: Table, events: Events) -> None:
-    """IntegrityError where a yank that the lines do not take back is not in the state."""
+    """Raise IntegrityError if a yank that the lines do not take back is not in the state."""
     yanks: dict[Digest, str] = {}
     for line, event in events:
         if isinstance(event, Yank):

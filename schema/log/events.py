@@ -55,7 +55,7 @@ class Event:
         return Digest.of(canonical.encode(self.to_json()))
 
     def check_fits(self) -> None:
-        """InputError where no line of a log can hold it."""
+        """Raise InputError if no line of a log can hold it."""
         if (size := len(canonical.encode(self.to_json()))) > MAX_EVENT:
             raise InputError(
                 f"the {self.kind} event on {self.name} would have {size} bytes, a log holds {MAX_EVENT}",

@@ -112,7 +112,8 @@ class LogLineHeader:
 
     @classmethod
     def read(cls, raw: bytes) -> "LogLineHeader":
-        """Read a canonical line: its event is the bytes before `,"prev":`. InputError where that cannot be.
+        """Read a canonical line: its event is the bytes before `,"prev":`. Raise InputError if that cannot
+        be.
 
         An event of an unknown kind must be optional, as in `decode_event`.
         """

@@ -105,7 +105,7 @@ class VersionEntry:
         return next((word for word, holds in words.items() if holds), "")
 
     def is_refused(self, summary: VersionSummary | None) -> bool:
-        """Whether an artifact is refused, by the manifest or later; see `status`."""
+        """Return True if an artifact is refused, by the manifest or later; see `status`."""
         states = {artifact.state for artifact in summary.artifacts} if summary else set()
         return effective_state("", *states, *self.attested.values()) == "refused"
 
@@ -209,7 +209,7 @@ class State:
 
     @classmethod
     def decode(cls, line: bytes) -> "State":
-        """Read a state line; InputError where it is malformed."""
+        """Read a state line; InputError if it is malformed."""
         value = mapping(canonical.decode(line, "its state line"))
         channels = mapping(required(value, "channels"))
         return cls(
@@ -241,7 +241,7 @@ class State:
         return None if summary is None else summary.after(self.verdicts(self.versions.get(version)))
 
     def summary(self, version: Version) -> VersionSummary | None:
-        """The summary of a version, where the state line holds it. InputError where it is malformed."""
+        """The summary of a version, where the state line holds it. Raise InputError if it is malformed."""
         if version not in self._read:
             self._read[version] = optional(self.summaries.get(str(version)), VersionSummary.read)
         return self._read[version]
@@ -261,7 +261,10 @@ ENTRY_KEYS = frozenset(each.name for each in fields(VersionEntry))
 
 
 def known_part(value: Any) -> dict[str, Any]:
-    """The JSON of a state line without the keys that this build does not know. InputError where it is malformed."""
+    """The JSON of a state line without the keys that this build does not know.
+
+    Raise InputError if it is malformed.
+    """
     known = pick(value, STATE_KEYS)
     tables: Mapping[str, Callable[[Any], Any]] = {
         "channels": lambda channel: pick(channel, Channel._fields),
@@ -278,7 +281,7 @@ def entries_to_json(entries: Mapping[Version, VersionEntry]) -> dict[str, Any]:
 
 
 def read_entries(value: Any) -> dict[Version, VersionEntry]:
-    """The version table of a state line or catalog. InputError where it is malformed."""
+    """The version table of a state line or catalog. Raise InputError if it is malformed."""
     return {Version.parse(version): VersionEntry.read(entry) for version, entry in mapping(value).items()}
 
 

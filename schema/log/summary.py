@@ -84,7 +84,7 @@ class ArtifactSummary:
 
     @classmethod
     def read(cls, value: Any) -> "ArtifactSummary":
-        """Read what `summarize` wrote; InputError where it is anything else."""
+        """Read what `summarize` wrote; InputError if it is anything else."""
         found = mapping(value)
         recall = mapping(found.get("recall", {}))
         return cls(
@@ -164,7 +164,7 @@ class VersionSummary:
 
     @classmethod
     def read(cls, value: Any) -> "VersionSummary":
-        """Read what `summarize` wrote; InputError where it is anything else."""
+        """Read what `summarize` wrote; InputError if it is anything else."""
         found = mapping(value)
         return cls(
             Digest.parse(required(found, "manifest")),
@@ -180,7 +180,7 @@ ARTIFACT_KEYS = frozenset(each.name for each in fields(ArtifactSummary)) - {"sta
 
 
 def known_summary(value: Any) -> dict[str, Any]:
-    """A summary without the keys that this build does not know. InputError where it is malformed."""
+    """A summary without the keys that this build does not know. Raise InputError if it is malformed."""
     artifacts = items(mapping(value).get("artifacts"), lambda artifact: pick(artifact, ARTIFACT_KEYS))
     return pick(value, SUMMARY_KEYS) | {"artifacts": list(artifacts)}
 

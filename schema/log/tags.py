@@ -12,7 +12,7 @@ SHOWN = 5
 
 
 def version_of(state: State, tag: str) -> Version:
-    """The version that a tag means, known or not. NotFoundError where it is no version and no channel."""
+    """The version that a tag means, known or not. Raise NotFoundError if it is no version and no channel."""
     if Version.is_version(tag):
         return Version.parse(tag)
     if tag not in state.channels:

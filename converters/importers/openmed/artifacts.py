@@ -152,7 +152,8 @@ def inspect_all(root: Path, located: Sequence[LocatedArtifact]) -> dict[str, Gra
 def check_formats(
     manifest: ManifestV1, located: Sequence[LocatedArtifact], facts: Mapping[str, GraphFacts]
 ) -> None:
-    """InputError where a file does not keep what its format promises, or the android profile of the directory."""
+    """Raise InputError if a file does not keep what its format promises, or the android profile of the
+    directory."""
     android = _is_android(manifest)
     for item in located:
         if item.main not in facts:

@@ -42,7 +42,7 @@ class Survey:
 
 
 def survey(directory: Path) -> Survey:
-    """Read a directory and raise InputError where it is not one whole export (see `openmed.import_openmed`)."""
+    """Read a directory and raise InputError if it is not one whole export (see `openmed.import_openmed`)."""
     manifest = _read_manifest(directory)
     located = tuple(locate(directory, claim) for claim in manifest.artifacts)
     facts = inspect_all(directory, located)

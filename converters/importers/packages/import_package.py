@@ -33,7 +33,7 @@ PROFILE = "ort-package"
 
 
 def is_package(directory: Path) -> bool:
-    """Whether a directory is to be read as a model package."""
+    """Return True if a directory is to be read as a model package."""
     return (directory / MANIFEST).is_file() and not (directory / FILENAME).exists()
 
 
@@ -86,7 +86,7 @@ def _main_paths(package: PackageSurvey) -> list[tuple[SurveyedBuild, str]]:
 
 
 def _has_plain_paths(package: PackageSurvey) -> bool:
-    """Whether the files of variants can keep their path there: no two of the version would be one."""
+    """Return True if the files of variants can keep their path there: no two of the version would be one."""
     return _has_distinct_paths(_own_files(package, plain=True) | set(package.companions))
 
 
@@ -158,7 +158,10 @@ def _role(path: str, main: str) -> str:
 
 
 def _facts(workspace: Path, main: str, sidecars: Iterable[DraftFile]) -> GraphFacts:
-    """What the graph says. InputError where it, or what is to be its golden vectors, is not to be taken."""
+    """What the graph says.
+
+    Raise InputError if it, or what is to be its golden vectors, is not to be taken.
+    """
     by_role = {file.role: workspace / file.path for file in sidecars}
     if golden.ROLE in by_role:
         golden.decode(by_role[golden.ROLE].read_bytes(), by_role[golden.ROLE].name)

@@ -81,7 +81,10 @@ def _check(path: str, mode: int) -> None:
 
 
 def verified_assets(tree: PackageTree, manifest: PackageManifest) -> Mapping[Digest, str]:
-    """Where each shared asset lies. InputError where one is missing, IntegrityError where its files are not its own."""
+    """Where each shared asset lies.
+
+    Raise InputError if one is missing, IntegrityError if its files are not its own.
+    """
     directories = {Digest.parse(uri): directory for uri, directory in manifest.shared_assets.items()}
     for path in tree.below(ASSETS):
         digest = asset_of(path.partition("/")[0])
@@ -101,8 +104,8 @@ def verified_assets(tree: PackageTree, manifest: PackageManifest) -> Mapping[Dig
 
 
 def check_listed(tree: PackageTree, extension: PackageExtension) -> None:
-    """A package that `reg package` wrote lists its files: InputError where one is missing or too many, IntegrityError
-    where one was changed."""
+    """A package that `reg package` wrote lists its files: InputError if one is missing or too many,
+    IntegrityError where one was changed."""
     for path in extension.files:
         tree.check_present(path, "file")
     unlisted = tree.files - {MANIFEST, *extension.files}

@@ -76,7 +76,10 @@ class _VariantModel:
 
 
 def survey_package(tree: PackageTree) -> PackageSurvey:
-    """Read a package. InputError where it is no whole package of schema 1, IntegrityError where a digest does not hold."""
+    """Read a package.
+
+    Raise InputError if it is no whole package of schema 1, IntegrityError if a digest does not hold.
+    """
     manifest = read_package(tree.read(MANIFEST, "document"))
     extension = written_by_us(manifest)
     if extension is not None:

@@ -66,7 +66,10 @@ def semantic_digest(
     outputs: Sequence[TensorSpec],
     functions: Iterable[Function] = (),
 ) -> SemanticDigest:
-    """The digests of what a model computes and of its weights. ValueError where nodes wait for each other in a ring."""
+    """The digests of what a model computes and of its weights.
+
+    Raise ValueError if nodes wait for each other in a ring.
+    """
     values, nodes = digest_nodes(graph)
     document = {
         "inputs": list(map(_spec, inputs)),

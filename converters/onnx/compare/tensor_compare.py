@@ -84,7 +84,8 @@ def _blocks(one: Any, other: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _distance(one: Any, other: Any) -> tuple[float | None, float | None]:
-    """Largest absolute difference, and L2 norm of the difference over that of the first; None where not finite."""
+    """Largest absolute difference, and L2 norm of the difference over that of the first; None if not
+    finite."""
     import numpy as np
 
     largest = difference = length = 0.0

@@ -125,7 +125,7 @@ def _vector(builder: Any, offsets: list[int]) -> int:
 def canonicalize(source: Path, target: Path) -> None:
     """Write the canonical form of an ORT-format file to `target`, another path.
 
-    Raises ConversionError where the result does not parse to the same content; then `target` is not left behind.
+    Raises ConversionError if the result does not parse to the same content; then `target` is not left behind.
     """
     with _mapped(source) as data:
         head = read_head(data)

@@ -8,9 +8,10 @@ NAME = "ort_flatbuffers_py"
 
 
 def register_bindings() -> None:
-    """Make `ort_flatbuffers_py` importable without `onnxruntime.tools`, which imports torch where it is installed.
+    """Make `ort_flatbuffers_py` importable without `onnxruntime.tools`, which imports torch where it is
+    installed.
 
-    Raises ImportError where onnxruntime is not installed or ships no bindings.
+    Raises ImportError if onnxruntime is not installed or ships no bindings.
     """
     if NAME in sys.modules:
         return

@@ -12,10 +12,11 @@ _VECTORS = ("Floats", "Ints", "Strings", "Tensors", "Graphs")
 
 
 def check_extent(graph: Any, size: int) -> None:
-    """ValueError where the vectors of an `fbs.Graph` have more elements than a file of `size` bytes can hold.
+    """Raise ValueError if the vectors of an `fbs.Graph` have more elements than a file of `size` bytes can
+    hold.
 
-    Each element of an honest file has bytes of its own. Tables that are referred to again and again, or that contain
-    themselves, would be read without end.
+    Each element of an honest file has bytes of its own. Tables that are referred to again and again, or that
+    contain themselves, would be read without end.
     """
     left = size // SMALLEST
     for length in _lengths(graph, 0):

@@ -24,7 +24,7 @@ class Trials:
         return len(self._known)
 
     def __call__(self, names: frozenset[str]) -> bool:
-        """Raise ExhaustedError where this would be one trial too many."""
+        """Raise ExhaustedError if this would be one trial too many."""
         if names not in self._known:
             if self.count >= self._most:
                 raise ExhaustedError

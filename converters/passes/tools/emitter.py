@@ -51,12 +51,12 @@ class Emitter:
         return next((int(entry.i) for entry in self.node.attribute if entry.name == name), default)
 
     def element(self, value: str) -> int | None:
-        """The TensorProto element type of a value, None where it is not known."""
+        """The TensorProto element type of a value, None if it is not known."""
         info = self._values.get(value)
         return (info.type.tensor_type.elem_type or None) if info is not None else None
 
     def rank(self, value: str) -> int | None:
-        """The number of axes of a value, None where it is not known."""
+        """The number of axes of a value, None if it is not known."""
         info = self._values.get(value)
         if info is None or not info.type.tensor_type.HasField("shape"):
             return None
@@ -67,5 +67,5 @@ class Emitter:
         return self._constants.get(value)
 
     def has_no_nan(self, *values: str) -> bool:
-        """Whether every value is known to be of an integer type."""
+        """Return True if every value is known to be of an integer type."""
         return all(self.element(value) in INTEGERS for value in values)

@@ -87,7 +87,8 @@ def _join_float32(model: Any) -> None:
 
 
 def _is_cast(node: Any, element: int) -> bool:
-    """Whether a node is a Cast to this type that the converter, which names its nodes so, has put in."""
+    """Return True if a node is a Cast to this type that the converter, which names its nodes so, has put
+    in."""
     ours = node.name.endswith(("_cast_to_fp16_node", "_cast_to_fp32_node")) or node.name.startswith(
         ("graph_input_cast", "graph_output_cast")
     )

@@ -1,7 +1,7 @@
 """The rewrites of `MobileSafeRewrite`: each says one operator in operators of the mobile-safe set.
 
-Each function takes an `Emitter` for one node and returns the nodes that replace it, or None where the equivalence
-cannot be shown for this node (an element type or a rank that is not known); then the node stays.
+Each function takes an `Emitter` for one node and returns the nodes that replace it, or None if the
+equivalence cannot be shown for this node (an element type or a rank that is not known); then the node stays.
 """
 
 from collections.abc import Callable

@@ -30,7 +30,7 @@ _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 def load(path: Path) -> Any:
     """Read an ONNX file with its external data (`onnx.ModelProto`).
 
-    Raises InputError where the file is no ONNX or cut short, or its external data is missing, too short or
+    Raises InputError if the file is no ONNX or cut short, or its external data is missing, too short or
     outside its folder.
     """
     model = load_onnx(path)

@@ -43,10 +43,11 @@ def run(
     source: str | None = None,
     feeds: Sequence[Feed] | None = None,
 ) -> tuple[Any, Step]:
-    """`base.run` for graphs; the step's result has `parity` besides, for each output that is of floats or integers.
+    """`base.run` for graphs; the step's result has `parity` besides, for each output that is of floats or
+    integers.
 
-    Raises ConversionError where either graph does not load or run, gives NaN, or they differ by more than `FLOOR`
-    allows.
+    Raises ConversionError if either graph does not load or run, gives NaN, or they differ by more than
+    `FLOOR` allows.
 
     Args:
         feeds: inputs to compare on; drawn with a seed to fit the graph where absent.

@@ -86,9 +86,10 @@ def taken_by(session: Any) -> Any:
 
 
 def read(path: Path, count: int | None = None, seed: int = SEED) -> tuple[Feed, ...]:
-    """Rows of a `.npz` file, or of every one in a directory: arrays by input name whose first axis counts rows.
+    """Rows of a `.npz` file, or of every one in a directory: arrays by input name whose first axis counts
+    rows.
 
-    Each row is one run of batch 1. Raises InputError where there are none, or fewer than asked for.
+    Each row is one run of batch 1. Raises InputError if there are none, or fewer than asked for.
 
     Args:
         count: how many rows to pick, with the seed; all of them where absent.

@@ -54,9 +54,10 @@ def traceable(subject: TorchModel) -> Any:
 
 
 def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The outputs of the module, in its evaluation mode, for numpy arrays by input name; its mode is put back.
+    """The outputs of the module, in its evaluation mode, for numpy arrays by input name; its mode is put
+    back.
 
-    Raises ConversionError where the module does not run on them.
+    Raises ConversionError if the module does not run on them.
     """
     import torch
 

@@ -81,7 +81,7 @@ class Factory:
 
 
 def is_factory(source: str) -> bool:
-    """Whether a source names a function, and no file or directory."""
+    """Return True if a source names a function, and no file or directory."""
     module, _, function = source.rpartition(":")
     return bool(module) and function.isidentifier() and not Path(source).exists()
 
@@ -89,9 +89,10 @@ def is_factory(source: str) -> bool:
 def find(source: str, *places: Path) -> Factory:
     """Find a factory; nothing of it is imported.
 
-    A file, or a module, is looked for in `places`, in their order; a module then where Python looks for modules.
+    A file, or a module, is looked for in `places`, in their order; a module then where Python looks for
+    modules.
 
-    Raises InputError for a text that names none, NotFoundError where there is no such file or module.
+    Raises InputError for a text that names none, NotFoundError if there is no such file or module.
     """
     module, function = _parts(source)
     paths = tuple(dict.fromkeys(str(place.resolve()) for place in places))
