@@ -1,10 +1,15 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
+#
+#   make test        the suite, in five minutes on two cores
+#   make test-quick  what needs no model, in one minute
+#   make test-more   what is slow and needs only PyPI and npm: other servers, deep searches, stories, kill -9
+#   make test-all    everything, also what needs Debian packages, other environments or more than 2 GiB
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
 
-.PHONY: env demo test test-all check generate dist bench clean
+.PHONY: env demo test test-quick test-more test-all check generate dist bench clean
 
 env: $(INSTALLED)
 
@@ -16,11 +21,21 @@ $(INSTALLED): pyproject.toml setup.py constraints.txt
 demo: env
 	$(BIN)/python examples/demo.py
 
+# What a test starts again and again is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal --durations=10
+
 test: env
-	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not large'
+	$(PYTEST) -m 'not large and not more'
+
+test-quick: env
+	$(PYTEST) -m 'not large and not more' tests/schema tests/registry
+
+test-more: env
+	$(PYTEST) -m 'more and not large' --hypothesis-profile=full
 
 test-all: env
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(PYTEST) -rs --hypothesis-profile=full
 
 check: env
 	$(BIN)/ruff check

@@ -11,12 +11,15 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
+from hypothesis.internal.conjecture import engine
 
 from onnxreg.registry.support import environment
 
-settings.register_profile("onnxreg", deadline=None)
-settings.load_profile("onnxreg")
+settings.register_profile("ci", deadline=None, max_examples=25, stateful_step_count=20)
+settings.register_profile("full", deadline=None, max_examples=200, stateful_step_count=30)
+settings.load_profile("ci")
+engine.MAX_SHRINKING_SECONDS = 30
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -40,6 +43,15 @@ LABELS = ["O", "B-NAME", "I-NAME", "B-DATE", "I-DATE"]
 FAMILIES = ("bert", "distilbert", "roberta", "electra", "xlm-roberta")
 
 Make = Callable[..., Path]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With the profile `full` the random searches are among the tests of `make test-more`."""
+    if settings.get_current_profile_name() == "full":
+        for item in items:
+            if is_hypothesis_test(getattr(item, "obj", None)):
+                item.add_marker("more")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -24,6 +24,7 @@ def test_every_group_was_measured_and_every_loss_says_why() -> None:
     assert "not profiled yet" not in (report.DOCS / "benchmarks.md").read_text()
 
 
+@pytest.mark.more
 def test_resolving_and_durability_are_measured() -> None:
     assert all(row.ours > 0 < row.theirs for row in resolving.benchmark(count=1))
     publish = durability.publish(durability.OneByOne())

@@ -17,6 +17,8 @@ from support.servers import s3servers
 
 from onnxreg.registry import Registry
 
+pytestmark = pytest.mark.more
+
 Reg = Callable[..., Any]
 Make = Callable[..., Path]
 AGAIN = "hint: run the same command again: what is done is not done again"

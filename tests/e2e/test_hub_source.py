@@ -30,6 +30,7 @@ def upload(hub: Hub, checkpoint: Path) -> str:
     return hub.history("acme/tagger")[-1].id
 
 
+@pytest.mark.more
 def test_a_source_of_the_hub_is_pinned_and_asked_for_each_time(
     reg: Reg, hub: Hub, make_checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -46,6 +47,7 @@ def test_a_source_of_the_hub_is_pinned_and_asked_for_each_time(
     assert pinned["digest"] == one["digest"]
 
 
+@pytest.mark.more
 def test_a_directory_of_that_name_is_another_source(
     reg: Reg, hub: Hub, make_checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ def start_and_signal(
     return process
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_a_signal_in_the_middle(
     reg: Callable,

@@ -162,6 +162,7 @@ def check(base: Path, before: Seen, after: Seen) -> None:
     observe(base)
 
 
+@pytest.mark.more
 @SIZES
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_kill_at_any_step(
@@ -179,6 +180,7 @@ def test_a_kill_at_any_step(
     assert again.returncode == 0 or verb == "untag", again.stderr
 
 
+@pytest.mark.more
 @SIZES
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_full_disk_at_any_step(
@@ -200,6 +202,7 @@ def test_a_full_disk_at_any_step(
     show(capsys, f"{verb}: full at {min(count, steps)} of {steps} steps")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("count", [SAMPLE, pytest.param(80, marks=pytest.mark.large)])
 def test_a_kill_at_any_moment(
     template: Path, tmp_path: Path, count: int, capsys: pytest.CaptureFixture[str]

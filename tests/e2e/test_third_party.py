@@ -114,6 +114,7 @@ BREAKS = {
 }
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("change", "found"), BREAKS.values(), ids=BREAKS)
 def test_a_pass_that_breaks_them_is_found(
     package: Path, environment: dict[str, str], tmp_path: Path, change: str, found: str

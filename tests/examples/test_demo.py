@@ -8,6 +8,7 @@ import demo
 import pytest
 
 
+@pytest.mark.more
 def test_the_story(
     make_checkpoint: Callable[..., Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

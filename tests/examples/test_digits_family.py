@@ -12,6 +12,8 @@ from run_family import Family
 
 from onnxreg.cli.main import main
 
+pytestmark = pytest.mark.more
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SEEDED = 320
 NAME = "examples/digits"

@@ -88,14 +88,14 @@ def test_a_reader_answers_or_refuses_at_length(
     record_property("fuzz cases", accepted + refused)
 
 
-@settings(max_examples=400, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(derandomize=True, suppress_health_check=list(HealthCheck))
 @given(name=st.sampled_from(READERS), dice=st.randoms(use_true_random=False))
 def test_a_mutated_document(name: str, dice: Random, every: dict[str, Reader]) -> None:
     documents = every[name].documents
     try_one(every[name], mutate(dice.choice(documents), documents, dice))
 
 
-@settings(max_examples=300, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(derandomize=True, suppress_health_check=list(HealthCheck))
 @given(name=st.sampled_from(READERS), data=st.binary(max_size=200))
 def test_any_bytes(name: str, data: bytes, every: dict[str, Reader]) -> None:
     try_one(every[name], data)

@@ -38,6 +38,7 @@ def exponents(kind: str, name: str, sizes: tuple[int, int], directory: Path) -> 
     return {what: math.log(max(counts[1][what], 1) / max(counts[0][what], 1)) / steps for what in counts[0]}
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("sizes", [SIZES, pytest.param(LARGE, marks=pytest.mark.large)], ids=["", "large"])
 @pytest.mark.parametrize(("kind", "name"), STEPS)
 def test_no_step_is_worse_than_linear(

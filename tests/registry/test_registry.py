@@ -277,6 +277,7 @@ registry.add(Draft("acme/killed", workspace, (DraftArtifact("onnx", "float32", "
 """
 
 
+@pytest.mark.more
 def test_kill_9_at_every_step(registry: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
     registry.add(make_draft())
     killed = 0

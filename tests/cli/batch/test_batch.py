@@ -275,6 +275,7 @@ def no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path / "poison")
 
 
+@pytest.mark.more
 def test_real_jobs(reg: Reg, given: Given, make_checkpoint: Make, tmp_path: Path, request: Any) -> None:
     """One is broken; the others are published and pushed, and done only once."""
     good, other = make_checkpoint(), make_checkpoint(seed=1)

@@ -93,6 +93,7 @@ def states(done: Mapping[str, Any]) -> set[str]:
     return {file["state"] for file in done["files"]}
 
 
+@pytest.mark.more
 def test_two_directories_two_processes_two_hash_seeds_and_another_registry(
     published: Path, bert: Path, registry: Registry, tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ FIXTURES = [
 ]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("family", ["bert", pytest.param("xlm-roberta", marks=pytest.mark.large)])
 def test_two_exports(family: str, make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
     source = make_checkpoint(family)

@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper, parser
 
@@ -201,7 +201,6 @@ def test_subgraphs_with_a_tensor_of_one_name(digest: Any) -> None:
     assert digest(model_of(branches("1.0", "2.0"))) != digest(model_of(branches("2.0", "1.0")))
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_any_order_of_nodes_and_tensors(random: Random) -> None:
     """Also orders in which a node stands before what it needs, as ORT-format files may have."""

@@ -39,6 +39,7 @@ def export(names: tuple[str, ...], seed: str, checkpoints: Path) -> dict[str, An
     return digests
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("names", "seeds"),
     [

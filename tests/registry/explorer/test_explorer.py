@@ -66,6 +66,7 @@ def test_two_collections_while_a_version_is_dropped() -> None:
     assert explore(expiring, programs, observers=PULL, lists=("index/",)).states > 1000
 
 
+@pytest.mark.more
 def test_two_pushes_and_a_collection() -> None:
     programs = {
         "push a": forgetful_pusher("a"),
@@ -75,6 +76,7 @@ def test_two_pushes_and_a_collection() -> None:
     assert explore(garbage, programs, every=20, observers=PULL, **BOTH).states > 10_000
 
 
+@pytest.mark.more
 def test_two_pushes_to_the_same_model_and_a_collection() -> None:
     programs = {
         "push a": forgetful_pusher("a"),
@@ -84,6 +86,7 @@ def test_two_pushes_to_the_same_model_and_a_collection() -> None:
     assert explore(garbage, programs, every=20, observers=PULL, **BOTH).states > 10_000
 
 
+@pytest.mark.more
 def test_a_push_and_two_collections() -> None:
     programs = {
         "push": forgetful_pusher("a"),

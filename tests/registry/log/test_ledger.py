@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxreg.registry.log.ledger import Ledger, replay
@@ -155,7 +155,6 @@ def test_a_log_of_another_registry_or_model_is_refused(store: Store) -> None:
             Ledger.read(data, registry, name, store.__getitem__)
 
 
-@settings(max_examples=200)
 @given(st.data())
 def test_no_flipped_byte_goes_unnoticed_or_crashes(data: st.DataObject) -> None:
     store = Store()

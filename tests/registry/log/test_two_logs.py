@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -467,4 +466,3 @@ def _agree(ours: Ledger, theirs: Ledger, version: Version) -> bool:
 
 
 TestRegistries = Registries.TestCase
-TestRegistries.settings = settings(max_examples=40, stateful_step_count=30)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxreg.registry import Registry
@@ -287,7 +287,6 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return root / "ours", root / "mirror"
 
 
-@settings(max_examples=200)
 @given(data=st.data())
 def test_whatever_happens_to_an_index_no_line_is_forged(
     grown: tuple[Path, Path], data: st.DataObject

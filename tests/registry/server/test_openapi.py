@@ -166,6 +166,7 @@ def _run_schemathesis(site: Site, examples: int) -> None:
     assert asked == {(path, method) for path, item in DOCUMENT["paths"].items() for method in item}
 
 
+@pytest.mark.more
 def test_schemathesis_finds_nothing(site: Site) -> None:
     _run_schemathesis(site, 10)
 
@@ -175,7 +176,7 @@ def test_schemathesis_finds_nothing_in_many_tries(site: Site) -> None:
     _run_schemathesis(site, 100)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     body=st.binary(max_size=200)
     | st.recursive(

@@ -143,6 +143,7 @@ def test_writers_of_different_models_do_not_wait_for_each_other(
     assert len(registry.log("acme/held")) == 2
 
 
+@pytest.mark.more
 @SIZES
 def test_everything_at_once(
     registry: Registry, other: Registry, processes: int, each: int, capsys: Capture

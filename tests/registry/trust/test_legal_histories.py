@@ -100,7 +100,7 @@ DEEDS: list[Callable[[World, str, str], None]] = [
 Deed = tuple[Callable[[World, str, str], None], str, str]
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(*map(st.sampled_from, (DEEDS, VERSIONS, STATES))), min_size=4, max_size=16))
 @example([(World.drop_and_attest, "1.0.1", "certified")])
 @example(

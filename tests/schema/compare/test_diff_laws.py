@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxreg.schema.compare.json_changes import Delta, compare
@@ -152,7 +152,6 @@ def edited(draw: st.DrawFn, value: dict[str, Any]) -> dict[str, Any]:
     return new
 
 
-@settings(max_examples=150)
 @given(st.data())
 def test_complete_and_symmetric(full_once: dict[str, Any], data: st.DataObject) -> None:
     """JSON level: no delta exactly where the canonical bytes are equal, and the reverse mirrors."""
@@ -181,7 +180,6 @@ def parsed(value: dict[str, Any]) -> Manifest | None:
         return None
 
 
-@settings(max_examples=150)
 @given(st.data())
 def test_laws_of_diff(full_once: dict[str, Any], data: st.DataObject) -> None:
     old = Manifest.from_json(full_once)

@@ -145,6 +145,7 @@ def proxy(upstream: str, certificate: Path | None = None) -> Iterator[Proxy]:
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 30
+    disable_nagle_algorithm = True
 
     def handle(self) -> None:
         with suppress(OSError):
