@@ -17,7 +17,7 @@ GENERATION_CONFIG = "generation_config.json"
 
 
 class TextGeneration(Task):
-    """A Hugging Face checkpoint of a causal language model, which `ModelBuilder` takes as it lies.
+    """A Hugging Face checkpoint of a causal language model, which `ModelBuilder` takes unchanged.
 
     Nothing is loaded here and no code of the checkpoint is run. The pass compares its graph with the
     checkpoint itself.
