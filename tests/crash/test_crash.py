@@ -9,8 +9,8 @@ import pytest
 from support.crash.invariants import BlockedError, check, record, record_pair
 from support.crash.workloads import AGAIN, PAIRS, WORKLOADS, Pair, Workload
 
-SAMPLE = 25
-STOPS = 2
+SAMPLE, MORE = 8, 25
+STOPS, MORE_STOPS = 1, 2
 
 STOPPED = [*itertools.product(PAIRS, (True, False)), (AGAIN[0], True)]
 """A pair, and whether its first command is killed or stands still."""
@@ -18,14 +18,20 @@ STOPPED = [*itertools.product(PAIRS, (True, False)), (AGAIN[0], True)]
 Recorded = Callable[[str, int], None]
 
 
-@pytest.mark.parametrize("size", [SAMPLE, pytest.param(None, marks=pytest.mark.large)])
+@pytest.mark.parametrize(
+    "size",
+    [SAMPLE, pytest.param(MORE, marks=pytest.mark.more), pytest.param(None, marks=pytest.mark.large)],
+)
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
 def test_a_power_cut(workload: Workload, size: int | None, tmp_path: Path, record_property: Recorded) -> None:
     trace = record(tmp_path, workload.before, workload.command)
     record_property("crash states", check(trace, workload.command, size))
 
 
-@pytest.mark.parametrize("size", [STOPS, pytest.param(None, marks=pytest.mark.large)])
+@pytest.mark.parametrize(
+    "size",
+    [STOPS, pytest.param(MORE_STOPS, marks=pytest.mark.more), pytest.param(None, marks=pytest.mark.large)],
+)
 @pytest.mark.parametrize(("pair", "killed"), STOPPED, ids=str)
 def test_a_power_cut_behind_another_command(
     pair: Pair, killed: bool, size: int | None, tmp_path: Path, record_property: Recorded

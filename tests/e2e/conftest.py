@@ -1,9 +1,12 @@
 """`reg` as its user runs it: a process of its own, on a tiny real checkpoint."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,58 @@ import pytest
 Reg = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+def environment_of(directory: Path) -> dict[str, str]:
+    """A user whose registry is `directory / "home"`."""
+    own = {"REG_HOME": str(directory / "home"), "HF_HUB_OFFLINE": "1", "TMPDIR": str(directory)}
+    return {**os.environ, **own}
+
+
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    return {**os.environ, "REG_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1", "TMPDIR": str(tmp_path)}
+    return environment_of(tmp_path)
+
+
+@dataclass(frozen=True)
+class Export:
+    """An export by `reg`: the checkpoint, the registry, the `--output`, and what `--json` printed."""
+
+    checkpoint: Path
+    home: Path
+    output: Path
+    printed: Any
+
+
+@pytest.fixture(scope="session")
+def export(
+    nobody: None, make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Export:
+    """acme/tiny:0.1.0, exported once for all stories, which only read it."""
+    directory, checkpoint = tmp_path_factory.mktemp("export"), make_checkpoint(seed=1)
+    words = [
+        "export",
+        str(checkpoint),
+        "--profile",
+        "android",
+        "--name",
+        "acme/tiny",
+        "--output",
+        "out",
+        "--json",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "onnxreg.cli", *words],
+        cwd=directory,
+        env={**environment_of(directory), "PYTHONHASHSEED": "0"},
+        capture_output=True,
+        check=True,
+    )
+    return Export(checkpoint, directory / "home", directory / "out", json.loads(done.stdout))
+
+
+@pytest.fixture
+def exported(export: Export, tmp_path: Path) -> Export:
+    """The same export; the registry is the test's own."""
+    return replace(export, home=Path(shutil.copytree(export.home, tmp_path / "home")))
 
 
 @pytest.fixture

@@ -166,7 +166,13 @@ def test_a_large_file_resumes_within_its_piece(
     assert found["progress"][1][0] >= PIECE + 2 * 2**20
 
 
-@pytest.mark.parametrize("fault", ["reset", "lost", "slow-down", "error", "truncated"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "reset",
+        *(pytest.param(name, marks=pytest.mark.more) for name in ("lost", "slow-down", "error", "truncated")),
+    ],
+)
 def test_a_bad_moment_costs_only_what_it_broke(
     registry: Registry, call: Call, site: Proxy, tmp_path: Path, fault: str
 ) -> None:

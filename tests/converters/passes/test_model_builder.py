@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,11 @@ from onnxreg.converters.passes.model_builder import Decoder, ModelBuilder
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 MOST = {"fp32": 1e-4, "fp16": 1e-2, "int8": 0.05, "int4": 0.5}
+"""The largest difference of a logit from the checkpoint's."""
+PRECISIONS = [
+    pytest.param(precision, marks=() if precision in ("fp32", "int4") else pytest.mark.more)
+    for precision in MOST
+]
 
 
 def make_llama(directory: Path, make_checkpoint: Any, words: int) -> Path:
@@ -42,10 +49,25 @@ def llama(make_checkpoint: Any, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return make_llama(tmp_path_factory.mktemp("llama"), make_checkpoint, 96)
 
 
-@pytest.mark.parametrize("precision", MOST)
-def test_every_precision_is_what_was_asked_and_agrees(precision: str, llama: Path, tmp_path: Path) -> None:
-    target = tmp_path / "made"
-    built, step = run("decoder", ModelBuilder(precision=precision), Decoder(llama, target))
+Build = Callable[[str], tuple[Any, Any]]
+
+
+@pytest.fixture(scope="module")
+def build(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Build the model in a precision, once: it takes seconds. Tests only read the files."""
+
+    @cache
+    def build(precision: str) -> tuple[Any, Any]:
+        directory = tmp_path_factory.mktemp(precision) / "made"
+        return run("decoder", ModelBuilder(precision=precision), Decoder(llama, directory))
+
+    return build
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_every_precision_is_what_was_asked_and_agrees(precision: str, build: Build) -> None:
+    built, step = build(precision)
+    target = built.directory
     assert {"model.onnx", "model.onnx.data", "genai_config.json"} <= set(built.files)
     assert sorted(path.name for path in target.iterdir()) == list(built.files)
     assert bool(step.result["weights_quantized"]) is precision.startswith("int")
@@ -54,13 +76,13 @@ def test_every_precision_is_what_was_asked_and_agrees(precision: str, llama: Pat
         not {"is_local", "local_files_only"}
         & json.loads((target / "tokenizer_config.json").read_text()).keys()
     )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["made"]
+    assert sorted(path.name for path in target.parent.iterdir()) == ["made"]
 
 
-@pytest.mark.parametrize("precision", MOST)
-def test_the_files_generate(precision: str, llama: Path, tmp_path: Path) -> None:
-    run("decoder", ModelBuilder(precision=precision), Decoder(llama, tmp_path / "made"))
-    loaded = onnxruntime_genai.Model(str(tmp_path / "made"))
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_the_files_generate(precision: str, build: Build) -> None:
+    built, _ = build(precision)
+    loaded = onnxruntime_genai.Model(str(built.directory))
     options = onnxruntime_genai.GeneratorParams(loaded)
     options.set_search_options(max_length=8, min_length=8)
     generator = onnxruntime_genai.Generator(loaded, options)
@@ -79,7 +101,15 @@ def _attributes(path: Path, name: str) -> set[int]:
 
 
 @pytest.mark.parametrize(
-    "asked", [("int4", 16, 1), ("int4", 128, 4), ("int8", 64, 1), ("int8", 32, None)], ids=str
+    "asked",
+    [
+        ("int4", 16, 1),
+        *(
+            pytest.param(asked, marks=pytest.mark.more)
+            for asked in (("int4", 128, 4), ("int8", 64, 1), ("int8", 32, None))
+        ),
+    ],
+    ids=str,
 )
 def test_block_size_and_accuracy_level_are_those_of_the_graph(
     asked: tuple[str, int, int | None], llama: Path, tmp_path: Path
@@ -93,15 +123,16 @@ def test_block_size_and_accuracy_level_are_those_of_the_graph(
     assert _attributes(made, "bits") == {int(precision.removeprefix("int"))}
 
 
-def test_another_block_size_than_asked_for_is_refused(llama: Path, tmp_path: Path) -> None:
+def test_another_block_size_than_asked_for_is_refused(llama: Path, build: Build) -> None:
     """As onnxruntime-genai 0.18 gave one, without a word, for an option under its old name."""
-    built, _ = run("decoder", ModelBuilder(precision="int4"), Decoder(llama, tmp_path / "made"))
+    built, _ = build("int4")
     with pytest.raises(ConversionError, match="built block_size 32, asked was 16"):
         ModelBuilder(precision="int4", int4_block_size=16).ensures({"checkpoint": llama}, built)
     with pytest.raises(ConversionError, match="built accuracy_level 4, asked was 2"):
         ModelBuilder(precision="int4", int4_accuracy_level=2).ensures({"checkpoint": llama}, built)
 
 
+@pytest.mark.more
 def test_a_graph_that_is_wrong_once_there_is_a_past_is_refused(
     llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,12 +142,12 @@ def test_a_graph_that_is_wrong_once_there_is_a_past_is_refused(
         run("decoder", ModelBuilder(precision="fp16"), Decoder(llama, tmp_path / "made"))
 
 
-def test_the_same_checkpoint_gives_the_same_files(llama: Path, tmp_path: Path) -> None:
-    found = []
-    for name in ("one", "two"):
-        built, _ = run("decoder", ModelBuilder(precision="int4"), Decoder(llama, tmp_path / name))
-        found.append({file: (built.directory / file).read_bytes() for file in built.files})
-    assert found[0] == found[1]
+def test_the_same_checkpoint_gives_the_same_files(llama: Path, build: Build, tmp_path: Path) -> None:
+    first, _ = build("int4")
+    second, _ = run("decoder", ModelBuilder(precision="int4"), Decoder(llama, tmp_path / "made"))
+    assert first.files == second.files
+    for file in first.files:
+        assert (first.directory / file).read_bytes() == (second.directory / file).read_bytes()
 
 
 def test_a_graph_that_is_not_the_checkpoint_is_refused(make_checkpoint: Any, tmp_path: Path) -> None:
@@ -126,6 +157,7 @@ def test_a_graph_that_is_not_the_checkpoint_is_refused(make_checkpoint: Any, tmp
         run("decoder", ModelBuilder(precision="fp32"), Decoder(square, tmp_path / "made"))
 
 
+@pytest.mark.more
 def test_an_encoder_is_a_conversion_error_and_nothing_stays(bert: Path, tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match="could not build the model"):
         run("decoder", ModelBuilder(precision="fp32"), Decoder(bert, tmp_path / "made"))

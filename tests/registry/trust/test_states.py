@@ -4,6 +4,7 @@ Readers: `new` knows nothing, `seen` looked before the attack. Each case edits t
 """
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -219,11 +220,12 @@ def test_a_newcomer_to_a_sealed_log_recomputes_what_its_visible_lines_decide(wor
         look(world, LONG)
 
 
-def test_a_copy_that_is_behind_is_held_against_its_own_lines(world: World) -> None:
+def test_a_copy_that_is_behind_is_held_against_its_own_lines(world: World, tmp_path: Path) -> None:
     look(world)
-    Tree(world.old).edit_state(MODEL, STATES["a version is pinned"])
+    old = Path(shutil.copytree(world.old, tmp_path / "old"))
+    Tree(old).edit_state(MODEL, STATES["a version is pinned"])
     with pytest.raises(IntegrityError):
-        CheckedReader(DirectoryRegistry(world.old), CheckpointStore()).read_index(MODEL)
+        CheckedReader(DirectoryRegistry(old), CheckpointStore()).read_index(MODEL)
 
 
 @pytest.mark.parametrize("events", [0, 1])

@@ -1,7 +1,7 @@
 """A publisher whose lines and versions are signed, the tree it was pushed to, and keys: its own and an attacker's."""
 
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,10 @@ def plain_pem(key: PrivateKey) -> str:
 
 @dataclass(frozen=True)
 class World:
-    """`tree` is what the attacker may write to; `old` is a copy of it from before the last events."""
+    """`tree` is what the attacker may write to; `old` is a copy of it from before the last events.
+
+    `old` and `elsewhere`, another registry of the same publisher, are only read: all tests share them.
+    """
 
     tree: Path
     old: Path
@@ -35,11 +38,8 @@ class World:
     attacker: PrivateKey = field(default_factory=lambda: generate("ed25519"))
 
     def copied(self, root: Path) -> "World":
-        """The same with trees of its own."""
-        trees = [
-            Path(shutil.copytree(tree, root / tree.name)) for tree in (self.tree, self.old, self.elsewhere)
-        ]
-        return World(*trees, self.release, self.lab, self.revoked, self.attacker)
+        """The same with a tree of its own."""
+        return replace(self, tree=Path(shutil.copytree(self.tree, root / "tree")))
 
     def trust(self, *more: str) -> str:
         """The text of a reader's trust file."""
