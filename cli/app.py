@@ -69,8 +69,6 @@ GROUPS: dict[str, Group] = {
 """Verbs with verbs of their own: panel, help, commands and their functions."""
 MODULES = {"import": "import_", "fetch-index": "fetch_index"}
 """Of verbs whose modules cannot have their names."""
-DECLARED_LATE = ("ls", "resolve")
-"""Verbs of the fast lane, which does without typer: their `command` makes the declaration."""
 
 
 def build(alone: str | None = None) -> typer.Typer:
@@ -102,8 +100,7 @@ def _module(verb: str) -> ModuleType:
 
 def _add_verb(app: typer.Typer, name: str, panel: str) -> None:
     module = _module(name)
-    command = module.command() if name in DECLARED_LATE else module.command
-    app.command(name, cls=VerbCommand, rich_help_panel=panel, epilog=epilog(module.EXAMPLES))(command)
+    app.command(name, cls=VerbCommand, rich_help_panel=panel, epilog=epilog(module.EXAMPLES))(module.command)
 
 
 def _add_group(app: typer.Typer, verb: str, group: Group) -> None:

@@ -1,20 +1,15 @@
-"""The entry point. Everything that the fast lane may do without is imported where it is needed."""
+"""The entry point. `--version` and a failure import nothing that they do not need."""
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import NoReturn
 
 from onnxreg.cli import COMPLETES, VERSION
+from onnxreg.cli.quick_exit import quick_exit
 from onnxreg.schema.core.errors import RegError
 
 PIPE_CLOSED = 141
 """What a shell shows for a program that SIGPIPE ended."""
-
-SELDOM = 20_000
-"""Containers that are made before the youngest are looked through; Python's own number is below a thousand."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,10 +19,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
     try:
-        _dispatch(words, alone=arguments is None)
+        _dispatch(words)
         sys.stdout.flush()
         if arguments is None:
-            _leave(0)
+            quick_exit(0)
         return 0
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -36,23 +31,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from onnxreg.cli.errors import EXIT_STATUS, report
 
         if COMPLETES in os.environ:
-            _leave(EXIT_STATUS["interrupted"])
+            quick_exit(EXIT_STATUS["interrupted"])
         status = report(error, as_json="--json" in words)
         if status == EXIT_STATUS["interrupted"] and arguments is None:
-            _leave(status)
+            quick_exit(status)
         return status
     except OSError as error:
         from onnxreg.cli.errors import of_system, report
 
         return report(of_system(error), as_json="--json" in words)
-
-
-def _leave(status: int) -> NoReturn:
-    """End now: neither take the interpreter apart, nor wait for threads that some server keeps waiting."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):
-            stream.flush()
-    os._exit(status)
 
 
 def _warn_of_former_names(words: list[str]) -> None:
@@ -68,26 +55,11 @@ def _warn_of_former_names(words: list[str]) -> None:
         session.warn(f"warning: {renamed}; the next release does not read the former names")
 
 
-def _dispatch(words: list[str], alone: bool) -> None:
-    """Take the fast lane where there is one. `alone`: the process is ours.
-
-    Then garbage is collected seldom, and in the fast lane not at all: what is imported is none, and looking for it there
-    takes as long as the fast lane's own work, and a tenth of an export's (mypy does likewise).
-    """
+def _dispatch(words: list[str]) -> None:
     if words == ["--version"]:
         print(f"reg {VERSION}")
         return
-    if alone:
-        gc.disable()
-    from onnxreg.cli import fast
-
     _warn_of_former_names(words)
-    run = fast.parse(words)
-    if run is not None and run() is not False:
-        return
-    if alone:
-        gc.set_threshold(SELDOM)
-    gc.enable()
     from onnxreg.cli.app import run_app
 
     run_app(words)

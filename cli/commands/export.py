@@ -1,6 +1,8 @@
 """`reg export`: from a trained checkpoint to a published version."""
 
+from collections.abc import Mapping
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,14 +32,22 @@ EXAMPLES = (
     "reg export ./run --recipe orchard.yaml --allow-code net.py:build --name acme/digits",
     "reg export net.py:build --checkpoint best.pth --recipe orchard.yaml --name acme/digits",
 )
-FLAGS = {
-    "int8": True,
-    "int8_embeddings": False,
-    "rewrite": True,
-    "quantize": False,
-    "trust_remote_code": False,
-}
-"""What the flags are where nobody gives them."""
+UNRECORDED = frozenset(
+    {
+        "context",
+        "source",
+        "version",
+        "output",
+        "push",
+        "no_cache",
+        "batch",
+        "jobs",
+        "scheduler",
+        "to",
+        "as_json",
+    }
+)
+"""Parameters that do not shape the draft."""
 
 
 def command(
@@ -158,22 +168,7 @@ def command(
     also {pushed: {ref, remote, events, blobs, bytes, output}}, null if the push failed. With --batch: {jobs: [{row, job,
     status, ref, digest, pushed, seconds, error: {family, message, hint}}], succeeded, failed, stopped}; status is published, current, failed or stopped; error is null but for a failed one.
     """
-    wanted: dict[str, Any] = {
-        "opset": opset,
-        "quantize": quantize,
-        "int8": int8,
-        "int8_embeddings": int8_embeddings,
-        "rewrite": rewrite,
-        "max_seq_length": max_seq_length,
-        "eval_suite": eval_suite,
-        "min_gold_chars": min_gold_chars,
-        "min_parent_recall": min_parent_recall,
-        "checkpoint": checkpoint,
-        "trust_remote_code": trust_remote_code,
-        "allow_code": allow_code or None,
-    }
-    about = {"profile": profile, "task": task, "recipe": recipe, "name": name, **wanted}
-    given = {key: value for key, value in about.items() if value is not None and value is not FLAGS.get(key)}
+    given = _given(locals())
     session: Session = context.obj
     if push is not None and to is not None:
         raise InputError(f"two remotes are named: {push} and {to}", "leave --to away")
@@ -213,3 +208,13 @@ def command(
     write_out(registry, published, output)
     outcome = partial(announce, session, published, as_json, output)
     report_and_push(session, published.ref, push, as_json, outcome)
+
+
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `command` that shape the draft and differ from their defaults."""
+    parameters = signature(command).parameters
+    return {
+        name: value
+        for name, value in arguments.items()
+        if name not in UNRECORDED and value != parameters[name].default and value not in (None, [])
+    }

@@ -1,10 +1,14 @@
 """`reg ls`: the models of a registry, those that have a kind of artifact, or the versions of one model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from onnxreg.cli.context import Session
+from onnxreg.cli.options.completion import complete_name
+from onnxreg.cli.options.shared import Json, MaxAge, Offline, Precision, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
@@ -24,24 +28,44 @@ EXAMPLES = (
     "reg ls acme/pii-small --remote origin",
     "reg --registry /srv/models ls --json",
 )
-FEW = 50
-"""So many index files are read as soon as a search index would be opened."""
-SHOWN = 5
-"""How many damaged models a message names."""
+MAX_UNINDEXED_MODELS = 50
+"""Models whose index files are read one by one; for more of them the search index is opened."""
+MAX_NAMED_DAMAGES = 5
+"""Damaged models that a message names."""
 
 
-def run(
-    session: Session,
-    name: str | None = None,
-    formats: Sequence[str] = (),
-    precision: str | None = None,
-    certified: bool = False,
-    remote: str | None = None,
-    offline: bool = False,
-    max_age: str | None = None,
-    as_json: bool = False,
+def command(
+    context: typer.Context,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="List the versions of this model, or the models that a pattern such as 'acme/*' names.",
+            autocompletion=complete_name,
+        ),
+    ] = None,
+    formats: Annotated[
+        list[str] | None,
+        typer.Option("--format", help="Only models with an artifact of this format; may be repeated."),
+    ] = None,
+    precision: Precision = None,
+    certified: Annotated[bool, typer.Option("--certified", help="Only certified artifacts.")] = False,
+    remote: RemoteOption = None,
+    offline: Offline = False,
+    max_age: MaxAge = None,
+    as_json: Json = False,
 ) -> None:
-    """Both lanes end here; for the shape of the JSON see `command`."""
+    """List the models of the registry, or the versions of one of them, newest first.
+
+    With --format, --precision or --certified: each model's newest release that has such an artifact, and these
+    artifacts; the newest four releases of a model and what its channels hold are looked at.
+
+    With --json: {models: [{name, versions, newest, channels}]}, where versions is a count and newest may be
+    null; for one model {name, registry, versions: [{version, manifest, size?, state, yanked, held, states?, attested?, channels}]}; state
+    is empty, yanked, refused (an artifact is), pinned, partial, expired or purged; held are the paths of the artifacts that are here, null
+    where these are all. The size is that of all files that are held in bytes, and states are those of the artifacts by path, later refusals included, both if the index file knows them. Where artifacts are asked for, each model has
+    {version, manifest, artifacts: [{format, precision, path, digest, size, download_size, state}]} besides.
+    """
+    session: Session = context.obj
     place = session.limited(max_age).place(remote, offline, watched=False)
     one = name is not None and not lookup.PATTERN & set(name)
     if formats or precision or certified:
@@ -51,7 +75,8 @@ def run(
             lookup.read_state(place, check_name(name))
         from onnxreg.registry.search.search_index import ArtifactKind
 
-        _matches(session, place, name or "*", ArtifactKind(tuple(formats), precision, certified), as_json)
+        kind = ArtifactKind(tuple(formats or ()), precision, certified)
+        _matches(session, place, name or "*", kind, as_json)
     elif name is not None and one:
         _versions(session, place, check_name(name), as_json)
     else:
@@ -69,7 +94,7 @@ def index(place: RegistryReader) -> "SearchIndex":
 def _models(session: Session, place: RegistryReader, pattern: str, as_json: bool) -> None:
     from onnxreg.registry.search import scan
 
-    if isinstance(place, DirectoryRegistry) and scan.has_more(place.root, FEW):
+    if isinstance(place, DirectoryRegistry) and scan.has_more(place.root, MAX_UNINDEXED_MODELS):
         with index(place) as search:
             models, damages = search.models(pattern), search.damages(pattern)
     else:
@@ -121,8 +146,8 @@ def _read_models(place: RegistryReader, pattern: str) -> "tuple[list[ModelListin
 def fail(damages: Sequence[str], url: str) -> None:
     """IntegrityError where something is damaged, once the rest is shown."""
     if damages:
-        more = [f"and {len(damages) - SHOWN} more"] if len(damages) > SHOWN else []
-        what = "; ".join([*damages[:SHOWN], *more])
+        more = [f"and {len(damages) - MAX_NAMED_DAMAGES} more"] if len(damages) > MAX_NAMED_DAMAGES else []
+        what = "; ".join([*damages[:MAX_NAMED_DAMAGES], *more])
         raise IntegrityError(what, f"the other models are listed; {at(EXTENT, url)}")
 
 
@@ -180,48 +205,3 @@ def _versions(session: Session, place: RegistryReader, name: str, as_json: bool)
             for item in versions["versions"]
         ],
     )
-
-
-def command() -> Callable[..., None]:
-    """The typer declaration; made here, since the fast lane does without typer."""
-    from typing import Annotated
-
-    import typer
-
-    from onnxreg.cli.options.completion import complete_name
-    from onnxreg.cli.options.shared import Json, MaxAge, Offline, Precision, RemoteOption
-
-    def ls(
-        context: typer.Context,
-        name: Annotated[
-            str | None,
-            typer.Argument(
-                help="List the versions of this model, or the models that a pattern such as 'acme/*' names.",
-                autocompletion=complete_name,
-            ),
-        ] = None,
-        formats: Annotated[
-            list[str] | None,
-            typer.Option("--format", help="Only models with an artifact of this format; may be repeated."),
-        ] = None,
-        precision: Precision = None,
-        certified: Annotated[bool, typer.Option("--certified", help="Only certified artifacts.")] = False,
-        remote: RemoteOption = None,
-        offline: Offline = False,
-        max_age: MaxAge = None,
-        as_json: Json = False,
-    ) -> None:
-        """List the models of the registry, or the versions of one of them, newest first.
-
-        With --format, --precision or --certified: each model's newest release that has such an artifact, and these
-        artifacts; the newest four releases of a model and what its channels hold are looked at.
-
-        With --json: {models: [{name, versions, newest, channels}]}, where versions is a count and newest may be
-        null; for one model {name, registry, versions: [{version, manifest, size?, state, yanked, held, states?, attested?, channels}]}; state
-        is empty, yanked, refused (an artifact is), pinned, partial, expired or purged; held are the paths of the artifacts that are here, null
-        where these are all. The size is that of all files that are held in bytes, and states are those of the artifacts by path, later refusals included, both if the index file knows them. Where artifacts are asked for, each model has
-        {version, manifest, artifacts: [{format, precision, path, digest, size, download_size, state}]} besides.
-        """
-        run(context.obj, name, formats or (), precision, certified, remote, offline, max_age, as_json)
-
-    return ls

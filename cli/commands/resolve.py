@@ -1,10 +1,13 @@
 """`reg resolve`: which file an app should load."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.query_arguments import query
+from onnxreg.cli.options import query_options
+from onnxreg.cli.options.shared import Json, MaxAge, Offline, RefArgument, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.registry.deliver import trusted_read
 from onnxreg.registry.read import resolution as resolving
@@ -22,33 +25,43 @@ EXAMPLES = (
     "reg resolve acme/pii-small --precision int8 --remote origin --json",
     "reg resolve acme/pii-small --remote origin --offline --max-age 7d",
 )
-FEW = 10
-"""So many rejections are shown unasked."""
+MAX_REJECTIONS = 10
+"""Rejections that are shown without `--explain`."""
 
 
-def run(
-    session: Session,
-    ref: str,
-    asked: Query | None = None,
-    device: str | None = None,
-    remote: str | None = None,
-    offline: bool = False,
-    max_age: str | None = None,
-    explain: bool = False,
-    verify: bool = False,
-    as_json: bool = False,
-    **options: Any,
+@query_options.asks
+def command(
+    context: typer.Context,
+    ref: RefArgument,
+    asked: Query = query_options.ANYTHING,
+    device: query_options.OneDevice = None,
+    remote: RemoteOption = None,
+    offline: Offline = False,
+    max_age: MaxAge = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="List every artifact that was not chosen, and why.")
+    ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read the manifest too, and compare the index with it.")
+    ] = False,
+    as_json: Json = False,
 ) -> None:
-    """Both lanes end here; for the shape of the JSON see `command`. `options` are those of `asked.query`."""
-    asked = asked or query(**options)
-    known = None
-    if device is not None:
-        from onnxreg.cli.options.device_arguments import read_device
+    """Pick one artifact, with the files it needs.
 
-        known = read_device(device)
+    Without a tag: of the newest release that has one. Certified artifacts come first, then the preferred formats,
+    then the smallest download. An artifact that the registry does not hold is none (not-held). Nothing that answers
+    is exit status 3, with the nearest misses. A governed channel that holds what was not promoted, or no longer meets the
+    policy, is exit status 8 (docs/gates.md).
+
+    With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state}, files:
+    [{role, path, digest, size, url}], rejected: [{artifact, version, code, detail}]}; sizes are bytes, the outer
+    one is that of all files; an artifact that a later evaluation refused has stated, what its manifest says. Where nothing answers, the same with nulls. docs/resolve.md lists the codes.
+    """
+    session: Session = context.obj
+    profile = query_options.read_one_device(device)
     place = session.limited(max_age).place(remote, offline)
     try:
-        resolution = trusted_read.resolve(place, Ref.parse(ref), asked, known, verify, session.heads())
+        resolution = trusted_read.resolve(place, Ref.parse(ref), asked, profile, verify, session.heads())
     except resolving.NoAnswerError as error:
         if as_json:
             output.write_json(error.to_json())
@@ -76,9 +89,9 @@ def _show(session: Session, resolution: resolving.Resolution, explain: bool) -> 
     rejected = resolution.rejected
     if rejected:
         session.say("", "not chosen:")
-        _explain(session, rejected if explain else rejected[:FEW], resolution.found.version)
-        if len(rejected) > FEW and not explain:
-            session.say(f"and {len(rejected) - FEW} more, which --explain lists")
+        _explain(session, rejected if explain else rejected[:MAX_REJECTIONS], resolution.found.version)
+        if len(rejected) > MAX_REJECTIONS and not explain:
+            session.say(f"and {len(rejected) - MAX_REJECTIONS} more, which --explain lists")
 
 
 def _doubt(artifact: ArtifactSummary) -> str:
@@ -95,56 +108,3 @@ def _explain(session: Session, rejected: Sequence[Rejection], chosen: Version | 
             for each in rejected
         ],
     )
-
-
-def command() -> Callable[..., None]:
-    """The typer declaration; made here, since the fast lane does without typer."""
-    from typing import Annotated
-
-    import typer
-
-    from onnxreg.cli.options import query_options
-    from onnxreg.cli.options.shared import Json, MaxAge, Offline, RefArgument, RemoteOption
-
-    @query_options.asks
-    def resolve(
-        context: typer.Context,
-        ref: RefArgument,
-        asked: Query = query_options.ANYTHING,
-        device: query_options.OneDevice = None,
-        remote: RemoteOption = None,
-        offline: Offline = False,
-        max_age: MaxAge = None,
-        explain: Annotated[
-            bool, typer.Option("--explain", help="List every artifact that was not chosen, and why.")
-        ] = False,
-        verify: Annotated[
-            bool, typer.Option("--verify", help="Read the manifest too, and compare the index with it.")
-        ] = False,
-        as_json: Json = False,
-    ) -> None:
-        """Pick one artifact, with the files it needs.
-
-        Without a tag: of the newest release that has one. Certified artifacts come first, then the preferred formats,
-        then the smallest download. An artifact that the registry does not hold is none (not-held). Nothing that answers
-        is exit status 3, with the nearest misses. A governed channel that holds what was not promoted, or no longer meets the
-        policy, is exit status 8 (docs/gates.md).
-
-        With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state}, files:
-        [{role, path, digest, size, url}], rejected: [{artifact, version, code, detail}]}; sizes are bytes, the outer
-        one is that of all files; an artifact that a later evaluation refused has stated, what its manifest says. Where nothing answers, the same with nulls. docs/resolve.md lists the codes.
-        """
-        run(
-            context.obj,
-            ref,
-            asked,
-            device,
-            remote,
-            offline,
-            max_age,
-            explain,
-            verify,
-            as_json,
-        )
-
-    return resolve

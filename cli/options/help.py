@@ -1,6 +1,6 @@
 """How help looks: paragraphs that flow, plain words for the kinds of values, examples that can be copied.
 
-rich is imported where help is shown: every verb but the fastest comes through here.
+rich is imported only if help is shown, because every verb comes through here.
 """
 
 import inspect
@@ -16,6 +16,7 @@ from onnxreg.cli.options.usage_errors import usage_of
 HEADING = "[bold]Examples[/bold]"
 KINDS = {
     "bool": "",
+    "boolean": "",
     "int": "NUMBER",
     "int range": "NUMBER",
     "float": "NUMBER",
@@ -85,8 +86,8 @@ def _prepare(command: Any, context: Any) -> list[str]:
         parameter.help = escape(parameter.help or "")
         if not any(opt.strip() for opt in parameter.opts):
             parameter.opts, parameter.secondary_opts = parameter.secondary_opts, []
-        kind = "" if parameter.param_type_name == "argument" else kind_of(parameter.display_type(context))
-        parameter.display_type = lambda ctx, kind=kind: kind
+        if parameter.param_type_name == "option":
+            parameter.metavar = value_name(parameter, context)
     examples = (command.epilog or HEADING).split("\n\n")[1:]
     command.epilog = None
     return examples
@@ -109,7 +110,12 @@ def _plain(text: str | None) -> str:
     return escape(flowing(text or ""))
 
 
-def kind_of(shown: str) -> str:
-    """What stands for a value of the type that typer shows: `<list[str]>` is TEXT: that it may be repeated, its help says."""
-    name = shown.strip("<>").removeprefix("list[").removesuffix("]")
-    return KINDS.get(name, "TEXT")
+def value_name(option: Any, context: Any = None) -> str:
+    """The word that stands for an option's value; that it may be repeated, its help says.
+
+    typer names the type `<list[str]>`, from release 0.29 as the display type, before as the metavar.
+    """
+    if option.metavar is not None:
+        return str(option.metavar)
+    type_name = option.display_type if hasattr(option, "display_type") else option.make_metavar
+    return KINDS.get(type_name(context).strip("<>").removeprefix("list[").removesuffix("]"), "TEXT")

@@ -9,7 +9,7 @@ import typer
 
 from onnxreg.cli.app import PANELS, build
 from onnxreg.cli.errors import EXIT_STATUS, InterruptError
-from onnxreg.cli.options.help import flowing, kind_of
+from onnxreg.cli.options.help import flowing, value_name
 from onnxreg.registry.support.environment import VARIABLES
 from onnxreg.schema.core.errors import RegError
 
@@ -98,7 +98,7 @@ def _options(command: Any) -> tuple[Parameter, ...]:
 
 def _option(option: Any) -> str:
     names = "/".join(name for name in (*option.opts, *option.secondary_opts) if name.strip())
-    return names if option.is_flag else f"{names} {option.metavar or kind_of(option.display_type(None))}"
+    return names if option.is_flag else f"{names} {value_name(option)}"
 
 
 def _placeholder(argument: Any) -> str:

@@ -1,4 +1,4 @@
-"""What commands print: JSON, aligned columns, sizes. Light, so that the fast lane can use all of it."""
+"""What commands print: JSON, aligned columns, sizes. Imports nothing heavy, because every verb needs it."""
 
 import json
 import os

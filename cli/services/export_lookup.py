@@ -1,15 +1,13 @@
-"""An export that was made before, recognised by its request. Light: neither typer nor pydantic on this path."""
+"""Recognition of an export that was made before, by its request. Imports no framework."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.services.push_published import check_remote, report_and_push
+from onnxreg.cli.services.push_published import report_and_push
 from onnxreg.schema.core.version import Version
 
 if TYPE_CHECKING:
@@ -56,8 +54,6 @@ def show_known(
     from onnxreg.registry.support.home import default_root
     from onnxreg.schema.core.ref import Ref
 
-    # Hashing the source leaves the interpreter free for this meanwhile.
-    Thread(target=import_module, args=("onnxreg.registry.publish.existing",)).start()
     known = recall_request(cache_at(session.registry or default_root()), request.values)
     if known is None:
         return False
@@ -70,23 +66,3 @@ def show_known(
     report = partial(unchanged, session, ref, known.manifest, found.manifest, found.states, as_json)
     report_and_push(session, ref, push, as_json, report)
     return True
-
-
-def run(
-    session: Session,
-    source: str | None = None,
-    version: str | None = None,
-    trust_remote_code: bool = False,
-    push: str | None = None,
-    as_json: bool = False,
-    **given: Any,
-) -> bool:
-    """The verb where nothing has to be exported for it; False where something has."""
-    asked: dict[str, Any] = {
-        key: Path(value) if key in ("recipe", "eval_suite") else value for key, value in given.items()
-    }
-    if trust_remote_code:
-        asked["trust_remote_code"] = True
-    wanted = None if version is None else Version.parse(version)
-    check_remote(session, push)
-    return show_known(session, RepeatRequest.of(source, **asked), wanted, as_json, push)

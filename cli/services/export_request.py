@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.services.export_lookup import RepeatRequest
-from onnxreg.cli.services.export_service import OPTIONS, check_options
+from onnxreg.cli.services.export_service import ANDROID, TASK_OPTIONS, check_options
 from onnxreg.schema.core.errors import InputError, NotFoundError, about
 from onnxreg.schema.core.suggest import suggest
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from onnxreg.converters.tasks.code.consent import Consent
     from onnxreg.schema.inputs.recipe_file import RecipeFile
 
-ANDROID = "android"
 FLAGS = ("quantize", "int8_embeddings")
 """The options of a task that are true or false; the others are numbers."""
 
@@ -170,10 +169,9 @@ def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_task_options(options: Mapping[str, Any]) -> None:
-    known = OPTIONS["task"]
     for key, value in options.items():
-        if key not in known:
-            raise InputError(f"a task has no option {key[:80]!r}", suggest(key, known))
+        if key not in TASK_OPTIONS:
+            raise InputError(f"a task has no option {key[:80]!r}", suggest(key, TASK_OPTIONS))
         if type(value) is not (bool if key in FLAGS else int):
             raise InputError(
                 f"the option {key} is not {'true or false' if key in FLAGS else 'a number'}",

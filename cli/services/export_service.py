@@ -19,15 +19,10 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.draft import Draft
 
 
-OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "profile android": (
-        *("opset", "int8", "int8_embeddings", "rewrite", "max_seq_length"),
-        *("eval_suite", "min_gold_chars", "min_parent_recall"),
-    ),
-    "task": ("opset", "quantize", "int8_embeddings", "max_seq_length"),
-    "recipe": ("checkpoint",),
-}
-"""The options that each kind of export has."""
+ANDROID = "android"
+TASK_OPTIONS = ("opset", "quantize", "int8_embeddings", "max_seq_length")
+KINDS = (f"profile {ANDROID}", "task", "recipe")
+"""Kinds of exports that have options of their own."""
 OF_ALL = ("trust_remote_code", "allow_code")
 """What holds for every job of a batch."""
 
@@ -119,12 +114,21 @@ def thin_evidence(suite: Path, gold_chars: int | None) -> list[str]:
     return list(thin_evidence(load(suite), Floors().gold_chars if gold_chars is None else gold_chars))
 
 
+def _options_of(kind: str) -> tuple[str, ...]:
+    if kind == f"profile {ANDROID}":
+        from onnxreg.converters.android.android_options import option_names
+
+        return option_names()
+    return {"task": TASK_OPTIONS, "recipe": ("checkpoint",)}.get(kind, ())
+
+
 def check_options(given: Iterable[str], kind: str) -> None:
-    """InputError for an option that this kind of export does not have."""
+    """Raise InputError for an option that this kind of export does not have."""
+    options = _options_of(kind)
     for key in given:
-        if key not in OPTIONS.get(kind, ()):
-            kinds = [other for other, names in OPTIONS.items() if key in names]
-            there = ", ".join(f"--{name.replace('_', '-')}" for name in OPTIONS.get(kind, ()))
+        if key not in options:
+            kinds = [other for other in KINDS if key in _options_of(other)]
+            there = ", ".join(f"--{name.replace('_', '-')}" for name in options)
             raise InputError(
                 f"--{key.replace('_', '-')} is an option of --{' and --'.join(kinds)}, not of --{kind}",
                 f"--{kind} has {there}",

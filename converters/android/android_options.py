@@ -38,18 +38,23 @@ class AndroidOptions:
         return Floors(self.min_gold_chars, self.min_parent_recall)
 
 
+def option_names() -> tuple[str, ...]:
+    """The options that people and job files may give; whose code may run is said elsewhere."""
+    return tuple(field.name for field in fields(AndroidOptions) if field.name != TRUST)
+
+
 def read_options(given: Mapping[str, Any], trust_remote_code: bool = False) -> AndroidOptions:
     """The options in a mapping, such as a row of a job file, which has no say in whose code may run.
 
     Raises InputError for an option that there is not, or of another type.
     """
-    known = [field.name for field in fields(AndroidOptions) if field.name != TRUST]
-    if strange := next((key for key in given if key not in known), None):
-        raise InputError(f"the profile android has no option {strange[:80]!r}", suggest(strange, known))
+    names = option_names()
+    if unknown := next((key for key in given if key not in names), None):
+        raise InputError(f"the profile android has no option {unknown[:80]!r}", suggest(unknown, names))
     try:
         return TypeAdapter(AndroidOptions).validate_python({**given, TRUST: trust_remote_code})
     except ValidationError as error:
-        raise refusal(error, "profile android: option", known) from error
+        raise refusal(error, "profile android: option", names) from error
 
 
 def check_options(options: AndroidOptions) -> None:

@@ -42,7 +42,7 @@ GENERAL = [kind for kind in families() if kind.__module__ == errors.__name__]
 def test_a_failure_is_a_message_and_a_hint_on_stderr(
     kind: type[errors.RegError], reg: Reg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(words: list[str], alone: bool) -> None:
+    def fail(words: list[str]) -> None:
         raise kind("no \x1b[31mluck", "try again")
 
     monkeypatch.setattr(entry, "_dispatch", fail)
@@ -56,7 +56,7 @@ def test_a_failure_is_a_message_and_a_hint_on_stderr(
 
 
 def test_ctrl_c_is_130(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(words: list[str], alone: bool) -> None:
+    def interrupted(words: list[str]) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(entry, "_dispatch", interrupted)
@@ -65,7 +65,7 @@ def test_ctrl_c_is_130(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_bug_keeps_its_traceback(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
-    def bug(words: list[str], alone: bool) -> None:
+    def bug(words: list[str]) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(entry, "_dispatch", bug)
@@ -262,7 +262,7 @@ def test_a_missing_module_of_our_own_is_a_bug() -> None:
 
 
 def test_a_bug_in_a_process_is_a_traceback_and_1(home: Path) -> None:
-    code = "import sys; from onnxreg.cli import main; from onnxreg.cli.commands import ls; ls.run = lambda *a, **k: 1 / 0; sys.exit(main.main(['ls']))"
+    code = "import sys; from onnxreg.cli import main; from onnxreg.cli.context import Session; Session.place = lambda *a, **k: 1 / 0; sys.exit(main.main(['ls']))"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stderr

@@ -135,7 +135,7 @@ def test_a_stale_place_is_told_of_once(
 @pytest.mark.parametrize(
     "words",
     [("ls", NAME), ("resolve", f"{NAME}:9.9.9"), ("log", NAME), ("show", f"{NAME}:9.9.9")],
-    ids=["fast lane", "fast lane, failing", "typer", "typer, failing"],
+    ids=" ".join,
 )
 def test_with_json_stderr_is_lines_of_json(
     words: tuple[str, ...], reg: Reg, registry: Registry, tmp_path: Path

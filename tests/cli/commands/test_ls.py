@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from onnxreg.cli import fast
 from onnxreg.cli.commands import ls
 from onnxreg.registry import Registry
 from onnxreg.registry.search.search_index import FILE
@@ -60,7 +59,7 @@ def shop(larger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def many(shop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same, taken for a large one."""
-    monkeypatch.setattr(ls, "FEW", 2)
+    monkeypatch.setattr(ls, "MAX_UNINDEXED_MODELS", 2)
     return shop
 
 
@@ -183,7 +182,7 @@ def test_an_exact_name_must_be_there(reg: Reg, words: list[str]) -> None:
 def test_a_large_registry_says_the_same(reg: Reg, shop: Path, words: list[str], monkeypatch: Any) -> None:
     plain = reg("ls", *words)
     assert not (shop / FILE).exists()
-    monkeypatch.setattr(ls, "FEW", 2)
+    monkeypatch.setattr(ls, "MAX_UNINDEXED_MODELS", 2)
     assert reg("ls", *words) == reg("ls", *words) == plain
     assert (shop / FILE).exists()
 
@@ -193,7 +192,7 @@ def test_a_large_registry_says_the_same(reg: Reg, shop: Path, words: list[str], 
 def test_damage_is_named_after_the_others_are_listed(
     reg: Reg, shop: Path, words: list[str], few: int, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(ls, "FEW", few)
+    monkeypatch.setattr(ls, "MAX_UNINDEXED_MODELS", few)
     (shop / "index" / "tiny.jsonl").write_bytes(b"{}\n")
     done = reg("ls", *words)
     assert done.status == 4
@@ -203,10 +202,10 @@ def test_damage_is_named_after_the_others_are_listed(
 
 
 def test_many_damages_are_counted(reg: Reg, many: Path) -> None:
-    for number in range(ls.SHOWN + 3):
+    for number in range(ls.MAX_NAMED_DAMAGES + 3):
         (many / "index" / f"bad{number}.jsonl").write_bytes(b"{}\n")
     done = reg("ls")
-    assert (done.status, done.err.count("the index of bad")) == (4, ls.SHOWN)
+    assert (done.status, done.err.count("the index of bad")) == (4, ls.MAX_NAMED_DAMAGES)
     assert "; and 3 more" in done.err
 
 
@@ -217,19 +216,6 @@ def test_the_index_may_be_deleted_at_any_time(reg: Reg, many: Path) -> None:
     (many / FILE).unlink()
     assert reg("ls", "--certified") == before
     assert reg("verify").status == 0
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["ls", "--certified"], ["ls", "acme/*", "--format", "onnx-int8", "--precision", "int8", "--json"]],
-)
-@pytest.mark.usefixtures("shop")
-def test_both_lanes_say_the_same(reg: Reg, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fast.parse(words) is not None
-    quick = reg(*words)
-    monkeypatch.setattr(fast, "parse", lambda words: None)
-    assert reg(*words) == quick
-    assert "acme/sure" in quick.out
 
 
 @pytest.mark.parametrize(

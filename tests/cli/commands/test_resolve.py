@@ -111,7 +111,7 @@ def test_rejections_for_people(reg: Reg, fleet: Registry) -> None:
 
 
 def test_many_rejections_are_listed_when_asked_for(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnxreg.cli.commands.resolve.FEW", 1)
+    monkeypatch.setattr("onnxreg.cli.commands.resolve.MAX_REJECTIONS", 1)
     words = ("resolve", MODEL, "--format", "onnx-int8")
     few, all_of_them = reg(*words).out, reg(*words, "--explain").out
     assert (

@@ -1,4 +1,4 @@
-"""The fast lane and typer's: same words, same bytes, same exit status; and the fast one loads nothing heavy."""
+"""Start-up: a verb imports its own module and no other verb, and the reading verbs import no heavy package."""
 
 import os
 import subprocess
@@ -9,17 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from onnxreg.cli import fast
-from onnxreg.cli.app import GROUPS, MODULES, PANELS, build
+from onnxreg.cli.app import GROUPS, MODULES, PANELS
 from onnxreg.registry import Registry
 from onnxreg.schema.gates.policy import read_policy
 
-REPOSITORY = Path(__file__).parents[2]
 HEAVY = (
     "pydantic",
-    "typer",
     "rich",
     "filelock",
     "torch",
@@ -31,96 +27,6 @@ HEAVY = (
     "platformdirs",
     "tomllib",
 )
-COMMON = (
-    ["--version"],
-    ["ls"],
-    ["ls", "--json"],
-    ["ls", "acme/pii"],
-    ["ls", "acme/pii", "--json"],
-    ["ls", "--json", "tiny"],
-    ["ls", "nobody"],
-    ["ls", "Not A Name", "--json"],
-    ["--quiet", "ls"],
-    ["--quiet", "ls", "--json"],
-    ["resolve", "acme/pii"],
-    ["resolve", "acme/pii:stable", "--json"],
-    ["resolve", "acme/pii", "--format", "onnx-int8"],
-    ["resolve", "--format", "ort", "--format", "onnx-int8", "acme/pii", "--json"],
-    ["resolve", "acme/pii", "--precision", "int8"],
-    ["resolve", "acme/pii", "--precision", "int4"],
-    ["resolve", "acme/pii", "--remote", "./home", "--json"],
-    ["resolve", "acme/pii", "--remote", "nowhere", "--json"],
-    ["resolve", "acme/pii@sha256:12"],
-    ["resolve", "acme/pii", "--certified", "--json"],
-    ["resolve", "acme/pii", "--max-size", "1MB", "--min-recall", "NAME=0.9", "--explain"],
-    ["resolve", "acme/pii", "--where", "opset = 18", "--verify"],
-    ["resolve", "acme/pii", "--where", "opset ="],
-    ["resolve", "acme/pii", "--device", "ort-web-1.23", "--json"],
-    ["resolve", "acme/pii", "--device", "ort-web-0.1"],
-)
-UNCOMMON = (
-    [],
-    ["--help"],
-    ["ls", "--help"],
-    ["ls", "--jsn"],
-    ["ls", "a", "b"],
-    ["ls", ""],
-    ["ls", "--", "a"],
-    ["resolve"],
-    ["resolve", "--json"],
-    ["resolve", "a", "--format"],
-    ["resolve", "a", "--format", "--json"],
-    ["resolve", "a", "--format=onnx"],
-    ["resolve", "a", "--precision", ""],
-    ["export", "a", "--opset", "x"],
-    ["export", "a", "--opset", "-1"],
-    ["export", "a", "--opset"],
-    ["show", "a"],
-    ["--registry"],
-    ["--registry", "ls"],
-    ["--quiet"],
-    ["--version", "ls"],
-)
-
-
-def command_of(verb: str) -> Any:
-    root: Any = typer.main.get_command(build())
-    return root.commands[verb] if verb else root
-
-
-@pytest.mark.parametrize("verb", ["", *fast.VERBS])
-def test_the_fast_table_is_a_part_of_the_typer_command(verb: str) -> None:
-    options = {name: option for option in command_of(verb).params for name in option.opts}
-    for name, (parameter, kind) in (fast.VERBS[verb] if verb else fast.GLOBALS).items():
-        assert options[name].name == parameter
-        assert getattr(options[name], "is_flag", False) == (kind == fast.FLAG)
-        assert options[name].multiple == (kind == fast.LIST)
-        assert (options[name].type_descriptor.annotation is int) == (kind == fast.NUMBER)
-
-
-@pytest.mark.parametrize("verb", fast.VERBS)
-def test_the_one_argument_is_that_of_the_typer_command(verb: str) -> None:
-    (argument,) = [item for item in command_of(verb).params if item.param_type_name == "argument"]
-    assert argument.name == fast.ARGUMENTS[verb]
-    assert argument.required == (argument.name in fast.REQUIRED)
-
-
-@pytest.mark.parametrize("words", COMMON, ids=" ".join)
-def test_both_lanes_say_the_same(
-    words: list[str], reg: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if words != ["--version"]:
-        words = ["--registry", str(home), *words]
-        assert fast.parse(words) is not None
-    quick = reg(*words)
-    monkeypatch.setattr(fast, "parse", lambda words: None)
-    assert reg(*words) == quick
-    assert quick.out or quick.err or "--quiet" in words
-
-
-@pytest.mark.parametrize("words", UNCOMMON, ids=" ".join)
-def test_whatever_is_not_recognised_goes_to_typer(words: list[str]) -> None:
-    assert fast.parse(words) is None
 
 
 @pytest.mark.parametrize(
@@ -144,7 +50,7 @@ def test_whatever_is_not_recognised_goes_to_typer(words: list[str]) -> None:
         ["resolve", "acme/pii", "--device", "ort-desktop-1.23", "--json"],
     ],
 )
-def test_the_fast_lane_loads_nothing_heavy(words: list[str], home: Path) -> None:
+def test_reading_verbs_import_nothing_heavy(words: list[str], home: Path) -> None:
     """Also at the first contact with a model, when its log is replayed."""
     assert not loaded(words, home) & set(HEAVY)
     assert not loaded(words, home) & set(HEAVY)
