@@ -3,6 +3,7 @@
 The checkpoints are real architectures with random weights that were saved, so that nothing is missing in them.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 from hypothesis.internal.conjecture import engine
 
-from onnxreg.registry.support import environment
+from onnxreg.registry.support import disk, environment
 
 settings.register_profile("ci", deadline=None, max_examples=25, stateful_step_count=20)
 settings.register_profile("full", deadline=None, max_examples=200, stateful_step_count=30)
@@ -65,6 +66,15 @@ def nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             patch.delenv(f"REG_{what}", raising=False)
         for former in environment.FORMER.values():
             patch.delenv(former, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unsynced() -> Iterator[None]:
+    """This process does not wait for the disk: tests/crash proves what is synced, on a file system that records it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        patch.setattr(disk, "_sync_file_system", lambda path: True)
         yield
 
 

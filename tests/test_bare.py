@@ -12,6 +12,8 @@ from onnxreg.registry import Registry
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.manifest import FILENAME
 
+pytestmark = pytest.mark.more
+
 REPOSITORY = Path(__file__).parents[1]
 CODE = ("cli", "converters", "registry", "schema")
 EXTRAS = (

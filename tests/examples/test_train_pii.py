@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 import train_pii
+import transformers
 from pii_data import training_sentences
 from pii_recipe import Recipe
 from pii_tags import TAG_IDS
 from train_pii import OccupiedError, main, provenance, train
-from transformers import AutoModelForTokenClassification, AutoTokenizer, BertConfig, BertModel, BertTokenizer
 
 STEPS = 4
 
@@ -46,7 +46,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *(f"##{letter}" for letter in letters),
     ]
     (place / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
-    config = BertConfig(
+    config = transformers.BertConfig(
         vocab_size=len(vocabulary),
         hidden_size=16,
         num_hidden_layers=2,
@@ -56,8 +56,8 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        BertModel(config).save_pretrained(place)
-    BertTokenizer(str(place / "vocab.txt"), model_max_length=256).save_pretrained(place)
+        transformers.BertModel(config).save_pretrained(place)
+    transformers.BertTokenizer(str(place / "vocab.txt"), model_max_length=256).save_pretrained(place)
     return place
 
 
@@ -91,8 +91,8 @@ def test_the_checkpoints_differ_in_their_weights_only(output: Path) -> None:
 
 def test_a_checkpoint_loads_as_any_hugging_face_directory(output: Path) -> None:
     place = output / "0.2.0"
-    model = AutoModelForTokenClassification.from_pretrained(place)
-    tokenizer = AutoTokenizer.from_pretrained(place)
+    model = transformers.AutoModelForTokenClassification.from_pretrained(place)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(place)
     assert model.config.label2id == TAG_IDS
     assert model.config.id2label == {number: tag for tag, number in TAG_IDS.items()}
     assert model(**tokenizer("call ann", return_tensors="pt")).logits.shape == (1, 9, len(TAG_IDS))

@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 import pytest
 import torch
+import transformers
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.manifest import Source
@@ -94,7 +94,7 @@ def lookup_graph(
 
 
 @pytest.fixture(scope="session")
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer() -> "transformers.PreTrainedTokenizerFast":
     words = Tokenizer(
         models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]")
     )
@@ -102,13 +102,13 @@ def tokenizer() -> PreTrainedTokenizerFast:
     words.post_processor = processors.TemplateProcessing(
         "[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    return PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=words, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]"
     )
 
 
 @pytest.fixture
-def checkpoint(tokenizer: PreTrainedTokenizerFast) -> Callable[..., Checkpoint]:
+def checkpoint(tokenizer: "transformers.PreTrainedTokenizerFast") -> Callable[..., Checkpoint]:
     """A parent with an opinion."""
 
     def make(opinion: Opinion = TRUTH, tags: Sequence[str] = TAGS) -> Checkpoint:

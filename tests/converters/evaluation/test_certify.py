@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import BertConfig, BertForTokenClassification, PreTrainedTokenizerFast
+import transformers
 
 from onnxreg.converters.evaluation.certify import RecallEvaluation, certify_int8
 from onnxreg.converters.evaluation.rule import Floors
@@ -290,14 +290,14 @@ def test_texts_are_cut_to_what_is_published(
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", range(4))
 def test_a_random_model_is_not_certified_against_itself(
-    tokenizer: PreTrainedTokenizerFast,
+    tokenizer: "transformers.PreTrainedTokenizerFast",
     write_suite: Callable[..., Path],
     workspace: Path,
     tmp_path: Path,
     seed: int,
 ) -> None:
     torch.manual_seed(seed)
-    config = BertConfig(
+    config = transformers.BertConfig(
         vocab_size=14,
         hidden_size=16,
         num_hidden_layers=1,
@@ -305,7 +305,7 @@ def test_a_random_model_is_not_certified_against_itself(
         intermediate_size=32,
         num_labels=3,
     )
-    model = BertForTokenClassification(config).eval()
+    model = transformers.BertForTokenClassification(config).eval()
     parent = SimpleNamespace(
         model=model,
         tokenizer=tokenizer,
@@ -323,7 +323,7 @@ def test_a_random_model_is_not_certified_against_itself(
     assert done.verdict.state == "unknown"
 
 
-def export(model: BertForTokenClassification, path: Path) -> None:
+def export(model: "transformers.BertForTokenClassification", path: Path) -> None:
     class Logits(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 import pytest
 import torch
+import transformers
 from onnx import TensorProto, helper
-from transformers import BertConfig, BertForTokenClassification, PreTrainedTokenizerFast
 
 from onnxreg.converters.evaluation.decode import tag_scheme
 from onnxreg.converters.evaluation.predict import onnx_runner, predict, torch_runner
@@ -53,10 +53,10 @@ def test_both_runtimes_and_the_decoder_agree(
 
 
 def test_the_same_on_any_number_of_threads(
-    tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+    tokenizer: "transformers.PreTrainedTokenizerFast", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
-    config = BertConfig(
+    config = transformers.BertConfig(
         vocab_size=14,
         hidden_size=96,
         num_hidden_layers=3,
@@ -64,7 +64,7 @@ def test_the_same_on_any_number_of_threads(
         intermediate_size=384,
         num_labels=5,
     )
-    model = BertForTokenClassification(config).eval()
+    model = transformers.BertForTokenClassification(config).eval()
     texts = ["Ada meets Bo in Oslo " * count for count in range(1, 40)]
     cut = windows(tokenizer, 510, texts)
 

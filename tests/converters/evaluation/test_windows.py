@@ -2,9 +2,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import PreTrainedTokenizerFast
 
 from onnxreg.converters.evaluation.windows import windows
 from onnxreg.schema.core.errors import InputError
@@ -15,7 +15,7 @@ texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=60).map(" ".join), ma
 
 @given(texts=texts, size=st.integers(3, 38))
 def test_every_token_is_kept_once_and_in_order(
-    tokenizer: PreTrainedTokenizerFast, texts: list[str], size: int
+    tokenizer: "transformers.PreTrainedTokenizerFast", texts: list[str], size: int
 ) -> None:
     kept: dict[int, list[tuple[int, int]]] = {number: [] for number in range(len(texts))}
     for window in windows(tokenizer, size, texts):
@@ -28,7 +28,7 @@ def test_every_token_is_kept_once_and_in_order(
         assert kept[number] == [tuple(pair) for pair in whole]
 
 
-def test_a_kept_token_has_context_on_both_sides(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_a_kept_token_has_context_on_both_sides(tokenizer: "transformers.PreTrainedTokenizerFast") -> None:
     cut = windows(tokenizer, 24, ["Ada " * 200])
     assert len(cut) > 3
     for before, window in pairwise(cut):
@@ -36,13 +36,15 @@ def test_a_kept_token_has_context_on_both_sides(tokenizer: PreTrainedTokenizerFa
         assert len(before.offsets) - 2 - before.kept[-1] >= 2
 
 
-def test_the_tokenizer_is_left_as_it_was(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_the_tokenizer_is_left_as_it_was(tokenizer: "transformers.PreTrainedTokenizerFast") -> None:
     before = tokenizer.backend_tokenizer.to_str()
     windows(tokenizer, 10, ["Ada " * 40])
     assert tokenizer.backend_tokenizer.to_str() == before
 
 
-def test_baked_in_padding_and_left_truncation_change_nothing(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_baked_in_padding_and_left_truncation_change_nothing(
+    tokenizer: "transformers.PreTrainedTokenizerFast",
+) -> None:
     import copy
 
     odd = copy.deepcopy(tokenizer)
@@ -54,11 +56,13 @@ def test_baked_in_padding_and_left_truncation_change_nothing(tokenizer: PreTrain
         assert np.array_equal(plain.kept, other.kept)
 
 
-def test_a_long_text_fills_its_windows(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_a_long_text_fills_its_windows(tokenizer: "transformers.PreTrainedTokenizerFast") -> None:
     sizes = [len(window.offsets) for window in windows(tokenizer, 16, ["Ada " * 100])]
     assert set(sizes[:-1]) == {16} and len(sizes) > 7
 
 
-def test_a_context_without_room_for_text_is_refused(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_a_context_without_room_for_text_is_refused(
+    tokenizer: "transformers.PreTrainedTokenizerFast",
+) -> None:
     with pytest.raises(InputError, match="leaves no room for text"):
         windows(tokenizer, 2, ["Ada"])

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 import torch
+import transformers
 from support.families import small
-from transformers import SwinConfig, SwinForImageClassification
 
 from onnxreg.converters.families.export_family import export_family
 from onnxreg.schema.inputs.family_file import FamilyFile
@@ -23,8 +23,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("swin-t")
     torch.manual_seed(0)
     ids = [f"species{number:03}" for number in range(HEADS)]
-    config = SwinConfig(id2label=dict(enumerate(ids)), label2id={name: i for i, name in enumerate(ids)})
-    model = SwinForImageClassification(config)
+    config = transformers.SwinConfig(
+        id2label=dict(enumerate(ids)), label2id={name: i for i, name in enumerate(ids)}
+    )
+    model = transformers.SwinForImageClassification(config)
     assert sum(parameter.numel() for parameter in model.parameters()) > 27e6
     model.save_pretrained(root / "swin")
     (root / "heads").mkdir()

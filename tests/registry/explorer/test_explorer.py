@@ -147,6 +147,7 @@ SEALING = {
 }
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "programs", ["push", *(pytest.param(name, marks=pytest.mark.large) for name in [*SEALING][1:])]
 )
@@ -165,6 +166,7 @@ def test_one_collection_shows_that_the_rule_is_needed(rule: str) -> None:
     violated(SINGLE[rule], {"push": pusher("a"), "collector": collector})
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("rule", DOUBLE)
 def test_two_collections_show_that_the_rule_is_needed(rule: str) -> None:
     collectors = {f"collector {number}": forgetful_collector(clearing=True) for number in (1, 2)}

@@ -6,11 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
-from schemathesis.specs.openapi.checks import positive_data_acceptance
 from support.servers.regserve import Answer, Site, running
 
 from onnxreg.registry import Registry
@@ -55,6 +52,8 @@ def check(path: str, method: str, answer: Answer, document: dict[str, Any] = DOC
         return
     media_type = answer.headers["content-type"].partition(";")[0]
     if media_type == "application/json" and answer.status != 206:
+        from jsonschema import Draft202012Validator
+
         schema = {**content[media_type]["schema"], "components": document["components"]}
         Draft202012Validator(schema).validate(answer.json)
     else:
@@ -139,6 +138,9 @@ def _speaks(case: Any) -> bool:
 
 
 def _run_schemathesis(site: Site, examples: int) -> None:
+    import schemathesis
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
+
     schema = schemathesis.openapi.from_url(f"{site.url}/openapi.json")
     asked = set()
     for found in schema.get_all_operations():

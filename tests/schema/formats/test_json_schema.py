@@ -11,10 +11,10 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.formats import json_schema as documents
 from onnxreg.schema.manifest.manifest import Manifest
 
-jsonschema = pytest.importorskip("jsonschema")
-
 
 def validator(name: str) -> Any:
+    import jsonschema
+
     schema = documents.generate(name)
     cls = jsonschema.validators.validator_for(schema)
     cls.check_schema(schema)

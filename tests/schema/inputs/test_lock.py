@@ -19,7 +19,6 @@ from onnxreg.schema.query.presets import preset
 from onnxreg.schema.query.request import ResolveRequest
 from onnxreg.schema.query.requirements import Query
 
-jsonschema = pytest.importorskip("jsonschema")
 DOCS = Path(__file__).parents[3] / "docs" / "lock.md"
 
 
@@ -62,6 +61,8 @@ def test_one_spelling() -> None:
 
 
 def test_the_schema_in_the_docs_is_of_what_is_written() -> None:
+    import jsonschema
+
     block = DOCS.read_text().partition("```json\n")[2].partition("```")[0]
     schema = json.loads(block)
     jsonschema.validators.validator_for(schema).check_schema(schema)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from safetensors.torch import save_file
-from transformers import SwinConfig, SwinForImageClassification
 
 from onnxreg.schema.inputs.family_file import FamilyFile
 
@@ -62,7 +62,7 @@ def rows(root: Path, file: str, name: str) -> Any:
 def write(root: Path) -> None:
     """Checkpoints and rows."""
     torch.manual_seed(0)
-    config = SwinConfig(
+    config = transformers.SwinConfig(
         image_size=SIDE,
         patch_size=4,
         embed_dim=8,
@@ -73,7 +73,7 @@ def write(root: Path) -> None:
         id2label=dict(enumerate(SPECIES)),
         label2id={name: index for index, name in enumerate(SPECIES)},
     )
-    SwinForImageClassification(config).save_pretrained(root / "swin")
+    transformers.SwinForImageClassification(config).save_pretrained(root / "swin")
     (root / "heads").mkdir()
     for seed, (species, classes) in enumerate(CLASSES.items()):
         save_head(root / "heads" / f"{species}.safetensors", classes, seed)
