@@ -173,5 +173,8 @@ def test_what_is_no_checkpoint_is_an_input_error(llama: Path, tmp_path: Path) ->
         ModelBuilder()
     with pytest.raises(InputError, match="parameter precision"):
         ModelBuilder(precision="int3")
-    with pytest.raises(InputError, match="cannot run bf16 on the CPU"):
+
+
+def test_bf16_is_refused_with_the_reason() -> None:
+    with pytest.raises(InputError, match=r"ONNX Runtime cannot run bf16 on the CPU.*use fp16"):
         ModelBuilder(precision="bf16")
