@@ -47,8 +47,8 @@ def _locked(reader: RegistryReader, request: ResolveRequest) -> LockedArtifact:
     return LockedArtifact(
         request,
         reader.registry_id,
-        resolution.found.version,
-        resolution.found.entry.manifest,
+        resolution.target.version,
+        resolution.target.entry.manifest,
         resolution.artifact.format,
         resolution.artifact.precision,
         resolution.artifact.path,

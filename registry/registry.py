@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from onnxreg.registry.deliver import trusted_read
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.collect import PATIENCE
+from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger, mirror_error
 from onnxreg.registry.log.retention import RetentionPolicy
-from onnxreg.registry.log.selection import EVERYTHING, Selection, held_files, selected
+from onnxreg.registry.log.selection import EVERYTHING, Selection, held_files, selected_artifacts
 from onnxreg.registry.publish.add import Publisher
 from onnxreg.registry.read import resolution
 from onnxreg.registry.read.remotes import Remotes
@@ -37,7 +37,7 @@ from onnxreg.registry.transfer.cross_registry import BulkResult
 from onnxreg.registry.transfer.exchange import Exchange, check_distinct
 from onnxreg.registry.transfer.export_files import check_target, materialize
 from onnxreg.registry.transfer.run_directory import folder_in
-from onnxreg.registry.trust.checked_source import CheckedReader, refuse_the_past, watched
+from onnxreg.registry.trust.checked_source import CheckedReader, check_no_rollback, checked_reader
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core.digest import Digest
@@ -159,7 +159,7 @@ class Registry:
         return Publisher(self.store, self.actor, self._refuse_the_past, version, reason)
 
     def _refuse_the_past(self, name: str) -> None:
-        refuse_the_past(self.store, self.heads, [name])
+        check_no_rollback(self.store, self.heads, [name])
 
     def tag(self, ref: Ref | str, tag: str, reason: str | None = None) -> lookup.LocatedVersion:
         """Move a channel to a version; does nothing if it holds that already.
@@ -226,11 +226,13 @@ class Registry:
         reader.read_index(POLICY_LOG)
         return line
 
-    def stopped_by(self, policy: GatePolicy, remote: RegistryReader | None = None) -> list[BlockedChannel]:
-        """The channels that a policy would stop from resolving; see `preview.stopped_by`."""
-        from onnxreg.registry.gates.preview import stopped_by
+    def blocked_channels(
+        self, policy: GatePolicy, remote: RegistryReader | None = None
+    ) -> list[BlockedChannel]:
+        """The channels that a policy would stop from resolving; see `preview.blocked_channels`."""
+        from onnxreg.registry.gates.preview import blocked_channels
 
-        return stopped_by(CheckedReader(remote or self.store, self.heads), policy)
+        return blocked_channels(CheckedReader(remote or self.store, self.heads), policy)
 
     def policies(self, remote: RegistryReader | None = None) -> PolicyLog:
         """Read every policy that a registry ever had."""
@@ -260,7 +262,7 @@ class Registry:
         self,
         policy: RetentionPolicy | None = None,
         dry_run: bool = False,
-        patience: float = PATIENCE,
+        patience: float = PUSH_WAIT_SECONDS,
         remote: RegistryStore | None = None,
     ) -> tuple[list[Ref], CollectResult]:
         """Expire the versions that a policy does not keep, then delete every blob that nothing refers to.
@@ -271,7 +273,7 @@ class Registry:
         from onnxreg.registry.log.collect import collect, survey
 
         store = _check_registry(remote or self.store)
-        refuse_the_past(store, self.heads, self.heads.models(store.registry_id))
+        check_no_rollback(store, self.heads, self.heads.models(store.registry_id))
         decisions = Decisions(store, self.actor)
         if not dry_run:
             if remote is None:
@@ -299,7 +301,7 @@ class Registry:
         """Take a version down and delete its bytes now; see `Decisions.purge`."""
         from onnxreg.registry.log.collect import collect
 
-        refuse_the_past(self.store, self.heads, self.heads.models(self.id))
+        check_no_rollback(self.store, self.heads, self.heads.models(self.id))
         versions, blobs, sharing = self._decisions.purge(_ref(ref), reason, paths, everywhere)
         return PurgeResult(
             [located.ref for located in versions], blobs, collect(self.store, only=blobs), sharing
@@ -335,7 +337,7 @@ class Registry:
         """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons if none
         does.
         """
-        reader = watched(remote or self.store, self.heads)
+        reader = checked_reader(remote or self.store, self.heads)
         return trusted_read.resolve(reader, _ref(ref), query or Query(), device, heads=self.heads)
 
     def diff(
@@ -452,7 +454,7 @@ class Registry:
         """The log of a model, and its versions, or the one that a ref names exactly."""
         ledger, index = load(reader, ref.name)
         if index is None:
-            raise lookup.unknown(ref.name, reader)
+            raise lookup.unknown_model(ref.name, reader)
         only = None if ref.is_bare else lookup.find(reader, ref, yanked=True, gone=True).version
         entries = ledger.entries.items()
         versions = [lookup.LocatedVersion(ledger.name, version, entry) for version, entry in entries]
@@ -595,7 +597,7 @@ class Registry:
 
         check_package_target(output, self.store.root)
         published = self.get(ref)
-        artifacts = selected(published.manifest, published.held, selection, str(published.ref))
+        artifacts = selected_artifacts(published.manifest, published.held, selection, str(published.ref))
         layout = package(published.manifest, published.digest, str(published.version), artifacts)
         write_package(self.store, layout, output, progress)
         return published, layout

@@ -40,9 +40,14 @@ def command(
     private = None if key is None else signing_key(key)
     done = session.open().attest(ref, data, private, reason, str(report))
     if as_json:
-        said = {"path": done.path, "stated": done.stated, "attested": done.found.state, "state": done.state}
-        output.write_json({"ref": str(done.ref), "artifact": str(done.found.artifact), **said})
+        said = {
+            "path": done.path,
+            "stated": done.stated,
+            "attested": done.evaluation.state,
+            "state": done.state,
+        }
+        output.write_json({"ref": str(done.ref), "artifact": str(done.evaluation.artifact), **said})
     else:
-        session.say(f"{done.ref} {done.path}: {done.found.state}; its manifest says {done.stated}")
-        if done.state != done.found.state:
+        session.say(f"{done.ref} {done.path}: {done.evaluation.state}; its manifest says {done.stated}")
+        if done.state != done.evaluation.state:
             session.say(f"it stays {done.state}: only a refusal changes the state of a published artifact")

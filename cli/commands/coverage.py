@@ -74,7 +74,7 @@ def _row(covered: DeviceCoverage, staged: bool) -> tuple[str, ...]:
     artifact = answer.artifact
     return (
         *whose,
-        str(answer.found.version),
+        str(answer.target.version),
         artifact.path,
         artifact.format,
         artifact.state,

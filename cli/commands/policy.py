@@ -130,7 +130,7 @@ def set_policy(
     less = weaker(registry.policies(place).policy, policy)
     for loss in less if replace or dry_run else ():
         session.warn(f"loosens: {output.printable(str(loss))}")
-    stopped = registry.stopped_by(policy, place)
+    stopped = registry.blocked_channels(policy, place)
     for each in stopped:
         session.warn(f"stops: {output.printable(each.why)}")
     line = None if dry_run else registry.set_policy(policy, reason, place, replace)

@@ -48,7 +48,7 @@ def command(
 
 def _to_json(found: Promotion) -> dict[str, Any]:
     return {
-        "ref": str(found.found.ref),
+        "ref": str(found.target.ref),
         "channel": found.channel,
         "policy_holds": found.holds,
         "moved": found.moved,
@@ -62,11 +62,11 @@ def _show(session: Session, found: Promotion, dry_run: bool) -> None:
         ("DEMAND", "VERDICT", "FOUND"),
         [(finding.requirement, finding.verdict, finding.detail) for finding in found.findings],
     )
-    channel = f"{found.found.name}:{found.channel}"
+    channel = f"{found.target.name}:{found.channel}"
     if found.moved:
         before = f", before {found.before}" if found.before else ""
-        session.say("", f"{channel} is {found.found.version}{before}")
+        session.say("", f"{channel} is {found.target.version}{before}")
     elif found.holds and dry_run:
-        session.say("", f"{found.found.ref} may become {found.channel}")
+        session.say("", f"{found.target.ref} may become {found.channel}")
     elif found.holds:
-        session.say("", f"nothing to do: {channel} is {found.found.version} under this policy")
+        session.say("", f"nothing to do: {channel} is {found.target.version} under this policy")

@@ -77,8 +77,8 @@ def command(
 def _show(session: Session, resolution: resolving.Resolution, explain: bool) -> None:
     artifact = resolution.artifact
     session.say(
-        f"{resolution.found.ref}  {artifact.format}  {artifact.precision}  {output.paint(artifact.state)}{_doubt(artifact)}",
-        f"manifest {resolution.found.entry.manifest}",
+        f"{resolution.target.ref}  {artifact.format}  {artifact.precision}  {output.paint(artifact.state)}{_doubt(artifact)}",
+        f"manifest {resolution.target.entry.manifest}",
         f"url      {resolution.files[0][1]}",
         "",
     )
@@ -89,7 +89,7 @@ def _show(session: Session, resolution: resolving.Resolution, explain: bool) -> 
     rejected = resolution.rejected
     if rejected:
         session.say("", "not chosen:")
-        _explain(session, rejected if explain else rejected[:MAX_REJECTIONS], resolution.found.version)
+        _explain(session, rejected if explain else rejected[:MAX_REJECTIONS], resolution.target.version)
         if len(rejected) > MAX_REJECTIONS and not explain:
             session.say(f"and {len(rejected) - MAX_REJECTIONS} more, which --explain lists")
 

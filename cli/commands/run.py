@@ -77,7 +77,7 @@ def command(
             output.write_json(_identity(found) | result)
     if result.get("passed") is False:
         raise GateError(
-            f"{found.found.ref} {found.artifact.path} gives other values here than where it was made",
+            f"{found.target.ref} {found.artifact.path} gives other values here than where it was made",
             "do not use this runtime for it: another release of ONNX Runtime, or another artifact",
         )
 
@@ -101,8 +101,8 @@ def _unpacked(
 def _identity(found: resolution.Resolution) -> dict[str, Any]:
     from onnxreg.converters.runtime.run import runtime_version
 
-    version, path = str(found.found.version), found.artifact.path
-    return {"name": found.found.name, "version": version, "path": path, "runtime": runtime_version()}
+    version, path = str(found.target.version), found.artifact.path
+    return {"name": found.target.name, "version": version, "path": path, "runtime": runtime_version()}
 
 
 def _self_test(session: Session, files: "UnpackedArtifact", as_json: bool) -> dict[str, Any]:

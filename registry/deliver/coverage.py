@@ -58,7 +58,7 @@ def coverage(
             except NoAnswerError as nothing:
                 answer = nothing
             rows.append(DeviceCoverage(device, answer, question.member))
-        answers = [row.answer.found for row in rows if isinstance(row.answer, Resolution)]
+        answers = [row.answer.target for row in rows if isinstance(row.answer, Resolution)]
         if not answers and ref.tag is not None:
             answers = [find_in(remote, state, ref)]
         for version in {answer.version: answer for answer in answers}.values():

@@ -33,7 +33,7 @@ def resolve(
     answer.
     """
     resolution = resolving.resolve(reader, ref, query, device, verify)
-    check_version_trust(reader, ref, resolution.found, resolution.index, heads)
+    check_version_trust(reader, ref, resolution.target, resolution.index, heads)
     return resolution
 
 

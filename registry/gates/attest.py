@@ -1,4 +1,4 @@
-"""Putting a later evaluation on record: it must be about bytes that the version holds, and made against their parent."""
+"""Put a later evaluation on record. It must be about bytes of the version, made against their parent."""
 
 from dataclasses import dataclass
 
@@ -20,12 +20,12 @@ from onnxreg.schema.signing.statement import PAYLOAD_TYPE
 
 @dataclass(frozen=True)
 class AttestResult:
-    """The version, the artifact by its path, what its manifest states, what the evaluation says, and the effective state."""
+    """The artifact by its path, the state in its manifest, the evaluation, and the effective state."""
 
     ref: Ref
     path: str
     stated: str
-    found: Evaluation
+    evaluation: Evaluation
     state: str
 
 
@@ -35,54 +35,54 @@ def attest(
     report: bytes,
     key: PrivateKey | None = None,
     reason: str | None = None,
-    what: str = "report",
+    label: str = "report",
 ) -> AttestResult:
-    """Put a report on record, as a blob and an event. Twice is as good as once.
+    """Put a report on record, as a blob and an event. Idempotent.
 
-    Raise InputError if the report is none, is about bytes that are no artifact of the version, or was made
-    against another parent than the artifact's; `what` is how errors call it.
+    Raise InputError if the report is malformed, is about bytes that are not an artifact of the version, or
+    was made against another parent than the artifact's; `label` is its name in errors.
     """
-    media_type, found = read_evaluation(report, what)
-    ref, artifact = published.ref, _about(published.manifest, found, published.ref)
+    media_type, evaluation = read_evaluation(report, label)
+    ref, artifact = published.ref, _about(published.manifest, evaluation, published.ref)
     if key is not None:
-        payload = statement(report, found.artifact)
+        payload = statement(report, evaluation.artifact)
         signed = Envelope(PAYLOAD_TYPE, payload, (key.sign(pae(PAYLOAD_TYPE, payload)),))
         media_type, report = ENVELOPE, signed.encode()
-    decisions.attest(ref, report, media_type, reason, (found.artifact, found.state))
-    states = {each.path: each.state for each in published.states}
-    state = effective_state(states[artifact.path], found.state)
-    return AttestResult(ref, artifact.path, artifact.certification.state, found, state)
+    decisions.attest(ref, report, media_type, reason, (evaluation.artifact, evaluation.state))
+    states = {item.path: item.state for item in published.states}
+    state = effective_state(states[artifact.path], evaluation.state)
+    return AttestResult(ref, artifact.path, artifact.certification.state, evaluation, state)
 
 
-def attest_benchmark(decisions: Decisions, ref: Ref, manifest: Manifest, report: bytes, what: str) -> None:
-    """Put a benchmark on record, as a blob and an event that no gate looks at. Twice is as good as once.
+def attest_benchmark(decisions: Decisions, ref: Ref, manifest: Manifest, report: bytes, label: str) -> None:
+    """Put a benchmark on record, as a blob and an event that no gate looks at. Idempotent.
 
-    Raise InputError if the report is none, or is about bytes that are no artifact of the version.
+    Raise InputError if the report is malformed, or is about bytes that are not an artifact of the version.
     """
-    found = BenchmarkDocument.decode(report, what)
-    known = {artifact.digest for artifact in manifest.artifacts}
-    if stranger := next((each for each in found.artifacts if each.artifact not in known), None):
-        raise InputError(f"{what} is about {stranger.artifact.short}..., which is no artifact of {ref}")
+    benchmark = BenchmarkDocument.decode(report, label)
+    artifacts = {artifact.digest for artifact in manifest.artifacts}
+    if unknown := next((item for item in benchmark.artifacts if item.artifact not in artifacts), None):
+        raise InputError(f"{label} is about {unknown.artifact.short}..., which is not an artifact of {ref}")
     decisions.attest(ref, report, BENCHMARK)
 
 
-def _about(manifest: Manifest, found: Evaluation, ref: Ref) -> Artifact:
-    artifact = next((each for each in manifest.artifacts if each.digest == found.artifact), None)
+def _about(manifest: Manifest, evaluation: Evaluation, ref: Ref) -> Artifact:
+    artifact = next((item for item in manifest.artifacts if item.digest == evaluation.artifact), None)
     if artifact is None:
         raise InputError(
-            f"the report is about {found.artifact.short}..., which is no artifact of {ref}",
+            f"the report is about {evaluation.artifact.short}..., which is not an artifact of {ref}",
             "name the version whose bytes were evaluated",
         )
     parents = _parents(manifest, artifact)
-    if found.parent is not None and parents and found.parent not in parents:
+    if evaluation.parent is not None and parents and evaluation.parent not in parents:
         raise InputError(
-            f"the report compares with {found.parent.short}..., which is not what {artifact.path} was made from"
+            f"the report compares with {evaluation.parent.short}..., which is not what {artifact.path} was made from"
         )
     return artifact
 
 
 def _parents(manifest: Manifest, artifact: Artifact) -> set[Digest]:
-    """What an artifact may be compared with: the artifact or checkpoint that it was made from."""
+    """The digests that an artifact may be compared with: the artifact or checkpoint that it was made from."""
     evidence, source = artifact.certification.evidence, manifest.source
-    known = {artifact.parent, evidence.parent if evidence else None, source.digest if source else None}
-    return {digest for digest in known if digest is not None}
+    parents = {artifact.parent, evidence.parent if evidence else None, source.digest if source else None}
+    return {digest for digest in parents if digest is not None}

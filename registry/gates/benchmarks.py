@@ -1,4 +1,4 @@
-"""How fast a version's artifacts ran, as it was put on record: no gate looks at it."""
+"""The benchmarks on record of a version's artifacts. No gate looks at them."""
 
 from onnxreg.registry.gates.gate_history import attestations
 from onnxreg.registry.log.commit import load
@@ -8,13 +8,13 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.formats.benchmark import MEDIA_TYPE, BenchmarkDocument
 
 
-def read_benchmarks(place: RegistryReader, ref: Ref) -> list[BenchmarkDocument]:
+def read_benchmarks(source: RegistryReader, ref: Ref) -> list[BenchmarkDocument]:
     """The benchmarks that a log attests of a version, oldest first.
 
     Raise NotFoundError or IntegrityError if the version or a statement cannot be read.
     """
-    version = read_version(place, ref)
-    ledger, _ = load(place, version.name)
+    version = read_version(source, ref)
+    ledger, _ = load(source, version.name)
     about = attestations(ledger, version.digest, version.manifest)
-    found = [ledger.fetch(event.statement) for event in about if event.media_type == MEDIA_TYPE]
-    return [BenchmarkDocument.decode(data, "a benchmark") for data in found]
+    documents = [ledger.fetch(event.statement) for event in about if event.media_type == MEDIA_TYPE]
+    return [BenchmarkDocument.decode(data, "a benchmark") for data in documents]

@@ -1,4 +1,7 @@
-"""Whether what a governed channel holds was promoted, and still meets the policy in force. Everything is found anew."""
+"""The check of a governed channel: its version was promoted, and still meets the policy in force.
+
+It trusts no cache.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -22,41 +25,44 @@ HINT = "do not use it until you know why; `reg promote` by somebody who may puts
 
 
 def check_holder(
-    place: RegistryReader, channel: str, found: LocatedVersion, index: IndexFile | None, policies: IndexFile
+    source: RegistryReader, channel: str, target: LocatedVersion, index: IndexFile | None, policies: IndexFile
 ) -> None:
-    """As `check_held`, of index files that were read; and the version that was `found` there is the one that is judged."""
-    log = PolicyLog.decode(policies.data, place.registry_id)
-    if not log.policy.covering(found.name, channel):
+    """Judge a governed channel by index files that were read; it must still hold the version `target`.
+
+    See `check_held`.
+    """
+    log = PolicyLog.decode(policies.data, source.registry_id)
+    if not log.policy.covering(target.name, channel):
         return
 
-    def judge(read: IndexFile | None) -> None:
-        ledger = read_ledger(place, found.name, read)
+    def judge(fresh: IndexFile | None) -> None:
+        ledger = read_ledger(source, target.name, fresh)
         check_held(ledger, log, channel)
-        check_answer(ledger, channel, found, state_of(place, found.name, index or read))
+        check_answer(ledger, channel, target, state_of(source, target.name, index or fresh))
 
-    steady(place, found.name, judge, index)
+    steady(source, target.name, judge, index)
 
 
-def check_answer(ledger: Ledger, channel: str, found: LocatedVersion, answered: State) -> None:
-    """Raise GateError if a channel that was judged holds another version than was found; IntegrityError if
-    the state line that the answer came from says other things of it than its manifest.
+def check_answer(ledger: Ledger, channel: str, target: LocatedVersion, state: State) -> None:
+    """Raise GateError if a judged channel no longer holds the target.
+
+    Raise IntegrityError if the state line that the answer came from contradicts the target's manifest.
 
     The judged log may be newer than that state line: what its index file named may have been freed meanwhile.
     """
-    held = ledger.channels.get(channel)
-    if held is None or (held.version, held.manifest) != (found.version, found.entry.manifest):
+    current = ledger.channels.get(channel)
+    if current is None or (current.version, current.manifest) != (target.version, target.entry.manifest):
         raise GateError(
-            f"{found.name}:{channel} holds {held.version if held else 'nothing'} by now, and {found.version} was found",
+            f"{target.name}:{channel} holds {current.version if current else 'nothing'} by now, and {target.version} was found",
             "it was moved while it was read: ask again",
         )
-    summary = answered.summaries.get(str(found.version))
+    summary = state.summaries.get(str(target.version))
     if summary is not None:
-        check_summary(summary, ledger.fetch(held.manifest), held.manifest, found.name)
+        check_summary(summary, ledger.fetch(current.manifest), current.manifest, target.name)
 
 
 def check_held(ledger: Ledger, log: PolicyLog, channel: str, trust: Trust | None = None) -> None:
-    """Raise GateError if a governed channel holds what was not promoted to it, or does not meet the policy
-    in force.
+    """Raise GateError if a governed channel holds a version that was not promoted or fails the policy.
 
     `trust` is by default what the user's trust file says.
     """
@@ -64,42 +70,46 @@ def check_held(ledger: Ledger, log: PolicyLog, channel: str, trust: Trust | None
     rules = log.policy.covering(name, channel)
     if not rules:
         return
-    past = moves(ledger, channel)
-    held = ledger.channels.get(channel)
-    if held is None or not past or (held.version, held.evidence) != (past[-1].version, past[-1].evidence):
+    history = moves(ledger, channel)
+    current = ledger.channels.get(channel)
+    if (
+        current is None
+        or not history
+        or (current.version, current.evidence) != (history[-1].version, history[-1].evidence)
+    ):
         raise IntegrityError(f"{name}:{channel} was moved without an event in the log", EXTENT)
-    _check_moves(ledger, log, rules, past)
-    last = past[-1]
-    judged = judge_version(ledger, rules, last.version, compared_with(past[:-1], last.manifest), trust)
+    _check_moves(ledger, log, rules, history)
+    move = history[-1]
+    judged = judge_version(ledger, rules, move.version, compared_with(history[:-1], move.manifest), trust)
     if judged.failed:
         faults = "; ".join(f"{finding.requirement}: {finding.detail}" for finding in judged.failed)
-        raise GateError(f"{name}:{channel} is {last.version}, which does not meet the policy: {faults}", HINT)
+        raise GateError(f"{name}:{channel} is {move.version}, which does not meet the policy: {faults}", HINT)
 
 
-def _check_moves(ledger: Ledger, log: PolicyLog, rules: Sequence[Rule], past: Sequence[Tag]) -> None:
-    """The last move must be a promotion; where breaking changes are barred, each promotion before it is looked at too.
+def _check_moves(ledger: Ledger, log: PolicyLog, rules: Sequence[Rule], history: Sequence[Tag]) -> None:
+    """Check that the last move is a promotion, and each one before it if breaking changes are barred.
 
     Else an attacker could go from one holder to another by way of a third.
     """
-    where = f"{ledger.name}:{past[-1].tag}"
-    if past[-1].evidence is None:
-        raise GateError(f"{where} was moved to {past[-1].version} without a promotion", HINT)
+    channel = f"{ledger.name}:{history[-1].tag}"
+    if history[-1].evidence is None:
+        raise GateError(f"{channel} was moved to {history[-1].version} without a promotion", HINT)
     newest = 0
-    for place, move in enumerate(past):
+    for position, move in enumerate(history):
         if move.evidence is None:
             continue
         seq = check_evidence(ledger, log, move)
         if seq < newest:
             raise GateError(
-                f"{where} was moved to {move.version} under a policy that was replaced before", HINT
+                f"{channel} was moved to {move.version} under a policy that was replaced before", HINT
             )
         newest = seq
-        known = log.at(move.policy) if move.policy else None
+        policy = log.at(move.policy) if move.policy else None
         barring = [
-            r for r in (known[1].covering(ledger.name, move.tag) if known else ()) if r.breaking is False
+            r for r in (policy[1].covering(ledger.name, move.tag) if policy else ()) if r.breaking is False
         ]
-        if move is not past[-1] and barring and move.version in ledger.entries:
-            _check_breaking(ledger, barring, past[:place], move)
+        if move is not history[-1] and barring and move.version in ledger.entries:
+            _check_breaking(ledger, barring, history[:position], move)
 
 
 def check_evidence(ledger: Ledger, log: PolicyLog, move: Tag) -> int:
@@ -107,20 +117,20 @@ def check_evidence(ledger: Ledger, log: PolicyLog, move: Tag) -> int:
 
     Raise GateError if its evidence is not about this very move.
     """
-    where = f"{ledger.name}:{move.tag}"
-    known = log.at(move.policy) if move.policy else None
-    if known is None or move.evidence is None or move.policy is None:
+    channel = f"{ledger.name}:{move.tag}"
+    policy = log.at(move.policy) if move.policy else None
+    if policy is None or move.evidence is None or move.policy is None:
         raise GateError(
-            f"{where} was moved to {move.version} under a policy that the registry never had", HINT
+            f"{channel} was moved to {move.version} under a policy that the registry never had", HINT
         )
     try:
-        found = PromotionEvidence.decode(ledger.fetch(move.evidence))
+        evidence = PromotionEvidence.decode(ledger.fetch(move.evidence))
     except InputError as error:
-        raise GateError(f"{where}: {error.message}", HINT) from error
-    said = (found.name, found.channel, found.version, found.manifest, found.policy)
-    if said != (ledger.name, move.tag, move.version, move.manifest, move.policy):
-        raise GateError(f"the evidence of {where} is that of another move", HINT)
-    return known[0]
+        raise GateError(f"{channel}: {error.message}", HINT) from error
+    stated = (evidence.name, evidence.channel, evidence.version, evidence.manifest, evidence.policy)
+    if stated != (ledger.name, move.tag, move.version, move.manifest, move.policy):
+        raise GateError(f"the evidence of {channel} is that of another move", HINT)
+    return policy[0]
 
 
 def _check_breaking(ledger: Ledger, rules: Sequence[Rule], past: Sequence[Tag], move: Tag) -> None:
@@ -134,11 +144,11 @@ def _check_breaking(ledger: Ledger, rules: Sequence[Rule], past: Sequence[Tag], 
 
 
 def audit_gates(
-    place: RegistryReader, ledger: Ledger, trust: Trust | None = None
+    source: RegistryReader, ledger: Ledger, trust: Trust | None = None
 ) -> Iterator[tuple[str, str]]:
-    """What `reg verify` says of the governed channels of a model; see `verify.Audit`."""
+    """Yield the governed channels of a model that fail their policy; see `verify.Audit`."""
     for channel in sorted(ledger.channels):
         try:
-            check_held(ledger, read_policies(place), channel, trust)
+            check_held(ledger, read_policies(source), channel, trust)
         except RegError as error:
             yield "gate", error.message

@@ -1,4 +1,4 @@
-"""A version of a log held against the rules of a channel: everything is read from the log and its blobs, nothing believed."""
+"""Judge a version by the rules of a channel. Everything is read again from the log and its blobs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from onnxreg.schema.inputs.trust_file import Trust
 
 @dataclass(frozen=True)
 class JudgedVersion:
-    """What was found of each demand, the manifest that breaking changes were looked for against, the statements seen."""
+    """The finding of each demand, the manifest compared with, and the statements that were read."""
 
     findings: tuple[GateFinding, ...]
     before: Digest | None
@@ -48,20 +48,20 @@ def judge_version(
         manifest,
         entry.manifest,
         len(data),
-        tuple(each for event in attests if (each := evaluation_of(ledger, event)) is not None),
+        tuple(item for event in attests if (item := evaluation_of(ledger, event)) is not None),
         _signers(ledger, version, trust) if any(rule.signed_by for rule in rules) else (),
         None if before is None else manifest_at(ledger, before),
         entry.held,
         frozenset(name for key in trust.keys.values() for name in (key.name, key.key.id) if name),
     )
-    findings = tuple(dict.fromkeys(each for rule in rules for each in evaluate(rule, candidate)))
+    findings = tuple(dict.fromkeys(item for rule in rules for item in evaluate(rule, candidate)))
     statements = tuple(dict.fromkeys(event.statement for event in attests))
     return JudgedVersion(findings, before, statements)
 
 
 def _signers(ledger: Ledger, version: Version, trust: Trust) -> tuple[frozenset[str], ...]:
     """The names and ids of each trusted key that signed a version."""
-    found = signatures(ledger, trust, [ledger.entries[version].manifest])
-    verdicts = [each.verdict for each in found if each.version == version]
+    releases = signatures(ledger, trust, [ledger.entries[version].manifest])
+    verdicts = [release.verdict for release in releases if release.version == version]
     good = sorted((v.key or "", v.keyid or "") for v in verdicts if v.status == "trusted")
     return tuple(dict.fromkeys(frozenset(names) for names in good))

@@ -17,7 +17,7 @@ from onnxreg.schema.signing.dsse import MEDIA_TYPE, Envelope
 
 @dataclass(frozen=True, slots=True)
 class SignedEvaluation:
-    """One signature on an evaluation of an artifact: what that says, the line that announced it, and what it is worth."""
+    """A signature on an evaluation of an artifact, the line that announced it, and its verdict."""
 
     manifest: Digest
     artifact: Digest
@@ -26,13 +26,13 @@ class SignedEvaluation:
     verdict: SignatureVerdict
 
     def to_json(self) -> dict[str, str | int | None]:
-        """As `reg verify --signatures --json` has it."""
+        """The value in `reg verify --signatures --json`."""
         about = {"artifact": str(self.artifact), "state": self.state}
         return {**about, **self.verdict.to_json(), "seq": self.seq}
 
 
 def signed_evaluations(ledger: Ledger, trust: Trust) -> Iterator[SignedEvaluation]:
-    """Every signature on an evaluation in a log, oldest first; those of statements that were taken down are left out.
+    """Yield every signature on an evaluation in a log, oldest first, without statements taken down.
 
     A statement that is missing, damaged, or says other things than its event is `invalid`.
     """
@@ -45,7 +45,10 @@ def signed_evaluations(ledger: Ledger, trust: Trust) -> Iterator[SignedEvaluatio
             verdicts = [SignatureVerdict("invalid", detail=error.message)]
         else:
             signatures = envelope.signatures
-            verdicts = [judge.verdict(each.keyid, each.sig, envelope.signed, seq) for each in signatures]
+            verdicts = [
+                judge.verdict(signature.keyid, signature.sig, envelope.signed, seq)
+                for signature in signatures
+            ]
         for verdict in verdicts:
             yield SignedEvaluation(event.manifest, artifact, event.state or "", seq, verdict)
 
@@ -61,12 +64,12 @@ def _attested(ledger: Ledger) -> Iterator[tuple[Attest, Digest, int]]:
 
 
 def audit_evaluations(ledger: Ledger, trust: Trust) -> Iterator[tuple[str, str]]:
-    """What `reg verify` says of the signatures on evaluations; see `verify.Audit`."""
+    """Yield the wrong signatures on evaluations; see `verify.Audit`."""
     try:
-        found = list(signed_evaluations(ledger, trust))
+        evaluations = list(signed_evaluations(ledger, trust))
     except RegError:
         return  # the log cannot be read, which is said of the log
-    for each in found:
-        if each.verdict.status == "invalid":
-            what = f"the evaluation of {each.artifact.short}... in line {each.seq}"
-            yield "signature", f"the signature on {what} is wrong: {each.verdict.detail}"
+    for evaluation in evaluations:
+        if evaluation.verdict.status == "invalid":
+            subject = f"the evaluation of {evaluation.artifact.short}... in line {evaluation.seq}"
+            yield "signature", f"the signature on {subject} is wrong: {evaluation.verdict.detail}"

@@ -1,4 +1,4 @@
-"""What a model's log has on record for gates: the moves of its channels, and what was attested of its versions."""
+"""The records in a model's log that gates need: moves of channels, and attestations of versions."""
 
 from collections.abc import Sequence
 
@@ -23,13 +23,12 @@ from onnxreg.schema.signing.statement import PAYLOAD_TYPE
 
 def moves(ledger: Ledger, channel: str) -> list[Tag]:
     """Every move of a channel, oldest first."""
-    found = (read_line(line.raw, ledger.name).event for line in ledger.skim() if line.kind == Tag.kind)
-    return [event for event in found if isinstance(event, Tag) and event.tag == channel]
+    events = (read_line(line.raw, ledger.name).event for line in ledger.skim() if line.kind == Tag.kind)
+    return [event for event in events if isinstance(event, Tag) and event.tag == channel]
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
-    """What a move of a channel to a manifest is compared with: what it was last promoted to, other than this
-    manifest.
+    """The manifest to compare a move of a channel with: the last one promoted to it before.
 
     A move that was no promotion does not count, once there was a promotion. None if it held nothing else
     before.
@@ -39,18 +38,18 @@ def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
     return next((event.manifest for event in reversed(promoted or others)), None)
 
 
-def relied_on(ledger: Ledger) -> set[Digest]:
+def promotion_documents(ledger: Ledger) -> set[Digest]:
     """The documents by which a reader who cannot ask finds anew what governed channels hold."""
-    found: set[Digest] = set()
-    for channel, held in ledger.channels.items():
-        promoted = [move for move in moves(ledger, channel) if move.evidence] if held.evidence else []
-        found |= {digest for move in promoted for digest in (move.manifest, move.evidence) if digest}
+    digests: set[Digest] = set()
+    for channel, current in ledger.channels.items():
+        promoted = [move for move in moves(ledger, channel) if move.evidence] if current.evidence else []
+        digests |= {digest for move in promoted for digest in (move.manifest, move.evidence) if digest}
         if promoted:
-            found |= {
+            digests |= {
                 event.statement
-                for event in attestations(ledger, held.manifest, manifest_at(ledger, held.manifest))
+                for event in attestations(ledger, current.manifest, manifest_at(ledger, current.manifest))
             }
-    return found - set(ledger.tombstones)
+    return digests - set(ledger.tombstones)
 
 
 def manifest_at(ledger: Ledger, digest: Digest) -> Manifest:
@@ -58,32 +57,32 @@ def manifest_at(ledger: Ledger, digest: Digest) -> Manifest:
 
 
 def attestations(ledger: Ledger, digest: Digest, manifest: Manifest) -> list[Attest]:
-    """What the log attests of a manifest, or of its artifacts under another one, and was not taken down."""
-    buried = set(ledger.tombstones)
+    """The attestations of a manifest, or of its artifacts under another one, that were not taken down."""
+    tombstones = set(ledger.tombstones)
     artifacts = {artifact.digest for artifact in manifest.artifacts}
     lines = [line for line in ledger.skim() if line.kind == Attest.kind]
     events = (read_line(line.raw, ledger.name).event for line in lines)
-    found = [event for event in events if isinstance(event, Attest) and event.statement not in buried]
-    return [event for event in found if event.manifest == digest or event.artifact in artifacts]
+    attests = [event for event in events if isinstance(event, Attest) and event.statement not in tombstones]
+    return [event for event in attests if event.manifest == digest or event.artifact in artifacts]
 
 
 def evaluation_of(ledger: Ledger, event: Attest) -> Evaluation | None:
-    """What an attest event says of an artifact; None if it is no evaluation.
+    """Read the evaluation that an attest event states; None if it states something else.
 
     Raise IntegrityError if the event says other things than its statement.
     """
     data = ledger.fetch(event.statement)
     try:
-        found = _read(event.media_type, data)
+        evaluation = _read(event.media_type, data)
     except InputError as error:
         raise IntegrityError(f"{error.message} of {ledger.name}", error.hint) from error
-    said = (found.artifact, found.state) if found else (None, None)
-    if said != (event.artifact, event.state):
+    verdict = (evaluation.artifact, evaluation.state) if evaluation else (None, None)
+    if verdict != (event.artifact, event.state):
         raise IntegrityError(
             f"an attest event of {ledger.name} says other things than its statement {event.statement.short}...",
             "its writer made it up: do not rely on this version",
         )
-    return found
+    return evaluation
 
 
 def _read(media_type: str, data: bytes) -> Evaluation | None:

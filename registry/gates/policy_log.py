@@ -1,4 +1,4 @@
-"""The registry's own log of policies, `policy.jsonl`: chained lines as in a model's log, all in one file, without a state."""
+"""The registry's log of policies, `policy.jsonl`: chained lines in one file, without a state."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -31,14 +31,18 @@ HINT = "the registry was tampered with or damaged: compare policy.jsonl with a m
 
 @dataclass(frozen=True)
 class PolicyLog:
-    """Every policy that a registry had, oldest first; the newest is in force. Empty where it never had one."""
+    """Every policy that a registry had, oldest first; the newest is in force.
+
+    Empty where it never had one.
+    """
 
     registry: str
     lines: tuple[LogLine, ...] = ()
 
     @classmethod
     def decode(cls, data: bytes, registry: str) -> "PolicyLog":
-        """Raise IntegrityError if a line cannot be read, is no policy, or does not follow the one before."""
+        """Raise IntegrityError if a line cannot be read, is not a policy, or does not follow the one
+        before."""
         if not data.endswith(b"\n"):
             raise IntegrityError("policy.jsonl is cut short", HINT)
         lines = tuple(read_line(raw, POLICY_LOG) for raw in data[:-1].split(b"\n"))
@@ -65,8 +69,8 @@ class PolicyLog:
 
     def at(self, digest: Digest) -> tuple[int, Policy] | None:
         """The number of a line, and the policy that it set; None if no line has that digest."""
-        found = next((line for line in self.lines if line.digest == digest), None)
-        return None if found is None else (found.seq, rules_of(found))
+        line = next((item for item in self.lines if item.digest == digest), None)
+        return None if line is None else (line.seq, rules_of(line))
 
     def encode(self) -> bytes:
         return b"".join(line.raw + b"\n" for line in self.lines)
@@ -84,14 +88,16 @@ def rules_of(line: LogLine) -> Policy:
         ) from error
 
 
-def read_policies(place: RegistryReader) -> PolicyLog:
+def read_policies(source: RegistryReader) -> PolicyLog:
     """The log of policies of a registry, its chain verified."""
-    index = place.read_index(POLICY_LOG)
-    return PolicyLog(place.registry_id) if index is None else PolicyLog.decode(index.data, place.registry_id)
+    index = source.read_index(POLICY_LOG)
+    return (
+        PolicyLog(source.registry_id) if index is None else PolicyLog.decode(index.data, source.registry_id)
+    )
 
 
 def set_policy(
-    place: RegistryStore,
+    store: RegistryStore,
     policy: Policy,
     actor: str | None = None,
     reason: str | None = None,
@@ -102,18 +108,18 @@ def set_policy(
     ConflictError unless `replace` where it demands less than the one in force; ConflictError in a mirror,
     and where somebody else sets one meanwhile: then look at theirs first.
     """
-    if place.is_mirror:
-        raise mirror_error(place.registry_id)
-    index = place.read_index(POLICY_LOG)
-    log = PolicyLog(place.registry_id) if index is None else PolicyLog.decode(index.data, place.registry_id)
+    if store.is_mirror:
+        raise mirror_error(store.registry_id)
+    index = store.read_index(POLICY_LOG)
+    log = PolicyLog(store.registry_id) if index is None else PolicyLog.decode(index.data, store.registry_id)
     if log.lines and log.policy == policy:
         return None
     if not replace:
         _refuse_weaker(log, policy)
     signer = line_signer()
-    sign = partial(sign_line, place.registry_id, signer) if signer else None
+    sign = partial(sign_line, store.registry_id, signer) if signer else None
     longer = with_policy(log, policy, actor, reason, sign)
-    _publish(place, longer, index)
+    _publish(store, longer, index)
     return longer.lines[-1]
 
 
@@ -147,23 +153,23 @@ def copy_policies(source: RegistryReader, destination: RegistryStore) -> int:
 
     Raise ForkError if it has other lines.
     """
-    ours, index = read_policies(source), destination.read_index(POLICY_LOG)
-    theirs = PolicyLog(ours.registry) if index is None else PolicyLog.decode(index.data, ours.registry)
-    common = min(len(ours.lines), len(theirs.lines))
-    if ours.lines[:common] != theirs.lines[:common]:
+    original, index = read_policies(source), destination.read_index(POLICY_LOG)
+    copy = PolicyLog(original.registry) if index is None else PolicyLog.decode(index.data, original.registry)
+    common = min(len(original.lines), len(copy.lines))
+    if original.lines[:common] != copy.lines[:common]:
         raise ForkError(
-            f"two copies of registry {ours.registry} have different policy logs",
+            f"two copies of registry {original.registry} have different policy logs",
             "one of them was rewritten; nothing was changed",
         )
-    new = len(ours.lines) - len(theirs.lines)
+    new = len(original.lines) - len(copy.lines)
     if new > 0:
-        _publish(destination, ours, index)
+        _publish(destination, original, index)
     return max(0, new)
 
 
-def _publish(place: RegistryStore, log: PolicyLog, before: IndexFile | None) -> None:
+def _publish(store: RegistryStore, log: PolicyLog, before: IndexFile | None) -> None:
     try:
-        with place.push() as push:
+        with store.push() as push:
             push.publish(POLICY_LOG, log.encode(), before.token if before else None)
     except LostRaceError as error:
         raise ConflictError(
@@ -171,10 +177,10 @@ def _publish(place: RegistryStore, log: PolicyLog, before: IndexFile | None) -> 
         ) from error
 
 
-def check_free(place: RegistryReader, name: str, channel: str) -> None:
+def check_free(source: RegistryReader, name: str, channel: str) -> None:
     """Raise GateError if a channel is governed: only a promotion moves it."""
-    if read_policies(place).policy.covering(name, channel):
+    if read_policies(source).policy.covering(name, channel):
         raise GateError(
-            f"a policy governs {name}:{channel} in {place.url}",
+            f"a policy governs {name}:{channel} in {source.url}",
             f"promote instead: reg promote {name}:VERSION {channel}",
         )

@@ -1,7 +1,7 @@
-"""Whether a channel has to be looked at: light, since every resolve asks. Only then is the policy read.
+"""The cheap test, made by every resolve, for channels that need a check. Only those read the policy.
 
-A registry is known to have a policy where one was seen there before, the channel's own entry names one, the trust file says
-so, or the registry lies on this machine, where to look costs nothing.
+A registry is known to have a policy where one was seen there before, the channel's own entry names one, the
+trust file says so, or the registry is on this machine, where looking costs nothing.
 """
 
 from typing import Any
@@ -18,20 +18,19 @@ from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.gates.policy_coverage import is_plainly_free
 
-EDITION = "2"
+PROOF_EDITION = "2"
 """Raised when gates are judged in another way, so that what passed before is looked at again."""
 
 
 def check_holder_of(
-    place: RegistryReader,
+    source: RegistryReader,
     ref: Ref,
-    found: LocatedVersion,
+    target: LocatedVersion,
     index: IndexFile | None,
-    heads: CheckpointStore | None = None,
+    checkpoints: CheckpointStore | None = None,
     ask: bool = False,
 ) -> None:
-    """Raise GateError if a ref names a governed channel, and what it holds was not promoted, does not meet
-    the policy, or is not what was found.
+    """Raise GateError if a ref names a governed channel whose version was not promoted or fails the policy.
 
     Elsewhere, what passed is remembered, and not looked at again while index file, policies and trust file
     are the same; on this machine it always is, since that costs nothing.
@@ -40,38 +39,38 @@ def check_holder_of(
         index: the index file that it was found in, where that was read already.
         ask: look for a policy even where none is known of (one more request).
     """
-    if ref.tag is None or found.channel is None:
+    if ref.tag is None or target.channel is None:
         return
     trust = trust_if_any()
-    needed = trust is not None and trust.governs(place.registry_id)
-    near, heads = _is_near(place), heads or CheckpointStore()
-    known = needed or found.channel.policy is not None or ask or near
-    if not known and not heads.knows(place.registry_id, POLICY_LOG):
+    needed = trust is not None and trust.governs(source.registry_id)
+    local, checkpoints = _is_near(source), checkpoints or CheckpointStore()
+    suspected = needed or target.channel.policy is not None or ask or local
+    if not suspected and not checkpoints.knows(source.registry_id, POLICY_LOG):
         return
-    policies = place.read_index(POLICY_LOG)
+    policies = source.read_index(POLICY_LOG)
     if policies is None:
-        if needed or found.channel.policy is not None:
+        if needed or target.channel.policy is not None:
             raise GateError(
-                f"{place.url} has no policy, and must have one",
-                "somebody took policy.jsonl away: ask whoever runs the registry",
+                f"{source.url} has no policy, and must have one",
+                "policy.jsonl was removed: ask the registry's owner",
             )
         return
     if is_plainly_free(_rules(policies), ref.name, ref.tag):
         return
-    proof = _proof(index, policies) if index is not None and not near else ""
-    if proof and heads.passed(place.registry_id, ref.name, ref.tag, proof):
+    proof = _proof(index, policies) if index is not None and not local else ""
+    if proof and checkpoints.passed(source.registry_id, ref.name, ref.tag, proof):
         return
     from onnxreg.registry.gates.enforce import check_holder
 
-    check_holder(place, ref.tag, found, index, policies)
+    check_holder(source, ref.tag, target, index, policies)
     if proof and index is not None:
-        heads.keep_passed(place.registry_id, ref.name, ref.tag, index, proof)
+        checkpoints.keep_passed(source.registry_id, ref.name, ref.tag, index, proof)
 
 
 def _proof(index: IndexFile, policies: IndexFile) -> str:
-    """Of what a channel was held against: everything that is read besides is named by digests in these."""
-    held = (Digest.of(index.data).hex, Digest.of(policies.data).hex, trust_digest())
-    return Digest.of("\n".join((EDITION, *held)).encode()).hex
+    """The digest of the documents by which a channel was judged; they name all others by digest."""
+    digests = (Digest.of(index.data).hex, Digest.of(policies.data).hex, trust_digest())
+    return Digest.of("\n".join((PROOF_EDITION, *digests)).encode()).hex
 
 
 def _rules(policies: IndexFile) -> Any:
@@ -83,6 +82,6 @@ def _rules(policies: IndexFile) -> Any:
         return None
 
 
-def _is_near(place: RegistryReader) -> bool:
+def _is_near(source: RegistryReader) -> bool:
     """Return True if a place, or what it wraps, is a directory of this machine."""
-    return isinstance(innermost(place), DirectoryRegistry)
+    return isinstance(innermost(source), DirectoryRegistry)

@@ -1,4 +1,4 @@
-"""What a policy would stop, found before it is in force."""
+"""The channels that a new policy would block, before it is in force."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +15,10 @@ from onnxreg.schema.gates.policy import Policy
 
 @dataclass(frozen=True)
 class BlockedChannel:
-    """A channel that will not resolve any more, and why. Where a model cannot be read, channel and version are None."""
+    """A channel that will not resolve any more, and why.
+
+    Where a model cannot be read, channel and version are None.
+    """
 
     name: str
     channel: str | None
@@ -27,23 +30,23 @@ class BlockedChannel:
         return {"name": self.name, "channel": self.channel, "version": version, "why": self.why}
 
 
-def stopped_by(place: RegistryReader, policy: Policy) -> list[BlockedChannel]:
+def blocked_channels(source: RegistryReader, policy: Policy) -> list[BlockedChannel]:
     """The channels, by model and name, that hold a version which a policy refuses or which was not promoted.
 
     Signatures are judged by the user's trust file. Raise UnlistedError if the place does not tell its models.
     """
-    log = with_policy(read_policies(place), policy)
-    return [each for name in place.names() for each in _stopped(place, name, log)]
+    log = with_policy(read_policies(source), policy)
+    return [blocked for name in source.names() for blocked in _stopped(source, name, log)]
 
 
-def _stopped(place: RegistryReader, name: str, log: PolicyLog) -> Iterator[BlockedChannel]:
+def _stopped(source: RegistryReader, name: str, log: PolicyLog) -> Iterator[BlockedChannel]:
     try:
-        index = place.read_index(name)
-        channels = lookup.state_of(place, name, index).channels
+        index = source.read_index(name)
+        channels = lookup.state_of(source, name, index).channels
         governed = [channel for channel in sorted(channels) if log.policy.covering(name, channel)]
         if not governed:
             return
-        ledger = read_ledger(place, name, index)
+        ledger = read_ledger(source, name, index)
     except RegError as error:
         yield BlockedChannel(name, None, None, error.message)
         return

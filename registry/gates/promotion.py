@@ -1,4 +1,4 @@
-"""Promotion: a channel moves to a version where the policy in force holds, and the event says what was found."""
+"""Promotion: a channel moves to a version that meets the policy, and the event records the findings."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ from onnxreg.schema.log.events import Tag, check_channel
 
 @dataclass(frozen=True)
 class Promotion:
-    """What was found, and whether the channel moved. `before` is what it held, if anything."""
+    """The findings, and whether the channel moved. `before` is the version that it held, if any."""
 
-    found: lookup.LocatedVersion
+    target: lookup.LocatedVersion
     channel: str
     findings: tuple[GateFinding, ...]
     moved: bool
@@ -37,19 +37,24 @@ class Promotion:
         return all(finding.verdict == "pass" for finding in self.findings)
 
     def refuse(self) -> GateError:
-        """The error for whoever asked for it."""
-        failed = list(dict.fromkeys(each.requirement for each in self.findings if each.verdict == "fail"))
+        """The error if the policy does not hold."""
+        failed = list(
+            dict.fromkeys(finding.requirement for finding in self.findings if finding.verdict == "fail")
+        )
         return GateError(
-            f"{self.found.ref} may not become {self.channel}: {', '.join(failed)}",
+            f"{self.target.ref} may not become {self.channel}: {', '.join(failed)}",
             "the findings say what is missing; `reg policy show` shows what is demanded",
         )
 
 
 @dataclass(frozen=True)
 class Promoter:
-    """Promotes in one registry; `heads` are what the user saw of it before, `remote` whether it lies elsewhere."""
+    """Promotes in one registry.
 
-    place: RegistryStore
+    `heads` are the checkpoints of the user; `remote` is True if the registry is not on this machine.
+    """
+
+    store: RegistryStore
     heads: CheckpointStore
     actor: str | None = None
     remote: bool = False
@@ -61,70 +66,74 @@ class Promoter:
         governs the channel; ConflictError if somebody else moves it meanwhile.
         """
         check_channel(channel)
-        watched = CheckedReader(self.place, self.heads)
-        log = read_policies(watched)
+        source = CheckedReader(self.store, self.heads)
+        log = read_policies(source)
         rules = log.policy.covering(ref.name, channel)
         if not rules:
             raise InputError(
-                f"no policy governs {ref.name}:{channel} in {self.place.url}",
+                f"no policy governs {ref.name}:{channel} in {self.store.url}",
                 self._without_policy(ref, channel),
             )
-        found = lookup.find(watched, ref)
-        ledger, _ = load(watched, ref.name)
-        held = ledger.channels.get(channel)
-        judged = judge_version(ledger, rules, found.version, self._before(ledger, channel, found))
-        done = held is not None and (held.manifest, held.policy) == (found.entry.manifest, log.head)
-        moved = not judged.failed and not done and not dry_run
+        target = lookup.find(source, ref)
+        ledger, _ = load(source, ref.name)
+        current = ledger.channels.get(channel)
+        judged = judge_version(ledger, rules, target.version, self._before(ledger, channel, target))
+        repeated = current is not None and (current.manifest, current.policy) == (
+            target.entry.manifest,
+            log.head,
+        )
+        moved = not judged.failed and not repeated and not dry_run
         if moved:
-            self._move(log, channel, found, reason)
-        return Promotion(found, channel, judged.findings, moved, str(held.version) if held else None)
+            self._move(log, channel, target, reason)
+        return Promotion(target, channel, judged.findings, moved, str(current.version) if current else None)
 
     def _without_policy(self, ref: Ref, channel: str) -> str:
-        """What to do with a channel that is free. No push brings a policy along."""
+        """The hint for a channel that no policy governs. No push brings a policy along."""
         if not self.remote:
             return f"`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it"
-        url = self.place.url
+        url = self.store.url
         return f"`reg push {ref} {url} --tag {channel}` moves it; `reg policy set FILE --remote {url}` governs it"
 
-    def _before(self, ledger: Ledger, channel: str, found: lookup.LocatedVersion) -> Digest | None:
-        return compared_with(moves(ledger, channel), found.entry.manifest)
+    def _before(self, ledger: Ledger, channel: str, target: lookup.LocatedVersion) -> Digest | None:
+        return compared_with(moves(ledger, channel), target.entry.manifest)
 
-    def _move(self, log: PolicyLog, channel: str, found: lookup.LocatedVersion, reason: str | None) -> None:
-        """Judge again on the log that is swapped, which may have grown, and append the event with its evidence."""
-        rules = log.policy.covering(found.name, channel)
-        with self.place.push() as push:
+    def _move(self, log: PolicyLog, channel: str, target: lookup.LocatedVersion, reason: str | None) -> None:
+        """Judge again on the log to be swapped, which may have grown, and append the event with its
+        evidence."""
+        rules = log.policy.covering(target.name, channel)
+        with self.store.push() as push:
 
             def change(ledger: Ledger) -> Collection[Digest]:
-                judged = judge_version(ledger, rules, found.version, self._before(ledger, channel, found))
+                judged = judge_version(ledger, rules, target.version, self._before(ledger, channel, target))
                 if judged.failed:
-                    raise GateError(f"{found.ref} meets the policy no more", "run it again to see why")
-                held = ledger.channels.get(channel)
-                evidence = _evidence(judged, log, channel, found)
+                    raise GateError(f"{target.ref} no longer meets the policy", "run it again to see why")
+                current = ledger.channels.get(channel)
+                evidence = _evidence(judged, log, channel, target)
                 digest, _ = push.put(BytesIO(evidence.encode()))
                 ledger.append(
                     Tag(
-                        **stamp(found.name, self.actor, reason),
+                        **stamp(target.name, self.actor, reason),
                         tag=channel,
-                        version=found.version,
-                        manifest=found.entry.manifest,
-                        expects=held.manifest if held else None,
+                        version=target.version,
+                        manifest=target.entry.manifest,
+                        expects=current.manifest if current else None,
                         policy=log.head,
                         evidence=digest,
                     )
                 )
                 return [digest]
 
-            commit(self.place, push, found.name, change)
+            commit(self.store, push, target.name, change)
 
 
 def _evidence(
-    judged: JudgedVersion, log: PolicyLog, channel: str, found: lookup.LocatedVersion
+    judged: JudgedVersion, log: PolicyLog, channel: str, target: lookup.LocatedVersion
 ) -> PromotionEvidence:
     return PromotionEvidence(
-        found.name,
+        target.name,
         channel,
-        found.version,
-        found.entry.manifest,
+        target.version,
+        target.entry.manifest,
         log.head,
         judged.before,
         judged.findings,

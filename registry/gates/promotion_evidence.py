@@ -1,10 +1,12 @@
 """The evidence of a promotion: which version met which policy, what was found, and what that relied on.
 
-    {"format": "onnxreg-evidence", "format_version": 1, "name", "channel", "version", "manifest", "policy", "before"?: digest,
+    {"format": "onnxreg-evidence", "format_version": 1, "name", "channel", "version", "manifest", "policy",
+    "before"?: digest,
      "findings": [{"requirement", "verdict", "detail"}], "statements": [digests]}
 
-`before` is the manifest that breaking changes were looked for against; `statements` are the attestations about the manifest
-that stood in the log. Nothing in it is believed: a reader finds everything anew and only asks that it is about this move.
+`before` is the manifest that breaking changes were looked for against; `statements` are the attestations
+about the manifest that stood in the log. Nothing in it is believed: a reader finds everything anew and only
+asks that it is about this move.
 """
 
 from dataclasses import dataclass
@@ -48,10 +50,10 @@ class PromotionEvidence:
 
     @classmethod
     def decode(cls, data: bytes) -> "PromotionEvidence":
-        """Raise InputError if it is none."""
+        """Raise InputError if it is not evidence of a promotion."""
         value = mapping(canonical.decode(data, "evidence"))
         if any(value.get(key) != item for key, item in _HEAD.items()):
-            raise InputError("it is no evidence of a promotion")
+            raise InputError("it is not evidence of a promotion")
         return cls(
             text(required(value, "name")),
             text(required(value, "channel")),
@@ -65,8 +67,8 @@ class PromotionEvidence:
 
 
 def _finding(value: Any) -> GateFinding:
-    found = mapping(value)
-    verdict = required(found, "verdict")
+    finding = mapping(value)
+    verdict = required(finding, "verdict")
     if verdict not in ("pass", "fail"):
         raise InputError("a finding is neither pass nor fail")
-    return GateFinding(text(required(found, "requirement")), verdict, text(required(found, "detail")))
+    return GateFinding(text(required(finding, "requirement")), verdict, text(required(finding, "detail")))

@@ -1,7 +1,8 @@
 """One model's log in one registry: reading, extending, and what it refers to.
 
-A `Ledger` is state and log; `commit` reads it, changes it and swaps it in, again after a lost race. `LogReplay` applies events
-by their rules, `references` lists the blobs that a log needs, `collect` deletes those that no log needs, `lookup` finds versions.
+A `Ledger` is state and log; `commit` reads it, changes it and swaps it in, again after a lost race.
+`LogReplay` applies events by their rules, `references` lists the blobs that a log needs, `collect` deletes
+those that no log needs, `lookup` finds versions.
 
 Start with `ledger.py`, then `commit.py`. The rules in words: docs/format.md.
 Must not import: `trust`, `gates`, `transfer` or anything above them.

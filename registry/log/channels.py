@@ -18,21 +18,24 @@ class Channels:
     actor: str | None = None
 
     def moves(self, source: Ledger, destination: Ledger, before: Mapping[str, Channel]) -> list[Tag]:
-        """The events that are left to do. Each expects what the channel held `before`, when it was looked at first."""
-        found = []
+        """The events that are left to do.
+
+        Each expects what the channel held `before`, when it was looked at first.
+        """
+        events = []
         for tag in self.tags:
-            wanted, held = held_by(source, tag), destination.channels.get(tag)
-            if held is None or (held.version, held.manifest) != (wanted.version, wanted.manifest):
+            channel, current = channel_of(source, tag), destination.channels.get(tag)
+            if current is None or (current.version, current.manifest) != (channel.version, channel.manifest):
                 expects = before[tag].manifest if tag in before else None
                 about = stamp(source.name, self.actor, None)
-                found.append(
-                    Tag(**about, tag=tag, version=wanted.version, manifest=wanted.manifest, expects=expects)
+                events.append(
+                    Tag(**about, tag=tag, version=channel.version, manifest=channel.manifest, expects=expects)
                 )
-        return found
+        return events
 
 
-def held_by(model: Ledger | State, tag: str) -> Channel:
-    """What a channel holds. Raise NotFoundError if there is none, InputError if the tag is a version."""
+def channel_of(model: Ledger | State, tag: str) -> Channel:
+    """Return a channel. Raise NotFoundError if it does not exist, InputError if the tag is a version."""
     if check_channel(tag) not in model.channels:
         raise no_channel(model.name, tag, model.channels)
     return model.channels[tag]

@@ -1,8 +1,8 @@
 """Deleting the blobs that nothing refers to, beside running pushes and other collectors, without a clock.
 
-The collector **condemns** keys under its own name, then reads the **intents** of pushes and settles each one, then
-reads the **logs**, then **deletes** what no log refers to, and only then takes its own condemnation back. `commit` has
-the other half; `docs/format.md` has the rule and why it holds.
+The collector **condemns** keys under its own name, then reads the **intents** of pushes and settles each one,
+then reads the **logs**, then **deletes** what no log refers to, and only then takes its own condemnation
+back. `commit` has the other half; `docs/format.md` has the rule and why it holds.
 """
 
 import time
@@ -23,13 +23,16 @@ from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.log.events import Fence
 
-PATIENCE = 60.0
+PUSH_WAIT_SECONDS = 60.0
 """Seconds that a collector waits for a push that may still run, before it makes it start over."""
 
 
 @dataclass(frozen=True)
 class CollectResult:
-    """What a collection deleted, or would delete: keys with their sizes in bytes, and the pushes it overtook."""
+    """The blobs that a collection deleted, or would delete, with their sizes in bytes.
+
+    `fenced` pushes start over.
+    """
 
     freed: dict[BlobKey, int]
     kept: int
@@ -43,17 +46,18 @@ class CollectResult:
 def collect(
     remote: RegistryStore,
     only: Collection[Digest] | None = None,
-    patience: float = PATIENCE,
+    patience: float = PUSH_WAIT_SECONDS,
 ) -> CollectResult:
     """Delete the blobs (or only some of them) that no model refers to.
 
-    A push that runs meanwhile is waited for, and after `patience` seconds made to start over. IntegrityError or
-    NotFoundError, and nothing deleted, where a log or manifest cannot be read: what it refers to is not known.
+    A push that runs meanwhile is waited for, and after `patience` seconds made to start over. IntegrityError
+    or NotFoundError, and nothing deleted, where a log or manifest cannot be read: what it refers to is not
+    known.
     """
     logs = Logs(remote)
     live = logs.referred()
-    found = {key: size for key, size in _collectable(remote).items() if only is None or key.digest in only}
-    candidates = _without(found, live)
+    sizes = {key: size for key, size in _collectable(remote).items() if only is None or key.digest in only}
+    candidates = _without(sizes, live)
     with remote.push() as push:
         try:
             condemn(remote, push, candidates)
@@ -66,15 +70,15 @@ def collect(
         remote.delete(doomed)
         remote.remove_note("condemned", push.id)
         _clear_dead(remote)
-    return CollectResult(doomed, len(found) - len(doomed), fenced)
+    return CollectResult(doomed, len(sizes) - len(doomed), fenced)
 
 
 def survey(remote: RegistryStore, assume: Callable[[Ledger], None] | None = None) -> CollectResult:
-    """What `collect` would delete now, with each log as `assume` changes it in memory."""
+    """Return what `collect` would delete now, with each log as `assume` changes it in memory."""
     live = Logs(remote, assume).referred()
-    found = _collectable(remote)
-    doomed = _without(found, live)
-    return CollectResult(doomed, len(found) - len(doomed))
+    sizes = _collectable(remote)
+    doomed = _without(sizes, live)
+    return CollectResult(doomed, len(sizes) - len(doomed))
 
 
 def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[BlobKey, int]:
@@ -82,20 +86,20 @@ def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[Blob
 
 
 def blob_keys(remote: RegistryStore) -> dict[BlobKey, int]:
-    """Every key under which a blob lies, with its size in bytes."""
+    """Every key of a blob, with its size in bytes."""
     return _keys(remote.files())
 
 
 def _collectable(remote: RegistryStore) -> dict[BlobKey, int]:
-    """As `blob_keys`.
+    """Every key of a blob that may be deleted, with its size in bytes.
 
-    Raise IntegrityError if something stands for an index file that is none: it may hide a model.
+    Raise IntegrityError if something that is not an index file is in place of one: it may hide a model.
     """
     files = list(remote.files())
     for file in files:
         if file.path.startswith("index/") and (file.size is None or model_of(file.path) is None):
             raise IntegrityError(
-                f"{file.path} is no model's index file: what it refers to is not known, and nothing was deleted",
+                f"{file.path} is not a model's index file: what it refers to is unknown, and nothing was deleted",
                 "put the real file in its place, then collect again; a model whose index is not there loses its blobs",
             )
     return _keys(files)
@@ -113,7 +117,10 @@ def condemn(remote: RegistryStore, push: Push, candidates: Collection[BlobKey]) 
 
 
 def settle(remote: RegistryStore, push: Push, patience: float) -> int:
-    """Every push that may not have seen the condemnation has ended, or will fail to commit. Counts the latter."""
+    """Every push that may not have seen the condemnation has ended, or will fail to commit.
+
+    Counts the latter.
+    """
     fenced = 0
     deadline = time.monotonic() + patience
     for intent, data in remote.notes("intents").items():
@@ -167,7 +174,10 @@ def _clear_dead(remote: RegistryStore) -> None:
 
 
 class Logs:
-    """What all logs of a registry refer to. A model whose index did not change is not read twice."""
+    """The blobs that the logs of a registry refer to.
+
+    A model whose index did not change is not read twice.
+    """
 
     def __init__(self, remote: RegistryStore, assume: Callable[[Ledger], None] | None = None) -> None:
         self._remote = remote
@@ -184,11 +194,11 @@ class Logs:
         return {digest for _, digests in self._known.values() for digest in digests}
 
     def _refers(self, name: str, index: IndexFile | None) -> tuple[str | None, frozenset[Digest]]:
-        """What a model refers to by an index file, and the token of that file."""
+        """Return the token of an index file, and the blobs that the model refers to by it."""
         token = index.token if index else None
-        known = self._known.get(name)
-        if known is not None and known[0] == token:
-            return known
+        previous = self._known.get(name)
+        if previous is not None and previous[0] == token:
+            return previous
         ledger = read_ledger(self._remote, name, index)
         self._assume(ledger)
         return token, frozenset(item.digest for item in references(ledger))

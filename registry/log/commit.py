@@ -1,8 +1,8 @@
 """Changing a model's log: read, change, compare and swap; on a lost race, read and decide again.
 
-A push and a collector never wait for each other's clock. The pusher reads its **head**, leaves an **intent**, reads
-what is **condemned**, makes sure that its **blobs** lie under keys that nobody condemned, and swaps the index that it
-read. `collect` has the other half; `docs/format.md` has the rule and why it holds.
+A push and a collector never wait for each other's clock. The pusher reads its **head**, leaves an **intent**,
+reads what is **condemned**, makes sure that its **blobs** are under keys that nobody condemned, and swaps the
+index that it read. `collect` has the other half; `docs/format.md` has the rule and why it holds.
 """
 
 import random
@@ -29,8 +29,8 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import EXTENT, ConflictError, LostRaceError, NotFoundError
 
-TRIES = 100
-LONGEST_WAIT = 1.0
+MAX_COMMIT_TRIES = 100
+MAX_WAIT_SECONDS = 1.0
 """Seconds."""
 
 Change = Callable[[Ledger], Collection[Digest] | None]
@@ -60,7 +60,7 @@ def read_ledger(remote: RegistryReader, name: str, index: IndexFile | None, *mor
 
 
 def load_own(remote: RegistryStore, name: str, *more: BlobReader) -> tuple[Ledger, IndexFile | None]:
-    """As `load`, for a ledger that is going to be changed: it refuses events where the place is a mirror.
+    """Read the ledger of a model in order to change it; in a mirror it refuses events.
 
     Its new lines are signed where a key is configured.
     """
@@ -86,37 +86,37 @@ def commit(
     intents: list[str] = []
     lost = LostRaceError("")
     try:
-        for attempt in range(TRIES):
+        for attempt in range(MAX_COMMIT_TRIES):
             ledger, index = load_own(remote, name, *more)
             before = ledger.seq
-            wanted = change(ledger)
-            if wanted is None:
+            digests = change(ledger)
+            if digests is None:
                 remote.confirm(name)
                 return ledger
             if not ledger.mirrored:
                 statements = record_refusals(ledger, before)
                 for digest, statement in statements.items():
                     push.put(BytesIO(statement), digest)
-                wanted = [*wanted, *statements]
+                digests = [*digests, *statements]
             try:
-                if wanted or ledger.blobs:
+                if digests or ledger.blobs:
                     intents.append(_announce(remote, push, name))
                     push.avoid(read_condemned(remote))
-                    _secure(push, ledger, wanted, bring)
+                    _secure(push, ledger, digests, bring)
                     _retract(remote, intents, keep=1)
                 push.publish(name, ledger.encode(), index.token if index else None)
                 return ledger
             except LostRaceError as error:
                 lost = error
-                time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.005 * 2**attempt)))
+                time.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, 0.005 * 2**attempt)))
     finally:
         _retract(remote, intents)
     hint = lost.hint or "others change it without end: run the command again"
-    raise LostRaceError(f"gave up after {TRIES} tries in {remote.url}: {lost.message}", hint)
+    raise LostRaceError(f"gave up after {MAX_COMMIT_TRIES} tries in {remote.url}: {lost.message}", hint)
 
 
 def _announce(remote: NoteStore, push: Push, name: str) -> str:
-    """Leave an intent under a name of its own: a note that a collector removes is never mistaken for a later one."""
+    """Leave an intent under a unique name, so that a collector never takes a later one for it."""
     note = f"{push.id}-{secrets.token_hex(8)}"
     remote.add_note("intents", note, canonical.encode({"name": name}))
     return note
@@ -146,22 +146,22 @@ def read_condemned(remote: NoteStore) -> set[BlobKey]:
     return {key for key in keys if key is not None}
 
 
-def check_buried(ledger: Ledger, wanted: Iterable[Digest]) -> None:
+def check_tombstones(ledger: Ledger, digests: Iterable[Digest]) -> None:
     """Raise ConflictError if one of these blobs was taken down in this log."""
-    buried = sorted(set(wanted).intersection(ledger.tombstones))
-    if buried:
+    tombstoned = sorted(set(digests).intersection(ledger.tombstones))
+    if tombstoned:
         raise ConflictError(
-            f"blob {buried[0].short}... of {ledger.name} was taken down there and may not come back",
+            f"blob {tombstoned[0].short}... of {ledger.name} was taken down there and may not come back",
             f"`reg log {ledger.name}` there says why",
         )
 
 
-def _secure(push: Push, ledger: Ledger, wanted: Collection[Digest], bring: Bring | None) -> None:
-    """Make sure that the push has every blob, or that it lies under a key that nobody condemned."""
-    check_buried(ledger, wanted)
+def _secure(push: Push, ledger: Ledger, digests: Collection[Digest], bring: Bring | None) -> None:
+    """Make sure that the push has every blob, or that it is under a key that nobody condemned."""
+    check_tombstones(ledger, digests)
     for blob in ledger.blobs:
         push.put(BytesIO(blob))
-    missing = sorted(set(wanted) - push.has(wanted))
+    missing = sorted(set(digests) - push.has(digests))
     if missing and bring is not None:
         bring(missing)
     elif missing:

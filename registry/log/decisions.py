@@ -1,4 +1,4 @@
-"""The decisions about versions that stand on record: what each verb appends to the log, and when it has nothing to."""
+"""The recorded decisions about versions: the events that each verb appends to the log, if any are needed."""
 
 from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from io import BytesIO
 from typing import Any, TypeVar
 
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.channels import held_by
+from onnxreg.registry.log.channels import channel_of
 from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.references import files, present_versions
@@ -37,7 +37,7 @@ from onnxreg.schema.log.events import (
 from onnxreg.schema.log.state import VersionEntry
 
 Made = TypeVar("Made", bound=Event)
-PURGED = 500
+MAX_BLOBS_PER_PURGE = 500
 """So many blobs are named by one purge event, which is a line of bounded length."""
 
 
@@ -62,40 +62,40 @@ class Decisions:
 
         Raise ConflictError if another move came first.
         """
-        found, state = lookup.find_with_state(self.store, ref)
-        held = state.channels.get(check_channel(channel))
-        if held is None or (held.version, held.manifest) != (found.version, found.entry.manifest):
-            expects = held.manifest if held else None
-            self._append(found.name, [self._about(Tag, found, reason, tag=channel, expects=expects)])
+        target, state = lookup.find_with_state(self.store, ref)
+        current = state.channels.get(check_channel(channel))
+        if current is None or (current.version, current.manifest) != (target.version, target.entry.manifest):
+            expects = current.manifest if current else None
+            self._append(target.name, [self._about(Tag, target, reason, tag=channel, expects=expects)])
         else:
-            self.store.confirm(found.name)
-        return found
+            self.store.confirm(target.name)
+        return target
 
     def untag(self, name: str, channel: str, reason: str | None = None) -> Version:
         """Take a channel away; returns the version it held. Raise NotFoundError if there is none."""
-        held = held_by(lookup.read_state(self.store, name), channel)
-        self._append(name, [Untag(**stamp(name, self.actor, reason), tag=channel, expects=held.manifest)])
-        return held.version
+        current = channel_of(lookup.read_state(self.store, name), channel)
+        self._append(name, [Untag(**stamp(name, self.actor, reason), tag=channel, expects=current.manifest)])
+        return current.version
 
     def yank(self, ref: Ref, reason: str | None = None, undo: bool = False) -> lookup.LocatedVersion:
         """Stop a version from being resolved; its digest still gets it. `undo` takes back the yanks it has.
 
         Raise InputError if the ref does not say which version: the newest is never yanked by accident.
         """
-        found = self._exactly(ref)
+        target = self._exactly(ref)
         if undo:
-            yanks = sorted(found.entry.yanks)
-            self._append(found.name, [self._about(Unyank, found, reason, yank=yank) for yank in yanks])
+            yanks = sorted(target.entry.yanks)
+            self._append(target.name, [self._about(Unyank, target, reason, yank=yank) for yank in yanks])
         else:
-            self._append(found.name, [] if found.entry.yanked else [self._about(Yank, found, reason)])
-        return found
+            self._append(target.name, [] if target.entry.yanked else [self._about(Yank, target, reason)])
+        return target
 
     def pin(self, ref: Ref, reason: str | None = None, undo: bool = False) -> lookup.LocatedVersion:
         """No retention policy expires this version; `undo` takes that back."""
-        found = self._exactly(ref)
-        changes = found.entry.pinned == undo
-        self._append(found.name, [self._about(Unpin if undo else Pin, found, reason)] if changes else [])
-        return found
+        target = self._exactly(ref)
+        changes = target.entry.pinned == undo
+        self._append(target.name, [self._about(Unpin if undo else Pin, target, reason)] if changes else [])
+        return target
 
     def drop(
         self, ref: Ref, left: Callable[[lookup.LocatedVersion], bool], reason: str | None = None
@@ -105,15 +105,16 @@ class Decisions:
         Raise ConflictError if it came from elsewhere, where it `left` (which is asked), or a channel or pin
         holds it.
         """
-        found = self._exactly(ref)
-        ledger, _ = load(self.store, found.name)
-        published = [line for line in ledger.lines() if _publishes(line.event, found)]
-        if left(found) or any(line.via is not None for line in published):
+        target = self._exactly(ref)
+        ledger, _ = load(self.store, target.name)
+        published = [line for line in ledger.lines() if _publishes(line.event, target)]
+        if left(target) or any(line.via is not None for line in published):
             raise ConflictError(
-                f"{found.ref} is known to other registries", "`reg yank` takes it out of use, with its number"
+                f"{target.ref} is known to other registries",
+                "`reg yank` takes it out of use, with its number",
             )
-        self._append(found.name, [self._about(Drop, found, reason)])
-        return found
+        self._append(target.name, [self._about(Drop, target, reason)])
+        return target
 
     def attest(
         self,
@@ -123,36 +124,36 @@ class Decisions:
         reason: str | None = None,
         verdict: tuple[Digest, str] | None = None,
     ) -> lookup.LocatedVersion:
-        """State something about a version: the statement becomes a blob. Nothing happens where just that was stated.
+        """State something about a version: the statement becomes a blob. Idempotent.
 
         An evaluation repeats its `verdict`: the artifact, and the state.
         """
-        found, digest = self._exactly(ref), Digest.of(statement)
+        target, digest = self._exactly(ref), Digest.of(statement)
 
         def change(ledger: Ledger) -> Collection[Digest] | None:
-            if _is_stated(ledger, found.entry.manifest, digest):
+            if _is_stated(ledger, target.entry.manifest, digest):
                 return None
-            about = stamp(found.name, self.actor, reason)
+            about = stamp(target.name, self.actor, reason)
             about |= dict(zip(("artifact", "state"), verdict, strict=True)) if verdict else {}
             ledger.append(
-                Attest(**about, manifest=found.entry.manifest, statement=digest, media_type=media_type)
+                Attest(**about, manifest=target.entry.manifest, statement=digest, media_type=media_type)
             )
             return [digest]
 
         with self.store.push() as push:
             push.put(BytesIO(statement), digest)
-            commit(self.store, push, found.name, change)
-        return found
+            commit(self.store, push, target.name, change)
+        return target
 
     def expiry(self, policy: RetentionPolicy, reason: str | None = None) -> Decide:
-        """What the policy decides about a log: every version that it does not keep gives up its files."""
+        """The decision of a retention policy: every version that it does not keep gives up its files."""
 
         def decide(ledger: Ledger) -> list[Event]:
             versions = policy.expiring(ledger, datetime.now(UTC))
-            found = (
+            targets = (
                 lookup.LocatedVersion(ledger.name, version, ledger.entries[version]) for version in versions
             )
-            return [self._about(Expire, each, reason or str(policy)) for each in found]
+            return [self._about(Expire, target, reason or str(policy)) for target in targets]
 
         return decide
 
@@ -172,20 +173,23 @@ class Decisions:
     def purge(
         self, ref: Ref, reason: str, paths: Collection[str] = (), everywhere: bool = False
     ) -> tuple[list[lookup.LocatedVersion], set[Digest], set[Ref]]:
-        """Take a version down. Returns the versions taken down, the blobs that may not come back, and other versions
-        that share files with it, which stay.
+        """Take a version down.
 
-        The blobs are the files that no other version uses; or, with `paths`, exactly these files: then ConflictError
-        where other versions use them too. `everywhere` takes down all files, or these, with every version that uses them.
+        Returns the versions taken down, the blobs that may not come back, and other versions that share files
+        with it, which stay.
+
+        The blobs are the files that no other version uses; or, with `paths`, exactly these files: then
+        ConflictError where other versions use them too. `everywhere` takes down all files, or these, with
+        every version that uses them.
         """
-        found = self._exactly(ref, gone=True)
-        if found.entry.gone is not None and found.entry.gone.how == "purged":
-            raise ConflictError(f"{found.ref} is taken down already", f"`reg log {found.name}` says why")
-        blobs = self._blobs(found, paths)
+        target = self._exactly(ref, gone=True)
+        if target.entry.gone is not None and target.entry.gone.how == "purged":
+            raise ConflictError(f"{target.ref} is taken down already", f"`reg log {target.name}` says why")
+        blobs = self._blobs(target, paths)
         users = {
-            digest: versions for digest, versions in self._users(blobs).items() if versions != {found.ref}
+            digest: versions for digest, versions in self._users(blobs).items() if versions != {target.ref}
         }
-        others = sorted({other for versions in users.values() for other in versions} - {found.ref}, key=str)
+        others = sorted({other for versions in users.values() for other in versions} - {target.ref}, key=str)
         sharing: set[Ref] = set()
         if not paths and not everywhere:
             blobs, others, sharing = blobs - users.keys(), [], set(others)
@@ -195,32 +199,32 @@ class Decisions:
                 f"{'has' if len(others) == 1 else 'have'} the same bytes",
                 "--everywhere takes those versions down too",
             )
-        taken = [found, *(lookup.find(self.store, other, yanked=True) for other in others)]
+        targets = [target, *(lookup.find(self.store, other, yanked=True) for other in others)]
         ordered = sorted(blobs)
-        starts = range(0, max(len(ordered), 1), PURGED)
-        parts = [tuple(ordered[start : start + PURGED]) for start in starts]
-        events = [self._about(Purge, each, reason, blobs=part) for each in taken for part in parts]
+        starts = range(0, max(len(ordered), 1), MAX_BLOBS_PER_PURGE)
+        parts = [tuple(ordered[start : start + MAX_BLOBS_PER_PURGE]) for start in starts]
+        events = [self._about(Purge, version, reason, blobs=part) for version in targets for part in parts]
         for event in events:
             load_own(self.store, event.name)[0].append(event)
         for event in events:
             self._append(event.name, [event])
-        return taken, blobs, sharing
+        return targets, blobs, sharing
 
-    def _blobs(self, found: lookup.LocatedVersion, paths: Collection[str]) -> set[Digest]:
+    def _blobs(self, target: lookup.LocatedVersion, paths: Collection[str]) -> set[Digest]:
         """The files of a version; only those at these paths, where given.
 
-        Raise NotFoundError if a path is none of its.
+        Raise NotFoundError if a path is not in the version.
         """
-        data = load(self.store, found.name)[0].fetch(found.entry.manifest)
-        manifest = read_manifest(data, found.entry.manifest, found.name)
-        known = {file.path: file.digest for file in manifest.all_files()}
+        data = load(self.store, target.name)[0].fetch(target.entry.manifest)
+        manifest = read_manifest(data, target.entry.manifest, target.name)
+        digests = {file.path: file.digest for file in manifest.all_files()}
         for path in paths:
-            if path not in known:
-                raise NotFoundError(f"{found.ref} has no file {path}", f"`reg show {found.ref}` lists them")
-        return {known[path] for path in paths or known}
+            if path not in digests:
+                raise NotFoundError(f"{target.ref} has no file {path}", f"`reg show {target.ref}` lists them")
+        return {digests[path] for path in paths or digests}
 
     def _users(self, blobs: Collection[Digest]) -> dict[Digest, set[Ref]]:
-        """Which versions of all models use each of these blobs."""
+        """The versions, of all models, that use each of these blobs."""
         users: dict[Digest, set[Ref]] = {}
         for name in list(self.store.names()):
             ledger, _ = load(self.store, name)
@@ -235,10 +239,10 @@ class Decisions:
         return lookup.find(self.store, ref, yanked=True, gone=gone)
 
     def _about(
-        self, kind: Callable[..., Made], found: lookup.LocatedVersion, reason: str | None, **more: Any
+        self, kind: Callable[..., Made], target: lookup.LocatedVersion, reason: str | None, **more: Any
     ) -> Made:
-        about = stamp(found.name, self.actor, reason)
-        return kind(**about, version=found.version, manifest=found.entry.manifest, **more)
+        about = stamp(target.name, self.actor, reason)
+        return kind(**about, version=target.version, manifest=target.entry.manifest, **more)
 
     def _append(self, name: str, events: Collection[Event]) -> None:
         self._decide(name, lambda _: events)
@@ -258,12 +262,12 @@ class Decisions:
 
 
 def _is_stated(ledger: Ledger, manifest: Digest, statement: Digest) -> bool:
-    said = (line for line in ledger.skim() if line.kind == Attest.kind and line.manifest == str(manifest))
-    return any(line.event()["statement"] == str(statement) for line in said)
+    attests = (line for line in ledger.skim() if line.kind == Attest.kind and line.manifest == str(manifest))
+    return any(line.event()["statement"] == str(statement) for line in attests)
 
 
-def _publishes(event: Event, found: lookup.LocatedVersion) -> bool:
+def _publishes(event: Event, target: lookup.LocatedVersion) -> bool:
     return isinstance(event, Publish) and (event.version, event.manifest) == (
-        found.version,
-        found.entry.manifest,
+        target.version,
+        target.entry.manifest,
     )

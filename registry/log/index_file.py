@@ -1,4 +1,4 @@
-"""Index files and sealed segments as bytes: taken apart into lines, and held against what the state line says."""
+"""Index files and sealed segments: split into lines, and compared with the state line."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -6,7 +6,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.logline import LogLine, LogLineHeader
-from onnxreg.schema.log.state import SEGMENT, State, VersionEntry, known_part
+from onnxreg.schema.log.state import SEGMENT_LINES, State, VersionEntry, known_part
 
 REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
 
@@ -17,10 +17,10 @@ def decode_index(data: bytes, name: str) -> tuple[State, list[LogLine]]:
     Raise IntegrityError if it is malformed.
     """
     try:
-        if not data.endswith(b"\n") or data.count(b"\n") > SEGMENT + 1:
+        if not data.endswith(b"\n") or data.count(b"\n") > SEGMENT_LINES + 1:
             raise InputError("it is cut short or too long")
-        first, *rest = data.split(b"\n")
-        return State.decode(first), [LogLine.decode(line) for line in rest[:-1]]
+        first, *lines = data.split(b"\n")
+        return State.decode(first), [LogLine.decode(line) for line in lines[:-1]]
     except InputError as error:
         hint = error.hint or "restore it from a mirror (reg verify shows more)"
         raise IntegrityError(f"the index of {name} cannot be read: {error.message}", hint) from error
@@ -31,11 +31,11 @@ def is_same(index: bytes, replayed: bytes) -> bool:
 
     Keys of the state line that this build does not know are not compared: a later build wrote them.
     """
-    (first, _, lines), (known, _, tail) = index.partition(b"\n"), replayed.partition(b"\n")
+    (first, _, lines), (expected, _, tail) = index.partition(b"\n"), replayed.partition(b"\n")
     try:
         value = canonical.decode(first, "state line")
         is_canonical = canonical.encode(value) == first
-        return is_canonical and lines == tail and canonical.encode(known_part(value)) == known
+        return is_canonical and lines == tail and canonical.encode(known_part(value)) == expected
     except InputError:
         return False
 
@@ -47,8 +47,8 @@ def read_segment(data: bytes, name: str) -> Sequence[LogLine]:
 
 def split_segment(data: bytes, name: str) -> list[bytes]:
     """The raw lines of a sealed segment. Raise IntegrityError if there are not as many as a segment has."""
-    if not data.endswith(b"\n") or data.count(b"\n") != SEGMENT:
-        raise IntegrityError(f"a segment of the log of {name} does not hold {SEGMENT} lines", REWRITTEN)
+    if not data.endswith(b"\n") or data.count(b"\n") != SEGMENT_LINES:
+        raise IntegrityError(f"a segment of the log of {name} does not hold {SEGMENT_LINES} lines", REWRITTEN)
     return data.split(b"\n")[:-1]
 
 
@@ -70,7 +70,7 @@ def skim_lines(lines: Iterable[bytes], name: str) -> Iterator[LogLineHeader]:
 
 def check_tail(state: State, lines: Sequence[LogLine]) -> None:
     """Raise IntegrityError if the lines do not follow each other up to the head that the state names."""
-    seq = len(state.segments) * SEGMENT
+    seq = len(state.segments) * SEGMENT_LINES
     prev = lines[0].prev if lines else state.head
     for line in lines:
         seq += 1
@@ -86,8 +86,8 @@ def check_tail(state: State, lines: Sequence[LogLine]) -> None:
 def check_channels(state: State, entries: Mapping[Version, VersionEntry]) -> None:
     """Raise IntegrityError if a channel holds what no version is."""
     for tag, channel in state.channels.items():
-        held = entries.get(channel.version)
-        if held is None or held.manifest != channel.manifest:
+        entry = entries.get(channel.version)
+        if entry is None or entry.manifest != channel.manifest:
             raise IntegrityError(
                 f"channel {tag} of {state.name} holds {channel.version}, which is not published", REWRITTEN
             )

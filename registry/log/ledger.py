@@ -1,8 +1,8 @@
 """A model's log and state in one registry: read from its index file, extended, written back.
 
 Sealing: a line that would be the 65th of the tail first moves the 64 before it into a segment blob, and the
-versions of the state line into the catalog blob. Both follow from the log alone, so that a replay from the first
-line gives the same bytes.
+versions of the state line into the catalog blob. Both follow from the log alone, so that a replay from the
+first line gives the same bytes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ from onnxreg.schema.core.errors import ConflictError, IntegrityError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import Event
 from onnxreg.schema.log.logline import LogLine, LogLineHeader, Via, genesis
-from onnxreg.schema.log.state import SEGMENT, State, VersionEntry, entries_to_json, newest_of
+from onnxreg.schema.log.state import SEGMENT_LINES, State, VersionEntry, entries_to_json, newest_of
 from onnxreg.schema.log.summary import summarize
 from onnxreg.schema.signing.line_signature import Sign, sign_line
 
@@ -38,7 +38,8 @@ Fetch = Callable[[Digest], bytes]
 
 
 class _Catalog:
-    """The versions as they were at a sealing, encoded once somebody asks: of many sealings in one go only the last is."""
+    """The versions as they were at a sealing, encoded on demand: of several sealings only the last is
+    needed."""
 
     def __init__(self, entries: Mapping[Version, VersionEntry]) -> None:
         self._entries = dict(entries)
@@ -56,7 +57,8 @@ class _Catalog:
 class Ledger(LogReplay):
     """One model's history in memory, and what it amounts to. `tail` are the lines that are not sealed yet.
 
-    `cut` are the segments that sealing made, `more` the keys of the state line that a later build added. `sign` signs the lines of new events.
+    `cut` are the segments that sealing made, `more` the keys of the state line that a later build added.
+    `sign` signs the lines of new events.
     """
 
     registry: str
@@ -86,8 +88,8 @@ class Ledger(LogReplay):
         check_tail(state, lines)
         catalog = {} if state.catalog is None else read_catalog(fetch(state.catalog), name)
         entries = {**catalog, **state.versions}
-        held = {version: entry for version, entry in entries.items() if not entry.dropped}
-        check_channels(state, held)
+        present = {version: entry for version, entry in entries.items() if not entry.dropped}
+        check_channels(state, present)
         touched = {version for line in lines for version in touches(line.event, entries)}
         return cls(
             registry=registry,
@@ -95,7 +97,7 @@ class Ledger(LogReplay):
             fetch=fetch,
             head=state.head,
             seq=state.seq,
-            entries=held,
+            entries=present,
             recent={version: entry for version, entry in state.versions.items() if version in touched},
             channels=dict(state.channels),
             segments=list(state.segments),
@@ -109,7 +111,7 @@ class Ledger(LogReplay):
 
     @property
     def catalog(self) -> Digest | None:
-        """Where the versions are listed that sealing moved out of the state line."""
+        """The digest of the catalog, which lists the versions that sealing moved out of the state line."""
         return self.listed.digest if isinstance(self.listed, _Catalog) else self.listed
 
     @property
@@ -123,7 +125,7 @@ class Ledger(LogReplay):
         return self._chained(chain(sealed, self.tail))
 
     def skim(self) -> Iterator[LogLineHeader]:
-        """As `lines`, each read only as far as a search needs."""
+        """Yield the headers of all lines, read only as far as a search needs."""
         segments = (split_segment(self.fetch(segment), self.name) for segment in self.segments)
         sealed = chain.from_iterable(segments)
         return self._chained(skim_lines(chain(sealed, (line.raw for line in self.tail)), self.name))
@@ -159,7 +161,7 @@ class Ledger(LogReplay):
             raise IntegrityError(f"line {line.seq} of {self.name} does not follow line {self.seq}")
         if line.event.name != self.name:
             raise IntegrityError(f"line {line.seq} of {self.name} is about {line.event.name}")
-        if len(self.tail) == SEGMENT:
+        if len(self.tail) == SEGMENT_LINES:
             self._seal()
         self.apply(line.event, line.seq)
         self.tail.append(line)
@@ -175,7 +177,10 @@ class Ledger(LogReplay):
         self.tail, self.recent = [], {}
 
     def state(self) -> State:
-        """What the state line must say now; reads the manifests whose summaries it did not hold before."""
+        """Return the state that line 1 must hold now.
+
+        Reads the manifests whose summaries it did not hold before.
+        """
         shown = {*newest_of(self.entries), *(channel.version for channel in self.channels.values())}
         return State(
             self.registry,
@@ -193,9 +198,9 @@ class Ledger(LogReplay):
         )
 
     def _summary(self, version: Version, entry: VersionEntry) -> Any:
-        held = self.summaries.get(str(version))
-        if isinstance(held, dict) and held.get("manifest") == str(entry.manifest):
-            return held
+        summary = self.summaries.get(str(version))
+        if isinstance(summary, dict) and summary.get("manifest") == str(entry.manifest):
+            return summary
         from onnxreg.registry.store.manifests import read_manifest
 
         data = self.fetch(entry.manifest)
@@ -208,7 +213,7 @@ class Ledger(LogReplay):
 
 
 def mirror_error(registry: str) -> ConflictError:
-    """What a mirror says to whoever wants to make an event in it."""
+    """The refusal of a new event in a mirror."""
     return ConflictError(
         f"this is a mirror of registry {registry[:12]}..., and read-only",
         "change the original, or make a registry of its own from it: reg mirror MIRROR NEW --new-id",

@@ -1,4 +1,7 @@
-"""Reading one registry: names, states, and which bytes a ref or a query means. Light: no pydantic on this path."""
+"""Reading one registry: names, states, and which bytes a ref or a query means.
+
+Light: no pydantic on this path.
+"""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -6,7 +9,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from onnxreg.registry.store.blobs import MAX_BLOB, read_blob, steady
+from onnxreg.registry.store.blobs import MAX_BLOB_BYTES, read_blob, steady
 from onnxreg.registry.store.identity import other_registry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, UnlistedError
 from onnxreg.schema.core import canonical
@@ -20,14 +23,14 @@ from onnxreg.schema.log.summary import VersionSummary
 from onnxreg.schema.log.tags import no_version, version_of
 
 EMPTY = "it holds no models yet: reg export, reg add, reg pull, or a reg push to it, bring some"
-SHOWN = 5
-"""How many models a hint names."""
+MAX_LISTED_MODELS = 5
+"""The most models that a hint names."""
 
 FINISH = "`reg mirror` into it goes on where it was cut off; used offline, `reg fetch-index` brings more"
 
 
 class LocatedVersion(NamedTuple):
-    """What a ref means here: one version and its entry, and the channel that it was reached by, if any."""
+    """The meaning of a ref: one version, its entry, and the channel that led to it, if any."""
 
     name: str
     version: Version
@@ -47,15 +50,15 @@ def read_state(remote: RegistryReader, name: str) -> State:
 def state_of(remote: RegistryReader, name: str, index: IndexFile | None) -> State:
     """The state in an index file that was read; see `read_state`."""
     if index is None:
-        raise unknown(name, remote)
-    first, _, rest = index.data.partition(b"\n")
+        raise unknown_model(name, remote)
+    first, _, lines = index.data.partition(b"\n")
     try:
         state = _decode(first)
     except InputError as error:
         raise IntegrityError(f"the index of {name} in {remote.url} is damaged: {error.message}") from error
     if state.registry != remote.registry_id:
         raise other_registry(remote.url, state.registry, remote.registry_id)
-    last = rest.removesuffix(b"\n").rpartition(b"\n")[2]
+    last = lines.removesuffix(b"\n").rpartition(b"\n")[2]
     if state.name != name or (last and Digest.of(last) != state.head):
         raise IntegrityError(
             f"the index of {name} in {remote.url} does not fit its own history",
@@ -68,56 +71,59 @@ _decode = lru_cache(2)(State.decode)
 """A state line that is asked again is not parsed again, nor are its summaries."""
 
 
-def unknown(name: str, remote: RegistryReader) -> NotFoundError:
-    """The error for a model that is not there; the hint has the nearest names that are. A copy may just be unfinished."""
-    is_copy = remote.is_mirror  # NotFoundError where there is no registry any more
-    where = f"{remote.url}, {named_copy(remote)}" if is_copy else remote.url
+def unknown_model(name: str, remote: RegistryReader) -> NotFoundError:
+    """The error for a model that is not there; the hint has the nearest names that are.
+
+    A copy may just be unfinished.
+    """
+    is_copy = remote.is_mirror  # NotFoundError if the registry is gone
+    location = f"{remote.url}, {named_copy(remote)}" if is_copy else remote.url
     try:
-        known = list(remote.names())
+        names = list(remote.names())
     except UnlistedError:
         hint = "check the name: that place does not list its models"
     else:
-        hint = suggest(name, known, FINISH if is_copy else _few(known))
-    return NotFoundError(f"there is no model {name} in {where}", hint)
+        hint = suggest(name, names, FINISH if is_copy else _few(names))
+    return NotFoundError(f"there is no model {name} in {location}", hint)
 
 
-def _few(known: Sequence[str]) -> str:
-    more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
-    return f"it holds {', '.join(known[:SHOWN])}{more}" if known else EMPTY
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_LISTED_MODELS} more" if len(names) > MAX_LISTED_MODELS else ""
+    return f"it holds {', '.join(names[:MAX_LISTED_MODELS])}{more}" if names else EMPTY
 
 
 def named_copy(copy: RegistryReader) -> str:
-    """What a mirror, an archive or a memory says of itself where something is not there."""
+    """The words for a mirror, an archive or a tracking copy in an error about a missing model."""
     return f"a copy of registry {copy.registry_id[:12]}... that may be incomplete"
 
 
 def matching(remote: RegistryReader, patterns: Collection[str]) -> list[str]:
-    """The models that these names and patterns mean, sorted; in a pattern `*` also stands for a `/`.
+    """The models that these names and patterns mean, sorted; in a pattern `*` also matches a `/`.
 
     NotFoundError, with the nearest names, where a pattern means none. A name may be that of no model.
     """
     exact = {check_name(pattern) for pattern in patterns if not PATTERN & set(pattern)}
-    found = set(exact)
-    known = list(remote.names()) if len(exact) < len(patterns) else []
+    chosen = set(exact)
+    all_names = list(remote.names()) if len(exact) < len(patterns) else []
     for pattern in set(patterns) - exact:
-        names = {name for name in known if fnmatchcase(name, pattern)}
+        names = {name for name in all_names if fnmatchcase(name, pattern)}
         if not names:
             plain = "".join(char for char in pattern if char not in PATTERN)
             raise NotFoundError(
-                f"no model matches {pattern} in {remote.url}", suggest(plain, known, _few(known), 0.4)
+                f"no model matches {pattern} in {remote.url}", suggest(plain, all_names, _few(all_names), 0.4)
             )
-        found |= names
-    return sorted(found)
+        chosen |= names
+    return sorted(chosen)
 
 
 PATTERN = frozenset("*?[")
-"""What makes a pattern of a name."""
+"""The characters that make a name a pattern."""
 
 
 def find(remote: RegistryReader, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:
     """The version that a ref means.
 
-    Raise NotFoundError if there is none; where it is yanked and not named by digest (`yanked` allows it);
+    Raise NotFoundError if there is none; if it is yanked and not named by digest (`yanked` allows it);
     where its files expired or were taken down (`gone` allows it). Raise IntegrityError if tag and digest
     name different manifests.
     """
@@ -127,7 +133,7 @@ def find(remote: RegistryReader, ref: Ref, yanked: bool = False, gone: bool = Fa
 def find_with_state(
     remote: RegistryReader, ref: Ref, yanked: bool = False, gone: bool = False
 ) -> tuple[LocatedVersion, State]:
-    """As `find`, and the state that it was found in."""
+    """Return the version that a ref means, and the state that has it; errors as of `find`."""
 
     def read(index: IndexFile | None) -> tuple[LocatedVersion, State]:
         state = state_of(remote, ref.name, index)
@@ -139,17 +145,17 @@ def find_with_state(
 def find_in(
     remote: RegistryReader, state: State, ref: Ref, yanked: bool = False, gone: bool = False
 ) -> LocatedVersion:
-    """As `find`, in a state that was read before."""
+    """Return the version that a ref means in a state that was read before; errors as of `find`."""
     if ref.digest is not None and ref.tag is None:
-        found = _by_digest(remote, state, ref.digest)
+        target = _by_digest(remote, state, ref.digest)
     else:
-        found = _by_tag(remote, state, ref, yanked)
-    if found.entry.gone is not None and not gone:
+        target = _by_tag(remote, state, ref, yanked)
+    if target.entry.gone is not None and not gone:
         raise NotFoundError(
-            f"{found.ref} is {found.entry.gone.how}: its files are no longer here",
-            f"`reg log {found.name}` there says why; what expired can be brought back from a copy: --restore",
+            f"{target.ref} is {target.entry.gone.how}: its files are no longer here",
+            f"`reg log {target.name}` there says why; what expired can be brought back from a copy: --restore",
         )
-    return found
+    return target
 
 
 def _by_tag(remote: RegistryReader, state: State, ref: Ref, yanked: bool) -> LocatedVersion:
@@ -165,7 +171,7 @@ def _by_tag(remote: RegistryReader, state: State, ref: Ref, yanked: bool) -> Loc
     if entry.yanked and not yanked and ref.digest is None:
         raise NotFoundError(
             f"{state.name}:{version} is yanked",
-            f"it can still be had by its digest: {state.name}@{entry.manifest}",
+            f"its digest still gets it: {state.name}@{entry.manifest}",
         )
     return LocatedVersion(state.name, version, entry, state.channels.get(ref.tag or ""))
 
@@ -182,15 +188,15 @@ def _version_of(state: State, tag: str | None) -> Version:
 def _by_digest(remote: RegistryReader, state: State, digest: Digest) -> LocatedVersion:
     """The version with this manifest; the newest of several, one that is not yanked before one that is."""
     entries = all_versions(remote, state)
-    found = [version for version, entry in entries.items() if entry.manifest == digest]
-    if not found:
+    versions = [version for version, entry in entries.items() if entry.manifest == digest]
+    if not versions:
         raise no_version(state.name, f"version with the manifest {digest}", entries)
 
     def rank(version: Version) -> tuple[Any, ...]:
         entry = entries[version]
         return entry.usable, entry.gone is None, version.precedence
 
-    version = max(found, key=rank)
+    version = max(versions, key=rank)
     return LocatedVersion(state.name, version, entries[version])
 
 
@@ -214,31 +220,30 @@ def all_versions(remote: RegistryReader, state: State) -> dict[Version, VersionE
 def read_catalog(data: bytes, name: str) -> dict[Version, VersionEntry]:
     """The sealed version table of a model. Raise IntegrityError if it is malformed."""
     try:
-        return read_entries(canonical.decode(data, "catalog", max_bytes=MAX_BLOB))
+        return read_entries(canonical.decode(data, "catalog", max_bytes=MAX_BLOB_BYTES))
     except InputError as error:
         raise IntegrityError(f"the catalog of {name} is damaged: {error.message}") from error
 
 
 def read_summary(
-    remote: RegistryReader, state: State, found: LocatedVersion, profiled: bool = False
+    remote: RegistryReader, state: State, target: LocatedVersion, profiled: bool = False
 ) -> VersionSummary:
-    """The summary of a version, from the index where it holds one, else from the manifest; refusals after the fact count.
+    """The summary of a version, from the index if it has one, else from the manifest, with later refusals.
 
     `profiled`: with the profile of the recipe, which only the manifest has.
     """
-    held = held_summary(state, found.version)
-    if held is not None and held.manifest == found.entry.manifest and not profiled:
-        return held.after(state.verdicts(found.entry))
+    summary = held_summary(state, target.version)
+    if summary is not None and summary.manifest == target.entry.manifest and not profiled:
+        return summary.after(state.verdicts(target.entry))
     from onnxreg.registry.store.manifests import read_manifest
     from onnxreg.schema.log.summary import summarize
 
-    data = read_blob(remote, found.entry.manifest)
-    manifest = read_manifest(data, found.entry.manifest, found.name)
-    summary = held
-    if summary is None or summary.manifest != found.entry.manifest:
-        summary = VersionSummary.read(summarize(manifest, found.entry.manifest, len(data)))
+    data = read_blob(remote, target.entry.manifest)
+    manifest = read_manifest(data, target.entry.manifest, target.name)
+    if summary is None or summary.manifest != target.entry.manifest:
+        summary = VersionSummary.read(summarize(manifest, target.entry.manifest, len(data)))
     summary = replace(summary, profile=None if manifest.recipe is None else manifest.recipe.profile)
-    return summary.after(state.verdicts(found.entry))
+    return summary.after(state.verdicts(target.entry))
 
 
 def held_summary(state: State, version: Version) -> VersionSummary | None:

@@ -1,11 +1,14 @@
-"""What the log of a model refers to: the blobs that must be there. Copy, verify, the collector and `du` all ask here."""
+"""The blobs that the log of a model refers to, and that must be there.
+
+Copy, verify, the collector and `du` use it.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onnxreg.registry.log.index_file import read_line
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.selection import Held, held_artifacts, held_files
+from onnxreg.registry.log.selection import ArtifactPaths, held_artifacts, held_files
 from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.registry.store.protocol import Piece
 from onnxreg.schema.core.digest import Digest
@@ -18,22 +21,22 @@ from onnxreg.schema.manifest.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A blob that a model needs: what for, its size in bytes and the digests of its parts where a document states them."""
+    """A blob that a model needs: a label, its size in bytes, and its pieces if a document states them."""
 
     digest: Digest
     size: int | None
-    what: str
+    label: str
     pieces: tuple[Piece, ...] = ()
 
     @property
     def path(self) -> str:
         """Its name within the model's version."""
-        return self.what.partition(" ")[2]
+        return self.label.partition(" ")[2]
 
 
 def documents(ledger: Ledger) -> Iterator[Reference]:
-    """The blobs of the history itself: sealed segments, the catalog, manifests, what attestations state, the evidence
-    of promotions, and what optional events of a later build list.
+    """The blobs of the history: segments, catalog, manifests, statements, evidence, and blobs of later event
+    kinds.
 
     A version that expired or was taken down keeps its manifest, unless that is what was taken down.
     """
@@ -41,20 +44,20 @@ def documents(ledger: Ledger) -> Iterator[Reference]:
     yield from (Reference(segment, None, f"{name} log") for segment in ledger.segments)
     if ledger.catalog is not None:
         yield Reference(ledger.catalog, None, f"{name} catalog")
-    buried = set(ledger.tombstones)
+    tombstones = set(ledger.tombstones)
     yield from listed_blobs(ledger)
     for version, entry in ledger.entries.items():
-        if entry.manifest not in buried:
+        if entry.manifest not in tombstones:
             yield Reference(entry.manifest, entry.size, f"{name}:{version} manifest")
-    known = {entry.manifest for entry in ledger.entries.values()} - buried
+    manifests = {entry.manifest for entry in ledger.entries.values()} - tombstones
     attests = (read_line(line.raw, name).event for line in ledger.skim() if line.kind == Attest.kind)
     for event in attests:
-        if not isinstance(event, Attest) or event.statement in buried:
+        if not isinstance(event, Attest) or event.statement in tombstones:
             continue
-        if event.manifest in known or event.state == "refused":
+        if event.manifest in manifests or event.state == "refused":
             yield Reference(event.statement, None, f"{name} statement")
     for evidence in evidences(ledger):
-        if evidence not in buried:
+        if evidence not in tombstones:
             yield Reference(evidence, None, f"{name} evidence")
 
 
@@ -94,8 +97,8 @@ def files(ledger: Ledger, version: Version, entry: VersionEntry) -> Iterator[Ref
     named = {file.digest: file for file in manifest.all_files()}
     for digest, size in refers_to(manifest, entry.held).items():
         file = named.get(digest)
-        what = f"{ledger.name}:{version} {file.path if file else 'operators'}"
-        yield Reference(digest, size, what, tuple(Piece(*span) for span in file.spans()) if file else ())
+        label = f"{ledger.name}:{version} {file.path if file else 'operators'}"
+        yield Reference(digest, size, label, tuple(Piece(*span) for span in file.spans()) if file else ())
 
 
 def references(ledger: Ledger) -> Iterator[Reference]:
@@ -105,11 +108,13 @@ def references(ledger: Ledger) -> Iterator[Reference]:
         yield from files(ledger, version, entry)
 
 
-def refers_to(manifest: Manifest, held: Held = None) -> dict[Digest, int]:
+def refers_to(manifest: Manifest, held: ArtifactPaths = None) -> dict[Digest, int]:
     """The blobs of a manifest, with their sizes: its files, and the operator sets that summaries name.
 
     Of the artifacts only those that are held.
     """
-    sets = [found for item in held_artifacts(manifest, held) if (found := operator_set(item)) is not None]
+    sets = [
+        operators for item in held_artifacts(manifest, held) if (operators := operator_set(item)) is not None
+    ]
     files = {entry.digest: entry.size for entry in held_files(manifest, held)}
-    return files | {Digest.of(operators): len(operators) for operators in sets}
+    return files | {Digest.of(data): len(data) for data in sets}

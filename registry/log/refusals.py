@@ -1,7 +1,7 @@
-"""Refusals that manifests state, put on record: then they are refusals of the bytes, in every version that has them.
+"""Record the refusals that manifests state, so that they hold for the bytes in every version.
 
-A manifest alone refuses its own version only. The statement is the report that the manifest names; without a good one,
-an evaluation document is made from the manifest, whether or not it names a suite.
+A manifest alone refuses its own version only. The statement is the report that the manifest names; without a
+good one, an evaluation document is made from the manifest, whether or not it names a suite.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,8 @@ REASON = "by its manifest"
 def record_refusals(ledger: Ledger, since: int) -> Mapping[Digest, bytes]:
     """Append an `attest` for each refusal that is not on record. Returns the statements, by their digests.
 
-    Looked at are the versions that were published after line `since`, and those that the state line summarises.
+    Looked at are the versions that were published after line `since`, and those that the state line
+    summarises.
     """
     statements: dict[Digest, bytes] = {}
     for digest in dict.fromkeys([*_published(ledger, since), *_summarised(ledger)]):
@@ -47,7 +48,9 @@ def _summarised(ledger: Ledger) -> Iterator[Digest]:
     present = {entry.manifest for entry in ledger.entries.values() if entry.gone is None}
     for summary in ledger.summaries.values():
         with suppress(InputError, KeyError, TypeError):
-            refused = {each["digest"] for each in summary["artifacts"] if each["state"] == "refused"}
+            refused = {
+                artifact["digest"] for artifact in summary["artifacts"] if artifact["state"] == "refused"
+            }
             manifest = Digest.parse(summary["manifest"])
             if manifest in present and refused - set(map(str, ledger.refused)):
                 yield manifest
@@ -58,9 +61,9 @@ def _record(ledger: Ledger, digest: Digest, manifest: Manifest) -> dict[Digest, 
     for artifact in manifest.artifacts:
         if artifact.certification.state != "refused" or artifact.digest in ledger.refused:
             continue
-        made = _statement(ledger, digest, artifact)
-        if made is not None:
-            media_type, statement = made
+        evaluation = _statement(ledger, digest, artifact)
+        if evaluation is not None:
+            media_type, statement = evaluation
             about = stamp(ledger.name, reason=REASON) | {"artifact": artifact.digest, "state": "refused"}
             ledger.append(
                 Attest(**about, manifest=digest, statement=Digest.of(statement), media_type=media_type)
@@ -78,21 +81,24 @@ def _statement(ledger: Ledger, manifest: Digest, artifact: Artifact) -> tuple[st
         with suppress(InputError, IntegrityError, NotFoundError):
             data = ledger.fetch(evidence.report)
             media_type, evaluation = read_evaluation(data)
-            said = (evaluation.artifact, evaluation.state, evaluation.suite)
-            if said == (artifact.digest, "refused", evidence.suite or evaluation.suite):
+            verdict = (evaluation.artifact, evaluation.state, evaluation.suite)
+            if verdict == (artifact.digest, "refused", evidence.suite or evaluation.suite):
                 return media_type, data
-    made = canonical.encode(_document(manifest, artifact))
-    return None if Digest.of(made) in ledger.tombstones else (EVALUATION, made)
+    encoded = canonical.encode(_document(manifest, artifact))
+    return None if Digest.of(encoded) in ledger.tombstones else (EVALUATION, encoded)
 
 
 def _document(manifest: Digest, artifact: Artifact) -> dict[str, Any]:
-    """What a manifest says of an artifact, as an evaluation. Of a claim without a suite, the suite is the manifest."""
+    """The claim of a manifest about an artifact, as an evaluation.
+
+    Without a suite, the suite is the manifest.
+    """
     certification, evidence = artifact.certification, artifact.certification.evidence
     value = {} if evidence is None else evidence.to_json()
-    known = {key: value[key] for key in ("parent", "suite", "synthetic") if value.get(key) is not None}
-    claim = {} if "suite" in known else {"suite": str(manifest), "claimed": True}
+    basis = {key: value[key] for key in ("parent", "suite", "synthetic") if value.get(key) is not None}
+    claim = {} if "suite" in basis else {"suite": str(manifest), "claimed": True}
     return {
-        **known,
+        **basis,
         **claim,
         "artifact": str(artifact.digest),
         "format": "onnxreg-evaluation",

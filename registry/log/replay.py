@@ -1,4 +1,7 @@
-"""What the events of a model amount to. Pure: each is applied by its rule, or refused."""
+"""The rules by which events change the state of a model.
+
+Pure: an event is applied by its rule, or refused.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,8 +35,8 @@ from onnxreg.schema.query.requirements import worst
 class LogReplay:
     """The versions of a model, those of them that events since the last sealing wrote, and its channels.
 
-    A version that was dropped is none of them. `tombstones` are blobs that may not come back; `refused` are artifacts that an
-    evaluation refused, of whichever version.
+    Dropped versions are left out. `tombstones` are blobs that may not come back; `refused` are
+    artifacts that an evaluation refused, of whichever version.
     """
 
     name: str
@@ -81,17 +84,17 @@ class LogReplay:
                 raise InputError(f"no rule for an event of kind {event.kind}")
 
     def _publish(self, event: Publish, seq: int) -> None:
-        found = self.entries.get(event.version)
-        if found is not None and found.manifest != event.manifest:
+        entry = self.entries.get(event.version)
+        if entry is not None and entry.manifest != event.manifest:
             raise ConflictError(
-                f"{self.name}:{event.version} is already published, with manifest {found.manifest.short}... "
+                f"{self.name}:{event.version} is already published, with manifest {entry.manifest.short}... "
                 f"instead of {event.manifest.short}...",
                 "a version never changes: publish under another version",
             )
-        if found is None:
-            equal = (entry.attested for entry in self.entries.values() if entry.manifest == event.manifest)
-            found = VersionEntry(event.manifest, event.size, seq, attested=next(equal, {}))
-        self._set(event.version, found)
+        if entry is None:
+            equal = (other.attested for other in self.entries.values() if other.manifest == event.manifest)
+            entry = VersionEntry(event.manifest, event.size, seq, attested=next(equal, {}))
+        self._set(event.version, entry)
 
     def _attest(self, event: Attest) -> None:
         """Every version with that manifest takes over the verdict, where it is worse than those before.
@@ -111,7 +114,10 @@ class LogReplay:
             self._set(version, replace(entry, attested={**entry.attested, event.artifact: state}))
 
     def _give_up(self, event: Expire | Purge | Drop) -> None:
-        """A version loses its files. Nobody may depend on it: no channel, and no pin unless it is taken down."""
+        """A version loses its files.
+
+        Nobody may depend on it: no channel, and no pin unless it is taken down.
+        """
         entry = self._known(event.version, event.manifest)
         holders = [tag for tag, channel in self.channels.items() if channel.version == event.version]
         if holders:
@@ -147,10 +153,10 @@ class LogReplay:
         self.entries[version] = self.recent[version] = entry
 
     def _expect(self, tag: str, expected: Digest | None) -> None:
-        held = self.channels.get(tag)
-        if (held.manifest if held else None) != expected:
+        channel = self.channels.get(tag)
+        if (channel.manifest if channel else None) != expected:
             raise ConflictError(
-                f"channel {tag} of {self.name} holds {held.version if held else 'nothing'} by now",
+                f"channel {tag} of {self.name} holds {channel.version if channel else 'nothing'} by now",
                 "look at `reg log` and decide again",
             )
 

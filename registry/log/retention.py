@@ -1,4 +1,4 @@
-"""Which versions a retention policy gives up. Pure."""
+"""The versions that a retention policy gives up. Pure."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -14,8 +14,7 @@ from onnxreg.schema.log.state import newest_of
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """Keep the newest so many releases (with the pre-releases above them), and what was published in the
-    last days.
+    """Keep so many of the newest releases, their pre-releases, and the versions of the last days.
 
     A version is kept by either; so are pinned versions and those that a channel holds. The newest release is
     always kept. A yanked version takes no place among the newest, and is kept where it would be one of them
@@ -36,18 +35,18 @@ class RetentionPolicy:
 
     def __str__(self) -> str:
         parts = (("versions", self.versions), ("days", self.days))
-        return " ".join(f"--keep-{what} {value:g}" for what, value in parts if value is not None)
+        return " ".join(f"--keep-{unit} {value:g}" for unit, value in parts if value is not None)
 
     def expiring(self, ledger: Ledger, now: datetime) -> list[Version]:
         """The versions to give up, in the order of their publication."""
         unyanked = {version: replace(entry, yanks=frozenset()) for version, entry in ledger.entries.items()}
-        kept = {*newest_of(ledger.entries, self.versions or 1), *newest_of(unyanked, self.versions or 1)}
-        kept |= self._young(ledger, now)
-        kept |= {channel.version for channel in ledger.channels.values()}
+        keeping = {*newest_of(ledger.entries, self.versions or 1), *newest_of(unyanked, self.versions or 1)}
+        keeping |= self._young(ledger, now)
+        keeping |= {channel.version for channel in ledger.channels.values()}
         gone = [
             (entry.seq, version)
             for version, entry in present_versions(ledger)
-            if self and version not in kept and not entry.pinned
+            if self and version not in keeping and not entry.pinned
         ]
         return [version for _, version in sorted(gone, key=lambda pair: pair[0])]
 

@@ -1,4 +1,4 @@
-"""What every new event carries: who says it, when, why, and a nonce that makes it one of its kind."""
+"""The fields that every new event carries: who, when, why, and a nonce that makes it unique."""
 
 import secrets
 from datetime import UTC, datetime

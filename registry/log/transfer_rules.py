@@ -1,7 +1,8 @@
 """The rule for two logs of one model.
 
-Same registry id: one log must be a prefix of the other, and lines are appended verbatim. Different ids: chains are
-never spliced; the events of the chosen versions travel, each with `via`, onto the destination's own chain.
+Same registry id: one log must be a prefix of the other, and lines are appended verbatim. Different ids:
+chains are never spliced; the events of the chosen versions travel, each with `via`, onto the destination's
+own chain.
 """
 
 from collections.abc import Collection, Mapping
@@ -29,7 +30,7 @@ def missing_lines(
 
     So a verdict finds the version that it is about, also if the source published that once more after it.
 
-    Raises ConflictError if a version stands for another manifest there or its files were given up there
+    Raises ConflictError if a version has another manifest there or its files were given up there
     (unless `restore` brings expired ones back), or where only some artifacts are asked for between copies of
     one registry; IntegrityError if the logs of one registry have forked; NotFoundError if the source lacks a
     version or an artifact of it that is asked for.
@@ -45,24 +46,26 @@ def missing_lines(
     destination.check_own()
     check_versions(source, destination, versions, restore, selection)
     chosen = {version: source.entries[version].manifest for version in versions}
-    there = list(destination.skim())
-    present = {line.event_id for line in there}
-    stated = {_states(line) for line in there if line.kind == Attest.kind}
-    held = {str(entry.manifest) for entry in destination.entries.values()} | set(map(str, chosen.values()))
-    found = (
+    present_lines = list(destination.skim())
+    present = {line.event_id for line in present_lines}
+    stated = {_states(line) for line in present_lines if line.kind == Attest.kind}
+    manifests = {str(entry.manifest) for entry in destination.entries.values()} | set(
+        map(str, chosen.values())
+    )
+    candidates = (
         line
         for line in source.skim()
-        if (line.manifest in held or _refuses(line))
+        if (line.manifest in manifests or _refuses(line))
         and (line.event_id not in present or line.kind == Publish.kind)
         and not (line.kind == Attest.kind and _states(line) in stated)
     )
-    lines = (read_line(line.raw, source.name) for line in found if line.kind in TRAVELLING)
+    lines = (read_line(line.raw, source.name) for line in candidates if line.kind in TRAVELLING)
     moving = [line for line in lines if _travels(line, chosen, destination) and not _outdated(line, source)]
     return sorted(moving, key=lambda line: isinstance(line.event, Attest))
 
 
 def apply(lines: list[LogLine], source: Ledger, destination: Ledger) -> None:
-    """Append the lines: verbatim to another copy of the same log, as events with `via` to another registry's."""
+    """Append lines: verbatim to another copy of the same log, as events with `via` to another registry."""
     for line in lines:
         if source.registry == destination.registry:
             destination.append_line(line)
@@ -71,8 +74,7 @@ def apply(lines: list[LogLine], source: Ledger, destination: Ledger) -> None:
 
 
 def _travels(line: LogLine, chosen: Mapping[Version, Digest], destination: Ledger) -> bool:
-    """Return True if an event is the business of another registry. Channels, pins and all giving up of files
-    never are.
+    """Return True if an event travels to another registry. Channels, pins and expiry never do.
 
     A later evaluation is, of every version that the destination holds; a refusal always, since the same
     bytes may be there, or come later, under another manifest.
@@ -88,14 +90,14 @@ def _travels(line: LogLine, chosen: Mapping[Version, Digest], destination: Ledge
             )
             return here or manifest in chosen.values()
         case Yank(manifest=manifest, version=version) | Unyank(manifest=manifest, version=version):
-            held = destination.entries.get(version)
-            return manifest in (chosen.get(version), held and held.manifest)
+            entry = destination.entries.get(version)
+            return manifest in (chosen.get(version), entry and entry.manifest)
         case _:
             return False
 
 
 def _states(line: LogLineHeader) -> tuple[str | None, ...]:
-    """What an `attest` says of which manifest: two registries may put the same on record, each with its own event."""
+    """The content of an `attest`: two registries may record the same one, each with its own event."""
     event = line.event()
     return tuple(event.get(key) for key in ("manifest", "statement", "artifact", "state"))
 
@@ -105,8 +107,7 @@ def _refuses(line: LogLineHeader) -> bool:
 
 
 def _outdated(line: LogLine, source: Ledger) -> bool:
-    """Return True if a yank is older than its version there: of one that was dropped, and published again
-    since."""
+    """Return True if a yank is older than its version: that version was dropped and published again."""
     if not isinstance(line.event, Yank | Unyank):
         return False
     entry = source.entries.get(line.event.version)
@@ -120,17 +121,18 @@ def check_versions(
     restore: bool = False,
     selection: Selection = EVERYTHING,
 ) -> None:
-    """Raises what `missing_lines` does where a version may not travel between registries with different ids."""
+    """Raise the errors of `missing_lines` if a version may not travel between registries with different
+    ids."""
     _check_present(source, versions)
     for version in versions:
-        ours, theirs = source.entries[version], destination.entries.get(version)
-        if theirs is not None and theirs.manifest != ours.manifest:
+        entry, present = source.entries[version], destination.entries.get(version)
+        if present is not None and present.manifest != entry.manifest:
             raise ConflictError(
-                f"{source.name}:{version} exists there with manifest {theirs.manifest.short}..., "
-                f"here it is {ours.manifest.short}...",
+                f"{source.name}:{version} exists there with manifest {present.manifest.short}..., "
+                f"here it is {entry.manifest.short}...",
                 "a version never changes: publish yours under another version",
             )
-        gone = theirs.gone if theirs is not None else None
+        gone = present.gone if present is not None else None
         if gone is not None and not (restore and gone.how == "expired"):
             raise ConflictError(
                 f"{source.name}:{version} is {gone.how} there",
@@ -149,12 +151,12 @@ def _check_present(source: Ledger, versions: Collection[Version]) -> None:
 
 
 def _suffix(source: Ledger, destination: Ledger) -> list[LogLine]:
-    ours, theirs = list(source.skim()), list(destination.skim())
-    common = min(len(ours), len(theirs))
-    if common and ours[common - 1].digest != theirs[common - 1].digest:
+    source_lines, present_lines = list(source.skim()), list(destination.skim())
+    common = min(len(source_lines), len(present_lines))
+    if common and source_lines[common - 1].digest != present_lines[common - 1].digest:
         raise ForkError(
             f"two copies of registry {source.registry} have different histories of {source.name}: "
             f"heads {source.head.short}... and {destination.head.short}...",
             "one of them was rewritten; nothing was changed",
         )
-    return [read_line(line.raw, source.name) for line in ours[common:]]
+    return [read_line(line.raw, source.name) for line in source_lines[common:]]

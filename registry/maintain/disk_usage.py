@@ -15,7 +15,8 @@ from onnxreg.schema.core.digest import Digest
 
 @dataclass(frozen=True)
 class ModelUsage:
-    """One model: versions whose files are here, blobs, all their bytes, and the bytes that only it refers to."""
+    """One model: versions whose files are here, blobs, all their bytes, and the bytes that only it refers
+    to."""
 
     name: str
     versions: int
@@ -70,7 +71,7 @@ def usage(remote: RegistryStore, names: Collection[str] = ()) -> Usage:
         versions[ledger.name] = len(list(present_versions(ledger)))
     for name in names:
         if name not in needs:
-            raise lookup.unknown(name, remote)
+            raise lookup.unknown_model(name, remote)
     users = Counter(digest for digests in needs.values() for digest in digests)
     models = [
         ModelUsage(

@@ -210,7 +210,7 @@ def _check_blobs(
 
     def check(key: BlobKey) -> tuple[int, Damage | None]:
         reference = needed.get(key.digest)
-        with progress.file(reference.what if reference else key.path, keys[key]) as moved:
+        with progress.file(reference.label if reference else key.path, keys[key]) as moved:
             return _check_blob(open_key, key, reference, moved, stop)
 
     ordered = sorted(keys, key=lambda key: (-keys[key], key))
@@ -226,7 +226,7 @@ def _check_blobs(
     for digest in sorted(needed.keys() - whole - present):
         reference = needed[digest]
         detail = f"blob {digest} is not there"
-        report.damages.append(Damage("missing", reference.what, detail, digest, BlobKey(digest), reference))
+        report.damages.append(Damage("missing", reference.label, detail, digest, BlobKey(digest), reference))
     report.add_sharing()
 
 
@@ -237,7 +237,7 @@ def _check_blob(
     moved: Callable[[int], None],
     stop: threading.Event,
 ) -> tuple[int, Damage | None]:
-    digest, label = key.digest, reference.what if reference else "nothing refers to it"
+    digest, label = key.digest, reference.label if reference else "nothing refers to it"
     try:
         with open_key(key) as stream:
             metered = MeteredReader(stream, moved, stop, f"reading blob {digest}")

@@ -58,7 +58,7 @@ def verify_trusted(archive: ArchiveRegistry, trust: Trust, progress: Progress | 
 
 def _verify_ref(store: RegistryStore, ref: Ref, progress: Progress | None, audit: Audit) -> VerifyReport:
     if store.read_index(ref.name) is None:
-        raise lookup.unknown(ref.name, store)
+        raise lookup.unknown_model(ref.name, store)
     located = None if ref.is_bare else lookup.find(store, ref, yanked=True)
     carried = carried_by(store)
     versions = None if carried is None else carried.get(ref.name, ())

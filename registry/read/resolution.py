@@ -30,7 +30,7 @@ class Resolution:
     read.
     """
 
-    found: LocatedVersion
+    target: LocatedVersion
     artifact: ArtifactSummary
     size: int
     files: tuple[tuple[FileSummary, str], ...]
@@ -45,9 +45,9 @@ class Resolution:
         """The documented shape of `reg resolve --json`."""
         artifact = self.artifact
         return {
-            "name": self.found.name,
-            "version": str(self.found.version),
-            "manifest": str(self.found.entry.manifest),
+            "name": self.target.name,
+            "version": str(self.target.version),
+            "manifest": str(self.target.entry.manifest),
             "size": self.size,
             "artifact": {
                 "format": artifact.format,
@@ -101,7 +101,7 @@ def resolve(
         state = state_of(remote, ref.name, index)
         resolution = resolve_in(remote, state, ref, query, device)
         if verify:
-            check_index(remote, state, resolution.found)
+            check_index(remote, state, resolution.target)
         return replace(resolution, index=index)
 
     return steady(remote, ref.name, read)
@@ -120,8 +120,8 @@ def resolve_in(
     version, entry, summary = outcome.offer
     main = FileSummary("artifact", artifact.path, artifact.digest, artifact.size)
     files = tuple((file, remote.blob_url(file.digest)) for file in (main, *artifact.files, *summary.files))
-    located = LocatedVersion(state.name, version, entry, state.channels.get(ref.tag or ""))
-    return Resolution(located, artifact, outcome.size, files, outcome)
+    target = LocatedVersion(state.name, version, entry, state.channels.get(ref.tag or ""))
+    return Resolution(target, artifact, outcome.size, files, outcome)
 
 
 def offers(remote: RegistryReader, state: State, ref: Ref, query: Query) -> Iterator[Offer]:
@@ -129,17 +129,17 @@ def offers(remote: RegistryReader, state: State, ref: Ref, query: Query) -> Iter
     profiled = query.where is not None and "profile" in query.where.fields()
     candidates = [Ref(state.name, str(version)) for version in releases(state)] if ref.is_bare else []
     for candidate in candidates or [ref]:
-        located = find_in(remote, state, candidate)
+        target = find_in(remote, state, candidate)
         yield Offer(
-            located.version, _carried_entry(remote, located), read_summary(remote, state, located, profiled)
+            target.version, _carried_entry(remote, target), read_summary(remote, state, target, profiled)
         )
 
 
-def _carried_entry(remote: RegistryReader, located: LocatedVersion) -> VersionEntry:
+def _carried_entry(remote: RegistryReader, target: LocatedVersion) -> VersionEntry:
     """The entry of a version; it holds no artifact if an archive does not carry its files."""
     carried = getattr(innermost(remote), "carried", None)
-    absent = carried is not None and located.version not in carried.get(located.name, ())
-    return replace(located.entry, held=()) if absent else located.entry
+    absent = carried is not None and target.version not in carried.get(target.name, ())
+    return replace(target.entry, held=()) if absent else target.entry
 
 
 def read_operators(remote: RegistryReader, digest: Digest) -> "tuple[Need, ...]":
@@ -152,11 +152,11 @@ def read_operators(remote: RegistryReader, digest: Digest) -> "tuple[Need, ...]"
         raise IntegrityError(f"blob {digest.short}... is no operator set: {error.message}") from error
 
 
-def check_index(remote: RegistryReader, state: State, located: LocatedVersion) -> None:
+def check_index(remote: RegistryReader, state: State, target: LocatedVersion) -> None:
     """IntegrityError if the index file contradicts the manifest of a version."""
-    summary = state.summaries.get(str(located.version))
+    summary = state.summaries.get(str(target.version))
     if summary is not None:
         from onnxreg.registry.store.manifests import check_summary
 
-        manifest = located.entry.manifest
-        check_summary(summary, read_blob(remote, manifest), manifest, located.name)
+        manifest = target.entry.manifest
+        check_summary(summary, read_blob(remote, manifest), manifest, target.name)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load
-from onnxreg.registry.log.selection import Held
+from onnxreg.registry.log.selection import ArtifactPaths
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.registry.store.protocol import RegistryReader
@@ -21,7 +21,8 @@ class PublishedVersion:
     """A version in the registry: its manifest, the manifest's exact bytes, and if this call created it
     (`new`).
 
-    `held` are the paths of the artifacts that the registry has, if not all; `states` has one for each artifact.
+    `held` are the paths of the artifacts that the registry has, if not all; `states` has one for each
+    artifact.
     """
 
     name: str
@@ -30,7 +31,7 @@ class PublishedVersion:
     manifest: Manifest
     data: bytes
     new: bool = False
-    held: Held = None
+    held: ArtifactPaths = None
     states: ArtifactStates = ()
 
     @property
@@ -54,5 +55,5 @@ def read_log(reader: RegistryReader, name: str) -> list[LogLine]:
     """Read a model's whole log and verify its chain. NotFoundError if the model is unknown."""
     ledger, index = load(reader, check_name(name))
     if index is None:
-        raise lookup.unknown(name, reader)
+        raise lookup.unknown_model(name, reader)
     return list(ledger.lines())

@@ -133,7 +133,10 @@ class ServedRegistry(DirectoryRegistry):
         return token or ""
 
     def resolve(self, request: ResolveRequest) -> tuple[resolving.Resolution, str]:
-        """Resolve a request, checked as in `trusted_read.resolve`; also return the token of its index file."""
+        """Resolve a request, checked as in `trusted_read.resolve`.
+
+        Also return the token of its index file.
+        """
 
         heads = CheckpointStore()
         reader = CheckedReader(self, heads)
@@ -142,8 +145,8 @@ class ServedRegistry(DirectoryRegistry):
             state = self.state_of(request.ref.name, index)
             assert index is not None, "state_of raises if there is no index file"
             resolution = resolving.resolve_in(self, state, request.ref, request.query, request.device)
-            self._check(index.token, state, resolution.found)
-            check_version_trust(reader, request.ref, resolution.found, index, heads)
+            self._check(index.token, state, resolution.target)
+            check_version_trust(reader, request.ref, resolution.target, index, heads)
             return resolution, index.token
 
         return steady(reader, request.ref.name, read)

@@ -10,11 +10,11 @@ from onnxreg.schema.core.errors import EXTENT, IntegrityError, NotFoundError, Re
 
 Value = TypeVar("Value")
 
-MAX_BLOB = 64 * 2**20
+MAX_BLOB_BYTES = 64 * 2**20
 """No catalog, segment or manifest has more bytes."""
 
 
-def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_BLOB) -> bytes:
+def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_BLOB_BYTES) -> bytes:
     """Read a blob. NotFoundError if it is absent, IntegrityError if its digest differs."""
     with host_errors(f"reading blob {digest}"), source.open_blob(digest) as stream:
         data = stream.read(max_bytes + 1)
@@ -31,10 +31,12 @@ def steady(
     read: Callable[[IndexFile | None], Value],
     first: IndexFile | None = None,
 ) -> Value:
-    """Read a model's index file and blobs that it names; start again if one is missing and the index has changed.
+    """Read a model's index file and blobs that it names; start again if one is missing and the index has
+    changed.
 
-    A collector may free what a newer index file no longer refers to (a catalog that a sealing replaced, the manifest of
-    a dropped version) while somebody still reads by the one before. `first` is an index file that was read already.
+    A collector may free what a newer index file no longer refers to (a catalog that a sealing replaced, the
+    manifest of a dropped version) while somebody still reads by the one before. `first` is an index file that
+    was read already.
     """
     index = first or remote.read_index(name)
     while True:
@@ -47,7 +49,8 @@ def steady(
 
 
 def fetcher(*sources: BlobReader) -> Callable[[Digest], bytes]:
-    """Make a function that reads a blob from the first reader that has a good one, local ones first, and caches it."""
+    """Make a function that reads a blob from the first reader that has a good one, local ones first, and
+    caches it."""
     from onnxreg.registry.store.directory.directory import DirectoryRegistry
 
     sources = tuple(sorted(sources, key=lambda source: not isinstance(source, DirectoryRegistry)))

@@ -76,7 +76,7 @@ class _Plan:
     def add_model(self, name: str, versions: Collection[Version]) -> None:
         ledger, index = load(self.source, name)
         if index is None:
-            raise lookup.unknown(name, self.source)
+            raise lookup.unknown_model(name, self.source)
         _check(ledger, index.data, self.source.url)
         self.entries[index_path(name)] = _Entry.of(index.data)
         for document in documents(ledger):

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.selection import Held
+from onnxreg.registry.log.selection import ArtifactPaths
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.net.limits import one_file
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, Piece, Push, RegistryReader, RegistryStore
@@ -68,7 +68,7 @@ class TransferResult:
     blobs: int
     size: int
     ledger: Ledger
-    held: Mapping[Version, Held]
+    held: Mapping[Version, ArtifactPaths]
     channels: tuple[Tag, ...] = ()
 
 

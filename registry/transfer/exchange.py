@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.registry.deliver import trusted_read
-from onnxreg.registry.gates.gate_history import relied_on
+from onnxreg.registry.gates.gate_history import promotion_documents
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.channels import Channels, held_by
+from onnxreg.registry.log.channels import Channels, channel_of
 from onnxreg.registry.log.commit import load, read_ledger
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger
@@ -27,7 +27,7 @@ from onnxreg.registry.transfer.bulk_push import check_models, push_many
 from onnxreg.registry.transfer.copy import Progress, TransferResult, copy
 from onnxreg.registry.transfer.cross_registry import BulkResult
 from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest
-from onnxreg.registry.trust.checked_source import CheckedReader, hold_against_known, recheck
+from onnxreg.registry.trust.checked_source import CheckedReader, check_history, recheck
 from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core.errors import ConflictError, HostError, RegError
 from onnxreg.schema.core.ref import Ref
@@ -145,7 +145,7 @@ class Exchange:
             )
             result = copy(tracked, self.store, request, progress, source_ledger=ledger)
             with suppress(HostError):
-                tracking.keep_log(ledger, relied_on(ledger))
+                tracking.keep_log(ledger, promotion_documents(ledger))
             return result
 
     def fetch_index(self, names: Collection[str], source: str | None) -> list[State]:
@@ -165,7 +165,7 @@ class Exchange:
                 tracking.doubted(name),
             ):
                 state, ledger = steady(tracked, name, read)
-                tracking.keep_log(ledger, relied_on(ledger))
+                tracking.keep_log(ledger, promotion_documents(ledger))
             return state
 
         return [fetch(name) for name in (lookup.matching(tracked, names) if names else tracked.names())]
@@ -186,7 +186,7 @@ class Exchange:
             remote,
             name,
             index,
-            lambda observed: hold_against_known(remote, name, observed, self.heads, checkpoint),
+            lambda observed: check_history(remote, name, observed, self.heads, checkpoint),
         )
 
     def _begin(
@@ -208,7 +208,7 @@ def _holders(
     ledger: Ledger, located: lookup.LocatedVersion, channels: Collection[str]
 ) -> list[lookup.LocatedVersion]:
     """The versions that channels of a model hold, without `located`. NotFoundError for an unknown channel."""
-    versions = {held_by(ledger, tag).version for tag in channels} - {located.version}
+    versions = {channel_of(ledger, tag).version for tag in channels} - {located.version}
     return [
         lookup.LocatedVersion(ledger.name, version, ledger.entries[version]) for version in sorted(versions)
     ]

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import BinaryIO, cast
 
-from onnxreg.registry.log.selection import Held, held_files
+from onnxreg.registry.log.selection import ArtifactPaths, held_files
 from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.directory.scratch import staging
 from onnxreg.registry.store.protocol import BlobReader
@@ -90,7 +90,7 @@ def materialize(
     data: bytes,
     target: Path,
     progress: Progress | None = None,
-    artifacts: Held = None,
+    artifacts: ArtifactPaths = None,
 ) -> None:
     """Write the files of a manifest, or of these `artifacts`, and the manifest's own bytes `data` into
     `target`.
@@ -108,7 +108,10 @@ def materialize(
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """Yield a fresh directory, which replaces the target as a whole when it is durable; not after an error."""
+    """Yield a fresh directory, which replaces the target as a whole when it is durable.
+
+    Not after an error.
+    """
     path = target.resolve()
     with host_errors(f"writing {target}"):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
-"""Write a version as a model package of ONNX Runtime: verified, in a fresh directory, swapped in as a whole."""
+"""Write a version as a model package of ONNX Runtime: verified, in a fresh directory, swapped in as a
+whole."""
 
 from pathlib import Path
 

@@ -1,21 +1,24 @@
-"""Plan a transfer: compare a request with the destination's log. Planned again whenever that log has changed."""
+"""Plan a transfer: compare a request with the destination's log.
+
+Planned again whenever that log has changed.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from onnxreg.registry.log.channels import Channels
-from onnxreg.registry.log.commit import check_buried
+from onnxreg.registry.log.commit import check_tombstones
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.references import documents, files
 from onnxreg.registry.log.selection import (
     EVERYTHING,
-    Held,
+    ArtifactPaths,
     Selection,
-    asked_of,
     check_fits,
-    held_after,
-    held_otherwise,
-    holds,
+    hold_events,
+    paths_after,
+    selected_paths,
+    versions_to_update,
 )
 from onnxreg.registry.log.transfer_rules import apply, missing_lines
 from onnxreg.registry.store.manifests import check_summary
@@ -55,7 +58,8 @@ class TransferRequest:
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """A blob to copy: its path in the version, its size in bytes, and its pieces if their digests are known."""
+    """A blob to copy: its path in the version, its size in bytes, and its pieces if their digests are
+    known."""
 
     path: str
     size: int
@@ -76,7 +80,7 @@ class TransferPlan:
     head: Digest
     lines: list[LogLine]
     returning: list[Version]
-    held: Mapping[Version, Held]
+    held: Mapping[Version, ArtifactPaths]
     moves: list[Tag]
     blobs: Mapping[Digest, PlannedFile]
     changes: bool
@@ -92,7 +96,7 @@ class TransferPlan:
                     self.request.restore(destination.name, version, destination.entries[version])
                 )
         _check_arrived(self.source, destination, self.request.versions)
-        for event in (*holds(destination, self.held, self.request.actor), *self.moves):
+        for event in (*hold_events(destination, self.held, self.request.actor), *self.moves):
             destination.append(event)
         if (self.source.registry, self.source.head) == (destination.registry, destination.head):
             destination.more = self.source.more
@@ -115,20 +119,20 @@ def make_plan(
     versions = request.versions
     lines = missing_lines(source, destination, versions, request.restore is not None, request.selection)
     artifacts = (
-        asked_of(source, versions, request.selection) if source.registry != destination.registry else {}
+        selected_paths(source, versions, request.selection) if source.registry != destination.registry else {}
     )
-    present = held_after(source, destination, artifacts)
+    present = paths_after(source, destination, artifacts)
     check_fits(source, present)
     returning = _expired(destination, versions) if request.restore is not None else []
     moves = request.channels.moves(
         source, destination, destination.channels if channels_before is None else channels_before
     )
-    is_behind = bool(lines or returning or held_otherwise(destination, present))
+    is_behind = bool(lines or returning or versions_to_update(destination, present))
     blobs: Mapping[Digest, PlannedFile] = {}
     if is_behind or request.heal:
         _check_summaries(source, versions)
         blobs = blobs_of(source, lines, versions, artifacts)
-        check_buried(destination, blobs)
+        check_tombstones(destination, blobs)
     if not lines:
         _check_arrived(source, destination, versions)
     changes = is_behind or bool(moves)
@@ -161,7 +165,8 @@ def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Versi
 
 
 def _check_summaries(source: Ledger, versions: Iterable[Version]) -> None:
-    """IntegrityError if the source's index contradicts the manifest of a version: apps resolve by the index."""
+    """IntegrityError if the source's index contradicts the manifest of a version: apps resolve by the
+    index."""
     for version in versions:
         summary, entry = source.summaries.get(str(version)), source.entries.get(version)
         if summary is not None and entry is not None and entry.gone is None:
@@ -169,7 +174,10 @@ def _check_summaries(source: Ledger, versions: Iterable[Version]) -> None:
 
 
 def blobs_of(
-    ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Version], artifacts: Mapping[Version, Held]
+    ledger: Ledger,
+    lines: Iterable[LogLine],
+    versions: Iterable[Version],
+    artifacts: Mapping[Version, ArtifactPaths],
 ) -> dict[Digest, PlannedFile]:
     """Every blob that these lines and versions refer to and that the source still has.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from onnxreg.registry.log.selection import Held
+from onnxreg.registry.log.selection import ArtifactPaths
 from onnxreg.registry.read.resolution import Resolution
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.manifests import read_manifest
@@ -39,9 +39,9 @@ def unpacked(
     reader: RegistryReader, resolution: Resolution, progress: Progress | None = None
 ) -> Iterator[UnpackedArtifact]:
     """Unpack the files of a resolution from the registry that gave it. IntegrityError if one is damaged."""
-    digest = resolution.found.entry.manifest
+    digest = resolution.target.entry.manifest
     data = read_blob(reader, digest)
-    manifest = read_manifest(data, digest, resolution.found.name)
+    manifest = read_manifest(data, digest, resolution.target.name)
     artifact = next(item for item in manifest.artifacts if item.path == resolution.artifact.path)
     with TemporaryDirectory(prefix="onnxreg-") as scratch:
         root = Path(scratch) / "files"
@@ -51,7 +51,10 @@ def unpacked(
 
 @contextmanager
 def fetched(
-    reader: RegistryReader, artifact: Artifact, present: Held = None, progress: Progress | None = None
+    reader: RegistryReader,
+    artifact: Artifact,
+    present: ArtifactPaths = None,
+    progress: Progress | None = None,
 ) -> Iterator[Path]:
     """Fetch the main file of one artifact into a temporary directory, with only its external data beside it,
     verified.

@@ -1,4 +1,4 @@
-"""A registry whose index files are held against known heads, and against the reader's trust file where there is one."""
+"""A reader that compares index files with the user's checkpoints and trust file."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -16,39 +16,44 @@ if TYPE_CHECKING:
 
 
 class CheckedReader(ReaderWrapper):
-    """A source that refuses an index file which contradicts what was seen before, or is not signed as it must be."""
+    """A reader that refuses an index file which contradicts its checkpoint or lacks a required signature."""
 
-    def __init__(self, source: RegistryReader, heads: CheckpointStore, *near: BlobReader) -> None:
+    def __init__(self, source: RegistryReader, checkpoints: CheckpointStore, *near: BlobReader) -> None:
         """`near`: further places where documents of the log may be read."""
         super().__init__(source)
-        self._heads = heads
+        self._heads = checkpoints
         self._near = near
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
-        """What is there now. ForkError, IntegrityError."""
+        """Read an index file, and check it.
+
+        Raise ForkError or IntegrityError if it contradicts the checkpoint.
+        """
         before = self._heads.recall(self.source.registry_id, name)
         return read_checked(
             self.source,
             name,
             known,
-            lambda found: hold_against_known(self.source, name, found, self._heads, before, *self._near),
+            lambda index: check_history(self.source, name, index, self._heads, before, *self._near),
         )
 
 
-def watched(source: RegistryReader, heads: CheckpointStore) -> RegistryReader:
+def checked_reader(source: RegistryReader, checkpoints: CheckpointStore) -> RegistryReader:
     """A source held against known heads; itself where it is, or where what it wraps is."""
     if any(isinstance(layer, CheckedReader) for layer in layers(source)):
         return source
-    return CheckedReader(source, heads)
+    return CheckedReader(source, checkpoints)
 
 
-def check_version(source: RegistryReader, found: "LocatedVersion") -> None:
+def check_version(source: RegistryReader, target: "LocatedVersion") -> None:
     """Raise IntegrityError if the trust file wants this version signed, and it is not."""
     trust = trust_if_any()
-    if trust is not None and any(each.versions for each in trust.required(source.registry_id, found.name)):
+    if trust is not None and any(
+        requirement.versions for requirement in trust.required(source.registry_id, target.name)
+    ):
         from onnxreg.registry.trust.requirements import require_signed
 
-        require_signed(source, found, trust)
+        require_signed(source, target, trust)
 
 
 def read_checked(
@@ -59,46 +64,45 @@ def read_checked(
 
 
 def recheck(
-    source: RegistryReader, name: str, found: IndexFile | None, check: Callable[[IndexFile | None], object]
+    source: RegistryReader, name: str, index: IndexFile | None, check: Callable[[IndexFile | None], object]
 ) -> IndexFile | None:
-    """The index file that passes a check: the one that was read, or the newest, where that one may have been older.
+    """Return the index file that passes a check: the one that was read, or the newest one.
 
     A cache in between, or a commit that was pinned before another writer's, is no going back in time.
     """
     try:
-        check(found)
+        check(index)
     except IntegrityError:
-        again = source.read_fresh(name) if isinstance(source, RefreshableReader) else found
-        if again == found:
+        fresh = source.read_fresh(name) if isinstance(source, RefreshableReader) else index
+        if fresh == index:
             raise
-        check(again)
-        return again
-    return found
+        check(fresh)
+        return fresh
+    return index
 
 
-def hold_against_known(
+def check_history(
     source: RegistryReader,
     name: str,
     index: IndexFile | None,
-    heads: CheckpointStore,
+    checkpoints: CheckpointStore,
     before: Any,
     *near: BlobReader,
 ) -> None:
-    """Hold an index file that was read against what was known before, then, where it is new, against the trust file."""
+    """Compare an index file with its checkpoint, then, if it is new, with the trust file."""
     policy = trust_digest()
-    accepted = _compare(source, name, index, heads, before, policy, near)
+    accepted = _compare(source, name, index, checkpoints, before, policy, near)
     if policy and index is not None and not accepted:
         _enforce(source, name, index)
-        heads.approve(source, name, index, policy)
+        checkpoints.approve(source, name, index, policy)
 
 
-def refuse_the_past(source: RegistryReader, heads: CheckpointStore, names: Iterable[str]) -> None:
-    """Raise IntegrityError or ForkError if a registry contradicts what was seen of these models: asked
-    before anything there is changed."""
+def check_no_rollback(source: RegistryReader, checkpoints: CheckpointStore, names: Iterable[str]) -> None:
+    """Raise IntegrityError or ForkError, before a change, if a registry contradicts its checkpoints."""
     registry_id = source.registry_id
     for name in names:
-        if (before := heads.recall(registry_id, name)) is not None:
-            check = partial(_compare, source, name, heads=heads, before=before)
+        if (before := checkpoints.recall(registry_id, name)) is not None:
+            check = partial(_compare, source, name, checkpoints=checkpoints, before=before)
             read_checked(source, name, None, check)
 
 
@@ -106,14 +110,14 @@ def _compare(
     source: RegistryReader,
     name: str,
     index: IndexFile | None,
-    heads: CheckpointStore,
+    checkpoints: CheckpointStore,
     before: Any,
     policy: str = "",
     near: Sequence[BlobReader] = (),
 ) -> bool:
     if name == POLICY_LOG:
-        return heads.check_policies(source, index, before, policy)
-    return heads.check(source, name, index, before, policy, near)
+        return checkpoints.check_policies(source, index, before, policy)
+    return checkpoints.check(source, name, index, before, policy, near)
 
 
 def _enforce(source: RegistryReader, name: str, index: IndexFile) -> None:

@@ -15,62 +15,67 @@ from onnxreg.schema.inputs.trust_file import read_trust
 from onnxreg.schema.signing.keys import PublicKey
 
 
-def add_key(name: str, key: str, models: Collection[str]) -> Path:
-    """Trust a key. Raise ConflictError if the name or the key stands there already."""
-    public, trust = PublicKey.parse(key), load_trust()
-    held = trust.keys.get(public.id) or trust.named(name)
-    if held is not None:
-        raise ConflictError(f"{trust_file()} has key {held.name} already", "edit the file to change it")
+def add_key(name: str, text: str, models: Collection[str]) -> Path:
+    """Trust a key. Raise ConflictError if the name or the key is there already."""
+    public, trust = PublicKey.parse(text), load_trust()
+    key = trust.keys.get(public.id) or trust.named(name)
+    if key is not None:
+        raise ConflictError(f"{trust_file()} has key {key.name} already", "edit the file to change it")
     lines = [f"[keys.{_toml(name)}]", f"key = {_toml(str(public))}"]
     lines += [f"models = {_texts(models)}"] if models else []
     return _append(lines)
 
 
-def revoke_key(name: str, reason: str, heads: CheckpointStore) -> tuple[Path, int]:
-    """Revoke a key as of now: in the logs whose heads are known it counts up to these. Returns how many those are."""
-    held = load_trust().named(name)
-    if held is None:
+def revoke_key(name: str, reason: str, checkpoints: CheckpointStore) -> tuple[Path, int]:
+    """Revoke a key as of now: in the logs whose heads are known it counts up to these.
+
+    Returns how many those are.
+    """
+    key = load_trust().named(name)
+    if key is None:
         raise NotFoundError(f"{trust_file()} has no key {name}", "`reg trust show` lists them")
-    if held.revoked is not None:
-        raise ConflictError(f"key {name} is revoked already: {held.revoked.reason}", "nothing is left to do")
+    if key.revoked is not None:
+        raise ConflictError(f"key {name} is revoked already: {key.revoked.reason}", "nothing is left to do")
     lines = ["[[revoked]]", f"key = {_toml(name)}", f"date = {datetime.now(UTC):%Y-%m-%d}"]
-    known = _known_lines(heads, held.covers)
-    return _append([*lines, f"reason = {_toml(reason)}", "until = [", *known, "]"]), len(known)
+    anchors = _known_lines(checkpoints, key.covers)
+    return _append([*lines, f"reason = {_toml(reason)}", "until = [", *anchors, "]"]), len(anchors)
 
 
 def add_requirement(
     models: Collection[str],
-    heads: CheckpointStore,
+    checkpoints: CheckpointStore,
     *,
     lines: bool = False,
     versions: bool = False,
     keys: Collection[str] = (),
     from_now: bool = False,
 ) -> tuple[Path, int]:
-    """Demand signatures of models. With `from_now` the lines of logs that are known now need none; returns how many logs.
+    """Demand signatures of models; return the number of logs whose present lines need none (`from_now`).
 
     InputError if it demands nothing, or names a key that is not trusted.
     """
     words = [f"models = {_texts(models)}"] if models else []
     words += [f"{word} = true" for word, is_set in (("lines", lines), ("versions", versions)) if is_set]
     words += [f"keys = {_texts(keys)}"] if keys else []
-    known: list[str] = []
+    anchors: list[str] = []
     if lines and from_now:
-        known = _known_lines(heads, lambda name: any(fnmatchcase(name, each) for each in models or ("*",)))
-        words += ["after = [", *known, "]"]
-    return _append(["[[require]]", *words]), len(known)
+        anchors = _known_lines(
+            checkpoints, lambda name: any(fnmatchcase(name, pattern) for pattern in models or ("*",))
+        )
+        words += ["after = [", *anchors, "]"]
+    return _append(["[[require]]", *words]), len(anchors)
 
 
-def _known_lines(heads: CheckpointStore, covers: Callable[[str], bool]) -> list[str]:
+def _known_lines(checkpoints: CheckpointStore, covers: Callable[[str], bool]) -> list[str]:
     """The last known line of each log of these models, as items of a TOML array."""
-    found = []
-    for registry in heads.registries():
-        for model in filter(covers, heads.names(registry)):
-            known = heads.known(registry, model)
-            if known is not None:
-                where = f'registry = "{registry}", model = "{model}"'
-                found.append(f'  {{{where}, seq = {known.seq}, head = "{known.head}"}},')
-    return found
+    anchors = []
+    for registry in checkpoints.registries():
+        for model in filter(covers, checkpoints.names(registry)):
+            checkpoint = checkpoints.known(registry, model)
+            if checkpoint is not None:
+                log = f'registry = "{registry}", model = "{model}"'
+                anchors.append(f'  {{{log}, seq = {checkpoint.seq}, head = "{checkpoint.head}"}},')
+    return anchors
 
 
 def _append(lines: Collection[str]) -> Path:

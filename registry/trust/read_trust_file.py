@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def load_trust(path: Path | None = None) -> "Trust":
-    """What the user trusts: nothing, and no requirement, where there is no trust file.
+    """Read the user's trust file; without one, nothing is trusted or required.
 
     Raise InputError if it is malformed.
     """
@@ -23,24 +23,27 @@ def load_trust(path: Path | None = None) -> "Trust":
 
 
 def trust_if_any(path: Path | None = None) -> "Trust | None":
-    """As `load_trust`; None if there is no trust file."""
+    """Read the user's trust file; None if there is none."""
     path = path or trust_file()
     return read_trust_file(path) if path.is_file() else None
 
 
 def read_trust_file(path: Path) -> "Trust":
-    """Raise NotFoundError if there is none, HostError if it cannot be read, InputError if it is malformed."""
+    """Read a trust file.
+
+    Raise NotFoundError if there is none, HostError if it cannot be read, InputError if it is malformed.
+    """
     return _parsed(read_given(path), str(path))
 
 
 @lru_cache(2)
-def _parsed(data: bytes, what: str) -> "Trust":
+def _parsed(data: bytes, label: str) -> "Trust":
     from onnxreg.schema.inputs.trust_file import read_trust
 
-    return read_trust(data, what)
+    return read_trust(data, label)
 
 
 def trust_digest() -> str:
-    """The digest (hex) of the user's trust file; "" where there is none."""
+    """The digest (hex) of the user's trust file; "" if there is none."""
     path = trust_file()
     return Digest.of(path.read_bytes()).hex if path.is_file() else ""

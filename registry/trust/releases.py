@@ -1,4 +1,4 @@
-"""Which versions are signed, and by whom: the attestations of a log that are signed statements of a release."""
+"""The signed versions of a model and their signers: attestations that are signed statements of a release."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -38,15 +38,15 @@ def judge_for(ledger: Ledger, trust: Trust) -> SignatureJudge:
 
 
 def signatures(ledger: Ledger, trust: Trust, only: Iterable[Digest] | None = None) -> Iterator[SignedRelease]:
-    """Every signature on the versions of a model (only on those with these manifests, where given), oldest first.
+    """Yield every signature on the versions of a model, or on those with the manifests `only`, oldest first.
 
-    A statement that is missing or says other things than the manifest is `invalid`. What is attested in other ways, or is
-    no statement of a release, is none of them.
+    A statement that is missing or says other things than the manifest is `invalid`. Other attestations are
+    skipped.
     """
     judge = judge_for(ledger, trust)
-    wanted = None if only is None else {str(digest) for digest in only}
+    manifests = None if only is None else {str(digest) for digest in only}
     for line in ledger.skim():
-        if line.kind == Attest.kind and (wanted is None or line.manifest in wanted):
+        if line.kind == Attest.kind and (manifests is None or line.manifest in manifests):
             event = read_line(line.raw, ledger.name).event
             if isinstance(event, Attest) and event.media_type == MEDIA_TYPE:
                 yield from _judged(ledger, judge, event, line.seq)
@@ -78,7 +78,10 @@ def _judged(ledger: Ledger, judge: SignatureJudge, event: Attest, seq: int) -> I
 
 
 def _wrong(ledger: Ledger, release: Release, manifest: Digest) -> str | None:
-    """Why a release statement does not speak for the manifest that it was attested of; None if it does."""
+    """The contradiction between a release statement and the manifest that it is attested of.
+
+    None if they agree.
+    """
     if release.name != ledger.name:
         return f"it is about {release.name}"
     if release.manifest != manifest:
@@ -90,5 +93,7 @@ def _wrong(ledger: Ledger, release: Release, manifest: Digest) -> str | None:
 
 
 def signatures_of(ledger: Ledger, trust: Trust, version: Version, manifest: Digest) -> list[SignatureVerdict]:
-    """What the signatures are worth that say that a manifest is this version of the model."""
-    return [each.verdict for each in signatures(ledger, trust, [manifest]) if each.version == version]
+    """Judge the signatures that say that a manifest is this version of the model."""
+    return [
+        release.verdict for release in signatures(ledger, trust, [manifest]) if release.version == version
+    ]

@@ -1,4 +1,4 @@
-"""The reader's trust file applied to a model: what must be signed is, and no signature of a known key is wrong."""
+"""Apply the trust file to a model: required signatures exist, and no signature by a trusted key is wrong."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
@@ -44,7 +44,7 @@ def enforce_policies(trust: Trust, registry: str, index: IndexFile) -> None:
 def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]) -> None:
     """IntegrityError at the first line whose signature is wrong or missing."""
     judged = list(judge_lines(trust, registry, name, lines))
-    needs = [each for each in trust.required(registry, name) if each.lines]
+    needs = [requirement for requirement in trust.required(registry, name) if requirement.lines]
     exempt = {need: _exempt(need, registry, name, [line for line, _ in judged]) for need in needs}
     for line, verdict in judged:
         if verdict.status == "invalid":
@@ -60,16 +60,18 @@ def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]
 
 
 def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequence[LogLine]) -> int:
-    """How many lines of a log need no signature. IntegrityError if it is not the log whose line the trust file names.
+    """The number of lines at the start of a log that need no signature.
+
+    Raise IntegrityError if it is not the log whose line the trust file names.
 
     Without such a line the last line must be signed: it covers all before it.
     """
     anchor = need.anchor(registry, name)
     if anchor is None:
         return min(need.since, len(lines)) - 1
-    there = lines[anchor.seq - 1].digest if 0 < anchor.seq <= len(lines) else None
-    if there != anchor.head:
-        which = "has no such line" if there is None else f"has {there.short}... there"
+    digest = lines[anchor.seq - 1].digest if 0 < anchor.seq <= len(lines) else None
+    if digest != anchor.head:
+        which = "has no such line" if digest is None else f"has {digest.short}... there"
         raise IntegrityError(
             f"{name} is not the log that the trust file names: line {anchor.seq} must be {anchor.head.short}..., it {which}",
             HINT,
@@ -78,11 +80,11 @@ def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequenc
 
 
 def audit_head(
-    place: RegistryReader, heads: CheckpointStore, name: str, index: IndexFile
+    source: RegistryReader, checkpoints: CheckpointStore, name: str, index: IndexFile
 ) -> Iterator[tuple[str, str]]:
-    """What `reg verify` says of a model that is not what was seen of it before; see `verify.Audit`."""
+    """Yield the contradiction between a model's index file and its checkpoint, if any; see `verify.Audit`."""
     try:
-        _check_head(place, heads, name, index)
+        _check_head(source, checkpoints, name, index)
     except RegError as error:
         yield "history", f"{error.message}; {error.hint}"
 
@@ -91,27 +93,27 @@ def audit_signatures(trust: Trust, ledger: Ledger) -> Iterator[tuple[str, str]]:
     """Every signature of a model that is wrong, and every one that a trust file demands and is missing."""
     try:
         check_lines(trust, ledger.registry, ledger.name, ledger.lines())
-        found = list(signatures(ledger, trust))
+        releases = list(signatures(ledger, trust))
     except RegError as error:
         yield "signature", error.message
         return
-    for each in found:
-        if each.verdict.status == "invalid":
+    for release in releases:
+        if release.verdict.status == "invalid":
             yield (
                 "signature",
-                f"the signature of {each.version} in line {each.seq} is wrong: {each.verdict.detail}",
+                f"the signature of {release.version} in line {release.seq} is wrong: {release.verdict.detail}",
             )
-    for version in unsigned(trust, ledger, found):
+    for version in unsigned(trust, ledger, releases):
         yield "signature", f"version {version} is not signed by a trusted key, as it must be"
 
 
-def unsigned(trust: Trust, ledger: Ledger, found: Collection[SignedRelease]) -> list[Version]:
+def unsigned(trust: Trust, ledger: Ledger, releases: Collection[SignedRelease]) -> list[Version]:
     """The versions of a model, of those that can be had, that lack a signature which the trust file demands.
 
     `found` are all the signatures on them.
     """
     good = {
-        need: {each.version for each in found if _counts(each.verdict, need)}
+        need: {release.version for release in releases if _counts(release.verdict, need)}
         for need in trust.required(ledger.registry, ledger.name)
         if need.versions
     }
@@ -120,41 +122,41 @@ def unsigned(trust: Trust, ledger: Ledger, found: Collection[SignedRelease]) -> 
 
 
 def check_copied(ledger: Ledger, trust: Trust) -> None:
-    """IntegrityError if a log, or a version of it, is not signed as the trust file demands: asked before it is copied."""
+    """Raise IntegrityError, before a copy, if a log or version is not signed as the trust file demands."""
     if trust.concerns(ledger.registry, ledger.name):
         for _, problem in audit_signatures(trust, ledger):
             raise IntegrityError(f"{ledger.name} is not copied: {problem}", HINT)
 
 
-def _check_head(place: RegistryReader, heads: CheckpointStore, name: str, index: IndexFile) -> None:
+def _check_head(source: RegistryReader, checkpoints: CheckpointStore, name: str, index: IndexFile) -> None:
     """Against the known head; where the log grew since the index file was read, against what it is now."""
     try:
-        heads.check(place, name, index, heads.recall(place.registry_id, name))
+        checkpoints.check(source, name, index, checkpoints.recall(source.registry_id, name))
     except IntegrityError:
-        before = heads.recall(place.registry_id, name)
-        again = place.read_index(name)
-        if again == index:
+        before = checkpoints.recall(source.registry_id, name)
+        fresh = source.read_index(name)
+        if fresh == index:
             raise
-        heads.check(place, name, again, before)
+        checkpoints.check(source, name, fresh, before)
 
 
 def _counts(verdict: SignatureVerdict, need: SignatureRequirement) -> bool:
     return verdict.status == "trusted" and (not need.keys or verdict.key in need.keys)
 
 
-def require_signed(source: RegistryReader, found: LocatedVersion, trust: Trust | None = None) -> None:
+def require_signed(source: RegistryReader, target: LocatedVersion, trust: Trust | None = None) -> None:
     """Raise IntegrityError if the trust file wants the versions of a model signed, and this one is not."""
-    name = found.name
+    name = target.name
     trust = load_trust() if trust is None else trust
-    needs = [each for each in trust.required(source.registry_id, name) if each.versions]
+    needs = [requirement for requirement in trust.required(source.registry_id, name) if requirement.versions]
     if not needs:
         return
     ledger, _ = load(source, name)
-    verdicts = signatures_of(ledger, trust, found.version, found.entry.manifest)
+    verdicts = signatures_of(ledger, trust, target.version, target.entry.manifest)
     for need in needs:
         if not any(_counts(verdict, need) for verdict in verdicts):
             why = "; ".join(dict.fromkeys(str(verdict) for verdict in verdicts)) or "nobody signed it"
             raise IntegrityError(
-                f"{found.ref} with manifest {found.entry.manifest.short}... must be signed by a trusted key: {why}",
+                f"{target.ref} with manifest {target.entry.manifest.short}... must be signed by a trusted key: {why}",
                 "`reg verify --signatures` lists the signatures",
             )

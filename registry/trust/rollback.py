@@ -1,7 +1,8 @@
 """Known heads on disk: `heads/<registry id>/<name>.json` in the user's state directory. Light, for `resolve`.
 
-Files are replaced atomically. Of two processes that learn at once, the one that knows less does not overwrite the other,
-but for a moment too short to matter: what is lost then is one observation, never a wrong one gained.
+Files are replaced atomically. Of two processes that learn at once, the one that knows less does not overwrite
+the other, but for a moment too short to matter: what is lost then is one observation, never a wrong one
+gained.
 """
 
 import json
@@ -43,14 +44,14 @@ class CheckpointStore:
 
     Args:
         directory: where they are kept; default: the user's state directory.
-        stale: is told of a place that is behind; it may raise.
-        warn: is told once where nothing can be remembered.
+        stale: called for a registry that is behind; it may raise.
+        warn: called once if checkpoints cannot be written.
     """
 
     def __init__(
         self,
         directory: Path | None = None,
-        stale: Callable[[StaleNotice], None] = lambda found: None,
+        stale: Callable[[StaleNotice], None] = lambda notice: None,
         warn: Callable[[str], None] = lambda message: None,
     ) -> None:
         self._root = (directory or state_directory()) / "heads"
@@ -59,7 +60,10 @@ class CheckpointStore:
         self._warned = False
 
     def known(self, registry_id: str, name: str) -> "Checkpoint | None":
-        """What was last seen; None if nothing was. Raise IntegrityError if the file cannot be read."""
+        """Read the checkpoint of a model; None if there is none.
+
+        Raise IntegrityError if the file cannot be read.
+        """
         return self._decoded(registry_id, name, self.recall(registry_id, name))
 
     def knows(self, registry_id: str, name: str) -> bool:
@@ -67,7 +71,7 @@ class CheckpointStore:
         return self._path(registry_id, name).is_file()
 
     def recall(self, registry_id: str, name: str) -> Any:
-        """What is known, as JSON; None if nothing is.
+        """Read the checkpoint of a model as JSON; None if there is none.
 
         To be asked before the index file is read: what another process learns meanwhile must not count
         against it.
@@ -100,7 +104,7 @@ class CheckpointStore:
 
     def check(
         self,
-        place: RegistryReader,
+        source: RegistryReader,
         name: str,
         index: IndexFile | None,
         before: Any,
@@ -114,22 +118,22 @@ class CheckpointStore:
         Whether these very bytes were accepted before under this `policy` (the digest of a trust file).
 
         Raise ForkError, or IntegrityError if the place itself went back; a place that is behind another is
-        only told of.
+        only reported.
         """
         if before is not None and index is not None:
-            same = _accepted(before, Digest.of(index.data).hex, _place(place))
+            same = _accepted(before, Digest.of(index.data).hex, _place(source))
             if same is not None:
                 return same == policy
-        with placed(place.url):
+        with placed(source.url):
             try:
-                return self._compare(place, name, index, before, policy, near)
+                return self._compare(source, name, index, before, policy, near)
             except InputError as error:
-                what = f"the index of {name} in {place.url} is damaged: {error.message}"
-                raise IntegrityError(what, EXTENT) from error
+                message = f"the index of {name} in {source.url} is damaged: {error.message}"
+                raise IntegrityError(message, EXTENT) from error
 
     def _compare(
         self,
-        place: RegistryReader,
+        source: RegistryReader,
         name: str,
         index: IndexFile | None,
         before: Any,
@@ -139,44 +143,47 @@ class CheckpointStore:
         from onnxreg.registry.trust.state_check import check_state, is_proven
         from onnxreg.schema.log.checkpoint import ObservedIndex, StaleIndex, compare, relearn
 
-        where, registry_id = _place(place), place.registry_id
-        known = self._decoded(registry_id, name, before)
+        location, registry_id = _place(source), source.registry_id
+        checkpoint = self._decoded(registry_id, name, before)
         if index is None:
-            if known is not None and known.places.get(where, 0):
-                raise _back(place, name, 0, known.places[where])
+            if checkpoint is not None and checkpoint.places.get(location, 0):
+                raise _back(source, name, 0, checkpoint.places[location])
             return True
-        if known is not None and known.index == Digest.of(index.data).hex:
-            self._keep(registry_id, name, known, known.at(where, known.seq))
-            return known.policy == policy
-        seen = ObservedIndex.read(index.data, name)
-        if seen.state.registry != registry_id:
+        if checkpoint is not None and checkpoint.index == Digest.of(index.data).hex:
+            self._keep(registry_id, name, checkpoint, checkpoint.at(location, checkpoint.seq))
+            return checkpoint.policy == policy
+        observed = ObservedIndex.read(index.data, name)
+        if observed.state.registry != registry_id:
             return False  # the reader of the index says so
-        seq = seen.state.seq
-        went_back = known is not None and seq < known.places.get(where, 0)
-        if known is not None and went_back and known.digest_at(seq) in (None, seen.state.head):
-            raise _back(place, name, seq, known.places[where])
-        fetch = fetcher(*near, place)
-        sealed = partial(_sealed, fetch, seen.state.segments)
+        seq = observed.state.seq
+        went_back = checkpoint is not None and seq < checkpoint.places.get(location, 0)
+        if checkpoint is not None and went_back and checkpoint.digest_at(seq) in (None, observed.state.head):
+            raise _back(source, name, seq, checkpoint.places[location])
+        fetch = fetcher(*near, source)
+        sealed = partial(_sealed, fetch, observed.state.segments)
         try:
-            found = compare(known, seen, sealed)
-            check_state(None if isinstance(found, StaleIndex) else known, seen, fetch, sealed)
+            outcome = compare(checkpoint, observed, sealed)
+            check_state(None if isinstance(outcome, StaleIndex) else checkpoint, observed, fetch, sealed)
         except ForkError:
             raise
         except IntegrityError:
-            if known is None or seq < known.seq or not is_proven(seen, fetch, sealed):
+            if checkpoint is None or seq < checkpoint.seq or not is_proven(observed, fetch, sealed):
                 raise
-            found = relearn(known, seen, sealed)
-        if isinstance(found, StaleIndex):
-            assert known is not None
-            self._behind(place, name, known, seq, found)
+            outcome = relearn(checkpoint, observed, sealed)
+        if isinstance(outcome, StaleIndex):
+            assert checkpoint is not None
+            self._behind(source, name, checkpoint, seq, outcome)
             return False
-        self._keep(registry_id, name, known, found.at(where, found.seq))
+        self._keep(registry_id, name, checkpoint, outcome.at(location, outcome.seq))
         return False
 
     def check_policies(
-        self, place: RegistryReader, index: IndexFile | None, before: Any, policy: str = ""
+        self, source: RegistryReader, index: IndexFile | None, before: Any, policy: str = ""
     ) -> bool:
-        """As `check`, for a registry's log of policies, of which an earlier state is refused wherever it lies."""
+        """Check a registry's log of policies, of which an earlier state is refused at any place.
+
+        See `check`.
+        """
         if (
             index is not None
             and isinstance(before, dict)
@@ -186,63 +193,67 @@ class CheckpointStore:
         from onnxreg.schema.log.checkpoint import follow, reset_hint
         from onnxreg.schema.log.logline import LogLineHeader, genesis
 
-        registry_id, where = place.registry_id, _place(place)
-        known, hint = self._decoded(registry_id, POLICY_LOG, before), reset_hint(registry_id, POLICY_LOG)
+        registry_id, location = source.registry_id, _place(source)
+        checkpoint, hint = self._decoded(registry_id, POLICY_LOG, before), reset_hint(registry_id, POLICY_LOG)
         if index is None:
-            if known is not None:
-                raise IntegrityError(f"the policy log of {place.url} is gone: it had {known.seq} lines", hint)
+            if checkpoint is not None:
+                raise IntegrityError(
+                    f"the policy log of {source.url} is gone: it had {checkpoint.seq} lines", hint
+                )
             return True
         digest = Digest.of(index.data).hex
         try:
             lines = [LogLineHeader.read(raw) for raw in index.data.removesuffix(b"\n").split(b"\n")]
         except InputError as error:
             raise IntegrityError(
-                f"the policy log of {place.url} cannot be read: {error.message}", error.hint
+                f"the policy log of {source.url} cannot be read: {error.message}", error.hint
             ) from error
         if lines[0].prev != genesis(registry_id, POLICY_LOG):
-            raise IntegrityError(f"the policy log of {place.url} is another registry's", hint)
-        found = follow(known, digest, lines, registry_id, POLICY_LOG, where)
-        self._keep(registry_id, POLICY_LOG, known, found)
+            raise IntegrityError(f"the policy log of {source.url} is another registry's", hint)
+        latest = follow(checkpoint, digest, lines, registry_id, POLICY_LOG, location)
+        self._keep(registry_id, POLICY_LOG, checkpoint, latest)
         return False
 
     def _behind(
-        self, place: RegistryReader, name: str, known: "Checkpoint", seq: int, behind: "StaleIndex"
+        self, source: RegistryReader, name: str, checkpoint: "Checkpoint", seq: int, behind: "StaleIndex"
     ) -> None:
-        self._keep(place.registry_id, name, known, known.at(_place(place), seq))
+        self._keep(source.registry_id, name, checkpoint, checkpoint.at(_place(source), seq))
         with suppress(OSError):
-            age = abs(time.time() - self._path(place.registry_id, name).stat().st_mtime)
-            self._stale(StaleNotice(name, place.url, behind.lines, age))
+            age = abs(time.time() - self._path(source.registry_id, name).stat().st_mtime)
+            self._stale(StaleNotice(name, source.url, behind.lines, age))
 
-    def approve(self, place: RegistryReader, name: str, index: IndexFile, policy: str) -> None:
+    def approve(self, source: RegistryReader, name: str, index: IndexFile, policy: str) -> None:
         """Remember that an index file also keeps a policy, where it is the newest that is known."""
-        known = self.known(place.registry_id, name)
-        if known is not None and known.index == Digest.of(index.data).hex:
-            self._keep(place.registry_id, name, known, replace(known, policy=policy))
+        checkpoint = self.known(source.registry_id, name)
+        if checkpoint is not None and checkpoint.index == Digest.of(index.data).hex:
+            self._keep(source.registry_id, name, checkpoint, replace(checkpoint, policy=policy))
 
     def passed(self, registry_id: str, name: str, channel: str, proof: str) -> bool:
-        """Return True if a governed channel was found to meet its policy with this proof before; see
-        `watch.check_holder_of`."""
-        known = self.recall(registry_id, name)
-        return known is not None and known.get("gates", {}).get(channel) == proof
+        """Return True if a governed channel met its policy with this proof before.
+
+        See `prefilter.check_holder_of`.
+        """
+        value = self.recall(registry_id, name)
+        return value is not None and value.get("gates", {}).get(channel) == proof
 
     def keep_passed(self, registry_id: str, name: str, channel: str, index: IndexFile, proof: str) -> None:
-        """Remember that a governed channel meets its policy, where the index file is the newest that is known."""
-        known = self.known(registry_id, name)
-        if known is not None and known.index == Digest.of(index.data).hex:
-            gates = {**known.gates, channel: proof}
-            self._keep(registry_id, name, known, replace(known, gates=gates))
+        """Remember that a governed channel meets its policy, if the index file is the newest one seen."""
+        checkpoint = self.known(registry_id, name)
+        if checkpoint is not None and checkpoint.index == Digest.of(index.data).hex:
+            gates = {**checkpoint.gates, channel: proof}
+            self._keep(registry_id, name, checkpoint, replace(checkpoint, gates=gates))
 
     def reset(self, registry_id: str, name: str | None = None) -> list[str]:
         """Forget the head of a model, or of all models of a registry. Returns the names that were known."""
         import shutil
 
-        known = [each for each in self.names(registry_id) if name in (None, each)]
-        for each in known:
+        names = [model for model in self.names(registry_id) if name in (None, model)]
+        for model in names:
             with suppress(FileNotFoundError):
-                self._path(registry_id, each).unlink()
+                self._path(registry_id, model).unlink()
         if name is None:
             shutil.rmtree(self._root / registry_id, ignore_errors=True)
-        return known
+        return names
 
     def names(self, registry_id: str) -> list[str]:
         """The models of a registry whose heads are known."""
@@ -250,7 +261,7 @@ class CheckpointStore:
         return sorted(path.relative_to(top).as_posix()[: -len(".json")] for path in top.rglob("*.json"))
 
     def models(self, registry_id: str) -> list[str]:
-        """As `names`, without the log of policies."""
+        """The names that have checkpoints, without the log of policies."""
         return [name for name in self.names(registry_id) if name != POLICY_LOG]
 
     def registries(self) -> list[str]:
@@ -260,18 +271,20 @@ class CheckpointStore:
     def _path(self, registry_id: str, name: str) -> Path:
         return self._root / registry_id / f"{name}.json"
 
-    def _keep(self, registry_id: str, name: str, before: "Checkpoint | None", known: "Checkpoint") -> None:
+    def _keep(
+        self, registry_id: str, name: str, before: "Checkpoint | None", checkpoint: "Checkpoint"
+    ) -> None:
         """Write what is known now, unless it is what was known, or another process knows more by now."""
-        if known == before:
+        if checkpoint == before:
             return
         path = self._path(registry_id, name)
         try:
             latest = self.known(registry_id, name)
-            if latest is not None and latest.seq > known.seq:
+            if latest is not None and latest.seq > checkpoint.seq:
                 return
-            found = path.stat() if before is not None and before.seq == known.seq else None
-            times = (found.st_atime, found.st_mtime) if found is not None else None
-            replace_file(path, json.dumps(known.to_json()).encode(), times)
+            status = path.stat() if before is not None and before.seq == checkpoint.seq else None
+            times = (status.st_atime, status.st_mtime) if status is not None else None
+            replace_file(path, json.dumps(checkpoint.to_json()).encode(), times)
         except OSError as error:
             if not self._warned:
                 self._warned = True
@@ -280,37 +293,37 @@ class CheckpointStore:
                 )
 
 
-def _accepted(known: Any, index: str, where: str) -> str | None:
+def _accepted(checkpoint: Any, index: str, location: str) -> str | None:
     """The policy under which this index file was accepted from this place; None if it was not.
 
     For most calls, all.
     """
     try:
-        same = known["index"] == index and known["places"].get(where, 0) >= known["seq"]
-        return str(known["policy"]) if same else None
+        same = checkpoint["index"] == index and checkpoint["places"].get(location, 0) >= checkpoint["seq"]
+        return str(checkpoint["policy"]) if same else None
     except (KeyError, TypeError, AttributeError):
         return None
 
 
-def _place(place: RegistryReader) -> str:
+def _place(source: RegistryReader) -> str:
     """A place by its URL; a path in full; an archive by what is in it too."""
-    archive: str | None = getattr(place, "whereabouts", None)
+    archive: str | None = getattr(source, "whereabouts", None)
     if archive is not None:
         return archive
-    root = getattr(place, "root", None)
-    return os.path.abspath(root) if isinstance(root, Path) else place.url  # noqa: PTH100
+    root = getattr(source, "root", None)
+    return os.path.abspath(root) if isinstance(root, Path) else source.url  # noqa: PTH100
 
 
 def _sealed(fetch: Callable[[Digest], bytes], segments: Sequence[Digest], number: int) -> list[bytes]:
     return fetch(segments[number]).removesuffix(b"\n").split(b"\n")
 
 
-def _back(place: RegistryReader, name: str, seq: int, known: int) -> IntegrityError:
+def _back(source: RegistryReader, name: str, seq: int, lines: int) -> IntegrityError:
     from onnxreg.schema.log.checkpoint import reset_hint
 
-    cached = ", and no cache in between is to blame" if isinstance(place, RefreshableReader) else ""
-    what = f"the log of {name} ends at line {seq}" if seq else f"{name} is gone"
+    cached = ", and no cache in between is to blame" if isinstance(source, RefreshableReader) else ""
+    end = f"the log of {name} ends at line {seq}" if seq else f"{name} is gone"
     return IntegrityError(
-        f"{place.url} went back in time: {what}, {known} were there before{cached}",
-        reset_hint(place.registry_id, name),
+        f"{source.url} went back in time: {end}, {lines} were there before{cached}",
+        reset_hint(source.registry_id, name),
     )

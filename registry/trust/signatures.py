@@ -12,14 +12,14 @@ from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.signing.line_signature import read_sig
 
 Status = Literal["trusted", "unsigned", "unknown", "revoked", "foreign", "invalid"]
-"""`trusted`: valid, by a key that counts for this model. `unknown`: by a key that the trust file does not hold, so it was
-not checked. `revoked`, `foreign`: by a key that no longer counts, or not for this model. `invalid`: not what its key
-signed."""
+"""`trusted`: valid, by a key that counts for this model. `unknown`: by a key that the trust file does not
+hold, so it was not checked. `revoked`, `foreign`: by a key that no longer counts, or not for this model.
+`invalid`: not what its key signed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignatureVerdict:
-    """What a signature is worth: the key id that it names, and the reader's name of that key where it is known."""
+    """The judgement of a signature: its status, its key id, and the reader's name of that key."""
 
     status: Status
     keyid: str | None = None
@@ -48,7 +48,10 @@ DigestAt = Callable[[int], Digest | None]
 
 @dataclass(frozen=True)
 class SignatureJudge:
-    """Judges the signatures on one model in one registry. `digest_at` is asked where a revoked key had its time."""
+    """Judges the signatures on one model in one registry.
+
+    `digest_at` is asked where a revoked key had its time.
+    """
 
     trust: Trust
     registry: str
@@ -56,7 +59,7 @@ class SignatureJudge:
     digest_at: DigestAt
 
     def verdict(self, keyid: str, signature: bytes, data: bytes, seq: int) -> SignatureVerdict:
-        """What a signature over these bytes is worth, which stands in, or is announced by, a line."""
+        """Judge a signature over these bytes; line `seq` carries or announces it."""
         key = self.trust.keys.get(keyid)
         if key is None:
             return SignatureVerdict("unknown", keyid)
@@ -74,14 +77,14 @@ class SignatureJudge:
         """Return True if the line stood in the log before the key was revoked."""
         untils = key.revoked.until if key.revoked else ()
         return any(
-            (each.registry, each.model) == (self.registry, self.model)
-            and seq <= each.seq
-            and self.digest_at(each.seq) == each.head
-            for each in untils
+            (anchor.registry, anchor.model) == (self.registry, self.model)
+            and seq <= anchor.seq
+            and self.digest_at(anchor.seq) == anchor.head
+            for anchor in untils
         )
 
     def line(self, line: LogLine) -> SignatureVerdict:
-        """What the signature of a line is worth."""
+        """Judge the signature of a line."""
         if line.sig is None:
             return UNSIGNED
         try:
@@ -95,10 +98,10 @@ def judge_lines(
     trust: Trust, registry: str, model: str, lines: Iterable[LogLine]
 ) -> Iterator[tuple[LogLine, SignatureVerdict]]:
     """Each line of a whole log, and what its signature is worth."""
-    known = list(lines)
-    digests = {line.seq: line.digest for line in known} if _has_untils(trust) else {}
+    log = list(lines)
+    digests = {line.seq: line.digest for line in log} if _has_untils(trust) else {}
     judge = SignatureJudge(trust, registry, model, digests.get)
-    return ((line, judge.line(line)) for line in known)
+    return ((line, judge.line(line)) for line in log)
 
 
 def _has_untils(trust: Trust) -> bool:

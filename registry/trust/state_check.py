@@ -1,7 +1,7 @@
 """The state line held against the log, as far as a reader knows that log.
 
-A reader who has seen the log replays the new lines on the state that was seen with the known head. A reader who sees a
-whole log replays it. A reader who meets a log with sealed lines believes what only these decide.
+A reader who has seen the log replays the new lines on the state that was seen with the known head. A reader
+who sees a whole log replays it. A reader who meets a log with sealed lines believes what only these decide.
 """
 
 from collections.abc import Iterable
@@ -21,25 +21,28 @@ from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.checkpoint import Checkpoint, ObservedIndex, Sealed
 from onnxreg.schema.log.events import decode_event
 from onnxreg.schema.log.logline import LogLine, LogLineHeader
-from onnxreg.schema.log.state import SEGMENT, State
+from onnxreg.schema.log.state import SEGMENT_LINES, State
 from onnxreg.schema.log.visible_lines import check_visible
 
 
-def check_state(known: Checkpoint | None, seen: ObservedIndex, fetch: Fetch, sealed: Sealed) -> None:
-    """IntegrityError if the state line is not what the lines make of the known state (of nothing, for a newcomer).
+def check_state(checkpoint: Checkpoint | None, observed: ObservedIndex, fetch: Fetch, sealed: Sealed) -> None:
+    """Raise IntegrityError if the state line does not follow from the checkpoint (or nothing) and the lines.
 
-    `known`: what was seen before, if `seen` continues it; `checkpoint.compare` holds two states of one head against each
-    other. Keys that this build does not know are not compared. Summaries do not follow from lines: each must be of the
-    manifest that its version has.
+    `known`: what was seen before, if `seen` continues it; `checkpoint.compare` holds two states of one head
+    against each other. Keys that this build does not know are not compared. Summaries do not follow from
+    lines: each must be of the manifest that its version has.
     """
-    _check_summarized(seen.state)
-    if known is not None and known.has_state:
-        if known.seq < seen.state.seq:
-            _check_replay(seen, _remembered(known, seen, fetch, sealed))
-    elif seen.base:
-        check_visible(seen.state, seen.lines)
+    _check_summarized(observed.state)
+    if checkpoint is not None and checkpoint.has_state:
+        if checkpoint.seq < observed.state.seq:
+            _check_replay(observed, _remembered(checkpoint, observed, fetch, sealed))
+    elif observed.base:
+        check_visible(observed.state, observed.lines)
     else:
-        _check_replay(seen, _replay(Ledger.empty(seen.state.registry, seen.state.name, fetch), seen.lines))
+        _check_replay(
+            observed,
+            _replay(Ledger.empty(observed.state.registry, observed.state.name, fetch), observed.lines),
+        )
 
 
 def _check_summarized(state: State) -> None:
@@ -53,17 +56,17 @@ def _check_summarized(state: State) -> None:
             )
 
 
-def is_proven(seen: ObservedIndex, fetch: Fetch, sealed: Sealed) -> bool:
-    """Replay the whole log and read the manifests that the state line summarises; True if the state follows from them.
+def is_proven(observed: ObservedIndex, fetch: Fetch, sealed: Sealed) -> bool:
+    """Replay the whole log and read the summarised manifests; True if the state line follows from them.
 
     It needs no memory of an earlier state, which may have been garbled on its way.
     """
     from onnxreg.registry.store.manifests import check_summary
 
-    state = seen.state
+    state = observed.state
     try:
         empty = Ledger.empty(state.registry, state.name, fetch)
-        _check_replay(seen, _replay(empty, seen.since(0, sealed)[1]))
+        _check_replay(observed, _replay(empty, observed.since(0, sealed)[1]))
         for version, summary in state.summaries.items():
             manifest = state.versions[Version.parse(version)].manifest
             check_summary(summary, fetch(manifest), manifest, state.name)
@@ -72,27 +75,30 @@ def is_proven(seen: ObservedIndex, fetch: Fetch, sealed: Sealed) -> bool:
     return True
 
 
-def _check_replay(seen: ObservedIndex, ledger: Ledger) -> None:
-    ledger.summaries, ledger.more = seen.state.summaries, seen.state.more
+def _check_replay(observed: ObservedIndex, ledger: Ledger) -> None:
+    ledger.summaries, ledger.more = observed.state.summaries, observed.state.more
     expected = ledger.state()
-    if expected.to_json() != seen.state.to_json():
-        raise IntegrityError(f"the state of {seen.state.name} is not what its log says", EXTENT)
+    if expected.to_json() != observed.state.to_json():
+        raise IntegrityError(f"the state of {observed.state.name} is not what its log says", EXTENT)
 
 
-def _remembered(known: Checkpoint, seen: ObservedIndex, fetch: Fetch, sealed: Sealed) -> Ledger:
-    """The known log and its state, with the lines that are new. If its catalog was collected since, the whole log is read."""
-    name, registry = seen.state.name, seen.state.registry
-    base = len(known.segments) * SEGMENT
+def _remembered(checkpoint: Checkpoint, observed: ObservedIndex, fetch: Fetch, sealed: Sealed) -> Ledger:
+    """The known log and its state, with the lines that are new.
+
+    If its catalog was collected since, the whole log is read.
+    """
+    name, registry = observed.state.name, observed.state.registry
+    base = len(checkpoint.segments) * SEGMENT_LINES
     try:
-        _, lines = seen.since(base, sealed)
-        old, new = lines[: known.seq - base], lines[known.seq - base :]
+        _, lines = observed.since(base, sealed)
+        old, new = lines[: checkpoint.seq - base], lines[checkpoint.seq - base :]
         rows = [
-            canonical.encode(known.state_json() | {"registry": registry, "name": name}),
+            canonical.encode(checkpoint.state_json() | {"registry": registry, "name": name}),
             *(line.raw for line in old),
         ]
         return _replay(Ledger.read(b"".join(row + b"\n" for row in rows), registry, name, fetch), new)
     except NotFoundError:
-        return _replay(Ledger.empty(registry, name, fetch), seen.since(0, sealed)[1])
+        return _replay(Ledger.empty(registry, name, fetch), observed.since(0, sealed)[1])
 
 
 def _replay(ledger: Ledger, lines: Iterable[LogLineHeader]) -> Ledger:

@@ -1,4 +1,4 @@
-"""What the user trusts and has seen, as JSON."""
+"""The user's trust file and checkpoints as JSON."""
 
 from typing import Any
 
@@ -23,26 +23,26 @@ def keys_json(trust: Trust) -> list[dict[str, Any]]:
 def requirements_json(trust: Trust) -> list[dict[str, Any]]:
     return [
         {
-            "models": list(each.models),
-            "registry": each.registry,
-            "lines": each.lines,
-            "since": each.since,
-            "versions": each.versions,
-            "keys": list(each.keys),
+            "models": list(requirement.models),
+            "registry": requirement.registry,
+            "lines": requirement.lines,
+            "since": requirement.since,
+            "versions": requirement.versions,
+            "keys": list(requirement.keys),
             "after": [
                 {"registry": line.registry, "model": line.model, "seq": line.seq, "head": str(line.head)}
-                for line in each.after
+                for line in requirement.after
             ],
         }
-        for each in trust.requirements
+        for requirement in trust.requirements
     ]
 
 
-def heads_json(heads: CheckpointStore) -> list[dict[str, Any]]:
-    found = ((registry, name) for registry in heads.registries() for name in heads.names(registry))
-    known = ((registry, name, heads.known(registry, name)) for registry, name in found)
+def heads_json(checkpoints: CheckpointStore) -> list[dict[str, Any]]:
+    logs = ((registry, name) for registry in checkpoints.registries() for name in checkpoints.names(registry))
+    recorded = ((registry, name, checkpoints.known(registry, name)) for registry, name in logs)
     return [
-        {"registry": registry, "name": name, "seq": each.seq, "head": str(each.head)}
-        for registry, name, each in known
-        if each is not None
+        {"registry": registry, "name": name, "seq": checkpoint.seq, "head": str(checkpoint.head)}
+        for registry, name, checkpoint in recorded
+        if checkpoint is not None
     ]

@@ -13,15 +13,18 @@ STATES = ("certified", "unknown", "refused")
 
 
 def effective_state(stated: str, *verdicts: str | None) -> str:
-    """The state that counts, of what the manifest states and of later verdicts on the same bytes: a refusal wins.
+    """The state that counts, of what the manifest states and of later verdicts on the same bytes: a refusal
+    wins.
 
-    A certificate after the fact lifts neither a refusal nor an unknown: whoever can write to a registry could attest it.
+    A certificate after the fact lifts neither a refusal nor an unknown: whoever can write to a registry could
+    attest it.
     """
     return "refused" if "refused" in verdicts else stated
 
 
 class ArtifactState(NamedTuple):
-    """An artifact's state with its reasons: the manifest, later evaluations, and refusals of the bytes in other versions.
+    """An artifact's state with its reasons: the manifest, later evaluations, and refusals of the bytes in
+    other versions.
 
     `attested` is the worst verdict of later evaluations of this version's artifact, if there are any.
     """

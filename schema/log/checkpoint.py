@@ -1,7 +1,9 @@
-"""Known heads: what a reader remembers of a model's log, and what the next index file may say after that. Pure.
+"""Known heads: what a reader remembers of a model's log, and what the next index file may say after that.
+Pure.
 
-A log only grows. So what is seen next must be the known log with more lines (or none), or an earlier state of it; and the
-state line may differ from the known one only as the new lines say. Light, since `resolve` asks each time.
+A log only grows. So what is seen next must be the known log with more lines (or none), or an earlier state of
+it; and the state line may differ from the known one only as the new lines say. Light, since `resolve` asks
+each time.
 """
 
 import json
@@ -14,11 +16,11 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import EXTENT, ForkError, InputError, IntegrityError
 from onnxreg.schema.log.consistency import check_claims
 from onnxreg.schema.log.logline import LogLineHeader
-from onnxreg.schema.log.state import SEGMENT, State
+from onnxreg.schema.log.state import SEGMENT_LINES, State
 
-REMEMBERED = 256
+MAX_REMEMBERED_LINES = 256
 """So many digests of lines are kept, to tell a log that is behind from another log."""
-PLACES = 32
+MAX_PLACES = 32
 """So many places are remembered by how far each had come."""
 
 Sealed = Callable[[int], list[bytes]]
@@ -53,7 +55,7 @@ class ObservedIndex:
     @property
     def base(self) -> int:
         """The number of the last sealed line."""
-        return len(self.state.segments) * SEGMENT
+        return len(self.state.segments) * SEGMENT_LINES
 
     def since(self, seq: int, sealed: Sealed) -> tuple[Digest, Sequence[LogLineHeader]]:
         """The digest of a line, and the lines after it; the chain from there to the head is verified.
@@ -61,7 +63,7 @@ class ObservedIndex:
         The digest of line 0 is what the first line names as its predecessor.
         """
         name, lines = self.state.name, self.lines
-        first = min(seq, self.base) // SEGMENT
+        first = min(seq, self.base) // SEGMENT_LINES
         if seq < self.base:
             raw = [line for number in range(first, len(self.state.segments)) for line in sealed(number)]
             try:
@@ -70,8 +72,8 @@ class ObservedIndex:
                 raise IntegrityError(
                     f"the log of {name} cannot be read: {error.message}", error.hint
                 ) from error
-            _follow(lines, first * SEGMENT, lines[0].prev, name)
-        skip = seq - first * SEGMENT
+            _follow(lines, first * SEGMENT_LINES, lines[0].prev, name)
+        skip = seq - first * SEGMENT_LINES
         if skip:
             return lines[skip - 1].digest, lines[skip:]
         return (lines[0].prev if lines else self.state.head), lines
@@ -90,11 +92,12 @@ def _follow(lines: Sequence[LogLineHeader], seq: int, prev: Digest, name: str) -
 class Checkpoint:
     """What was last seen of a model in a registry.
 
-    `index` is the digest of the index file that was accepted last, `policy` that of the trust file it was checked by;
-    `lines` are digests of the newest lines, the last one the head (all hex); `channels` and `versions` are tables of the
-    state as JSON, and `files` what it says of each version's artifacts, as a digest; `sealed` are the segments and at last
-    the catalog; `places` says how far the log had come at each URL; `gates` are proofs that a governed channel of this index
-    file met its policy (`registry/gates/watch.py`).
+    `index` is the digest of the index file that was accepted last, `policy` that of the trust file it was
+    checked by; `lines` are digests of the newest lines, the last one the head (all hex); `channels` and
+    `versions` are tables of the state as JSON, and `files` what it says of each version's artifacts, as a
+    digest; `sealed` are the segments and at last the catalog; `places` says how far the log had come at each
+    URL; `gates` are proofs that a governed channel of this index file met its policy
+    (`registry/gates/watch.py`).
     """
 
     seq: int
@@ -151,7 +154,7 @@ class Checkpoint:
     def at(self, place: str, seq: int) -> "Checkpoint":
         """With the place as far as this line."""
         kept = {url: seq for url, seq in self.places.items() if url != place}
-        while len(kept) >= PLACES:
+        while len(kept) >= MAX_PLACES:
             kept.pop(next(iter(kept)))
         return replace(self, places={**kept, place: max(seq, self.places.get(place, 0))})
 
@@ -227,7 +230,9 @@ def follow(
             reset_hint(registry, name),
         )
     places = known.places if known else {}
-    return Checkpoint(len(lines), index, digests[-REMEMBERED:], {}, {}, {}, (), places).at(place, len(lines))
+    return Checkpoint(len(lines), index, digests[-MAX_REMEMBERED_LINES:], {}, {}, {}, (), places).at(
+        place, len(lines)
+    )
 
 
 @dataclass(frozen=True)
@@ -272,13 +277,14 @@ def compare(known: Checkpoint | None, seen: ObservedIndex, sealed: Sealed) -> Ch
 def relearn(known: Checkpoint, seen: ObservedIndex, sealed: Sealed) -> Checkpoint:
     """Keep the known lines and places, and take the state from an index file that its whole log proves.
 
-    The state line that was seen before was garbled: no line and no manifest stood behind it. ForkError if the log is another one.
+    The state line that was seen before was garbled: no line and no manifest stood behind it. ForkError if the
+    log is another one.
     """
     there, lines = seen.since(known.seq, sealed)
     if there != known.head:
         raise fork(seen.state.registry, seen.state.name, known.seq, there, known.head)
     digests = (*known.lines, *(line.digest.hex for line in lines))
-    return replace(_learn(None, seen, seen.lines), lines=digests[-REMEMBERED:], places=known.places)
+    return replace(_learn(None, seen, seen.lines), lines=digests[-MAX_REMEMBERED_LINES:], places=known.places)
 
 
 def reset_hint(registry: str, name: str) -> str:
@@ -313,7 +319,7 @@ def _learn(known: Checkpoint | None, seen: ObservedIndex, lines: Sequence[LogLin
     return Checkpoint(
         state.seq,
         seen.index,
-        (*kept, *digests)[-REMEMBERED:],
+        (*kept, *digests)[-MAX_REMEMBERED_LINES:],
         channels,
         versions,
         {version: _files(state, version) for version in state.summaries},
@@ -325,18 +331,24 @@ def _learn(known: Checkpoint | None, seen: ObservedIndex, lines: Sequence[LogLin
     )
 
 
-ARTIFACT = ("path", "format", "precision", "digest", "size", "state")
+ARTIFACT_FIELDS = ("path", "format", "precision", "digest", "size", "state")
 """What a summary says of an artifact that no later build says otherwise."""
-SUMMARY = (*ARTIFACT, "files", "opset", "ort_format", "operators", "providers", "recall")
+SUMMARY_FIELDS = (*ARTIFACT_FIELDS, "files", "opset", "ort_format", "operators", "providers", "recall")
 """What every build says of an artifact in a summary."""
-STAGE = "member"
-"""The stage of a pipeline that an artifact is of. Other models do not have the key: what is remembered of them stays valid."""
+STAGE_FIELD = "member"
+"""The stage of a pipeline that an artifact is of.
+
+Other models do not have the key: what is remembered of them stays valid.
+"""
 
 
 def _files(state: State, version: str) -> str:
-    """What the state line says of the files of a version: which manifest, which artifacts, whether they are certified."""
+    """What the state line says of the files of a version: which manifest, which artifacts, whether they are
+    certified."""
     summary = mapping(state.summaries[version])
-    artifacts = [[item.get(key) for key in ARTIFACT] for item in items(summary.get("artifacts", []), mapping)]
+    artifacts = [
+        [item.get(key) for key in ARTIFACT_FIELDS] for item in items(summary.get("artifacts", []), mapping)
+    ]
     said = json.dumps([summary.get("manifest"), artifacts, summary.get("files")], sort_keys=True)
     return Digest.of(said.encode()).hex
 
@@ -351,7 +363,7 @@ def _summary(state: State, version: str) -> str:
 
 def _artifact(value: Any) -> list[Any]:
     item = mapping(value)
-    keys = SUMMARY if item.get(STAGE) is None else (*SUMMARY, STAGE)
+    keys = SUMMARY_FIELDS if item.get(STAGE_FIELD) is None else (*SUMMARY_FIELDS, STAGE_FIELD)
     return [item.get(key) for key in keys]
 
 

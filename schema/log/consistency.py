@@ -1,4 +1,5 @@
-"""What the state line claims of channels and versions, held against the lines that came since it was last seen. Pure."""
+"""What the state line claims of channels and versions, held against the lines that came since it was last
+seen. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -23,7 +24,8 @@ def check_claims(
     lines: Sequence[LogLineHeader],
     since: int,
 ) -> None:
-    """IntegrityError if channels and versions are not the known ones as the lines after line `since` changed them.
+    """IntegrityError if channels and versions are not the known ones as the lines after line `since` changed
+    them.
 
     `refused` are the artifacts that the state says are refused in every version.
     """
@@ -99,8 +101,9 @@ def _check_yanks(name: str, found: Table, events: Events) -> None:
 def _check_verdicts(name: str, found: Table, refused: Collection[Digest], events: Events) -> None:
     """IntegrityError if the state does not have a verdict that the lines attest of a version that is there.
 
-    A refusal may also come before the version does (of a manifest that another registry published): then `refused` has
-    it, and the entry need not. A version that was dropped takes over no verdict, though the state line may still have it.
+    A refusal may also come before the version does (of a manifest that another registry published): then
+    `refused` has it, and the entry need not. A version that was dropped takes over no verdict, though the
+    state line may still have it.
     """
     present = {
         version: entry for version, entry in found.items() if entry.get("gone", {}).get("how") != "dropped"

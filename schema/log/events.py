@@ -20,14 +20,17 @@ _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _NONCE = re.compile(r"[0-9a-f]{32}")
 _KIND = re.compile(r"[a-z][a-z0-9._-]{0,39}")
 _INTENT = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}")
-MAX_EVENT = 63 * 1024
+MAX_EVENT_BYTES = 63 * 1024
 """Bytes, in canonical JSON."""
 UPGRADE = "a newer onnxreg wrote it: upgrade this one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What every event carries. `time` is RFC 3339 UTC in seconds, for display only; `actor` is as claimed."""
+    """What every event carries.
+
+    `time` is RFC 3339 UTC in seconds, for display only; `actor` is as claimed.
+    """
 
     kind: ClassVar[str]
     shorten: ClassVar[str] = "shorten the reason"
@@ -56,9 +59,9 @@ class Event:
 
     def check_fits(self) -> None:
         """Raise InputError if no line of a log can hold it."""
-        if (size := len(canonical.encode(self.to_json()))) > MAX_EVENT:
+        if (size := len(canonical.encode(self.to_json()))) > MAX_EVENT_BYTES:
             raise InputError(
-                f"the {self.kind} event on {self.name} would have {size} bytes, a log holds {MAX_EVENT}",
+                f"the {self.kind} event on {self.name} would have {size} bytes, a log holds {MAX_EVENT_BYTES}",
                 self.shorten,
             )
 
@@ -77,8 +80,8 @@ class Publish(Event):
 class Tag(Event):
     """A channel moved to a version. `expects` is the manifest it held before (absent: none).
 
-    Where the channel is governed, `policy` is the line of the policy log that was in force, and `evidence` the blob that
-    says how the version met it.
+    Where the channel is governed, `policy` is the line of the policy log that was in force, and `evidence`
+    the blob that says how the version met it.
     """
 
     kind: ClassVar[str] = "tag"
@@ -110,7 +113,8 @@ class Yank(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unyank(Event):
-    """One yank was taken back: `yank` is the id of its event, so that the order of arrival does not matter."""
+    """One yank was taken back: `yank` is the id of its event, so that the order of arrival does not
+    matter."""
 
     kind: ClassVar[str] = "unyank"
     version: Version
@@ -122,7 +126,8 @@ class Unyank(Event):
 class Attest(Event):
     """Somebody states something about a manifest: an evaluation, a signature. The statement is a blob.
 
-    An evaluation repeats which artifact it is about and its verdict, so that a state follows from the log alone.
+    An evaluation repeats which artifact it is about and its verdict, so that a state follows from the log
+    alone.
     """
 
     kind: ClassVar[str] = "attest"
@@ -153,7 +158,10 @@ class Unpin(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expire(Event):
-    """A retention policy gave up the files of a version; its manifest stays, and its number is never given again."""
+    """A retention policy gave up the files of a version.
+
+    Its manifest stays, and its number is never given again.
+    """
 
     kind: ClassVar[str] = "expire"
     version: Version
@@ -162,7 +170,8 @@ class Expire(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restore(Event):
-    """The files of an expired version were brought back: `expire` is the id of the event that gave them up."""
+    """The files of an expired version were brought back: `expire` is the id of the event that gave them
+    up."""
 
     kind: ClassVar[str] = "restore"
     version: Version
@@ -172,7 +181,8 @@ class Restore(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purge(Event):
-    """A version was taken down, and `blobs` must never come back into this model: the tombstone of leaked bytes.
+    """A version was taken down, and `blobs` must never come back into this model: the tombstone of leaked
+    bytes.
 
     The manifest stays, unless it is one of the blobs.
     """
@@ -194,9 +204,11 @@ class Drop(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold(Event):
-    """Which artifacts of a version are here, by path, sorted; without `paths` all of them, as before any such event.
+    """Which artifacts of a version are here, by path, sorted; without `paths` all of them, as before any such
+    event.
 
-    It is about this registry alone, and goes to no other. The companions that all artifacts share are always here.
+    It is about this registry alone, and goes to no other. The companions that all artifacts share are always
+    here.
     """
 
     kind: ClassVar[str] = "hold"
@@ -210,7 +222,8 @@ class Hold(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence(Event):
-    """The collector overtook a push that had announced itself by this intent: it changes nothing but the head."""
+    """The collector overtook a push that had announced itself by this intent: it changes nothing but the
+    head."""
 
     kind: ClassVar[str] = "fence"
     intent: str
@@ -218,7 +231,10 @@ class Fence(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyEvent(Event):
-    """The rules of the registry from now on, as `schema.policy` reads them. It stands in the policy log alone."""
+    """The rules of the registry from now on, as `schema.policy` reads them.
+
+    It stands in the policy log alone.
+    """
 
     kind: ClassVar[str] = "policy"
     rules: list[Any]
@@ -233,7 +249,8 @@ class SizedBlob(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownEvent(Event):
-    """An optional event of a kind that a later build added. Its line and its blobs are kept; it changes nothing else.
+    """An optional event of a kind that a later build added. Its line and its blobs are kept; it changes
+    nothing else.
 
     `value` is the JSON value that was read, with the keys that only the later build knows.
     """

@@ -1,8 +1,9 @@
 """The hash-chained lines that put events in order.
 
-A line is one registry's statement that the event came next: `{"seq", "prev", "event", "via"?, "sig"?}`, where `prev` is
-the digest of the line before (of `genesis` for the first), `via` says which registry's log it was taken from, and `sig`
-is a signature over the line without it (`linesig`). A line's digest covers its `sig` too: to strip it changes the chain.
+A line is one registry's statement that the event came next: `{"seq", "prev", "event", "via"?, "sig"?}`, where
+`prev` is the digest of the line before (of `genesis` for the first), `via` says which registry's log it was
+taken from, and `sig` is a signature over the line without it (`linesig`). A line's digest covers its `sig`
+too: to strip it changes the chain.
 """
 
 import json
@@ -14,12 +15,12 @@ from onnxreg.schema.core.codec import check_keys, count, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import check_registry_id
-from onnxreg.schema.log.events import KINDS, MAX_EVENT, Event, PolicyEvent, decode_event
+from onnxreg.schema.log.events import KINDS, MAX_EVENT_BYTES, Event, PolicyEvent, decode_event
 from onnxreg.schema.signing.line_signature import SignLine, signed_bytes
 
-MAX_LINE = MAX_EVENT + 1024
+MAX_LINE_BYTES = MAX_EVENT_BYTES + 1024
 """An event, its number, its links and a common signature."""
-MAX_SIGNATURE = 16 * 1024
+MAX_SIGNATURE_BYTES = 16 * 1024
 _EVENT, _PREV = b'{"event":', b',"prev":"'
 
 
@@ -62,16 +63,16 @@ class LogLine:
         if sign is not None:
             value["sig"] = sign(value)
         raw = canonical.encode(value)
-        if len(raw) > MAX_LINE:
+        if len(raw) > MAX_LINE_BYTES:
             raise InputError(
-                f"the {event.kind} event on {event.name} is longer than {MAX_LINE} bytes", event.shorten
+                f"the {event.kind} event on {event.name} is longer than {MAX_LINE_BYTES} bytes", event.shorten
             )
         return cls.decode(raw)
 
     @classmethod
     def decode(cls, raw: bytes) -> "LogLine":
         """Read one line strictly: canonical bytes, known kind, known keys. InputError otherwise."""
-        value = canonical.decode(raw, "log line", max_bytes=MAX_LINE)
+        value = canonical.decode(raw, "log line", max_bytes=MAX_LINE_BYTES)
         if not isinstance(value, dict) or canonical.encode(value) != raw:
             raise InputError("log line is not canonical JSON")
         check_keys(value, {"seq", "prev", "event"}, {"via", "sig"}, "log line")
@@ -91,7 +92,8 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class LogLineHeader:
-    """What a long log is searched by, read at a tenth of the cost of `LogLine.decode`, which stays the judge."""
+    """What a long log is searched by, read at a tenth of the cost of `LogLine.decode`, which stays the
+    judge."""
 
     seq: int
     prev: Digest
@@ -136,7 +138,8 @@ class LogLineHeader:
 def genesis(registry: str, name: str) -> Digest:
     """What the first line of a log names as its predecessor: it ties the chain to one registry and one model.
 
-    Ids and names are plain ASCII without quotes, so `json` writes canonical bytes too, and the first `resolve` stays light.
+    Ids and names are plain ASCII without quotes, so `json` writes canonical bytes too, and the first
+    `resolve` stays light.
     """
     return Digest.of(json.dumps({"name": name, "registry": registry}, separators=(",", ":")).encode())
 
@@ -149,6 +152,6 @@ def _via(value: Any) -> Via:
 
 
 def _signature(value: Any) -> str:
-    if not 0 < len(text(value)) <= MAX_SIGNATURE:
-        raise InputError(f"sig is a text of 1 to {MAX_SIGNATURE} characters")
+    if not 0 < len(text(value)) <= MAX_SIGNATURE_BYTES:
+        raise InputError(f"sig is a text of 1 to {MAX_SIGNATURE_BYTES} characters")
     return text(value)

@@ -3,12 +3,13 @@
     {"registry", "name", "seq", "head", "channels", "versions", "catalog"?, "newest", "summaries", "segments",
      "tombstones"?, "refused"?}
 
-`versions` holds the newest versions, those that channels hold, and those touched since the last sealing; all that were
-sealed stand in the catalog, a blob. A version that was dropped stands here until the next sealing, so that the
-catalog's older entry of it does not count. `newest` lists the
-newest usable versions, by SemVer precedence; it is written for older readers and never read. `segments` are the sealed parts of the log, in order, `SEGMENT` lines
-each. Keys at this level that a later build added are kept in `more` and written back. `tombstones` are the blobs that were taken down and must not come back. `refused` are the artifacts that a later
-evaluation refused: in every version that has these bytes.
+`versions` holds the newest versions, those that channels hold, and those touched since the last sealing; all
+that were sealed stand in the catalog, a blob. A version that was dropped stands here until the next sealing,
+so that the catalog's older entry of it does not count. `newest` lists the newest usable versions, by SemVer
+precedence; it is written for older readers and never read. `segments` are the sealed parts of the log, in
+order, `SEGMENT_LINES` lines each. Keys at this level that a later build added are kept in `more` and written
+back. `tombstones` are the blobs that were taken down and must not come back. `refused` are the artifacts that
+a later evaluation refused: in every version that has these bytes.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,8 +36,8 @@ from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.artifact_state import effective_state
 from onnxreg.schema.log.summary import VersionSummary, known_summary
 
-SEGMENT = 64
-SUMMARIES = 4
+SEGMENT_LINES = 64
+SUMMARIZED_RELEASES = 4
 """How many of the newest versions have their summaries in the state line, beside the channel holders."""
 
 
@@ -63,9 +64,9 @@ class Gone(NamedTuple):
 class VersionEntry:
     """One version: its manifest, the manifest's size in bytes, the line that published it.
 
-    `yanks` are the ids of the yank events that were not taken back; a version is yanked while there are any. `held` are
-    the paths of the artifacts that are here, where these are not all (None). `attested` has the worst verdict of later
-    evaluations on an artifact, by the artifact's digest.
+    `yanks` are the ids of the yank events that were not taken back; a version is yanked while there are any.
+    `held` are the paths of the artifacts that are here, where these are not all (None). `attested` has the
+    worst verdict of later evaluations on an artifact, by the artifact's digest.
     """
 
     manifest: Digest
@@ -90,7 +91,8 @@ class VersionEntry:
         return self.gone is not None and self.gone.how == "dropped"
 
     def status(self, summary: VersionSummary | None) -> str:
-        """One word for people: gone in some way, yanked, refused (an artifact is), pinned, partial, or nothing.
+        """One word for people: gone in some way, yanked, refused (an artifact is), pinned, partial, or
+        nothing.
 
         `summary`: the version's, if it is known, with the effective states of its artifacts.
         """
@@ -139,7 +141,10 @@ class VersionEntry:
 
 
 class Channel(NamedTuple):
-    """What a channel holds, and the line that moved it there. `policy`, `evidence`: those of that event, if any."""
+    """What a channel holds, and the line that moved it there.
+
+    `policy`, `evidence`: those of that event, if any.
+    """
 
     version: Version
     manifest: Digest
@@ -228,7 +233,8 @@ class State:
         )
 
     def verdicts(self, entry: VersionEntry | None) -> Mapping[Digest, str]:
-        """What later evaluations say of artifacts, of a version and of the same bytes in others. A refusal wins.
+        """What later evaluations say of artifacts, of a version and of the same bytes in others. A refusal
+        wins.
 
         `entry`: None if the version's is in the catalog; then only refusals are known.
         """
@@ -236,7 +242,8 @@ class State:
         return {**attested, **dict.fromkeys(self.refused, "refused")} if self.refused else attested
 
     def effective_summary(self, version: Version) -> VersionSummary | None:
-        """The summary of a version, if the state line holds it, with what later evaluations say of its artifacts."""
+        """The summary of a version, if the state line holds it, with what later evaluations say of its
+        artifacts."""
         summary = self.summary(version)
         return None if summary is None else summary.after(self.verdicts(self.versions.get(version)))
 
@@ -285,7 +292,9 @@ def read_entries(value: Any) -> dict[Version, VersionEntry]:
     return {Version.parse(version): VersionEntry.read(entry) for version, entry in mapping(value).items()}
 
 
-def newest_of(entries: Mapping[Version, VersionEntry], count: int = SUMMARIES) -> tuple[Version, ...]:
+def newest_of(
+    entries: Mapping[Version, VersionEntry], count: int = SUMMARIZED_RELEASES
+) -> tuple[Version, ...]:
     """The newest usable versions: the first `count` releases, and as many of the pre-releases above them.
 
     Order is by SemVer precedence, then by the line that published them; never by clock.

@@ -38,10 +38,11 @@ class FileSummary(NamedTuple):
 class ArtifactSummary:
     """One artifact: what a device must know before it downloads.
 
-    `operators` is the digest of the operator-set blob: the canonical JSON of the manifest's `operators`; `domains` are
-    those of the operators, but for `ai.onnx`. `ir_version` is that of the ONNX file. `recall` maps a label to its
-    measured recall. `stated` is what the manifest says, where a later evaluation refused the artifact: then `state` is
-    `refused`. It is no part of the index file's summary. `member` is the stage of a pipeline that the artifact is of.
+    `operators` is the digest of the operator-set blob: the canonical JSON of the manifest's `operators`;
+    `domains` are those of the operators, but for `ai.onnx`. `ir_version` is that of the ONNX file. `recall`
+    maps a label to its measured recall. `stated` is what the manifest says, where a later evaluation refused
+    the artifact: then `state` is `refused`. It is no part of the index file's summary. `member` is the stage
+    of a pipeline that the artifact is of.
     """
 
     format: str
@@ -124,7 +125,8 @@ class VersionSummary:
 
     @cached_property
     def download_sizes(self) -> tuple[int, ...]:
-        """For each artifact the bytes that a device must fetch: its files and the companions, equal ones once."""
+        """For each artifact the bytes that a device must fetch: its files and the companions, equal ones
+        once."""
         shared = {entry.digest: entry.size for entry in self.files}
         total = sum(shared.values())
         return tuple(
@@ -190,7 +192,10 @@ def _own(artifact: ArtifactSummary) -> dict[Digest, int]:
 
 
 def operator_set(artifact: "Artifact") -> bytes | None:
-    """The operator-set blob of an artifact: equal sets of different versions share it. None without operators."""
+    """The operator-set blob of an artifact: equal sets of different versions share it.
+
+    None without operators.
+    """
     operators = [operator.to_json() for operator in artifact.operators]
     return canonical.encode(operators) if operators else None
 
@@ -199,7 +204,8 @@ def summarize(manifest: "Manifest", digest: Digest, size: int, *, every: bool = 
     """The summary of a manifest, as the JSON that stands in the state line. `digest`, `size`: the manifest's.
 
     Args:
-        every: list all artifacts, also those of a family that are not its entry. An index file never does: hundreds of
+        every: list all artifacts, also those of a family that are not its entry. An index file never does:
+        hundreds of
             heads would not fit.
     """
     stages = manifest.stages

@@ -7,7 +7,7 @@ from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.state import State, VersionEntry
 
-SHOWN = 5
+MAX_LISTED_TAGS = 5
 """How many versions are named."""
 
 
@@ -21,9 +21,12 @@ def version_of(state: State, tag: str) -> Version:
 
 
 def no_version(name: str, what: str, entries: Mapping[Version, VersionEntry]) -> NotFoundError:
-    """The error for a model that has no `what`, such as `version 9.0.0`; of its entries the newest are named."""
+    """The error for a model that has no `what`, such as `version 9.0.0`.
+
+    Of its entries the newest are named.
+    """
     newest = sorted((version for version, entry in entries.items() if not entry.dropped), reverse=True)[
-        :SHOWN
+        :MAX_LISTED_TAGS
     ]
     told = [f"{version} (yanked)" if entries[version].yanked else str(version) for version in newest]
     return NotFoundError(f"{name} has no {what}", f"its newest are {', '.join(told)}" if told else "")

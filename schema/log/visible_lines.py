@@ -1,7 +1,8 @@
-"""The lines that an index file shows, held against its state line, by a reader who knows neither of them. Pure.
+"""The lines that an index file shows, held against its state line, by a reader who knows neither of them.
+Pure.
 
-Of a log whose first lines are sealed, the reader does not see the whole. The last visible event about a version still
-decides whether its files are here, whether it is pinned, and which of its artifacts are held.
+Of a log whose first lines are sealed, the reader does not see the whole. The last visible event about a
+version still decides whether its files are here, whether it is pinned, and which of its artifacts are held.
 """
 
 from collections.abc import Iterable
@@ -30,7 +31,8 @@ _GONE = {Expire: "expired", Purge: "purged", Drop: "dropped"}
 
 
 def check_visible(state: State, lines: Iterable[LogLineHeader]) -> None:
-    """IntegrityError if the state contradicts the last visible event about a version, or lacks a refusal or a takedown."""
+    """IntegrityError if the state contradicts the last visible event about a version, or lacks a refusal or a
+    takedown."""
     try:
         events = [(line, decode_event(line.event())) for line in lines]
     except InputError as error:

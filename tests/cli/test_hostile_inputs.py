@@ -339,7 +339,7 @@ REPORTS: dict[str, tuple[Mapping[str, Any] | bytes, str]] = {
     "a format that is true": ({"format_version": True}, "format_version"),
     "no artifact": ({"artifact": None}, "artifact"),
     "an artifact that is no digest": ({"artifact": "../../etc/passwd"}, "artifact"),
-    "an artifact of another version": ({"artifact": f"sha256:{'0' * 64}"}, "which is no artifact of"),
+    "an artifact of another version": ({"artifact": f"sha256:{'0' * 64}"}, "which is not an artifact of"),
     "another parent": ({"parent": f"sha256:{'0' * 64}"}, "which is not what model_int8.onnx was made from"),
     "no suite": ({"suite": None}, "suite"),
     "a suite that is a path": ({"suite": "golden.jsonl"}, "suite"),

@@ -81,7 +81,7 @@ def there(ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def behind(ministack: s3servers.Server, there: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """A proxy in front of MiniStack, through which every client goes whose URL names no endpoint."""
-    monkeypatch.setattr(retry, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
     with proxy(ministack.endpoint) as running:
         monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
         yield running

@@ -17,8 +17,8 @@ IDENTITY = "registry.json"
 PREFETCHED_PATHS = (IDENTITY, repo_card.PATH, "gc/condemned")
 """Paths that the first request also asks for, since a push needs them."""
 
-TRIES = 100
-LONGEST_WAIT = 2.0
+MAX_COMMIT_TRIES = 100
+MAX_WAIT_SECONDS = 2.0
 """Seconds between two tries to commit."""
 MAX_UNANSWERED_COMMITS = 5
 """So many commits of one transaction may stay without an answer."""
@@ -104,11 +104,15 @@ def _is_blob(entry: HubFile) -> bool:
 
 
 Decide = Callable[[CommitSnapshot, bool], list[Operation] | None]
-"""Returns the operations to commit on a snapshot, or None. The flag: an earlier commit may have been applied."""
+"""Returns the operations to commit on a snapshot, or None.
+
+The flag: an earlier commit may have been applied.
+"""
 
 
 class CommitHead:
-    """The newest commit of a repository, pinned, so that answers fit together, until something moves it on."""
+    """The newest commit of a repository, pinned, so that answers fit together, until something moves it
+    on."""
 
     def __init__(self, hub: HubClient) -> None:
         self._hub = hub
@@ -147,12 +151,14 @@ class CommitHead:
             return (self._pin or self._learn(path, known)).read(path)
 
     def transact(self, message: str, decide: Decide) -> None:
-        """Commit the decided operations as the only child of one commit; decide again if another commit came first.
+        """Commit the decided operations as the only child of one commit; decide again if another commit came
+        first.
 
-        Errors of `decide` end it. RemoteError if the Hub never answers, or if other commits always come first.
+        Errors of `decide` end it. RemoteError if the Hub never answers, or if other commits always come
+        first.
         """
         unanswered = 0
-        for attempt in range(TRIES):
+        for attempt in range(MAX_COMMIT_TRIES):
             at = self.now() if attempt == 0 else self.refresh()
             try:
                 operations = decide(at, unanswered > 0)
@@ -160,12 +166,12 @@ class CommitHead:
                     return
                 revision = self._hub.commit(operations, message, at.revision)
             except StaleParentError:
-                time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.01 * 2**attempt)))
+                time.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, 0.01 * 2**attempt)))
             except UnansweredError:
                 unanswered += 1
                 if unanswered == MAX_UNANSWERED_COMMITS:
                     raise
-                time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.1 * 2**unanswered)))
+                time.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, 0.1 * 2**unanswered)))
             except LostRaceError:
                 self._pin = None
                 raise

@@ -1,7 +1,8 @@
 """Checks of redirects: every hop must keep the rules of a registry's own URL.
 
-A hop never goes from TLS to plain HTTP, from the internet into a private network or to this machine, to another scheme
-(`file:`), or to a URL with a user name in it. Messages name hosts only: the query of a signed address is a secret.
+A hop never goes from TLS to plain HTTP, from the internet into a private network or to this machine, to
+another scheme (`file:`), or to a URL with a user name in it. Messages name hosts only: the query of a signed
+address is a secret.
 """
 
 import socket
@@ -11,7 +12,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 from onnxreg.schema.core.errors import RemoteError
 
 MAX_HOPS = 10
-MAX_BODY = 2**20
+MAX_BODY_BYTES = 2**20
 """Bytes of an answer that redirects."""
 
 
@@ -44,7 +45,7 @@ def check_hops(url: str, hops: int) -> None:
 
 def check_size(url: str, size: int) -> None:
     """RemoteError if an answer that redirects has too many bytes."""
-    if size > MAX_BODY:
+    if size > MAX_BODY_BYTES:
         raise _refused(urlsplit(url), "and does not come to an end")
 
 
@@ -64,7 +65,10 @@ def is_loopback(host: str) -> bool:
 
 
 def is_private(host: str) -> bool:
-    """True if a host is in a private network or is this machine; a name that cannot be resolved here is not."""
+    """True if a host is in a private network or is this machine.
+
+    A name that cannot be resolved here is not.
+    """
     try:
         addresses = {str(item[4][0]) for item in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):

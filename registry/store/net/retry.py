@@ -8,11 +8,14 @@ from onnxreg.registry.store.net import pace, pending
 from onnxreg.registry.support import cancellation
 from onnxreg.schema.core.errors import RemoteError, why
 
-TRIES = 8
+MAX_TRIES = 8
 MAX_SILENT_TRIES = 2
 """So many of them may end because the server was silent or too slow."""
-FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
-"""Seconds. Before try n + 1 a random time up to FIRST_WAIT * 2**n passes, never more than LONGEST_WAIT."""
+FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.1, 5.0
+"""Seconds.
+
+Before try n + 1 a random time up to FIRST_WAIT_SECONDS * 2**n passes, never more than MAX_WAIT_SECONDS.
+"""
 
 Result = TypeVar("Result")
 
@@ -22,21 +25,22 @@ class UnansweredError(RemoteError):
 
 
 def retrying(attempt: Callable[[], Result], passing: Callable[[Exception], bool], host: str = "") -> Result:
-    """Return the result of `attempt`, called again, up to `TRIES` times, if it raises an error that is `passing`.
+    """Return the result of `attempt`, called again, up to `MAX_TRIES` times, if it raises an error that is
+    `passing`.
 
     `host` is shown to those who watch. A read ends with its time: see `pace`.
     """
     silent = 0
     with pending.noted(host or "the server") as request:
-        for number in range(1, TRIES):
+        for number in range(1, MAX_TRIES):
             try:
                 return attempt()
             except Exception as error:
                 silent += is_silence(error)
                 if silent >= MAX_SILENT_TRIES or pace.is_over() or not passing(error):
                     raise
-                request.failed(f" (try {number + 1} of {TRIES}: {_reason(error)})")
-                cancellation.sleep(random.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2**number)))
+                request.failed(f" (try {number + 1} of {MAX_TRIES}: {_reason(error)})")
+                cancellation.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number)))
         return attempt()
 
 

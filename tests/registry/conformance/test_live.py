@@ -43,7 +43,7 @@ def enter(server: s3servers.Server, patch: pytest.MonkeyPatch) -> None:
         patch.delenv(name)
     for name, value in server.environment.items():
         patch.setenv(name, value)
-    patch.setattr(retry, "FIRST_WAIT", 0.001)
+    patch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
 
 
 @pytest.fixture(scope="module")

@@ -36,8 +36,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(retry, "FIRST_WAIT", 0.001)
-        monkeypatch.setattr(commits, "LONGEST_WAIT", 0.02)
+        monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
+        monkeypatch.setattr(commits, "MAX_WAIT_SECONDS", 0.02)
         open_hub(URL, create=True)
         yield found
         close_session()

@@ -73,7 +73,7 @@ def test_it_certifies_and_refuses_nothing(registry: Registry) -> None:
 
 
 def test_what_is_about_other_bytes_is_refused(registry: Registry) -> None:
-    with pytest.raises(InputError, match=r"which is no artifact of acme/net:1\.0\.0"):
+    with pytest.raises(InputError, match=r"which is not an artifact of acme/net:1\.0\.0"):
         registry.attest_benchmark("acme/net:1.0.0", document(digest(registry, "1.1.0")))
     with pytest.raises(NotFoundError):
         registry.attest_benchmark("acme/net:9.9.9", document(digest(registry, "1.0.0")))

@@ -177,7 +177,7 @@ ATTACKS: dict[Attack, tuple[type[RegError], str]] = {
     forged_evidence: (GateError, "certified: model_int8.onnx is refused"),
     evidence_of_another_version: (GateError, "of another move"),
     evidence_of_another_channel: (GateError, "of another move"),
-    evidence_that_is_none: (GateError, "no evidence"),
+    evidence_that_is_none: (GateError, "it is not evidence of a promotion"),
     a_policy_that_never_was: (GateError, "never had"),
     evidence_without_a_policy: (GateError, "never had"),
     an_older_policy: (GateError, "was replaced before"),

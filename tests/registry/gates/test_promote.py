@@ -27,7 +27,7 @@ def registry(tmp_path: Path) -> Registry:
 def test_a_version_that_meets_the_policy_is_promoted(registry: Registry) -> None:
     done = registry.promote(f"{NAME}:1.0.0", "stable")
     assert (done.moved, done.holds, done.before) == (True, True, None)
-    assert registry.resolve(STABLE).found.version == Version(1, 0, 0)
+    assert registry.resolve(STABLE).target.version == Version(1, 0, 0)
     assert not registry.verify().damages
 
 
@@ -92,7 +92,7 @@ def test_tag_and_push_and_pull_do_not_move_a_governed_channel(registry: Registry
 
 def test_other_channels_stay_free(registry: Registry) -> None:
     registry.tag(f"{NAME}:1.2.0", "beta")
-    assert registry.resolve(f"{NAME}:beta").found.version == Version(1, 2, 0)
+    assert registry.resolve(f"{NAME}:beta").target.version == Version(1, 2, 0)
     with pytest.raises(InputError, match="no policy governs"):
         registry.promote(f"{NAME}:1.0.0", "beta")
 
@@ -103,7 +103,7 @@ def test_what_a_channel_holds_must_meet_the_newest_policy(registry: Registry) ->
     with pytest.raises(GateError, match="licenses"):
         registry.resolve(STABLE)
     registry.set_policy(Policy())
-    assert registry.resolve(STABLE).found.version == Version(1, 0, 0)
+    assert registry.resolve(STABLE).target.version == Version(1, 0, 0)
 
 
 def test_a_channel_that_was_moved_before_the_policy_must_be_promoted(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_channel_that_was_moved_before_the_policy_must_be_promoted(tmp_path: P
 def test_a_refusal_after_the_fact_stops_the_channel(registry: Registry) -> None:
     registry.promote(f"{NAME}:1.1.0", "stable")
     done = registry.attest(f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
-    assert (done.stated, done.found.state) == ("certified", "refused")
+    assert (done.stated, done.evaluation.state) == ("certified", "refused")
     with pytest.raises(GateError, match="a later evaluation says refused"):
         registry.resolve(STABLE)
     assert {damage.kind for damage in registry.verify().damages} == {"gate"}
@@ -138,7 +138,7 @@ def test_a_refusal_wins_in_resolve(registry: Registry) -> None:
 
 
 def test_a_report_about_other_bytes_is_refused(registry: Registry) -> None:
-    with pytest.raises(InputError, match="no artifact of"):
+    with pytest.raises(InputError, match="which is not an artifact of"):
         registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.1.0"))
 
 
@@ -180,7 +180,7 @@ def test_a_mirror_has_the_policies_and_the_evidence(registry: Registry, tmp_path
     copy = memory_remote(registry.id, mirror=True)
     mirror(registry.store, copy)
     assert read_policies(copy) == registry.policies()
-    assert Registry(tmp_path / "reader").resolve(STABLE, remote=copy).found.version == Version(1, 0, 0)
+    assert Registry(tmp_path / "reader").resolve(STABLE, remote=copy).target.version == Version(1, 0, 0)
     with pytest.raises(ConflictError, match="mirror"):
         set_policy(copy, Policy())
 

@@ -26,7 +26,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.log.events import UnknownEvent, decode_event
 from onnxreg.schema.log.logline import LogLine
-from onnxreg.schema.log.state import SEGMENT
+from onnxreg.schema.log.state import SEGMENT_LINES
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
@@ -99,7 +99,7 @@ def test_an_optional_event_is_kept_and_changes_no_answer(
 
 @pytest.mark.parametrize("is_sealed", [False, True], ids=["tail", "sealed"])
 def test_its_blobs_are_referenced(extended: Registry, is_sealed: bool) -> None:
-    for number in range(SEGMENT if is_sealed else 0):
+    for number in range(SEGMENT_LINES if is_sealed else 0):
         extended.tag(f"{NAME}:1.{number % 2}.0", "stable")
     with_blob = usage(extended.store).models[0].size
     extended.gc()
@@ -160,7 +160,7 @@ def test_a_destination_keeps_its_own(extended: Registry, other: Registry, make_d
 def test_later_keys_of_a_state_line_are_written_back(registry: Registry, make_draft: MakeDraft) -> None:
     registry.add(make_draft(), "1.0.0")
     edit_state(registry.store.root, lambda value: value.update(LATER_KEY))
-    for number in range(SEGMENT + 2):
+    for number in range(SEGMENT_LINES + 2):
         registry.tag(f"{NAME}:1.0.0", f"c{number}")
     assert state(registry.store.root)["note"] == LATER_KEY["note"]
     assert not verify(registry.store).damages
@@ -304,7 +304,7 @@ def test_a_sealed_unknown_kind_stops_the_collector(registry: Registry, make_draf
     """Its blobs are not known: nothing may be deleted."""
     registry.add(make_draft(), "1.0.0")
     append(registry, later(), BLOB)
-    for number in range(SEGMENT):
+    for number in range(SEGMENT_LINES):
         registry.tag(f"{NAME}:1.0.0", f"c{number}")
     root = registry.store.root
     segment = (root / blob_path(Digest.parse(state(root)["segments"][0]))).read_bytes()

@@ -12,7 +12,7 @@ from onnxreg.schema.core.errors import ConflictError, IntegrityError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import Event, Publish, Tag, Unyank, Yank
 from onnxreg.schema.log.logline import LogLine
-from onnxreg.schema.log.state import SEGMENT
+from onnxreg.schema.log.state import SEGMENT_LINES
 from onnxreg.schema.manifest.manifest import Manifest
 
 REGISTRY = "0" * 32
@@ -84,7 +84,7 @@ def test_index_file_stays_bounded(store: Store) -> None:
 
 
 def test_of_many_sealings_in_one_go_only_the_last_catalog_is_kept(store: Store) -> None:
-    ledger = filled(store, 3 * SEGMENT + 1)
+    ledger = filled(store, 3 * SEGMENT_LINES + 1)
     assert [Digest.of(blob) for blob in ledger.blobs] == [*ledger.segments, ledger.catalog]
     again = Ledger.read(ledger.encode(), REGISTRY, "m", store.__getitem__)
     assert (again.catalog, again.blobs) == (ledger.catalog, [])

@@ -444,7 +444,7 @@ def test_what_is_held_outlives_a_sealing(other: Registry, pull: Pull) -> None:
 def test_an_artifact_that_no_version_has_cannot_be_held(whole: Registry) -> None:
     hold(whole.store, "elsewhere.onnx")
     assert [damage.kind for damage in verify(whole.store).damages] == ["manifest"]
-    with pytest.raises(IntegrityError, match=r"holds elsewhere\.onnx, which is no artifact"):
+    with pytest.raises(IntegrityError, match=r"holds elsewhere\.onnx, which is not an artifact"):
         whole.gc()
     assert paths_there(whole, manifest_of(whole)) >= {FULL, HALF, INT8}
 

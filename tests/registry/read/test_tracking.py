@@ -17,7 +17,7 @@ from onnxreg.registry.read.tracking import TrackingCopies
 from onnxreg.registry.store.layout import index_path
 from onnxreg.registry.store.net import retry
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
-from onnxreg.schema.log.state import SEGMENT
+from onnxreg.schema.log.state import SEGMENT_LINES
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
@@ -27,7 +27,7 @@ MakeDraft = Callable[..., Draft]
 def site(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """What serves the registry's directory, behind a proxy that counts."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(retry, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
     with static.serve(registry.store.root) as url, proxy(url) as running:
         yield running
 
@@ -56,7 +56,7 @@ def busy(registry: Registry, events: int) -> None:
         registry.tag(f"acme/pii:0.1.{number % 2}", "stable")
 
 
-@pytest.mark.parametrize("events", [3, SEGMENT + 10])
+@pytest.mark.parametrize("events", [3, SEGMENT_LINES + 10])
 def test_a_pull_that_brings_nothing_is_one_conditional_request(
     registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft, events: int
 ) -> None:
@@ -73,7 +73,7 @@ def test_a_pull_that_brings_nothing_is_one_conditional_request(
         assert site.answers[-1] == 304
 
 
-@pytest.mark.parametrize("events", [3, SEGMENT + 10])
+@pytest.mark.parametrize("events", [3, SEGMENT_LINES + 10])
 def test_requests_to_s3_where_nothing_is_to_do(
     registry: Registry,
     other: Registry,
@@ -127,7 +127,7 @@ def test_a_log_of_many_segments_is_read_once(
     """A destination that lacks only the last event does not read the sealed part of the log again."""
     for seed in "ab":
         registry.add(make_draft(seed=seed))
-    busy(registry, SEGMENT + 10)
+    busy(registry, SEGMENT_LINES + 10)
     for version in ("0.1.0", "0.1.1"):
         other.pull(f"acme/pii:{version}", site.url)
     registry.yank("acme/pii:0.1.0")
@@ -182,7 +182,7 @@ class TestTokens:
         """The registry itself has what is needed."""
         for seed in "ab":
             registry.add(make_draft(seed=seed))
-        busy(registry, SEGMENT + 5)
+        busy(registry, SEGMENT_LINES + 5)
         other.fetch_index(["acme/pii"], site.url)
         kept = list((TrackingCopies(other.store, registry.id, site.url).store.root / "blobs").rglob("*/*/*"))
         assert kept
@@ -263,7 +263,7 @@ class TestOffline:
         for seed in "ab":
             registry.add(make_draft(seed=seed))
         registry.add(make_draft("acme/ner"))
-        busy(registry, SEGMENT + 5)
+        busy(registry, SEGMENT_LINES + 5)
         place = registry.store.root
         other.fetch_index([], str(place))
         place.rename(place.with_name("elsewhere"))
@@ -276,7 +276,7 @@ class TestOffline:
         assert [version["version"] for version in versions["versions"]] == ["0.1.1", "0.1.0"]
         assert "offline: acme/pii as it was" in told
         lines, _ = reg("log", "acme/pii", "--remote", gone, "--offline")
-        assert len(lines["lines"]) == SEGMENT + 5
+        assert len(lines["lines"]) == SEGMENT_LINES + 5
 
     def test_says_how_old_the_answer_is(self, gone: str, reg: Callable[..., Any], other: Registry) -> None:
         token = next((other.store.root / "local" / "tracking").glob("*/local/tokens/acme/pii.json"))

@@ -21,13 +21,13 @@ from onnxreg.registry.search.search_index import FILE, ArtifactKind, SearchIndex
 from onnxreg.registry.store.blobs import fetcher
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.log.state import SEGMENT
+from onnxreg.schema.log.state import SEGMENT_LINES
 from onnxreg.schema.manifest.draft import Draft
 
 FEW, VERSIONS = 10, 20
 NAME = grow.model_name(0)
 BOUND = 64 * 1024
-"""Bytes of an index file: `SEGMENT` lines, as many versions, the summaries, and 100 bytes for each sealed segment."""
+"""Bytes of an index file: `SEGMENT_LINES` lines, as many versions, the summaries, and 100 bytes for each sealed segment."""
 
 
 def whole(models: int) -> list[int]:
@@ -165,7 +165,7 @@ def test_a_new_version_among_many_rewrites_the_bounded_index_file_alone(
 ) -> None:
     """Long enough to come past a sealing: then a segment and a catalog are written too."""
     sealings = 0
-    for number in range(SEGMENT + 1):
+    for number in range(SEGMENT_LINES + 1):
         before, sealed = tree(long), len(long.state(NAME).segments)
         published = long.add(make_draft(NAME, seed=f"{number:03d}"))
         new, replaced = written(before, after := tree(long))
@@ -194,7 +194,7 @@ def test_a_push_among_many_versions_rewrites_the_bounded_index_file_alone(
     assert set(new) == blobs_of(twin, published, sealed)
     assert replaced == [index_path(NAME)]
     assert after[index_path(NAME)][2] < BOUND
-    assert twin.resolve(NAME).found.entry.manifest == published.digest
+    assert twin.resolve(NAME).target.entry.manifest == published.digest
     long.push(published.ref, str(twin.store.root))
     assert written(after, tree(twin)) == ([], [])
 

@@ -29,7 +29,7 @@ from onnxreg.registry.store.layout import index_path
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.log.events import Untag
-from onnxreg.schema.log.state import SEGMENT
+from onnxreg.schema.log.state import SEGMENT_LINES
 from onnxreg.schema.query.requirements import Query
 
 FIRST, SECOND = grow.model_name(0), grow.model_name(1)
@@ -460,7 +460,7 @@ def test_a_summary_that_nobody_can_store_is_a_damage(home: DirectoryRegistry, ol
 
 @pytest.mark.usefixtures("settled")
 def test_catalogs_are_read_when_they_change_and_not_else(registry: Registry) -> None:
-    name = grow.add_model(registry, 0, SEGMENT, True)
+    name = grow.add_model(registry, 0, SEGMENT_LINES, True)
     catalog = lookup.read_state(registry.store, name).catalog
     assert catalog is not None
     tick()
@@ -471,7 +471,7 @@ def test_catalogs_are_read_when_they_change_and_not_else(registry: Registry) -> 
     registry.store.disk.rename(_appended(registry, name), registry.store.root / index_path(name))
     with SearchIndex(registry.store) as index:
         assert index.damages() == []
-        assert [model.versions for model in index.models()] == [SEGMENT]
+        assert [model.versions for model in index.models()] == [SEGMENT_LINES]
     (registry.store.root / FILE).unlink()
     with SearchIndex(registry.store) as index:
         assert index.models() == []

@@ -85,4 +85,4 @@ def test_offline_the_gate_is_what_it_was(governed: Registry, tmp_path: Path) -> 
         reader.pull(STABLE, site.url)
         url = site.url
     found = reader.resolve(STABLE, remote=reader.remotes.read(url, offline=True))
-    assert str(found.found.version) == "1.0.0"
+    assert str(found.target.version) == "1.0.0"

@@ -27,7 +27,7 @@ MakeDraft = Callable[..., Draft]
 def site(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """What serves the registry's directory, behind a proxy that can spoil it."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(retry, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
     DirectoryRegistry.create(registry.store.root)
     with static.serve(registry.store.root) as url, proxy(url) as running:
         yield running

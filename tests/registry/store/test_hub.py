@@ -60,8 +60,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """An empty Hub that this process, and those that it starts, are logged in to."""
     with running(tmp_path / "hub") as found:
         found.enter(monkeypatch, tmp_path / "hf")
-        monkeypatch.setattr(retry, "FIRST_WAIT", 0.001)
-        monkeypatch.setattr(commits, "LONGEST_WAIT", 0.02)
+        monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
+        monkeypatch.setattr(commits, "MAX_WAIT_SECONDS", 0.02)
         yield found
         close_session()
 

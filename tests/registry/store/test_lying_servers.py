@@ -31,8 +31,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("REG_READ_TIMEOUT", "0.3")
     monkeypatch.setenv("REG_READ_RATE", "10000")
-    monkeypatch.setattr(retry, "FIRST_WAIT", 0.001)
-    monkeypatch.setattr(retry, "LONGEST_WAIT", 0.01)
+    monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(retry, "MAX_WAIT_SECONDS", 0.01)
 
 
 @pytest.fixture

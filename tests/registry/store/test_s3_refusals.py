@@ -35,7 +35,7 @@ def reg(
 ) -> Reg:
     """Run a verb with acme/pii:0.1.0, which is here, and a remote; returns exit status and what is said on stderr."""
     registry.add(make_draft())
-    monkeypatch.setattr(retry, "TRIES", 2)
+    monkeypatch.setattr(retry, "MAX_TRIES", 2)
 
     def run(verb: str, url: str) -> tuple[int, str]:
         place = ["--remote", url] if verb == "resolve" else [url]
@@ -194,7 +194,7 @@ def test_a_signed_address_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> Non
     """Who has it may read the object for some minutes."""
     closed = f"http://127.0.0.1:{s3servers.free_port()}"
     s3servers.Server(closed, "KEY", "SECRET").enter(monkeypatch)
-    monkeypatch.setattr(retry, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
     client = S3Client(S3Url.parse("s3://models/x"))
     with pytest.raises(UnansweredError) as caught:
         client.read_range("reading blobs/x", "x/blobs/x", 0, memoryview(bytearray(10)))

@@ -165,7 +165,7 @@ def test_a_server_that_is_killed_in_the_middle_of_a_push(
     (tmp_path / "server").mkdir()
     start = restartable(name, tmp_path / "server")
     registry.add(make_draft())
-    monkeypatch.setattr(retry, "TRIES", 2)
+    monkeypatch.setattr(retry, "MAX_TRIES", 2)
     with ExitStack() as life:
         server = life.enter_context(start())
         url, blobs = server.fresh(), itertools.count(1)

@@ -385,7 +385,7 @@ def test_a_source_that_dies_leaves_a_copy_that_says_so_and_is_finished(
     source, target = other.remotes.open(there, create=True), str(tmp_path / "copy")
     mirror(filled.store, source)
     places = open_both(other.remotes, there, target)
-    monkeypatch.setattr(retry, "TRIES", 2)
+    monkeypatch.setattr(retry, "MAX_TRIES", 2)
     behind.plan = dies_after(part, good)
     with pytest.raises(RemoteError) as failed:
         mirror(*places)

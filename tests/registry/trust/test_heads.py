@@ -147,7 +147,7 @@ def test_two_histories_are_a_fork_wherever_they_are(published: Registry, tmp_pat
 def test_a_copy_too_far_behind_to_be_told_apart_is_refused(
     published: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint, "REMEMBERED", 4)
+    monkeypatch.setattr(checkpoint, "MAX_REMEMBERED_LINES", 4)
     mirror = Registry(shutil.copytree(published.store.root, tmp_path / "mirror"))
     look(published)
     look(mirror)

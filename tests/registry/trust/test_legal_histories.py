@@ -16,7 +16,7 @@ from onnxreg.registry.trust.checked_source import CheckedReader
 from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, NotFoundError
-from onnxreg.schema.log.state import SEGMENT
+from onnxreg.schema.log.state import SEGMENT_LINES
 
 NAME = "acme/pii"
 VERSIONS = ("1.0.0", "1.0.1", "1.0.2")
@@ -83,7 +83,7 @@ class World:
         self.registry.pull(f"{NAME}:{version}", str(self.other.store.root), restore=True)
 
     def seal(self, version: str, state: str) -> None:
-        for _ in range(SEGMENT // 2 + 1):
+        for _ in range(SEGMENT_LINES // 2 + 1):
             self.registry.pin(f"{NAME}:{version}")
             self.registry.pin(f"{NAME}:{version}", undo=True)
 

@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from onnxreg.registry.log import collect
-from onnxreg.registry.log.commit import TRIES, commit
+from onnxreg.registry.log.commit import MAX_COMMIT_TRIES, commit
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.store.layout import BlobKey, Kind
 from onnxreg.registry.store.object_store import ObjectRegistry
@@ -20,7 +20,7 @@ from support.explorer.explorer import Run
 from support.explorer.scenarios import pusher
 
 
-def forgetful_pusher(name: str, tries: int = TRIES) -> Run:
+def forgetful_pusher(name: str, tries: int = MAX_COMMIT_TRIES) -> Run:
     """As `pusher`, but each attempt of its commit begins anew: it reads the head, and nothing read before matters."""
 
     def run(store: Any) -> Hashable:

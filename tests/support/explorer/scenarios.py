@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from onnxreg.registry.log import commit as committing
 from onnxreg.registry.log.collect import collect
-from onnxreg.registry.log.commit import TRIES, commit
+from onnxreg.registry.log.commit import MAX_COMMIT_TRIES, commit
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.retention import RetentionPolicy
@@ -85,11 +85,11 @@ def origin() -> ObjectRegistry:
         return remote
 
 
-def pusher(name: str, tries: int = TRIES) -> Run:
+def pusher(name: str, tries: int = MAX_COMMIT_TRIES) -> Run:
     """Pushes version 1.0.0. With fewer tries than the real ones it may give up after that many lost races."""
 
     def run(store: ObjectStore) -> Hashable:
-        with patch.object(committing, "TRIES", tries):
+        with patch.object(committing, "MAX_COMMIT_TRIES", tries):
             try:
                 copy(origin(), ObjectRegistry(store), TransferRequest(name, [Version.parse("1.0.0")]))
             except LostRaceError:

@@ -16,7 +16,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log import events as kinds
 from onnxreg.schema.log.logline import Via
-from onnxreg.schema.log.state import SEGMENT, State
+from onnxreg.schema.log.state import SEGMENT_LINES, State
 from onnxreg.schema.log.summary import operator_set
 from onnxreg.schema.manifest.manifest import Manifest
 
@@ -125,7 +125,7 @@ def _sealed(author: _Author) -> Iterator[kinds.Event]:
     event, two = author.publish("0.2.0")
     yield event
     held = None
-    for turn in range(SEGMENT):
+    for turn in range(SEGMENT_LINES):
         now = (one, two)[turn % 2]
         yield author.say(kinds.Tag, tag="latest", **now, expects=held)
         held = now["manifest"]
