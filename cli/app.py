@@ -41,7 +41,7 @@ Group = tuple[str, str, Mapping[str, str]]
 GROUPS: dict[str, Group] = {
     "archive": (
         "Move it",
-        "Versions in one file, for a site without network.",
+        "Write versions into one file, for a site without network.",
         {"create": "create", "verify": "verify"},
     ),
     "profiles": (
@@ -57,12 +57,12 @@ GROUPS: dict[str, Group] = {
     "key": ("Set up", "The keys that you sign with.", {"new": "new", "list": "list_keys", "show": "show"}),
     "policy": (
         "Decide what is in use",
-        "Say what channels demand of versions.",
+        "State what channels demand of versions.",
         {"show": "show", "set": "set_policy"},
     ),
     "trust": (
         "Set up",
-        "Whose signatures count for you, and what you saw of registries.",
+        "Trusted keys, required signatures, and known heads.",
         {"show": "show", "add": "add", "require": "require", "revoke": "revoke", "reset": "reset"},
     ),
 }
@@ -126,7 +126,9 @@ def _globals(
         Path | None,
         typer.Option(help="The registry's directory; default: REG_HOME, else the user's data directory."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only, and JSON where asked.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print only errors, and the output of --json.")
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,

@@ -37,20 +37,24 @@ def command(
         ),
     ] = None,
     version: NewVersion = None,
-    format: Annotated[str | None, typer.Option(help="The format's name, instead of the file's own.")] = None,
+    format: Annotated[
+        str | None, typer.Option(help="The format's name, if not the one read from the file.")
+    ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="The precision, where the weights do not say.")
+        str | None, typer.Option(help="The precision, if the weights do not show it.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Register existing .onnx or .ort files with their companions; contract and operators are read from the files.
+    """Register existing .onnx or .ort files; contract and operators are read from the files.
 
-    Models of one version are alternatives: `reg resolve` picks one, so their inputs and outputs must agree. Models that work
-    together are members of a pipeline: --member detector=det.onnx --member recognizer=rec.onnx (docs/pipelines.md).
+    The models of one version are alternatives: `reg resolve` picks one, so they must have the same inputs
+    and outputs. Models that work together are members of a pipeline: --member detector=det.onnx --member
+    recognizer=rec.onnx (docs/pipelines.md).
 
-    A file that lies as it did when it was added before is not read again.
+    A file that did not change since it was added is not read again.
 
-    With --json: {ref, name, version, digest, manifest, states, output}; states are those of the artifacts by path, output is null.
+    With --json: {ref, name, version, digest, manifest, states, output}; states has the artifacts' states by
+    path, output is null.
     """
     session: Session = context.obj
     named = _members(members or ())

@@ -24,7 +24,7 @@ EXAMPLES = (
 
 def create(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="The file to write, by custom NAME.onnxreg.", metavar="FILE")],
+    file: Annotated[Path, typer.Argument(help="The file to write, usually NAME.onnxreg.", metavar="FILE")],
     refs: Annotated[
         list[str] | None,
         typer.Argument(
@@ -34,21 +34,19 @@ def create(
         ),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Every version that is there, of all models or of those named.")
+        bool, typer.Option("--all", help="Every version, of all models or of those named.")
     ] = False,
     remote: RemoteOption = None,
     trust: Annotated[
         Path | None,
-        typer.Option(
-            help="Put a copy of this file of trusted keys beside it, for people: nothing reads it there."
-        ),
+        typer.Option(help="Add a copy of this file of trusted keys, for people: reg never reads it there."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write versions into one file, with the whole history of their models and everything stated about them.
+    """Write versions into one file, with the complete history of their models and all statements about them.
 
-    The file is a registry to read from: reg pull REF FILE, reg ls --remote FILE. The same versions of the same registry
-    give the same bytes. All of it is verified on its way in. See docs/archive.md.
+    The file is a registry to read from: reg pull REF FILE, reg ls --remote FILE. The same versions of the
+    same registry give the same bytes. Everything is verified as it is read. See docs/archive.md.
 
     With --json: {file, registry, bytes, blobs, versions: {name: [version]}}.
     """
@@ -78,15 +76,17 @@ def verify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Read every byte and every log line of an archive, and list all damage. Needs no registry and no network.
+    """Read every byte and log line of an archive, and list all damage. Needs no registry and no network.
 
-    The history must be whole, the versions it says it carries complete, and nothing else in it. Damage is exit status 4.
+    The history must be complete, the carried versions must have all files, and nothing else may be in the
+    archive. Damage is exit status 4.
 
-    A signature that is wrong, or that your trust file demands and is missing, is damage too, and so are a log of policies that
-    is broken and a governed channel that holds what the policy bars. The copy of a trust file in the archive is never used.
+    These are damage too: a wrong signature, a missing one that your trust file demands, a broken log of
+    policies, and a governed channel whose version the policy bars. The copy of a trust file in the archive
+    is never used.
 
-    With --json: {ok, registry, versions: {name: [version]}, models, blobs, bytes, damages: [{kind, name, detail,
-    digest?}]}.
+    With --json: {ok, registry, versions: {name: [version]}, models, blobs, bytes, damages: [{kind, name,
+    detail, digest?}]}.
     """
     from onnxreg.registry.maintain.verify_trust import verify_trusted
     from onnxreg.registry.store.archive.archive_reader import open_archive

@@ -21,16 +21,17 @@ def command(
     report: Annotated[
         Path, typer.Option(help="A recall_delta.json, or the document that docs/gates.md describes.")
     ],
-    key: Annotated[str | None, typer.Option(help="Sign it with this key of yours.")] = None,
+    key: Annotated[str | None, typer.Option(help="Sign with this key of yours.")] = None,
     reason: Reason = None,
     as_json: Json = False,
 ) -> None:
-    """Put a later evaluation of an artifact on record. Where verdicts disagree, a refusal wins.
+    """Log a later evaluation of an artifact. If verdicts disagree, the refusal wins.
 
-    The report is about the artifact by its digest, and must be one of the version's. It becomes a blob and an event of the
-    log, and travels with the version on every push and pull.
+    The report names an artifact of the version by its digest. It becomes a blob and an event of the log,
+    and travels with the version on every push and pull.
 
-    With --json: {ref, artifact, path, stated, attested, state}; stated is what the manifest says, attested what the report does, state what counts from now on.
+    With --json: {ref, artifact, path, stated, attested, state}; stated is the manifest's state, attested
+    the report's, state the one that counts from now on.
     """
     from onnxreg.registry.signing.signer import signing_key
     from onnxreg.registry.support.disk import read_given

@@ -32,13 +32,14 @@ class Place:
 
 
 def command(context: typer.Context, as_json: Json = False) -> None:
-    """Show where everything is: the registry, your keys, the trust file, what was seen of registries, the cache of exports.
+    """Show where everything is: the registry, your keys, the trust file, the known heads, the cache.
 
-    SET BY is the option or the variable that decides it, or default. Then the environment variables that are set; secrets
-    are not shown. What each variable means: docs/cli.md.
+    SET BY is the option or the variable that decides it, or default. Then come the environment variables
+    that are set; secrets are not shown. docs/cli.md explains each variable.
 
-    With --json: {places: [{name, path, source, exists}], variables: [{name, value, source}]}; name is registry, cache, keys,
-    trust or state; value is null for a secret; source of a variable is the name under which it is set.
+    With --json: {places: [{name, path, source, exists}], variables: [{name, value, source}]}; name is
+    registry, cache, keys, trust or state; value is null for a secret; a variable's source is the name under
+    which it is set.
     """
     session: Session = context.obj
     places, variables = [place.to_json() for place in _places(session)], list(_variables())

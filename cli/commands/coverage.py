@@ -36,13 +36,13 @@ def command(
     remote: RemoteOption = None,
     as_json: Json = False,
 ) -> None:
-    """Say which version and artifact each device gets, as `reg resolve` would answer it; of a pipeline for each member.
+    """Show which version and artifact each device gets from `reg resolve`; for a pipeline, for each member.
 
-    A device that gets nothing is exit status 8, so that this can stand before a promotion.
+    If a device gets nothing, the exit status is 8, so the command can guard a promotion.
 
-    With --json: {ref, stranded, devices: [{device, version, manifest, size, artifact, rejected, member?}]}; stranded is a count,
-    member the stage of a pipeline, each of which has an entry,
-    the rest as in `reg resolve --json`, null for a device that gets nothing.
+    With --json: {ref, stranded, devices: [{device, version, manifest, size, artifact, rejected, member?}]};
+    stranded is a count, member is the stage of a pipeline, with one entry each; the rest is as in `reg
+    resolve --json`, null for a device that gets nothing.
     """
     session: Session = context.obj
     fleet = [device for place in devices for device in read_devices(place)]

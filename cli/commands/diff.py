@@ -44,27 +44,30 @@ def command(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     fail_on: Annotated[
         str | None,
-        typer.Option(help=f"Exit status 8 where a change has one of these: {','.join(SEVERITIES)}."),
+        typer.Option(help=f"Exit status 8 if a change has one of these: {','.join(SEVERITIES)}."),
     ] = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Open the files: which weights, by how much, which nodes.")
+        bool, typer.Option("--deep", help="Open the files: list changed weights, by how much, and nodes.")
     ] = False,
     source: Annotated[
-        str | None, typer.Option("--from", help="Where OLD is, if elsewhere than NEW: a name, path or URL.")
+        str | None,
+        typer.Option("--from", help="The registry of OLD, if not that of NEW: a name, path or URL."),
     ] = None,
     remote: RemoteOption = None,
     as_json: Json = False,
 ) -> None:
-    """Compare two versions: every change of the manifest, the worst first, and whether an app can go on unchanged.
+    """Compare two versions: every change, the worst first, and whether an app can run the new one unchanged.
 
-    Severities are breaking (for an app), degrading (results or evidence), notable and cosmetic; docs/diff.md has the
-    rules. With --deep, of artifacts whose bytes differ the files are fetched for this run and compared, unless their
-    semantic digests are equal. --html replaces an earlier file.
+    Severities are breaking (for an app), degrading (results or evidence), notable and cosmetic;
+    docs/diff.md has the rules. With --deep, artifacts whose bytes and semantic digests differ are fetched
+    for this run and compared. --html replaces an earlier file.
 
     With --json: {format, format_version, compatible, summary, counts: {severity: n}, changes: [{kind, path,
-    severity, artifact?, old, new, message, note?}]}; of two model families also {members: {name: [kinds]}}; with --deep also {deep: [{artifact, graph: {facts: [{name, old,
-    new}], tensors: [{change, old, new, max_abs, relative_l2, dequantized}], equal_tensors, nodes: [{change, name,
-    operator, what}], equal_nodes}, why_not}]}; if later evaluations refused artifacts, {attested: {old, new}}: the states by path.
+    severity, artifact?, old, new, message, note?}]}; for two model families also {members: {name:
+    [kinds]}}; with --deep also {deep: [{artifact, graph: {facts: [{name, old, new}], tensors: [{change,
+    old, new, max_abs, relative_l2, dequantized}], equal_tensors, nodes: [{change, name, operator, what}],
+    equal_nodes}, why_not}]}; if later evaluations refused artifacts, {attested: {old, new}}: the states by
+    path.
     """
     session: Session = context.obj
     gate = _severities(fail_on)

@@ -31,12 +31,12 @@ def command(
     context: typer.Context,
     remote: Annotated[
         str | None,
-        typer.Argument(help="Look at this remote (a name, path or URL) instead.", metavar="[REMOTE]"),
+        typer.Argument(help="Check this remote (a name, path or URL).", metavar="[REMOTE]"),
     ] = None,
     clear: Annotated[
         list[str] | None,
         typer.Option(
-            help="Delete exactly this file, which a finding named; of a collection's note you say that it is dead.",
+            help="Delete exactly this file, which a finding named; for a collection's note, you state that it is dead.",
             metavar="PATH",
         ),
     ] = None,
@@ -45,22 +45,26 @@ def command(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Look for what may be wrong with a registry and its surroundings, with a fix for each finding.
+    """Check a registry and its surroundings, with a fix for each finding.
 
-    Layout, permissions, space, stray files, what killed commands left, remotes, forks; and probes of locks, renames and
-    compare-and-swap on scratch that is gone afterwards. `reg verify` reads the bytes. Exit status 0 where all is well,
-    else that of the worst finding: 4 integrity, 6 remote, 3 not found, 9 environment.
+    It checks layout, permissions, space, stray files, leftovers of killed commands, remotes and forks, and
+    tries locks, renames and compare-and-swap on scratch that is then removed. `reg verify` reads the bytes.
+    The exit status is 0 if all is well, otherwise that of the worst finding: 4 integrity, 6 remote, 3 not
+    found, 9 environment.
 
-    With --clear: deletes a note of a collection that is dead, what an interrupted trial left, or a file that no registry
-    has, and nothing else; where a collection still runs, it may then delete what a push relies on.
+    --clear deletes the note of a dead collection, leftovers of an interrupted trial, or a file that does
+    not belong in a registry, and nothing else. If the collection still runs, it may then delete what a push
+    relies on.
 
-    With --live: makes scratch (a prefix gc/live-... in a bucket, a private repository onnxreg-live-... beside one of the
-    Hub, a directory in a registry's local/tmp), tries in it what is relied on (create-only writes, compare-and-swap, races,
-    reads after writes, ranges, checksums, pushes of two writers), and removes it. The registry itself is not touched; a
-    bucket need not hold one yet. Exit status 6 where a promise is broken.
+    --live creates scratch (a prefix gc/live-... in a bucket, a private repository onnxreg-live-... beside
+    one of the Hub, a directory in a registry's local/tmp), tries there every promise that a registry relies
+    on (create-only writes, compare-and-swap, races, reads after writes, ranges, checksums, pushes of two
+    writers), and removes it. The registry itself is not touched; a bucket need not have one yet. If a
+    promise is broken, the exit status is 6.
 
-    With --json: {registry, ok, findings: [{check, ok, detail, fix}]}; fix is empty where there is nothing to do. With
-    --live also {scratch}, and each finding has {state}: kept, broken or not applicable. With --clear {registry, cleared}.
+    With --json: {registry, ok, findings: [{check, ok, detail, fix}]}; fix is empty if there is nothing to
+    do. With --live also {scratch}, and each finding has {state}: kept, broken or not applicable. With
+    --clear {registry, cleared}.
     """
     from onnxreg.registry.read.remotes import Remotes
     from onnxreg.registry.store.directory.directory import DirectoryRegistry

@@ -9,9 +9,9 @@ EXAMPLES = ("reg drop acme/pii-small:1.2.0 --reason 'wrong checkpoint'",)
 
 
 def command(context: typer.Context, ref: RefArgument, reason: Reason = None) -> None:
-    """Take back a version that was never pushed from here nor pulled from elsewhere; its number is free again.
+    """Take back a version that was never pushed nor pulled; its number is free again.
 
-    The next `reg gc` frees its bytes. A version that others may have is yanked instead: `reg yank`.
+    The next `reg gc` frees its bytes. If others may have the version, yank it instead: `reg yank`.
     """
     session: Session = context.obj
     found = session.open().drop(ref, reason)

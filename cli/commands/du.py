@@ -21,12 +21,13 @@ def command(
     remote: RemoteOption = None,
     as_json: Json = False,
 ) -> None:
-    """Show the space that each model takes: its own, and shared with other models. Most of its own first.
+    """Show the space of each model: its own, and shared with other models; the largest own space first.
 
-    UNIQUE is what would be free if the model alone were gone; unreferenced is what `reg gc` frees now.
+    UNIQUE is the space that would be free without this model; unreferenced is what `reg gc` frees now.
 
-    With --json: {models: [{name, versions, blobs, bytes, unique, shared}], unreferenced: {blobs, bytes}, total: {blobs,
-    bytes}}; versions counts those whose files are here; unreferenced and total are of the whole registry.
+    With --json: {models: [{name, versions, blobs, bytes, unique, shared}], unreferenced: {blobs, bytes},
+    total: {blobs, bytes}}; versions counts those whose files are here; unreferenced and total are for the
+    whole registry.
     """
     session: Session = context.obj
     registry, place = session.with_remote(remote)

@@ -64,30 +64,32 @@ def command(
     ] = None,
     task: Annotated[
         str | None,
-        typer.Option(help="What the graph gives, such as pooling: see docs/tasks.md.", show_default=False),
+        typer.Option(
+            help="The outputs of the graph, such as pooling: see docs/tasks.md.", show_default=False
+        ),
     ] = None,
     recipe: Annotated[
         Path | None, typer.Option(help="A recipe of your own (YAML or JSON).", show_default=False)
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="The weights, where the source makes the module.", show_default=False)
+        Path | None, typer.Option(help="The weights, if the source makes the module.", show_default=False)
     ] = None,
-    name: Annotated[str | None, typer.Option(help="The model's name; without it the hub id.")] = None,
+    name: Annotated[str | None, typer.Option(help="The model's name; default: the hub id.")] = None,
     version: NewVersion = None,
     output: Output = None,
     push: Annotated[
         str | None,
         typer.Option(
-            help="Push the version to this remote (a name, path or URL) too, new or not.",
+            help="Also push the version to this remote (a name, path or URL), new or not.",
             metavar="REMOTE",
             autocompletion=complete_remote,
         ),
     ] = None,
     opset: Annotated[
-        int | None, typer.Option(help="The ONNX opset, 7 to 23; 14 unless told otherwise, android has 18.")
+        int | None, typer.Option(help="The ONNX opset, 7 to 23; default 14, android 18.")
     ] = None,
     quantize: Annotated[
-        bool, typer.Option("--quantize", help="Make an INT8 artifact of a task too, beside the other.")
+        bool, typer.Option("--quantize", help="Also make an INT8 artifact of a task.")
     ] = False,
     int8: Annotated[
         bool, typer.Option(" /--no-int8", help="Make no INT8 artifact.", show_default=False)
@@ -96,7 +98,7 @@ def command(
         bool,
         typer.Option(
             "--int8-embeddings",
-            help="With INT8, quantize the embedding tables too: a quarter of their bytes.",
+            help="With INT8, also quantize the embedding tables, to a quarter of their bytes.",
         ),
     ] = False,
     rewrite: Annotated[
@@ -113,25 +115,25 @@ def command(
     min_parent_recall: Annotated[
         float | None,
         typer.Option(
-            help="Do not judge a label where the checkpoint's own recall, less its false-alarm rate, is lower."
+            help="Do not judge a label if the checkpoint's own recall, minus its false-alarm rate, is lower."
         ),
     ] = None,
     trust_remote_code: Annotated[
         bool,
-        typer.Option("--trust-remote-code", help="Run code that a transformers checkpoint brings; recorded."),
+        typer.Option("--trust-remote-code", help="Run a transformers checkpoint's own code; recorded."),
     ] = False,
     allow_code: AllowCode = None,
     no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Run every step, and keep nothing for the next time.")
+        bool, typer.Option("--no-cache", help="Run every step, and store nothing in the cache.")
     ] = False,
     batch: Annotated[
         Path | None,
-        typer.Option(help="Run every export that this job file (YAML or CSV) lists.", show_default=False),
+        typer.Option(help="Run every export in this job file (YAML or CSV).", show_default=False),
     ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
-            help="With --batch: this many processes; without it as many as cores and memory allow.", min=1
+            help="With --batch: the number of processes; default: as many as cores and memory allow.", min=1
         ),
     ] = None,
     scheduler: Annotated[
@@ -145,28 +147,33 @@ def command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Export a checkpoint for a task, or by a profile or a recipe; measure what came out, and publish it in the registry.
+    """Export a checkpoint for a task, or by a profile or a recipe; measure the results and publish them.
 
-    Steps whose inputs, parameters and tools are those of an earlier export are not run again. A verdict of refused or
-    unknown is published as such, and is no failure of the export. Of a document of another tool, a table says what became of
-    each of its fields. See docs/tasks.md, docs/recipes.md, docs/vision.md.
+    A step is not run again if its inputs, parameters and tools are those of an earlier export. Verdicts of
+    refused or unknown are published as such, and the export succeeds. For a document of another tool, a
+    table says what each field became. See docs/tasks.md, docs/recipes.md, docs/vision.md.
 
-    A recipe with the key `family` is a model family: backbone, heads and detector as one version. See docs/families.md.
+    A recipe with the key `family` is a model family: backbone, heads and detector as one version. See
+    docs/families.md.
 
-    Code runs only if it is named: SOURCE itself as module:function or file.py:function, or --allow-code for what a recipe, a
-    family or a job file names.
+    Code runs only if you name it: SOURCE as module:function or file.py:function, or --allow-code for code
+    that a recipe, a family or a job file names.
 
-    --push also sends the version to a remote, as reg push does. If that fails, the version stays published here, and the exit
-    status is that of the push.
+    --push also sends the version to a remote, like reg push. If that fails, the version stays published
+    here, and the exit status is that of the push.
 
-    With --batch many are exported at once, and one that fails stops none of the others. Run again, it does what is not
-    done yet. The exit status is that of the failures' family, or 7 where they are of several. See docs/fleets.md.
+    With --batch, many exports run at once, and a failed one does not stop the others. Run it again to do
+    what is not done yet. The exit status is that of the failures' family, or 7 if they have several
+    families. See docs/fleets.md.
 
-    With --json: {ref, name, version, digest, manifest, states, output}; manifest is the document, states are those of the artifacts by path, output is a path or null; what
-    became of the fields of another tool's recipe is recipe.parameters.recipe.translation of the manifest: [{field, value,
-    became}]; of a family also {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu}]}; with --push
-    also {pushed: {ref, remote, events, blobs, bytes, output}}, null if the push failed. With --batch: {jobs: [{row, job,
-    status, ref, digest, pushed, seconds, error: {family, message, hint}}], succeeded, failed, stopped}; status is published, current, failed or stopped; error is null but for a failed one.
+    With --json: {ref, name, version, digest, manifest, states, output}; manifest is the document, states
+    has the artifacts' states by path, output is a path or null; the manifest's
+    recipe.parameters.recipe.translation says what the fields of another tool's recipe became: [{field,
+    value, became}]; for a family also {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu}]}; with
+    --push also {pushed: {ref, remote, events, blobs, bytes, output}}, null if the push failed. With
+    --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family, message, hint}}],
+    succeeded, failed, stopped}; status is published, current, failed or stopped; error is null unless the
+    job failed.
     """
     given = _given(locals())
     session: Session = context.obj

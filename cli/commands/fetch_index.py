@@ -23,9 +23,10 @@ def command(
     remote: RemoteOption = None,
     as_json: Json = False,
 ) -> None:
-    """Remember what a remote says of models: index files and logs, no artifacts. What did not change is not sent again.
+    """Store what a remote says about models: index files and logs, no artifacts, and only what changed.
 
-    `ls`, `log` and `resolve` then answer with --offline, and say how old the answer is. A pull remembers it as well.
+    `ls`, `log` and `resolve` then answer with --offline, and print how old the answer is. A pull stores
+    this too.
 
     With --json: {remote, models: [{name, seq, head, newest}]}; newest may be null.
     """

@@ -26,23 +26,25 @@ def command(
     keep_days: Annotated[
         float | None, typer.Option(help="Give up the files of versions published longer ago than this.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; change nothing.")] = False,
-    remote: Annotated[
-        str | None, typer.Option(help="Collect in this remote (a name, path or URL) instead of the registry.")
-    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be deleted; change nothing.")
+    ] = False,
+    remote: Annotated[str | None, typer.Option(help="Collect in this remote (a name, path or URL).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Delete the blobs that no version refers to; with --keep-* let old versions expire first, on record.
+    """Delete the blobs that no version refers to; with --keep-* let old versions expire first.
 
-    A version that any --keep-* keeps, a pin or a channel holds, or that is the newest release stays. The manifest of an
-    expired version stays too. Safe beside running pushes and pulls. What other registries refer to keeps nothing here.
-    With --remote all of this is of that registry, and what this one refers to keeps nothing there.
+    The log records each expiry. A version stays if it is the newest release, if any --keep-* keeps it, if
+    it is pinned, or if a channel points to it. The manifest of an expired version stays too. Pushes and
+    pulls may run at the same time. References from other registries keep nothing here. With --remote all of
+    this applies to that registry, and references from this one keep nothing there.
 
-    The results of export steps that are kept for the next export are trimmed to what they may take (REG_CACHE_SIZE,
-    10 GiB where it is not set); the ones unused for longest go first.
+    The cache of export steps is trimmed to its limit (REG_CACHE_SIZE, by default 10 GiB), the least
+    recently used entries first.
 
-    With --json: {dry_run, expired: [ref], freed: {blobs, bytes}, kept: {blobs}, fenced, cache: {entries, bytes, kept}};
-    fenced counts pushes that were made to start over; cache says what left it, and the bytes that stay.
+    With --json: {dry_run, expired: [ref], freed: {blobs, bytes}, kept: {blobs}, fenced, cache: {entries,
+    bytes, kept}}; fenced counts pushes that had to start again; cache has what was deleted from it, and the
+    bytes kept.
     """
     from onnxreg.converters.engine.cache import TrimResult
     from onnxreg.registry.log.retention import RetentionPolicy

@@ -21,22 +21,26 @@ EXAMPLES = (
 
 def command(
     context: typer.Context,
-    directory: Annotated[Path, typer.Argument(help="What OpenMed or --output wrote, or a model package.")],
+    directory: Annotated[
+        Path, typer.Argument(help="A directory that OpenMed or --output wrote, or a model package.")
+    ],
     name: NewName,
     version: NewVersion = None,
     as_json: Json = False,
 ) -> None:
-    """Adopt a directory that OpenMed wrote (its openmed-onnx.json has version 1), trusting its files and none of its claims.
+    """Adopt a directory that OpenMed wrote (openmed-onnx.json of version 1), trusting none of its claims.
 
-    Or a model package of ONNX Runtime, known by its manifest.json (schema 1.0): every digest that it states is checked, each
-    model file becomes an artifact, the files of shared assets are what all share. See docs/ort-packages.md.
+    Or import a model package of ONNX Runtime (manifest.json of schema 1.0): every digest in it is checked,
+    each model file becomes an artifact, and the files of shared assets belong to all artifacts. See
+    docs/ort-packages.md.
 
-    Or what `reg pull --output` and `reg export --output` wrote (version 2): the same files give the same manifest digest, and a file that was
-    changed is an integrity error.
+    Or import what `reg pull --output` and `reg export --output` wrote (version 2): the same files give the
+    same manifest digest, and a changed file is an integrity error.
 
-    Digests, sizes, contracts and operators are read again; what differs from the claims is listed.
+    Digests, sizes, contracts and operators are read again; differences from the claims are listed.
 
-    With --json: {ref, name, version, digest, manifest, states, output, differences: [{path, claimed, found}]}.
+    With --json: {ref, name, version, digest, manifest, states, output, differences: [{path, claimed,
+    found}]}.
     """
     session: Session = context.obj
     asked = None if version is None else Version.parse(version)

@@ -26,10 +26,10 @@ def new(
         str, typer.Option(help="ed25519, or ecdsa-p256 for bundles that model_signing verifies.")
     ] = "ed25519",
 ) -> None:
-    """Make a key, encrypted with a passphrase, and print its public half: that is what others trust.
+    """Create a key, encrypted with a passphrase, and print its public half for others to trust.
 
-    The passphrase is asked for, or taken from REG_KEY_PASSPHRASE. The key never leaves your machine; where it lies is
-    REG_KEYS, else your configuration directory. Nobody can bring back a lost passphrase.
+    The command asks for the passphrase, or reads REG_KEY_PASSPHRASE. The key never leaves your machine; it
+    is stored in REG_KEYS, or in your configuration directory. A lost passphrase cannot be recovered.
     """
     from onnxreg.registry.signing.keystore import Keystore
 
@@ -65,7 +65,7 @@ def list_keys(context: typer.Context, as_json: Json = False) -> None:
 
 def show(
     name: Name,
-    pem: Annotated[bool, typer.Option("--pem", help="As PEM, which other tools read.")] = False,
+    pem: Annotated[bool, typer.Option("--pem", help="Print PEM, for other tools.")] = False,
     as_json: Json = False,
 ) -> None:
     """Print the public half of a key.

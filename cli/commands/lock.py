@@ -32,7 +32,7 @@ def command(
     refs: Annotated[
         list[str] | None,
         typer.Argument(
-            help="NAME[:TAG][@sha256:...]: lock these models; without it, ask again what the file holds.",
+            help="NAME[:TAG][@sha256:...]: lock these models; by default, resolve those in the file again.",
             metavar="[REF]...",
             autocompletion=complete_ref,
         ),
@@ -43,20 +43,21 @@ def command(
     path: Annotated[Path, typer.Option("--output", help="The lock file.")] = Path(FILENAME),
     update: Annotated[
         list[str] | None,
-        typer.Option("--update", help="Ask again for this model only; may be repeated.", metavar="NAME"),
+        typer.Option("--update", help="Resolve only this model again; may be repeated.", metavar="NAME"),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit status 8 where the file would change.")
+        bool, typer.Option("--check", help="Write nothing; exit status 8 if the file would change.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Resolve models and write down which artifacts answer, file by file, for `reg pull --locked`.
+    """Resolve models and write down the matching artifacts, file by file, for `reg pull --locked`.
 
-    With REF the options say what is asked, as in `reg resolve`; the question is kept in the file, beside the other
-    models there. Without REF the questions in the file are asked again. The same answers give the same bytes.
+    With REF the options are those of `reg resolve`; the question is stored in the file, beside the other
+    models there. Without REF the questions in the file are answered again. The same answers give the same
+    bytes.
 
-    With --json: {output, changed, models, changes: [{name, before, after}]}; models is as in the file, before and after
-    are entries of it or null.
+    With --json: {output, changed, models, changes: [{name, before, after}]}; models is that of the file,
+    before and after are its entries or null.
     """
     session: Session = context.obj
     known = query_options.read_one_device(device)

@@ -30,14 +30,14 @@ def command(
     max_age: MaxAge = None,
     as_json: Json = False,
 ) -> None:
-    """Show every event of a model, oldest first; the chain is verified.
+    """Show every event of a model, oldest first, and verify the chain.
 
-    Actors are shown as they claimed to be; SIGNED BY is whose key signed the line, by the names of your trust file. The
-    last signed line is the signed head: it vouches for all lines before it. A promotion is shown with its policy and evidence,
-    a later evaluation with the artifact and its verdict.
+    Actors are shown as claimed; SIGNED BY names the key that signed the line, by its name in your trust
+    file. The last signed line is the signed head: it vouches for all lines before it. A promotion is shown
+    with its policy and evidence, a later evaluation with the artifact and its verdict.
 
-    With --json: {name, registry, head, lines: [{seq, prev, digest, event, via?, signed: {status, keyid, key}}]}; status is
-    trusted, unsigned, unknown, revoked, foreign or invalid (docs/signing.md).
+    With --json: {name, registry, head, lines: [{seq, prev, digest, event, via?, signed: {status, keyid,
+    key}}]}; status is trusted, unsigned, unknown, revoked, foreign or invalid (docs/signing.md).
     """
     from onnxreg.registry.read.versions import read_log
     from onnxreg.registry.trust.read_trust_file import load_trust

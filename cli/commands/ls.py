@@ -56,14 +56,17 @@ def command(
 ) -> None:
     """List the models of the registry, or the versions of one of them, newest first.
 
-    With --format, --precision or --certified: each model's newest release that has such an artifact, and these
-    artifacts; the newest four releases of a model and what its channels hold are looked at.
+    With --format, --precision or --certified: the newest release of each model that has such an artifact,
+    with these artifacts. Only the newest four releases of a model and the versions of its channels are
+    considered.
 
     With --json: {models: [{name, versions, newest, channels}]}, where versions is a count and newest may be
-    null; for one model {name, registry, versions: [{version, manifest, size?, state, yanked, held, states?, attested?, channels}]}; state
-    is empty, yanked, refused (an artifact is), pinned, partial, expired or purged; held are the paths of the artifacts that are here, null
-    where these are all. The size is that of all files that are held in bytes, and states are those of the artifacts by path, later refusals included, both if the index file knows them. Where artifacts are asked for, each model has
-    {version, manifest, artifacts: [{format, precision, path, digest, size, download_size, state}]} besides.
+    null; for one model {name, registry, versions: [{version, manifest, size?, state, yanked, held, states?,
+    attested?, channels}]}; state is empty, yanked, refused (an artifact is), pinned, partial, expired or
+    purged; held has the paths of the artifacts that are here, null if all are. size is the bytes of all
+    held files, and states has the artifacts' states by path, including later refusals; both are present if
+    the index file has them. With --format, --precision or --certified each model also has {version,
+    manifest, artifacts: [{format, precision, path, digest, size, download_size, state}]}.
     """
     session: Session = context.obj
     place = session.limited(max_age).place(remote, offline, watched=False)

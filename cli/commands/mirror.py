@@ -21,27 +21,28 @@ def command(
     context: typer.Context,
     source: Annotated[str, typer.Argument(help="A remote's name, a path or a URL.", metavar="SRC")],
     destination: Annotated[
-        str, typer.Argument(help="Likewise; it is made where there is none.", metavar="DST")
+        str, typer.Argument(help="A remote's name, a path or a URL; created if missing.", metavar="DST")
     ],
     new_id: Annotated[
-        bool, typer.Option("--new-id", help="Make DST a registry of its own, which may be written.")
+        bool, typer.Option("--new-id", help="Make DST a separate registry, which can be written.")
     ] = False,
     channels: Annotated[
-        bool, typer.Option("--channels", help="Move DST's channels to where SRC has them, on DST's record.")
+        bool, typer.Option("--channels", help="Move DST's channels to SRC's versions; DST's log records it.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Copy everything from one registry to another. What is there already is not sent again.
 
-    A DST that is not there yet becomes a mirror: same id, same logs, all files that SRC still has, and read-only. Run it
-    again to bring it up to date: what SRC expired or took down is then deleted there too. Where the histories differ,
-    nothing is written. A DST with an id of its own, or made so by --new-id, gets every version, with its yanks, as by
-    `reg push`; versions that SRC no longer has or DST refuses are listed, and the rest goes on. Something that a person
-    must look at (another manifest under the same version, damage) gives a failure's exit status at the end.
+    If DST does not exist, it becomes a mirror: same id, same logs, all files that SRC still has, and
+    read-only. Run it again to update the mirror: what SRC expired or took down is then deleted there too.
+    If the histories differ, nothing is written. If DST has its own id (see --new-id), it gets every
+    version, with its yanks, as by `reg push`; versions that SRC no longer has or DST refuses are listed,
+    and the others are copied. Problems that need a person (another manifest under the same version, damage)
+    decide the exit status at the end.
 
-    With --json: {source, destination, models, versions, events, blobs, bytes, freed: {blobs, bytes}, skipped: [{name, tag,
-    reason}]}: models that SRC has, versions that are new in DST, what moved, what was deleted; tag is a version or channel,
-    null for a whole model.
+    With --json: {source, destination, models, versions, events, blobs, bytes, freed: {blobs, bytes},
+    skipped: [{name, tag, reason}]}: models that SRC has, versions that are new in DST, what moved, what was
+    deleted; tag is a version or channel, null for a whole model.
     """
     from onnxreg.registry.read.remotes import Remotes
     from onnxreg.registry.store.directory.directory import DirectoryRegistry

@@ -30,15 +30,16 @@ def command(
     precision: Precision = None,
     as_json: Json = False,
 ) -> None:
-    """Write a version as a model package of ONNX Runtime (schema 1.0), from which it picks the variant that fits.
+    """Write a version as a model package of ONNX Runtime (schema 1.0), which picks the variant that fits.
 
-    One component, named as the model; a directory for each artifact, with a variant for the CPU and for every execution
-    provider that it names; the files that all share as shared assets, addressed by their digest. Every byte is verified, and
-    the same version gives the same bytes. `reg import` takes such a directory back. See docs/ort-packages.md.
+    The package has one component, named after the model; a directory for each artifact, with a variant for
+    the CPU and for each of its execution providers; and the files that all artifacts share as shared
+    assets, addressed by digest. Every byte is verified, and the same version gives the same bytes. `reg
+    import` reads such a directory. See docs/ort-packages.md.
 
-    With --json: {ref, manifest, output, component, variants: [{name, ep, artifact, format, precision, digest, directory}],
-    shared_assets, bytes, left_out}: directory is the digest of the variant's directory, left_out are artifacts that ONNX
-    Runtime does not load.
+    With --json: {ref, manifest, output, component, variants: [{name, ep, artifact, format, precision,
+    digest, directory}], shared_assets, bytes, left_out}: directory is the digest of the variant's
+    directory, left_out has the artifacts that ONNX Runtime does not load.
     """
     from onnxreg.registry.log.selection import Selection
 

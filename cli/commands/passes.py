@@ -12,14 +12,13 @@ EXAMPLES = ("reg passes", "reg passes OnnxFloatToFloat16 --json", "reg passes --
 
 def command(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(help="One pass; without it, all of them.")] = None,
+    name: Annotated[str | None, typer.Argument(help="One pass; default: all of them.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the passes, those that other packages bring included, or the parameters of one of them: what each may be, what
-    it is where a recipe does not say, and which are required.
+    """List all passes, including those of other packages, or the parameters of one, with their defaults.
 
-    With --json: {passes: [{name, version, summary, package, parameters}]}; parameters is a JSON Schema, package the
-    name of the Python package that the pass is from.
+    With --json: {passes: [{name, version, summary, package, parameters}]}; parameters is a JSON Schema,
+    package is the Python package of the pass.
     """
     from onnxreg.converters.passes import pass_catalog
 

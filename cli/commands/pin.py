@@ -19,7 +19,7 @@ def command(
     reason: Reason = None,
     undo: Annotated[bool, typer.Option("--undo", help="Take the pin back.")] = False,
 ) -> None:
-    """Keep a version for ever: `reg gc` does not let it expire. The REF must name the version."""
+    """Keep a version forever: `reg gc` does not let it expire. The REF must name the version."""
     session: Session = context.obj
     found = session.open().pin(ref, reason, undo)
     session.say(f"{found.ref} is {'no longer ' if undo else ''}pinned")

@@ -24,14 +24,14 @@ EXAMPLES = (
 
 def show(
     context: typer.Context,
-    every: Annotated[bool, typer.Option("--all", help="Every policy that there was, oldest first.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show every policy, oldest first.")] = False,
     remote: RemoteOption = None,
     as_json: Json = False,
 ) -> None:
-    """Show the policy in force, and when it was set, by whom.
+    """Show the policy in force, when it was set, and by whom.
 
-    With --json: {line, seq, time, actor, reason, rules}; line is the digest of its line in the policy log; all are null,
-    and rules empty, where there is no policy. With --all too: {policies: [the same]}.
+    With --json: {line, seq, time, actor, reason, rules}; line is the digest of its line in the policy log;
+    without a policy all are null, and rules is empty. With --all also: {policies: [the same]}.
     """
     from onnxreg.registry.gates.policy_log import read_policies, rules_of
 
@@ -94,14 +94,12 @@ def _toml(value: object) -> str:
 def set_policy(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="The policy: TOML, see docs/gates.md.")],
-    remote: Annotated[
-        str | None, typer.Option(help="Set it in this remote (a name, path or URL), not in the registry.")
-    ] = None,
+    remote: Annotated[str | None, typer.Option(help="Set it in this remote (a name, path or URL).")] = None,
     reason: Reason = None,
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Say which channels it would stop and what it would loosen; set nothing."
+            "--dry-run", help="Show which channels it would stop and what it would loosen; set nothing."
         ),
     ] = False,
     replace: Annotated[
@@ -109,17 +107,18 @@ def set_policy(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Put a policy in force. The one before stays on record; channels keep what they hold, if it meets the new one.
+    """Put a policy in force. The previous one stays in the log; channels keep versions that meet the new one.
 
-    What it demands less of than the one before is listed on stderr, and refused (exit status 5) without --replace.
+    If the policy demands less than the previous one, the differences are listed on stderr, and it is
+    refused (exit status 5) without --replace.
 
-    Channels that hold what it refuses, or what was not promoted, stop resolving; they are listed first, on stderr. An empty
-    file frees all channels. The line is signed where REG_SIGNING_KEY names a key.
+    Channels whose version does not meet it, or was not promoted, stop resolving; they are listed first, on
+    stderr. An empty file frees all channels. If REG_SIGNING_KEY names a key, the line is signed.
 
-    With --json: {rules, seq, stopped: [{name, channel, version, why}], weaker: [{channel, models, demand, term, before,
-    after}]}; rules is their count, seq the number of the new line, null where nothing was set. Demand is `channel` where one
-    is no longer governed; term is the word of the rule that is laxer (`signatures` of the demand `signed_by`), before and
-    after are its values.
+    With --json: {rules, seq, stopped: [{name, channel, version, why}], weaker: [{channel, models, demand,
+    term, before, after}]}; rules is their count, seq the number of the new line, null if nothing was set.
+    Demand is `channel` if one is no longer governed; term is the weaker key of the rule (`signatures` of
+    the demand `signed_by`), before and after are its values.
     """
     from onnxreg.registry.support.disk import read_given
     from onnxreg.schema.gates.loosened import weaker

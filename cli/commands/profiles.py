@@ -16,7 +16,7 @@ EXAMPLES = ("reg profiles list", "reg profiles show android", "reg profiles show
 
 
 def list_profiles(context: typer.Context, as_json: Json = False) -> None:
-    """List the profiles, those that other packages bring included.
+    """List all profiles, including those of other packages.
 
     With --json: {profiles: [{name, version, task, steps, outputs}]}; steps and outputs are names and paths.
     """
@@ -48,7 +48,7 @@ def show(
     name: Annotated[str, typer.Argument(help="The profile.")],
     as_json: Json = False,
 ) -> None:
-    """Show the recipe of a profile, as a file to begin your own with; what may be said otherwise stands below, as comments.
+    """Show the recipe of a profile, to start your own from; comments list further parameters.
 
     With --json: the recipe, see `reg schema recipe-file`.
     """

@@ -20,20 +20,18 @@ def command(
     context: typer.Context,
     ref: RefArgument,
     channel: ChannelArgument,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what was found, and move nothing.")] = False,
-    remote: Annotated[
-        str | None, typer.Option(help="Promote in this remote (a name, path or URL), not in the registry.")
-    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the findings, and move nothing.")] = False,
+    remote: Annotated[str | None, typer.Option(help="Promote in this remote (a name, path or URL).")] = None,
     reason: Reason = None,
     as_json: Json = False,
 ) -> None:
-    """Move a channel to a version that meets the policy; see `reg policy show`. What does not is exit status 8.
+    """Move a channel to a version if it meets the policy (see `reg policy show`); otherwise exit status 8.
 
-    Every demand is listed with what was found. The event of the move names the policy and holds these findings as
-    evidence; whoever resolves or pulls the channel finds them anew.
+    Every demand is listed with its finding. The event of the move names the policy and has these findings
+    as evidence; everyone who resolves or pulls the channel checks them again.
 
-    With --json: {ref, channel, policy_holds, moved, before, findings: [{requirement, verdict, detail}]}; before is the
-    version that the channel held, or null.
+    With --json: {ref, channel, policy_holds, moved, before, findings: [{requirement, verdict, detail}]};
+    before is the channel's previous version, or null.
     """
     session: Session = context.obj
     registry, place = session.with_remote(remote)

@@ -37,7 +37,9 @@ def command(
     remote: RemoteArgument = None,
     formats: Annotated[
         list[str] | None,
-        typer.Option("--format", help="Only artifacts of this format, and what all share; may be repeated."),
+        typer.Option(
+            "--format", help="Only artifacts of this format, and the files that all share; may be repeated."
+        ),
     ] = None,
     precision: Precision = None,
     members: Annotated[
@@ -52,30 +54,32 @@ def command(
     ] = False,
     tags: Annotated[
         list[str] | None,
-        typer.Option("--tag", help="Move this channel here to what it holds there. May be repeated."),
+        typer.Option("--tag", help="Move this channel here to its version there; may be repeated."),
     ] = None,
     locked: Annotated[
         bool,
         typer.Option(
-            "--locked", help="Exactly what a lock file names, by default onnxreg.lock; see `reg lock`."
+            "--locked", help="Exactly the artifacts of a lock file, by default onnxreg.lock; see `reg lock`."
         ),
     ] = False,
     max_age: MaxAge = None,
     as_json: Json = False,
 ) -> None:
-    """Copy a version from a remote, every byte verified, and with --output write its files into a directory.
+    """Copy a version from a remote and verify every byte; with --output, write its files into a directory.
 
-    With --format, --precision or --member only some artifacts are fetched, with their sidecars and the files that all share, beside
-    those that are here; the log records which are held, and the version counts as partial. Without them a pull fetches
-    the rest. --tag takes a channel along, with the version it holds: an event of this registry's own log, in the same
-    step. A pull that was interrupted can be run again, and goes on where it ended.
+    With --format, --precision or --member only some artifacts are fetched, with their sidecars and the
+    files that all share, in addition to those that are here; the log records which are held, and the
+    version counts as partial. Without them a pull fetches the rest. --tag also takes a channel with its
+    version: an event of this registry's own log, in the same step. After an interruption, run the pull
+    again: it continues.
 
-    With --locked in place of REF stands a lock file: of each model in it exactly the locked artifact is fetched, also where
-    its version was yanked since; with --output into a directory of the model's name.
+    With --locked, name a lock file in place of REF: exactly the locked artifact of each model is fetched,
+    even if its version was yanked since; with --output into a directory with the model's name.
 
-    With --json: {ref, remote, events, blobs, bytes, output, held}: what moved; output is a path or null; held are the
-    paths of the artifacts that are here now, null where these are all. With --tag also {channels: [{name, tag,
-    version}]}: those that moved. With --locked: {remote, output, models: [{name, version, path, yanked, blobs, bytes}]}.
+    With --json: {ref, remote, events, blobs, bytes, output, held}: what moved; output is a path or null;
+    held has the paths of the artifacts that are here now, null if all are. With --tag also {channels:
+    [{name, tag, version}]}: those that moved. With --locked: {remote, output, models: [{name, version,
+    path, yanked, blobs, bytes}]}.
     """
     session: Session = context.obj.limited(max_age)
     if locked:

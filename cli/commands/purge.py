@@ -17,22 +17,23 @@ EXAMPLES = (
 def command(
     context: typer.Context,
     ref: RefArgument,
-    reason: Annotated[str, typer.Option(help="Why, for the log.")],
+    reason: Annotated[str, typer.Option(help="The reason, for the log.")],
     path: Annotated[
-        list[str] | None, typer.Option(help="Only this file of the version, wherever else it is used.")
+        list[str] | None,
+        typer.Option(help="Only this file of the version, even if others use it; may be repeated."),
     ] = None,
     everywhere: Annotated[
         bool, typer.Option("--everywhere", help="Take down every version that has the same bytes.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Take a version down and delete its bytes at once: they never come back into this model.
+    """Take a version down and delete its bytes at once: they can never come back into this model.
 
-    Without --path these are the files that no other version uses. The manifest and a tombstone in the log stay, so that
-    verify and mirrors know. Other registries keep their own copies: purge there too.
+    By default these are the files that no other version uses. The manifest and a tombstone in the log stay,
+    so verify and mirrors know about it. Other registries keep their own copies: purge there too.
 
-    With --json: {versions: [ref], blobs: [digest], freed: {blobs, bytes}, sharing: [ref]}; sharing are the versions that
-    have some of the same files and keep them.
+    With --json: {versions: [ref], blobs: [digest], freed: {blobs, bytes}, sharing: [ref]}; sharing has the
+    versions that keep some of the same files.
     """
     session: Session = context.obj
     done = session.open().purge(ref, reason, path or (), everywhere)

@@ -37,14 +37,14 @@ def command(
         ),
     ] = None,
     remote: RemoteArgument = None,
-    to: Annotated[str | None, typer.Option("--to", help="REMOTE, where there is no REF.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="The remote, if there is no REF.")] = None,
     every: Annotated[
         bool,
-        typer.Option("--all", help="Every version: of all models, or of those that a name or glob means."),
+        typer.Option("--all", help="Every version: of all models, or of those that match."),
     ] = False,
     tags: Annotated[
         list[str] | None,
-        typer.Option("--tag", help="Move this channel there to what it holds here. May be repeated."),
+        typer.Option("--tag", help="Move this channel there to its version here; may be repeated."),
     ] = None,
     restore: Annotated[
         bool, typer.Option("--restore", help="Bring back a version that expired there.")
@@ -53,23 +53,24 @@ def command(
         bool,
         typer.Option(
             "--heal",
-            help="Ask whether every file is there, without reading it; send again what the remote lost.",
+            help="Check that every file exists there, without reading it; send lost files again.",
         ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Copy versions to a remote, which is made there if need be. What is there already is not sent again.
+    """Copy versions to a remote, which is created if necessary. What is there already is not sent again.
 
-    A REF is one version. A glob such as 'acme/*' is the newest release of each model that matches (* also stands for a /);
-    with --all it is every version of them, and --all alone is every version of every model: yanked ones with their yanks;
-    expired, purged and dropped ones are listed and left out. What is wrong with one model does not stop the others, and
-    gives a failure's exit status at the end; a remote that does not answer ends the work. Interrupted, it can be run again.
+    A REF is one version. A glob such as 'acme/*' is the newest release of each matching model (* also
+    matches /); with --all it is every version of them, and --all alone is every version of every model.
+    Yanked versions are sent with their yanks; expired, purged and dropped ones are listed and left out. A
+    failure of one model does not stop the others, and decides the exit status at the end; if the remote
+    does not answer, the push ends. After an interruption, run it again.
 
-    --tag publishes a channel, with the version it holds: an event of the remote's own log, in the same step.
+    --tag publishes a channel with its version: an event of the remote's own log, in the same step.
 
-    With --json: {ref, remote, events, blobs, bytes, output}: what moved; output is null. With --tag also {channels: [{name,
-    tag, version}]}: those that moved. For a glob or --all: {remote, pushed: [{ref, versions, events, blobs, bytes}],
-    skipped: [{ref, reason}], channels}.
+    With --json: {ref, remote, events, blobs, bytes, output}: what moved; output is null. With --tag also
+    {channels: [{name, tag, version}]}: those that moved. For a glob or --all: {remote, pushed: [{ref,
+    versions, events, blobs, bytes}], skipped: [{ref, reason}], channels}.
     """
     if to is not None and remote is not None:
         raise InputError(f"two remotes are named: {remote} and {to}", "leave --to away")

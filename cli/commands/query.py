@@ -45,37 +45,41 @@ def command(
     context: typer.Context,
     expression: Annotated[
         str | None,
-        typer.Argument(help="What must be true of an artifact; see docs/query.md.", metavar="[EXPR]"),
+        typer.Argument(help="A condition on artifacts; see docs/query.md.", metavar="[EXPR]"),
     ] = None,
     names: Annotated[
         str,
         typer.Argument(
-            help="Only models whose name fits this pattern.", metavar="[NAME]", autocompletion=complete_name
+            help="Only models whose name matches this pattern.",
+            metavar="[NAME]",
+            autocompletion=complete_name,
         ),
     ] = "*",
     profile: Annotated[
         str | None, typer.Option(help="Only artifacts whose recipe has this profile.", metavar="NAME")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Show so many at most.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="The most artifacts to show.")] = None,
     export: Annotated[
         Path | None,
-        typer.Option(help="Write them to this file instead: .parquet, .jsonl or .csv, one row for each."),
+        typer.Option(help="Write them to this file: .parquet, .jsonl or .csv, one row for each."),
     ] = None,
     remote: RemoteOption = None,
     max_age: MaxAge = None,
     as_json: Json = False,
 ) -> None:
-    """Find artifacts in every version of every model, yanked ones and pre-releases too, by name, version and path.
+    """Find artifacts in every version of every model, including yanked ones and pre-releases.
 
-    Fields are name, version, manifest, channels, newest, prerelease, yanked, pinned, task, family, license, profile, format,
-    precision, path, digest, size, download_size, state, certified, opset, ort_format, providers, recall.LABEL and
-    min_recall; without an expression, all artifacts are shown. The first question reads the manifests of older
-    versions, later ones only what is new. Of a remote everything is read each time.
+    Matches are listed by name, version and path. Fields are name, version, manifest, channels, newest,
+    prerelease, yanked, pinned, task, family, license, profile, format, precision, path, digest, size,
+    download_size, state, certified, opset, ort_format, providers, recall.LABEL and min_recall; without an
+    expression, all artifacts are shown. The first question reads the manifests of older versions, later
+    ones read only what is new. From a remote everything is read each time.
 
-    With --json: {models, more, matches: [{name, version, manifest, channels, newest, prerelease, yanked, pinned,
-    task, family, license, profile, artifact: {format, precision, path, digest, size, download_size, state, certified, opset,
-    ort_format, providers, recall, min_recall}}]}; models counts those in matches, more says that --limit left some
-    out, sizes are bytes, and null is what nobody knows. With --export: {path, rows}.
+    With --json: {models, more, matches: [{name, version, manifest, channels, newest, prerelease, yanked,
+    pinned, task, family, license, profile, artifact: {format, precision, path, digest, size, download_size,
+    state, certified, opset, ort_format, providers, recall, min_recall}}]}; models counts those in matches,
+    more says that --limit left some out, sizes are bytes, and null means unknown. With --export: {path,
+    rows}.
     """
     session: Session = context.obj.limited(max_age)
     asked = _with_profile(None if expression is None else parser.parse(expression), profile)

@@ -30,16 +30,16 @@ def command(
     source: Annotated[
         str | None,
         typer.Option(
-            help="The directory of the checkpoint and of code, a file, or a family's document; without it the hub's, if it came from there."
+            help="The directory of checkpoint and code, a file, or a family's document; default: the hub, if it came from there."
         ),
     ] = None,
     eval_suite: Annotated[
-        Path | None, typer.Option(help="The golden fixtures, where the version was evaluated.")
+        Path | None, typer.Option(help="The golden fixtures, if the version was evaluated.")
     ] = None,
     data: Annotated[
         list[str] | None,
         typer.Option(
-            help="What the recipe names by digest: the data of a step, or options.KEY of the task.",
+            help="Data that the recipe names by digest: of a step, or options.KEY of the task.",
             metavar="NAME=PATH",
         ),
     ] = None,
@@ -54,15 +54,16 @@ def command(
 ) -> None:
     """Run the recipe of a version again and compare every file with what was published. Nothing is published.
 
-    No code that the recipe names is run unless you name it too, with --allow-code. What it says is never a path of this
-    machine: code and checkpoint come from --source, and must have the recorded digests.
+    Code that the recipe names runs only if you name it too, with --allow-code. The recipe never gives a
+    path of this machine: code and checkpoint come from --source, and must have the recorded digests.
 
-    Source and suite must be those recorded. The promise holds for equal tool versions (and, for .ort files and what is
-    measured, the same class of instruction sets): tools that differ are named. Files are compared by digest; measured
-    numbers, where digests differ, by tolerance. Exit status 4 where they do not match. See docs/rebuild.md.
+    Source and suite must be the recorded ones. The promise holds for equal tool versions (and, for .ort
+    files and measured values, the same class of instruction sets); tools that differ are listed. Files are
+    compared by digest; if digests differ, measured numbers are compared by tolerance. If they do not match,
+    the exit status is 4. See docs/rebuild.md.
 
-    With --json: {ref, manifest, matches, files: [{path, role, state, recorded, rebuilt, where}], tools, checks, fields:
-    [{name, recorded, rebuilt}]}.
+    With --json: {ref, manifest, matches, files: [{path, role, state, recorded, rebuilt, where}], tools,
+    checks, fields: [{name, recorded, rebuilt}]}.
     """
     session: Session = context.obj
     with needs("export", "reg rebuild"):

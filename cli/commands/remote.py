@@ -38,7 +38,7 @@ def list_remotes(context: typer.Context, as_json: Json = False) -> None:
 
 
 def remove(context: typer.Context, name: Name) -> None:
-    """Forget a remote's name; nothing there is touched."""
+    """Forget a remote's name; nothing at the remote changes."""
     session: Session = context.obj
     session.open().remotes.remove(name)
     session.say(f"remote {name} removed")

@@ -46,16 +46,18 @@ def command(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Pick one artifact, with the files it needs.
+    """Pick one artifact for an app, with the files it needs.
 
-    Without a tag: of the newest release that has one. Certified artifacts come first, then the preferred formats,
-    then the smallest download. An artifact that the registry does not hold is none (not-held). Nothing that answers
-    is exit status 3, with the nearest misses. A governed channel that holds what was not promoted, or no longer meets the
-    policy, is exit status 8 (docs/gates.md).
+    Without a tag, the newest release with a matching artifact wins. Certified artifacts come first, then
+    the preferred formats, then the smallest download. Artifacts that the registry does not hold do not
+    match (not-held). If nothing matches, the exit status is 3, with the nearest misses. If a governed
+    channel points to a version that was not promoted, or no longer meets the policy, it is 8
+    (docs/gates.md).
 
-    With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state}, files:
-    [{role, path, digest, size, url}], rejected: [{artifact, version, code, detail}]}; sizes are bytes, the outer
-    one is that of all files; an artifact that a later evaluation refused has stated, what its manifest says. Where nothing answers, the same with nulls. docs/resolve.md lists the codes.
+    With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state},
+    files: [{role, path, digest, size, url}], rejected: [{artifact, version, code, detail}]}; sizes are
+    bytes, the outer one counts all files; an artifact that a later evaluation refused also has stated, the
+    state in its manifest. If nothing matches, the same with nulls. docs/resolve.md lists the codes.
     """
     session: Session = context.obj
     profile = query_options.read_one_device(device)

@@ -50,14 +50,14 @@ def command(
     remote: RemoteOption = None,
     as_json: Json = False,
 ) -> None:
-    """Run the artifact that `reg resolve` gives with the same options, on the CPU of this machine.
+    """Run an artifact on the CPU of this machine: the one that `reg resolve` chooses with the same options.
 
-    With --self-test a difference beyond the tolerances is exit status 8: this runtime computes something else. With
-    --remote the files are fetched for this run only; `reg pull` keeps them.
+    With --self-test, a difference beyond the tolerances is exit status 8: this runtime computes something
+    else. With --remote the files are fetched for this run only; `reg pull` keeps them.
 
-    With --json: {name, version, path, runtime}, and of --self-test {passed, cases: [{case, output, values, max_abs_error,
-    atol, rtol, beyond, passed}]}, of --text {spans: [{start, end, label, text}]}, of --input {outputs: {name: {dtype,
-    shape, data}}}.
+    With --json: {name, version, path, runtime}, with --self-test {passed, cases: [{case, output, values,
+    max_abs_error, atol, rtol, beyond, passed}]}, with --text {spans: [{start, end, label, text}]}, with
+    --input {outputs: {name: {dtype, shape, data}}}.
     """
     if [self_test, text is not None, feeds is not None].count(True) != 1:
         raise InputError("say what to run it on", "one of --self-test, --text and --input")

@@ -24,19 +24,19 @@ def command(
     context: typer.Context,
     ref: RefArgument,
     remote: RemoteOption = None,
-    out: Annotated[Path | None, typer.Option("--output", help="Write it to this file instead.")] = None,
+    out: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
     timestamp: Annotated[
-        str | None, typer.Option(help="When it is made, such as 2026-01-31T12:00:00Z; left out by default.")
+        str | None, typer.Option(help="The bill's time, such as 2026-01-31T12:00:00Z; default: none.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print a version's bill of materials: CycloneDX 1.6 with model cards (ML-BOM), made from its manifest alone.
+    """Print a version's bill of materials: CycloneDX 1.6 with model cards (ML-BOM).
 
-    It names every file with its SHA-256, what the version was made from and with which tools and steps, and of each
-    artifact its quantization, its recall by label with limit and interval, and its certification. Without --timestamp
-    the same version gives the same bytes anywhere. See docs/sbom.md.
+    It uses only the manifest. It lists every file with its SHA-256, the source of the version, its tools
+    and steps, and for each artifact its quantization, its recall by label with limit and interval, and its
+    certification. Without --timestamp the same version gives the same bytes anywhere. See docs/sbom.md.
 
-    It is JSON with or without --json.
+    The output is JSON with or without --json.
     """
     from onnxreg.registry.read.versions import read_version
     from onnxreg.schema.formats.sbom import BomSubject, bill

@@ -23,30 +23,33 @@ VARIABLE = "REG_SERVE_TOKEN"
 
 def command(
     context: typer.Context,
-    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(help="The port to listen at; 0 takes any that is free.", min=0, max=65535)
+        int, typer.Option(help="The port to listen on; 0 takes a free one.", min=0, max=65535)
     ] = 8080,
     url: Annotated[
-        str | None, typer.Option(help="How clients reach the server, where that is not what they say.")
+        str | None, typer.Option(help="The server's URL for clients, if their Host header differs.")
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(help=f"Only who brings this token may read; else {VARIABLE}, else everybody."),
+        typer.Option(
+            help=f"Only clients with this token may read; default: {VARIABLE}, otherwise everyone may."
+        ),
     ] = None,
     cors: Annotated[
         list[str] | None, typer.Option(help="A web site whose scripts may read, or *; may be repeated.")
     ] = None,
-    drain: Annotated[int, typer.Option(help="Seconds that downloads have to end at SIGTERM.", min=0)] = 30,
-    connections: Annotated[int, typer.Option(help="So many clients at once at most.", min=1)] = 16_384,
+    drain: Annotated[int, typer.Option(help="Seconds for downloads to end at SIGTERM.", min=0)] = 30,
+    connections: Annotated[int, typer.Option(help="The most clients at once.", min=1)] = 16_384,
     access_log: Annotated[
         bool, typer.Option("--access-log/--no-access-log", help="One line of JSON per request on stderr.")
     ] = True,
 ) -> None:
-    """Serve the registry over HTTP, for reading: questions of apps, and the tree as a remote at this URL.
+    """Serve the registry over HTTP, read-only: answers for apps, and the tree as a remote at this URL.
 
-    GET /v1/models, GET /v1/models/NAME and POST /v1/resolve answer as reg ls and reg resolve --json do;
-    /openapi.json describes all of it, /metrics and /healthz are for operators. Ends at SIGTERM or Ctrl-C.
+    GET /v1/models, GET /v1/models/NAME and POST /v1/resolve answer like reg ls --json and reg resolve
+    --json; /openapi.json describes the whole API, /metrics and /healthz are for operators. SIGTERM or
+    Ctrl-C ends the server.
     """
     from onnxreg.registry.support.home import default_root
 

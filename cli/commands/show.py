@@ -25,19 +25,20 @@ def command(
     ref: RefArgument,
     remote: RemoteOption = None,
     benchmark: Annotated[
-        bool, typer.Option("--benchmark", help="How fast it ran, where that is on record.")
+        bool, typer.Option("--benchmark", help="How fast it ran, if that was attested.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what a version holds: its artifacts, certification, checks and files.
+    """Show the contents of a version: artifacts, certification, checks and files.
 
-    Where only some of the artifacts are held here, the version is partial, and a column says which.
+    If only some of the artifacts are held here, the version is partial, and a column says which.
 
-    The state of an artifact is that of its manifest, unless a later evaluation refused the same bytes, in this version or
-    another: then it is refused.
+    The state of an artifact is that of its manifest, or refused if a later evaluation refused the same
+    bytes, in this version or another.
 
-    With --json: the manifest, byte for byte, so that its SHA-256 is the manifest's digest; what is held of it, and the
-    states of its artifacts, are in `reg ls NAME --json`. With --benchmark: {ref, benchmarks: [document]}, oldest first; see `reg schema benchmark`.
+    With --json: the manifest, byte for byte, so that its SHA-256 is the manifest's digest; `reg ls NAME
+    --json` has the held artifacts and their states. With --benchmark: {ref, benchmarks: [document]}, oldest
+    first; see `reg schema benchmark`.
     """
     from onnxreg.registry.read.versions import read_version
 

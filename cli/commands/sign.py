@@ -20,7 +20,7 @@ def command(
     ref: RefArgument,
     key: Annotated[
         str | None,
-        typer.Option(help="Which of your keys; default: REG_SIGNING_KEY, else the only one you have."),
+        typer.Option(help="One of your keys; default: REG_SIGNING_KEY, else your only key."),
     ] = None,
     bundle: Annotated[
         Path | None,
@@ -32,11 +32,12 @@ def command(
 ) -> None:
     """Sign a version: its manifest's digest, and with it every file, the recipe and the certificates.
 
-    The signature is a DSSE envelope with an in-toto statement. It is kept as a blob, an event attests it, and it travels
-    with the version on every push and pull. To sign it twice with one key is as good as once.
+    The signature is a DSSE envelope with an in-toto statement. It is kept as a blob, an event attests it,
+    and it travels with the version on every push and pull. Signing is idempotent.
 
-    With --bundle nothing is added to the registry: a file is written by which `model_signing verify key` (OpenSSF) checks a
-    directory that `reg pull --output` wrote. It wants a key of kind ecdsa-p256.
+    With --bundle nothing is added to the registry: the command writes a file with which `model_signing
+    verify key` (OpenSSF) checks a directory that `reg pull --output` wrote. The key must be of kind
+    ecdsa-p256.
     """
     from onnxreg.registry.signing.signer import signing_key
 

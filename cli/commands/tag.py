@@ -14,7 +14,7 @@ def command(
     channel: ChannelArgument,
     reason: Reason = None,
 ) -> None:
-    """Move a channel to a version; the move stands in the log."""
+    """Move a channel to a version; the log records the move."""
     session: Session = context.obj
     found = session.open().tag(ref, channel, reason)
     session.say(f"{found.name}:{channel} is {found.version}")

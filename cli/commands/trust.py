@@ -22,10 +22,11 @@ Name = Annotated[str, typer.Argument(help="Your name for the key.")]
 
 
 def show(context: typer.Context, as_json: Json = False) -> None:
-    """Show the trusted keys, what must be signed, and of which registries a head is known.
+    """Show the trusted keys, what must be signed, and the registries with a known head.
 
-    With --json: {file, keys: [{name, kind, keyid, public, models, revoked}], require: [{models, registry, lines, since,
-    versions, keys, after: [{registry, model, seq, head}]}], heads: [{registry, name, seq, head}]}; revoked is null or {date, reason}.
+    With --json: {file, keys: [{name, kind, keyid, public, models, revoked}], require: [{models, registry,
+    lines, since, versions, keys, after: [{registry, model, seq, head}]}], heads: [{registry, name, seq,
+    head}]}; revoked is null or {date, reason}.
     """
     from onnxreg.registry.support.home import trust_file
     from onnxreg.registry.trust.read_trust_file import load_trust
@@ -70,7 +71,7 @@ def add(
         typer.Option("--model", help="Only for models of this name or pattern; may be repeated."),
     ] = None,
 ) -> None:
-    """Trust a key: its signatures count from now on. Make sure by another way that it is whose you think."""
+    """Trust a key: its signatures count from now on. Confirm through another channel who owns it."""
     from onnxreg.registry.trust.edit import add_key
 
     session: Session = context.obj
@@ -84,23 +85,25 @@ def require(
         list[str] | None,
         typer.Argument(help="Names or patterns of models; default: every model.", metavar="[NAME]..."),
     ] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="Every line of their logs is signed.")] = False,
+    lines: Annotated[bool, typer.Option("--lines", help="Every line of their logs must be signed.")] = False,
     versions: Annotated[
-        bool, typer.Option("--versions", help="Every version that is resolved, pulled or run is signed.")
+        bool, typer.Option("--versions", help="Every version that is resolved, pulled or run must be signed.")
     ] = False,
     keys: Annotated[
-        list[str] | None, typer.Option("--key", help="By this key, by your name for it; may be repeated.")
+        list[str] | None,
+        typer.Option("--key", help="Signed by this key, by your name for it; may be repeated."),
     ] = None,
     from_now: Annotated[
         bool,
         typer.Option(
-            "--from-now", help="Lines up to the heads that you know now need no signature; with --lines."
+            "--from-now", help="With --lines: lines up to the heads that you know now need no signature."
         ),
     ] = False,
 ) -> None:
-    """Demand signatures. What is not signed so is refused (exit status 4).
+    """Require signatures. Unsigned lines and versions are refused (exit status 4).
 
-    With --from-now the last known line of each log is written down with its digest: a log without that very line is refused.
+    --from-now records the last known line of each log with its digest: a log without exactly that line is
+    refused.
     """
     from onnxreg.registry.trust.edit import add_requirement
 
@@ -117,9 +120,9 @@ def revoke(
     name: Name,
     reason: Annotated[str, typer.Option(help="Why.")],
 ) -> None:
-    """No longer trust a key. What it signed in logs as you know them now still counts; nothing else does.
+    """Stop trusting a key. Its signatures in logs as you know them now still count; no other signature does.
 
-    If it was stolen before you last looked, take the lines `until` out of the trust file by hand.
+    If it was stolen before you last looked, delete the `until` lines from the trust file.
     """
     from onnxreg.registry.trust.edit import revoke_key
 
@@ -137,12 +140,13 @@ def reset(
     ],
     name: Annotated[str | None, typer.Argument(help="Only this model.", metavar="[NAME]")] = None,
 ) -> None:
-    """Forget what was seen of a registry, after a backup of it was restored: its next answer is believed as the first was.
+    """Forget what was seen of a registry, for example after a backup was restored.
 
-    Without a NAME also where it was, after it was removed or another one was put in its place: what is found there next is
-    taken for a new one.
+    Without a NAME also forget its place, after it was removed or replaced: the registry found there next is
+    accepted as new.
 
-    This gives up the proof that it went back, was rewritten or replaced. Ask first whoever runs it.
+    The next answer is accepted like a first one. This gives up the proof that the registry went back, was
+    rewritten or replaced, so ask its operator first.
     """
     session: Session = context.obj
     remotes = session.remotes()

@@ -11,7 +11,7 @@ EXAMPLES = ("reg untag acme/pii-small:beta --reason 'the trial is over'",)
 
 
 def command(context: typer.Context, ref: RefArgument, reason: Reason = None) -> None:
-    """Take a channel away: NAME:CHANNEL. The versions stay; that it went stands in the log."""
+    """Remove a channel: NAME:CHANNEL. Versions are kept; the log records the removal."""
     session: Session = context.obj
     parsed = Ref.parse(ref)
     if parsed.tag is None:

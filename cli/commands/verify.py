@@ -31,46 +31,43 @@ def command(
         str | None,
         typer.Argument(help="Only this model or version.", metavar="[REF]", autocompletion=complete_ref),
     ] = None,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Put good copies in place of what is damaged.")
-    ] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Replace damaged files by good copies.")] = False,
     source: Annotated[
         str | None,
         typer.Option(
-            "--from", help="Where good copies are; without it the sole remote, or the one called origin."
+            "--from", help="The registry with good copies; default: the only remote, or the one named origin."
         ),
     ] = None,
     remote: Annotated[
         str | None,
         typer.Option(
-            help="Verify this remote (a name, path or URL) instead; good copies are here, by default."
+            help="Verify this remote (a name, path or URL); good copies come from here, by default."
         ),
     ] = None,
     signatures: Annotated[
         bool,
-        typer.Option(
-            "--signatures", help="Only list who signed which version or evaluation, and check that."
-        ),
+        typer.Option("--signatures", help="Only list and check the signatures on versions and evaluations."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Read every byte and every log line again, and list all damage. Damage that is left is exit status 4.
+    """Read every byte and every log line again, and list all damage. Remaining damage is exit status 4.
 
-    With --repair: blobs come from any registry that has them; a log only from a mirror, and no line of it that can be
-    read here is lost; an index that only differs from its log is made anew from it; a damaged blob that nothing refers to
-    is deleted. Files that belong to no registry are left alone. A damaged index file is kept aside in this registry's
-    local/damaged.
+    With --repair: blobs come from any registry that has them; a log comes only from a mirror, and no line
+    that can be read here is lost; an index that differs from its log is rebuilt; a damaged blob that
+    nothing refers to is deleted. Files that do not belong in a registry are left alone. A damaged index
+    file is saved in this registry's local/damaged.
 
-    With --remote every byte of that registry is fetched. What a web server has is verified model by model: it lists none.
+    With --remote every byte of that registry is fetched. On a web server models are verified by name,
+    because it cannot list them.
 
-    History is held against what you saw before, and signatures against your trust file (`reg trust show`). With
-    --signatures only those on versions and on later evaluations of them are listed: an invalid one, and one that
-    the trust file demands and that is missing, is exit status 4. With
-    --json then: {ok, versions: [{name, version, manifest, signatures: [{status, keyid, key, seq}], missing, evaluations: [{artifact,
-    state, status, keyid, key, seq}]}]}.
+    History is compared with what you saw before, and signatures with your trust file (`reg trust show`).
+    --signatures only lists those on versions and on their later evaluations; an invalid one, or a missing
+    one that the trust file demands, is exit status 4. Then with --json: {ok, versions: [{name, version,
+    manifest, signatures: [{status, keyid, key, seq}], missing, evaluations: [{artifact, state, status,
+    keyid, key, seq}]}]}.
 
-    With --json: {ok, models, versions, blobs, bytes, unreferenced, damages: [{kind, name, detail, digest?}]}, of the state
-    after the repair; with --repair also {repaired: [{kind, name, detail, digest?}]}.
+    With --json: {ok, models, versions, blobs, bytes, unreferenced, damages: [{kind, name, detail,
+    digest?}]}, after the repair; with --repair also {repaired: [{kind, name, detail, digest?}]}.
     """
     if source is not None and not repair:
         raise InputError("--from says where a repair fetches from", "add --repair")

@@ -19,7 +19,7 @@ def command(
     reason: Reason = None,
     undo: Annotated[bool, typer.Option("--undo", help="Take the yank back.")] = False,
 ) -> None:
-    """Stop a version from being resolved; it can still be had by its digest. The REF must name the version."""
+    """Stop a version from being resolved, except by its digest. The REF must name the version."""
     session: Session = context.obj
     found = session.open().yank(ref, reason, undo)
     session.say(f"{found.ref} is {'no longer ' if undo else ''}yanked")

@@ -32,7 +32,7 @@ MinRecall = Annotated[
 ]
 Where = Annotated[
     str | None,
-    typer.Option(help="What else must hold, such as 'opset <= 18 and not yanked'; see docs/query.md."),
+    typer.Option(help="A further condition, such as 'opset <= 18 and not yanked'; see docs/query.md."),
 ]
 OneMember = Annotated[
     str | None, typer.Option("--member", help="The stage of a pipeline, such as detector.", metavar="NAME")
@@ -40,7 +40,8 @@ OneMember = Annotated[
 OneDevice = Annotated[
     str | None,
     typer.Option(
-        "--device", help="Where it must run: a preset (see `reg devices`) or a JSON file of one device."
+        "--device",
+        help="The device it must run on: a preset (see `reg devices`) or a JSON file of one device.",
     ),
 ]
 

@@ -20,36 +20,32 @@ NameArgument = Annotated[str, typer.Argument(help="The model.", metavar="NAME", 
 RemoteArgument = Annotated[
     str | None,
     typer.Argument(
-        help="A remote's name, a path or a URL; without it the sole remote, or the one called origin.",
+        help="A remote's name, a path or a URL; default: the only remote, or the one named origin.",
         metavar="[REMOTE]",
         autocompletion=complete_remote,
     ),
 ]
 RemoteOption = Annotated[
     str | None,
-    typer.Option(
-        help="Read this remote (a name, path or URL) instead of the registry.", autocompletion=complete_remote
-    ),
+    typer.Option(help="Read this remote (a name, path or URL).", autocompletion=complete_remote),
 ]
 Offline = Annotated[
     bool,
     typer.Option(
-        "--offline", help="What was last seen of the remote, without asking it; says how old it is."
+        "--offline", help="Answer with what was last seen of the remote, without a request; prints its age."
     ),
 ]
 MaxAge = Annotated[
     str | None,
     typer.Option(
-        help="The oldest answer that is allowed: 12h, 7d. Older is exit status 8. Default: REG_MAX_AGE.",
+        help="The greatest age of an answer: 12h, 7d; older is exit status 8; default: REG_MAX_AGE.",
         metavar="DURATION",
     ),
 ]
 NewName = Annotated[str, typer.Option(help="The model's name: NAME or ORG/NAME.")]
-NewVersion = Annotated[
-    str | None, typer.Option(help="A SemVer version; without it the next patch, or 0.1.0.")
-]
+NewVersion = Annotated[str | None, typer.Option(help="A SemVer version; default: the next patch, or 0.1.0.")]
 Output = Annotated[
-    Path | None, typer.Option(help="Write the files here too: a new directory, or an earlier export.")
+    Path | None, typer.Option(help="Also write the files here: a new directory, or an earlier export.")
 ]
 ChannelArgument = Annotated[
     str,
@@ -62,10 +58,10 @@ ChannelArgument = Annotated[
 AllowCode = Annotated[
     list[str] | None,
     typer.Option(
-        help="Run this code, which a recipe names: module:function of what is installed, file.py:function, or file.py for all that it defines. Not remembered.",
+        help="Run this code, which a recipe names: an installed module:function, file.py:function, or file.py for everything that it defines. Not remembered.",
         metavar="NAME",
         show_default=False,
     ),
 ]
 Precision = Annotated[str | None, typer.Option(help="Only artifacts of this precision.")]
-Reason = Annotated[str | None, typer.Option(help="Why, for the log.")]
+Reason = Annotated[str | None, typer.Option(help="The reason, for the log.")]

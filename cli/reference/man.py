@@ -25,12 +25,13 @@ reg \\- export, prove and deliver ONNX models
 .RI [ ARGUMENTS ]
 .SH DESCRIPTION
 .B reg
-turns a trained checkpoint into ONNX artifacts, measures what each is worth, and delivers them: a content-addressed registry
-with no server in between.
+exports a trained checkpoint to ONNX artifacts, measures what each is worth, and delivers them.
+The registry is a tree of files, addressed by content; it needs no server.
 .PP
-REF is NAME[:TAG][@sha256:...], without a tag the newest version that is not yanked. REMOTE is a path, a URL or a name given by
+REF is NAME[:TAG][@sha256:...]; without a tag it is the newest version that is not yanked.
+REMOTE is a path, a URL or a name given by
 .BR "reg remote add" ;
-without it the sole remote, or the one called origin.
+by default it is the only remote, or the one named origin.
 """
 
 

@@ -1,6 +1,7 @@
 """`docs/cli.md`: the reference as a page."""
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -13,14 +14,16 @@ from onnxreg.cli.reference.verbs import (
     global_options,
 )
 
+COLUMNS = 100
 HEADING = """\
 # Command line
 
-Every verb with its options, as `reg VERB --help` says it; made by `make generate`, so change the help and not this page.
-The global options stand before the verb. REF is `NAME[:TAG][@sha256:...]`, without a tag the newest version that is not
-yanked; REMOTE is a path, a URL or a name given by `reg remote add`, and without it the sole remote or the one called
-`origin`. The man page `reg(1)`, which a wheel installs in `share/man`, says the same; `reg --install-completion` teaches
-bash, zsh or fish the verbs, the options and the names of your models.
+`make generate` writes this page from the help texts (`reg VERB --help`): change those, not this
+page. Global options come before the verb. REF is `NAME[:TAG][@sha256:...]`; without a tag it is the
+newest version that is not yanked. REMOTE is a path, a URL or a name given by `reg remote add`; by
+default it is the only remote, or the one named `origin`. The man page `reg(1)`, which a wheel
+installs in `share/man`, has the same content. `reg --install-completion` completes verbs, options
+and the names of your models in bash, zsh and fish.
 """
 
 
@@ -52,7 +55,7 @@ def _contents(verbs: Sequence[Verb]) -> Iterator[str]:
 def _section(verb: Verb) -> Iterator[str]:
     yield f"### reg {verb.name}\n"
     yield f"`{verb.usage}`\n"
-    yield from (f"{_escaped(paragraph)}\n" for paragraph in verb.help)
+    yield from (f"{_filled(_escaped(paragraph))}\n" for paragraph in verb.help)
     yield _table((*verb.arguments, *verb.options))
     yield "\n".join(
         ["<!-- not run: examples of the help, whose worlds differ -->", "```sh", *verb.examples, "```\n"]
@@ -67,6 +70,11 @@ def _rows(heading: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
     """A table whose first column is code."""
     lines = [f"| `{name}` | {_escaped(said)} |" for name, said in rows]
     return "\n".join([f"| {heading[0]} | {heading[1]} |", "|---|---|", *lines]) + "\n"
+
+
+def _filled(paragraph: str) -> str:
+    """A paragraph in lines of `COLUMNS`; words stay whole."""
+    return textwrap.fill(paragraph, COLUMNS, break_long_words=False, break_on_hyphens=False)
 
 
 def _escaped(paragraph: str) -> str:

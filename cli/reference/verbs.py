@@ -74,7 +74,7 @@ def exit_statuses() -> dict[int, str]:
     found: list[type[RegError]] = [*RegError.__subclasses__(), InterruptError]
     families = {family.family: family for family in found}
     said = {status: getdoc(families[name]) or "" for name, status in EXIT_STATUS.items()}
-    return {0: "It is done.", 1: "A bug in reg: please report the traceback.", **said}
+    return {0: "Success.", 1: "A bug in reg: please report the traceback.", **said}
 
 
 def _verb(application: Any, name: str, command: Any) -> Verb:

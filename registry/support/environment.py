@@ -8,20 +8,20 @@ import os
 
 VARIABLES = {
     "REG_HOME": "The default registry's directory.",
-    "REG_ACTOR": "Who acts, as claimed, for the log.",
-    "REG_MAX_AGE": "The oldest answer of a remote that is allowed: 12h, 7d.",
+    "REG_ACTOR": "The claimed author of events, for the log.",
+    "REG_MAX_AGE": "The greatest age of a remote's answer: 12h, 7d.",
     "REG_READ_TIMEOUT": "Seconds without a byte after which a remote counts as silent: 60.",
-    "REG_READ_RATE": "The least bytes per second of an answer, over REG_READ_TIMEOUT: 100; 0 for any.",
-    "REG_READ_DEADLINE": "Seconds that one file of a remote may take, all its reads and tries together: 86400; 0 for any.",
-    "REG_CACHE_SIZE": "How much the cache of export steps keeps: 20GB.",
-    "REG_HF_PRIVATE": "Whether a push that makes a repository on the Hub makes it private: 1 or 0.",
-    "REG_SERVE_TOKEN": "The token that readers of `reg serve` must show.",
+    "REG_READ_RATE": "The fewest bytes per second of an answer, over REG_READ_TIMEOUT: 100; 0: no limit.",
+    "REG_READ_DEADLINE": "Seconds that one file of a remote may take, all its reads and tries together: 86400; 0: no limit.",
+    "REG_CACHE_SIZE": "The size limit of the cache of export steps: 20GB.",
+    "REG_HF_PRIVATE": "1 or 0: make a new repository on the Hub private or public.",
+    "REG_SERVE_TOKEN": "The token that clients of `reg serve` must send.",
     "REG_TOKEN_HOST": "The token for the web server HOST, such as REG_TOKEN_MODELS_EXAMPLE for models.example.",
     "REG_SIGNING_KEY": "The name of the key that signs each line of a log, or a private key itself as PEM.",
-    "REG_KEY_PASSPHRASE": "The passphrase of a key, if nobody can be asked.",
+    "REG_KEY_PASSPHRASE": "The passphrase of a key, if there is no terminal to ask on.",
     "REG_KEYS": "The directory of your keys.",
     "REG_TRUST": "The file of the keys that you trust.",
-    "REG_STATE": "The directory of what was seen of registries.",
+    "REG_STATE": "The directory of the known heads.",
 }
 """Each variable and its meaning. `REG_TOKEN_HOST` is one variable for each host."""
 TOKEN_PREFIX = "REG_TOKEN_"

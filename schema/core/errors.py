@@ -23,7 +23,7 @@ class RegError(Exception):
 
 
 class InputError(RegError):
-    """The request itself is wrong: an option, a name that the program gives (a verb, pass, profile, task, ...), a document."""
+    """The request is wrong: an option, a name of the program (a verb, pass, profile, task, ...), a document."""
 
     family = "input"
 
@@ -41,19 +41,19 @@ class IntegrityError(RegError):
 
 
 class ConflictError(RegError):
-    """Somebody else's change conflicts: a version that exists with another digest, a moved channel."""
+    """Another change conflicts: a version that exists with another digest, a moved channel."""
 
     family = "conflict"
 
 
 class RemoteError(RegError):
-    """A registry elsewhere could not be reached or refused."""
+    """A registry elsewhere could not be reached, or it refused."""
 
     family = "remote"
 
 
 class ConversionError(RegError):
-    """A model could not be turned into the artifact that was asked for."""
+    """A model could not be converted into the requested artifact."""
 
     family = "conversion"
 
@@ -65,7 +65,7 @@ class GateError(RegError):
 
 
 class HostError(RegError):
-    """This machine is in the way: disk, permission, a missing extra."""
+    """A problem of this machine: disk, permission, a missing extra."""
 
     family = "environment"
 
