@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from benchmarks import chart
 from benchmarks.losses import why
 from benchmarks.measure import Curve, Row, table
 
+COLUMNS = 100
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS = DOCS / "benchmarks.json"
 OWN = ("python -c", "the ", "reg", "fsync of each", "a loop", "json.loads", "threads, ")
@@ -18,52 +20,54 @@ OWN = ("python -c", "the ", "reg", "fsync of each", "a loop", "json.loads", "thr
 
 HEADING = """# Benchmarks
 
-Made by `make bench` on one machine. Whole processes in pairs, ours and the peer's in turn; figures are medians, the ratio is
-ours over the peer's (below 1: ours is faster or smaller). Of rates (/s, MB/s) it is better above 1; the charts turn these
-round. Losing rows stand here like the others, and below the tables with the reason. Figures: [benchmarks.json](benchmarks.json).
+`make bench` measures all of this on one machine. Ours and the peer's program run in turn, as pairs of whole
+processes. Figures are medians; the ratio is ours over the peer's (below 1: ours is faster or smaller). For rates (/s, MB/s)
+above 1 is better; the charts invert these. Rows that we lose are shown like the others, and explained
+[below](#where-we-lose). Figures: [benchmarks.json](benchmarks.json).
 
 ![Ratios to each peer on a logarithmic axis](images/benchmarks.svg)
 """
 GROWTH = """
 ## Cost of growth
 
-Counted: calls of functions (up to a size of 1,000), requests, bytes, files opened, syncs; seconds of processor time are beside
-them for what no count shows. The tables have the cost at the largest size, and the exponent of the last step to it: 1 is
-linear (in the chart the grey band), 0 is flat. No step is worse than linear, and `tests/registry/test_growth.py` holds them to it,
-but for one: who pushes to one model at the same moment as others loses races, waits and tries again, n log n requests in all; and each
-writes the lines of the others too, until 64 of them are sealed. An index file has at most 64 lines, so that what
-reads it alone goes up and down with the number of versions.
+Counted: calls of functions (up to a size of 1,000), requests, bytes, opened files, syncs; and seconds of processor
+time for costs that no count shows. The tables show the cost at the largest size, and the exponent of the last
+step to it: 1 is linear (the grey band in the chart), 0 is flat. No step is worse than linear, and
+`tests/registry/test_growth.py` checks that, with one exception: processes that push to one model at the same moment lose
+races, wait and try again, n log n requests in all; and each also writes the lines of the others, until 64 of them are sealed.
+An index file has at most 64 lines, so the cost of reading it goes up and down with the number of versions.
 
 ![What each step costs as its input grows](images/growth.svg)
 """
 GROWING = ("blobs of a version", "versions of a model", "models", "pushers at once", "MiB of a file")
 """What grows, in the order of the page."""
 GROUPS = {
-    "startup": """Of an installed wheel; every peer in an environment of its own. Each side has one model of 20 versions (dvc: 20 files).
-`reg show` reads a manifest with pydantic, behind typer, and has no aim.""",
+    "startup": """Measured with an installed wheel; every peer has its own environment. Each side has one model of 20 versions
+(dvc: 20 files). `reg show` reads a manifest with pydantic, behind typer, and has no target.""",
     "ingest": "",
-    "adding": """Three large and 300 small files from a directory into an empty store; then again with nothing changed; then one small file
-changed. Ours reads a graph and ends durable, and knows files again that lay still for a minute; dvc believes the time stamps of files that it saw, MLflow hashes
-nothing. Both are followed by a sync.""",
+    "adding": """Three large and 300 small files from a directory into an empty store; then again with nothing changed; then with
+one small file changed. Ours reads the graphs and ends durable, and recognises files that did not change for a minute. dvc
+trusts the time stamps of files that it saw, MLflow hashes nothing. Both are followed by a sync.""",
     "memory": "",
     "durability": "",
     "verify": "",
     "scale": "",
     "resolve": "",
-    "export": """The same kinds of file as OpenMed's converter makes; ours measures the parity of each besides. A third of the time is
-the import of torch and transformers, which both sides pay.""",
+    "export": """The same kinds of file as OpenMed's converter makes; ours also measures the parity of each. A third of the
+time is the import of torch and transformers on both sides.""",
     "encoders": "",
-    "remotes": """The server shares the machine with its client, so that the wall time of a push or pull is largely the server's; the
-processor time is the client's own. `aws s3 cp` neither hashes what it pulls nor waits until it is on the disk, and a pull of ours
-does both: the row with `sync` is the fair one, as against dvc the one where it verifies. Of a push of 1 GiB SeaweedFS alone takes 12 to 14 s of
-processor time on the two cores, our client 2.6 to 2.9 and dvc's 5.3: there the aim of 1.5 times dvc's speed is out of reach of any client
-(8.4 s would be the least, dvc takes 11.6 to 13.7 on the same machine). The emulator of the Hub is ours, in Python.""",
-    "oci": """The command line `oras` is no package of PyPI, Debian or npm; its Python client is, and is what is compared. Its server is the
-distribution's own `docker-registry`, which holds plain files; ours pushes to SeaweedFS and pulls from `reg serve`.""",
-    "serving": """`reg serve` is one process, MLflow's registry has its four workers and SQLite, nginx one worker; all have the same 200 models of
-5 versions, and 64 clients (wrk, on the same cores).""",
+    "remotes": """Server and client share the machine, so the wall time of a push or pull is mostly the server's; the
+processor time is the client's own. `aws s3 cp` neither hashes what it pulls nor waits until it is on the disk; our pull does
+both. The fair comparisons are the row with `sync`, and for dvc the row in which it verifies. For a push of 1 GiB SeaweedFS alone
+takes 12 to 14 s of processor time on the two cores, our client 2.6 to 2.9 and dvc's 5.3. So no client can reach the target
+of 1.5 times dvc's speed there (8.4 s would be the least, dvc takes 11.6 to 13.7 on the same machine). The emulator of the
+Hub is ours, in Python.""",
+    "oci": """The command line `oras` is not on PyPI, Debian or npm, so its Python client is compared. Its server is the
+distribution's own `docker-registry`, with plain files; ours pushes to SeaweedFS and pulls from `reg serve`.""",
+    "serving": """`reg serve` is one process, MLflow's registry has four workers and SQLite, nginx one worker; all have the same
+200 models of 5 versions, and 64 clients (wrk, on the same cores).""",
 }
-"""The groups in their order, and what is to be known of each."""
+"""The groups in their order, with an introduction."""
 
 
 def load() -> dict[str, Any]:
@@ -92,14 +96,34 @@ def write(results: dict[str, Any]) -> None:
     peers = {name: [row for row in rows if _of_others(row)] for name, rows in groups.items()}
     shown = {name: rows for name, rows in peers.items() if rows}
     (DOCS / "images" / "benchmarks.svg").write_text(chart.ratios(shown))
-    parts = [HEADING, _machine(results)]
+    parts = [_pages_text(HEADING), _machine(results)]
     for name, rows in groups.items():
-        parts.append(f"\n## {name}\n\n{GROUPS[name]}\n\n{table(rows)}\n".replace("\n\n\n", "\n"))
+        parts.append(f"\n## {name}\n\n{_filled(GROUPS[name])}\n\n{table(rows)}\n".replace("\n\n\n", "\n"))
     parts.append(_losses([row for rows in peers.values() for row in rows]))
     if growth:
         (DOCS / "images" / "growth.svg").write_text(chart.curves(growth))
-        parts += [GROWTH, "\n" + _growth(growth) + "\n"]
+        parts += [_pages_text(GROWTH), "\n" + _growth(growth) + "\n"]
     (DOCS / "benchmarks.md").write_text("".join(parts))
+
+
+def _filled(paragraph: str, first: str = "") -> str:
+    """A paragraph, or a list item that begins with `first`, in lines of `COLUMNS`."""
+    text = " ".join(paragraph.split())
+    return textwrap.fill(
+        text,
+        COLUMNS,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _pages_text(text: str) -> str:
+    """Some paragraphs, each filled."""
+    return "\n\n".join(_filled(paragraph) for paragraph in text.strip("\n").split("\n\n")).join(
+        ("\n" * text.startswith("\n"), "\n")
+    )
 
 
 def _rows_of(results: dict[str, Any], group: str) -> list[Row]:
@@ -115,7 +139,10 @@ def _of_others(row: Row) -> bool:
 def _machine(results: dict[str, Any]) -> str:
     machine = results["machine"]
     peers = ", ".join(f"{name} {version}" for name, version in sorted(results["peers"].items()))
-    return f"\n{machine['cores']} cores ({machine['architecture']}), Python {machine['python']}. Peers: {peers}.\n"
+    text = (
+        f"{machine['cores']} cores ({machine['architecture']}), Python {machine['python']}. Peers: {peers}."
+    )
+    return f"\n{_filled(text)}\n"
 
 
 def _losses(rows: Sequence[Row]) -> str:
@@ -123,9 +150,13 @@ def _losses(rows: Sequence[Row]) -> str:
     lost = [row for row in rows if row.cost()[1] > 1]
     level = [row for row in rows if row.cost()[0] > 1 >= row.cost()[1]]
     lines = [
-        f"- **{row.what}** against {row.peer}: {row.ratio:.2f}. {why(row.what, row.peer)}" for row in lost
+        _filled(f"**{row.what}** against {row.peer}: {row.ratio:.2f}. {why(row.what, row.peer)}", "- ")
+        for row in lost
     ]
-    lines += [f"- {row.what} against {row.peer}: {row.ratio:.2f}, the pairs go both ways." for row in level]
+    lines += [
+        _filled(f"{row.what} against {row.peer}: {row.ratio:.2f}, the pairs go both ways.", "- ")
+        for row in level
+    ]
     return "\n## Where we lose\n\n" + ("\n".join(lines) or "Nowhere.") + "\n"
 
 

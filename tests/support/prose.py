@@ -33,7 +33,7 @@ BAD_NAMES = re.compile(
 )
 LONG_LINES = "lines of a page over 100 columns"
 MAX_COLUMNS = 100
-NOT_PROSE = re.compile(r"^ *```.*?^ *```$|<!--.*?-->", re.DOTALL | re.MULTILINE)
+NOT_PROSE = re.compile(r"^ *```.*?^ *```$|<!-- generated.*?<!-- end -->|<!--.*?-->", re.DOTALL | re.MULTILINE)
 
 
 def texts() -> list[Path]:
