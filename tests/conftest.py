@@ -1,4 +1,4 @@
-"""What several directories of tests share: tiny checkpoints made on the spot, and the wheel as its users get it.
+"""What several directories of tests share: tiny checkpoints, S3 servers started once, and the wheel as users get it.
 
 The checkpoints are real architectures with random weights that were saved, so that nothing is missing in them.
 """
@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import is_hypothesis_test, settings
 from hypothesis.internal.conjecture import engine
+from support.servers import ceph as ceph_server
+from support.servers import s3servers
 
 from onnxreg.registry.support import disk, environment
 
@@ -169,3 +171,34 @@ def wheel(distributions: Path) -> Path:
     """The wheel."""
     (built,) = distributions.glob("*.whl")
     return built
+
+
+@pytest.fixture(scope="session")
+def ministack_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3servers.Server]:
+    """MiniStack with its root key."""
+    with s3servers.ministack(tmp_path_factory.mktemp("ministack")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def ministack(ministack_root: s3servers.Server) -> s3servers.Server:
+    """MiniStack with the key of an IAM user, whose signature it checks (it does not check the root key's)."""
+    return s3servers.Server(ministack_root.endpoint, *s3servers.user(ministack_root, "tester", ["s3:*"]))
+
+
+@pytest.fixture(scope="session")
+def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3servers.Server]:
+    with s3servers.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def juicefs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3servers.Server]:
+    with s3servers.juicefs(tmp_path_factory.mktemp("juicefs")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3servers.Server]:
+    with ceph_server.ceph(tmp_path_factory.mktemp("ceph")) as server:
+        yield server

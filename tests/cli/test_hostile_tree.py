@@ -369,14 +369,15 @@ def scene(template: Path, model: Path, tmp_path: Path) -> Callable[[Prepare], Sc
 
 
 COMMANDS = [*(("TREE", words) for words in (*READING, *WRITING)), *(("GOOD", words) for words in FROM_GOOD)]
-STRIDE = 4
+STRIDE, MORE_STRIDE = 8, 4
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.parametrize("stride", [STRIDE, pytest.param(MORE_STRIDE, marks=pytest.mark.more)])
 @pytest.mark.parametrize("name", TREES)
-def test_a_hostile_tree(name: str, reg: Reg, scene: Callable[[Prepare], Scene]) -> None:
-    """Every fourth command, others for each tree, and always `reg verify`."""
-    some = COMMANDS[list(TREES).index(name) % STRIDE :: STRIDE]
+def test_a_hostile_tree(name: str, stride: int, reg: Reg, scene: Callable[[Prepare], Scene]) -> None:
+    """Every eighth command (with `more` every fourth), others for each tree, and always `reg verify`."""
+    some = COMMANDS[list(TREES).index(name) % stride :: stride]
     try_commands(name, {*some, ("TREE", ("verify",))}, reg, scene)
 
 

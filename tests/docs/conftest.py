@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.docs import given
 from support.servers import hub as hubs
-from support.servers import regserve, s3servers
+from support.servers import regserve
 from support.servers import static as static_server
 
 from onnxreg.cli.main import main
@@ -34,12 +34,6 @@ def stocked(exported: Draft, nobody: None, tmp_path_factory: pytest.TempPathFact
     words = ["--quiet", "--registry", str(place / "home"), "push", "--all", "--to", str(place / "shared")]
     assert main([*words, "--tag", "stable"]) == 0
     return place
-
-
-@pytest.fixture(scope="session")
-def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3servers.Server]:
-    with s3servers.ministack(tmp_path_factory.mktemp("ministack")) as server:
-        yield s3servers.Server(server.endpoint, *s3servers.user(server, "writer", ["s3:*"]))
 
 
 @pytest.fixture

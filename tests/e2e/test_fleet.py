@@ -191,18 +191,15 @@ def test_a_dask_cluster(
 
 
 def test_a_cluster_that_writes_to_a_bucket(
-    reg: Reg, environment: dict[str, str], jobs: Path, tmp_path: Path
+    reg: Reg, environment: dict[str, str], jobs: Path, ministack: s3servers.Server, tmp_path: Path
 ) -> None:
     for name in [name for name in environment if name.startswith("AWS_")]:
         del environment[name]
-    (tmp_path / "ministack").mkdir()
-    with s3servers.ministack(tmp_path / "ministack") as root:
-        server = s3servers.Server(root.endpoint, *s3servers.user(root, "tester", ["s3:*"]))
-        environment.update(server.environment, AWS_ENDPOINT_URL=server.endpoint)
-        url = server.fresh()
-        with cluster(environment, tmp_path / "cluster", tmp_path / "workers") as address:
-            done = reg("export", "--batch", jobs, "--scheduler", address, "--to", url, "--json")
-        assert statuses(done) == ["published"] * 3
-        reg("verify", "--remote", url)
-        reg("pull", "acme/m1:1.0.0", url)
+    environment.update(ministack.environment)
+    url = ministack.fresh()
+    with cluster(environment, tmp_path / "cluster", tmp_path / "workers") as address:
+        done = reg("export", "--batch", jobs, "--scheduler", address, "--to", url, "--json")
+    assert statuses(done) == ["published"] * 3
+    reg("verify", "--remote", url)
+    reg("pull", "acme/m1:1.0.0", url)
     assert versions(tmp_path / "home") == {"acme/m1:1.0.0"}

@@ -113,19 +113,13 @@ sys.exit(main())
 GO_ON = "error: interrupted\nhint: run the same command again: what arrived whole is not moved again\n"
 
 
-@pytest.fixture(scope="module")
-def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3servers.Server]:
-    with s3servers.ministack(tmp_path_factory.mktemp("ministack")) as root:
-        yield s3servers.Server(root.endpoint, *s3servers.user(root, "tester", ["s3:*"]))
-
-
 @pytest.fixture
-def behind(bucket: s3servers.Server, environment: dict[str, str]) -> Iterator[Proxy]:
+def s3_proxy(ministack: s3servers.Server, environment: dict[str, str]) -> Iterator[Proxy]:
     """A proxy through which `reg` reaches the bucket."""
     for name in [name for name in environment if name.startswith("AWS_")]:
         del environment[name]
-    with proxy(bucket.endpoint) as running:
-        environment.update(bucket.environment, AWS_ENDPOINT_URL=running.url)
+    with proxy(ministack.endpoint) as running:
+        environment.update(ministack.environment, AWS_ENDPOINT_URL=running.url)
         yield running
 
 
@@ -143,10 +137,10 @@ def models(tmp_path: Path) -> Registry:
     return registry
 
 
-def keys(bucket: s3servers.Server, url: str) -> list[str]:
+def keys(ministack: s3servers.Server, url: str) -> list[str]:
     """The blobs that are there."""
     prefix = f"{url.partition(s3servers.BUCKET)[2].strip('/')}/blobs/"
-    client = bucket.client()
+    client = ministack.client()
     try:
         found = client.list_objects_v2(Bucket=s3servers.BUCKET, Prefix=prefix).get("Contents", [])
         return [item["Key"] for item in found]
@@ -178,32 +172,29 @@ def interrupt(
 def test_a_push_that_is_interrupted_goes_on(
     reg: Callable,
     environment: dict[str, str],
-    behind: Proxy,
-    bucket: s3servers.Server,
+    s3_proxy: Proxy,
+    ministack: s3servers.Server,
     models: Registry,
     tmp_path: Path,
 ) -> None:
-    url = bucket.fresh()
+    url = ministack.fresh()
     (tmp_path / "temporary").mkdir()
     environment["TMPDIR"] = str(tmp_path / "temporary")
-    behind.plan = lambda method, path: "stalled" if method == "PUT" and "partNumber" in path else None
+    s3_proxy.plan = lambda method, path: "stalled" if method == "PUT" and "partNumber" in path else None
     command = ["-c", SMALL_PARTS, "push", "acme/pii", url]
     said = interrupt(
-        command, environment, tmp_path, lambda: len(behind.met) > 1 and len(keys(bucket, url)) == 3
+        command, environment, tmp_path, lambda: len(s3_proxy.met) > 1 and len(keys(ministack, url)) == 3
     )
     assert said == GO_ON
     assert list((tmp_path / "temporary").iterdir()) == []
     assert scratch(tmp_path / "home") == []
-    client = bucket.client()
-    uploads = client.list_multipart_uploads(Bucket=s3servers.BUCKET).get("Uploads", [])
-    client.close()
-    assert uploads == []
-    behind.plan = lambda method, path: None
-    there = keys(bucket, url)
-    before = len(behind.seen)
+    assert ministack.uploads(url) == []
+    s3_proxy.plan = lambda method, path: None
+    there = keys(ministack, url)
+    before = len(s3_proxy.seen)
     done = reg("push", "acme/pii", url)
     assert done.stdout.startswith(f"pushed acme/pii:1.0.0 to {url}: 1 blob, 1.0 MB")
-    again = [path for method, path in behind.seen[before:] if method == "PUT" and "/blobs/" in path]
+    again = [path for method, path in s3_proxy.seen[before:] if method == "PUT" and "/blobs/" in path]
     assert not [path for path in again if any(key in path for key in there)]
     reg("--registry", tmp_path / "mine", "pull", "acme/pii", url)
     reg("--registry", tmp_path / "mine", "verify")
@@ -212,23 +203,23 @@ def test_a_push_that_is_interrupted_goes_on(
 def test_a_pull_that_is_interrupted_goes_on(
     reg: Callable,
     environment: dict[str, str],
-    behind: Proxy,
-    bucket: s3servers.Server,
+    s3_proxy: Proxy,
+    ministack: s3servers.Server,
     models: Registry,
     tmp_path: Path,
 ) -> None:
-    url = bucket.fresh()
+    url = ministack.fresh()
     reg("push", "acme/pii", url)
     large = models.get("acme/pii").manifest.artifacts[0].digest.hex
-    behind.plan = lambda method, path: "stalled" if method == "GET" and large in path else None
+    s3_proxy.plan = lambda method, path: "stalled" if method == "GET" and large in path else None
     mine = tmp_path / "mine"
     command = ["-m", "onnxreg.cli", "--registry", mine, "pull", "acme/pii", url, "--output", tmp_path / "out"]
-    assert interrupt(command, environment, tmp_path, lambda: bool(behind.met)) == GO_ON
+    assert interrupt(command, environment, tmp_path, lambda: bool(s3_proxy.met)) == GO_ON
     assert scratch(mine) == []
     assert not (tmp_path / "out").exists()
     assert Registry(mine).names() == []
     reg("--registry", mine, "verify")
-    behind.plan = lambda method, path: None
+    s3_proxy.plan = lambda method, path: None
     reg("--registry", mine, "pull", "acme/pii", url, "--output", tmp_path / "out")
     assert (tmp_path / "out" / "model.onnx").stat().st_size == 2**20
     reg("--registry", mine, "verify")

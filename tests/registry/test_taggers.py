@@ -97,7 +97,7 @@ def run_both(home: Path, place: str, moves: tuple[Moves, Moves]) -> tuple[list[s
     return [reason for made, _ in found for reason in made], [reason for _, no in found for reason in no]
 
 
-@pytest.fixture(params=["directory", "s3"])
+@pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.more)])
 def place(request: pytest.FixtureRequest, registry: Registry, make_draft: MakeDraft) -> str:
     """A registry with two versions and a channel that holds one."""
     for seed in "ab":
@@ -105,7 +105,7 @@ def place(request: pytest.FixtureRequest, registry: Registry, make_draft: MakeDr
     registry.tag(f"{NAME}:0.1.0", "held")
     if request.param == "directory":
         return str(registry.store.root)
-    url = str(request.getfixturevalue("there"))
+    url = str(request.getfixturevalue("bucket_url"))
     for version in ("0.1.0", "0.1.1"):
         registry.push(f"{NAME}:{version}", url)
     from onnxreg.registry.log.decisions import Decisions

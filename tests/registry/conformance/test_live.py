@@ -39,29 +39,8 @@ def tried(url: str) -> dict[str, TrialOutcome]:
 
 
 def enter(server: s3servers.Server, patch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        patch.delenv(name)
-    for name, value in server.environment.items():
-        patch.setenv(name, value)
+    server.enter(patch)
     patch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
-
-
-@pytest.fixture(scope="module")
-def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3servers.Server]:
-    with s3servers.ministack(tmp_path_factory.mktemp("ministack")) as server:
-        yield s3servers.Server(server.endpoint, *s3servers.user(server, "live", ["s3:*"]))
-
-
-@pytest.fixture(scope="module")
-def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3servers.Server]:
-    with s3servers.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def juicefs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3servers.Server]:
-    with s3servers.juicefs(tmp_path_factory.mktemp("juicefs")) as server:
-        yield server
 
 
 def objects(url: str) -> dict[str, int]:
@@ -88,7 +67,7 @@ CHECKS = {
 }
 
 
-@pytest.mark.parametrize("server", ["ministack", "seaweedfs"])
+@pytest.mark.parametrize("server", ["ministack", pytest.param("seaweedfs", marks=pytest.mark.more)])
 def test_s3_keeps_its_promises(
     server: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +81,7 @@ def test_s3_keeps_its_promises(
     assert objects(url) == before
 
 
+@pytest.mark.more
 def test_a_gateway_that_ignores_conditions_is_found_out(
     juicefs: s3servers.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +164,7 @@ def test_what_an_interruption_leaves_is_said(
     assert objects(url).keys() == {"registry.json"}
 
 
+@pytest.mark.more
 def test_a_gateway_that_ignores_conditions_is_a_finding(
     juicefs: s3servers.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,20 +47,20 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         close_session()
 
 
-def test_requests_at_s3(crops: Registry, there: str, behind: Proxy) -> None:
+def test_requests_at_s3(crops: Registry, bucket_url: str, s3_proxy: Proxy) -> None:
     """One for each new blob, and as many around them whether there are two or hundreds: what is there is listed, not asked for."""
-    assert crops.push(f"{NAME}:1.0.0", there).blobs == BLOBS
-    assert behind.requests("PUT", "/blobs/") == BLOBS
-    assert len(behind.seen) <= BLOBS + AROUND
-    behind.seen.clear()
-    assert crops.push(f"{NAME}:1.1.0", there).blobs == 2
-    assert behind.requests("PUT", "/blobs/") == 2
-    assert behind.requests("PUT", "/index/") == 1
-    assert behind.requests("PUT") == 2 + 1 + behind.requests("PUT", "/gc/intents/")
-    assert len(behind.seen) <= 15
-    behind.seen.clear()
-    assert crops.push(f"{NAME}:1.1.0", there).blobs == 0
-    assert len(behind.seen) <= 2
+    assert crops.push(f"{NAME}:1.0.0", bucket_url).blobs == BLOBS
+    assert s3_proxy.requests("PUT", "/blobs/") == BLOBS
+    assert len(s3_proxy.seen) <= BLOBS + AROUND
+    s3_proxy.seen.clear()
+    assert crops.push(f"{NAME}:1.1.0", bucket_url).blobs == 2
+    assert s3_proxy.requests("PUT", "/blobs/") == 2
+    assert s3_proxy.requests("PUT", "/index/") == 1
+    assert s3_proxy.requests("PUT") == 2 + 1 + s3_proxy.requests("PUT", "/gc/intents/")
+    assert len(s3_proxy.seen) <= 15
+    s3_proxy.seen.clear()
+    assert crops.push(f"{NAME}:1.1.0", bucket_url).blobs == 0
+    assert len(s3_proxy.seen) <= 2
 
 
 def test_requests_at_the_hub(crops: Registry, hub: Hub) -> None:

@@ -32,19 +32,10 @@ def site(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]
         yield running
 
 
-@pytest.fixture(scope="module")
-def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3servers.Server]:
-    with s3servers.ministack(tmp_path_factory.mktemp("ministack")) as server:
-        yield server
-
-
 @pytest.fixture
 def bucket(ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Proxy]]:
     """The URL of an empty prefix, and the proxy that its requests pass."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in ministack.environment.items():
-        monkeypatch.setenv(name, value)
+    ministack.enter(monkeypatch)
     with proxy(ministack.endpoint) as running:
         monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
         yield ministack.fresh(), running

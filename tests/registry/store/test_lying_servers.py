@@ -106,8 +106,8 @@ REMOTE_FAULTS = (
 @pytest.mark.parametrize("part", ("index", "blob"))
 @pytest.mark.parametrize("fault", REMOTE_FAULTS)
 def test_a_lying_s3_server(
-    there: str,
-    behind: Proxy,
+    bucket_url: str,
+    s3_proxy: Proxy,
     registry: Registry,
     make_draft: MakeDraft,
     tmp_path: Path,
@@ -117,14 +117,14 @@ def test_a_lying_s3_server(
 ) -> None:
     registry.add(make_draft())
     monkeypatch.setenv("REG_READ_TIMEOUT", "20")
-    registry.push("acme/pii", there)
+    registry.push("acme/pii", bucket_url)
     monkeypatch.setenv("REG_READ_TIMEOUT", "0.3")
     reader, spoilt = Registry(tmp_path / "reader"), PARTS[part]
-    behind.plan = lambda method, path: fault if spoilt in path or path == "/again" else None
-    assert pulled(reader, there, registry) in CLEAR | {""}
-    behind.plan = lambda method, path: None
+    s3_proxy.plan = lambda method, path: fault if spoilt in path or path == "/again" else None
+    assert pulled(reader, bucket_url, registry) in CLEAR | {""}
+    s3_proxy.plan = lambda method, path: None
     monkeypatch.setenv("REG_READ_TIMEOUT", "20")
-    assert pulled(reader, there, registry) == ""
+    assert pulled(reader, bucket_url, registry) == ""
 
 
 @pytest.fixture

@@ -38,44 +38,44 @@ class TestMiniStack(StoreContract):
 
 @pytest.mark.parametrize(("fault", "burst"), [("lost", 1), ("reset", 2), ("slow-down", 4), ("error", 4)])
 def test_a_swap_that_is_answered_late_is_no_lost_race(
-    there: str, behind: Proxy, fault: str, burst: int
+    bucket_url: str, s3_proxy: Proxy, fault: str, burst: int
 ) -> None:
-    remote = s3_remote(there, create=True)
+    remote = s3_remote(bucket_url, create=True)
     store = remote.store
     put(remote, index=b"1\n")
     found = remote.read_index("m")
     assert found is not None
-    behind.plan = at(0, fault, burst)
+    s3_proxy.plan = at(0, fault, burst)
     assert store.swap("index/m.jsonl", b"2\n", found.token)
-    behind.plan = at(0, fault, burst)
+    s3_proxy.plan = at(0, fault, burst)
     assert not store.swap("index/m.jsonl", b"3\n", found.token)
-    assert behind.met == [fault] * burst * 2
+    assert s3_proxy.met == [fault] * burst * 2
     again = remote.read_index("m")
     assert again is not None and again.data == b"2\n"
 
 
 def test_the_verdict_is_remembered(
-    there: str, behind: Proxy, registry: Registry, make_draft: MakeDraft
+    bucket_url: str, s3_proxy: Proxy, registry: Registry, make_draft: MakeDraft
 ) -> None:
     for seed in ("a", "b", "c"):
         registry.add(make_draft(seed=seed))
     probed = []
     for version in ("0.1.0", "0.1.1", "0.1.2"):
-        behind.seen.clear()
-        registry.push(f"acme/pii:{version}", there)
-        probed.append(behind.requests("PUT", "gc/probe-") > 0)
+        s3_proxy.seen.clear()
+        registry.push(f"acme/pii:{version}", bucket_url)
+        probed.append(s3_proxy.requests("PUT", "gc/probe-") > 0)
     assert probed == [True, False, False]
 
 
-def test_makes_a_mirror(there: str) -> None:
-    remote = s3_remote(there, create=True, mirror_of="ab" * 16)
+def test_makes_a_mirror(bucket_url: str) -> None:
+    remote = s3_remote(bucket_url, create=True, mirror_of="ab" * 16)
     assert (remote.registry_id, remote.is_mirror) == ("ab" * 16, True)
 
 
-def test_collects_what_nothing_refers_to(there: str, registry: Registry, make_draft: MakeDraft) -> None:
+def test_collects_what_nothing_refers_to(bucket_url: str, registry: Registry, make_draft: MakeDraft) -> None:
     registry.add(make_draft())
-    registry.push("acme/pii", there)
-    remote = s3_remote(there)
+    registry.push("acme/pii", bucket_url)
+    remote = s3_remote(bucket_url)
     before = {file.path for file in remote.files()}
     garbage = [b"garbage %d" % number for number in range(5)]
     with remote.push() as push:
@@ -88,38 +88,38 @@ def test_collects_what_nothing_refers_to(there: str, registry: Registry, make_dr
 
 
 def test_deletes_key_by_key_where_the_server_knows_no_batch(
-    there: str, behind: Proxy, monkeypatch: pytest.MonkeyPatch
+    bucket_url: str, s3_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remote = s3_remote(there, create=True)
+    remote = s3_remote(bucket_url, create=True)
     blobs = [b"%d" % number for number in range(5)]
     put(remote, *blobs)
     monkeypatch.setattr(retry, "MAX_TRIES", 1)
-    behind.plan = lambda method, path: "error" if method == "POST" else None
+    s3_proxy.plan = lambda method, path: "error" if method == "POST" else None
     remote.delete([BlobKey(Digest.of(blob)) for blob in blobs])
     assert remote.has(map(Digest.of, blobs)) == set()
-    assert behind.requests("DELETE", "/blobs/") == 5
+    assert s3_proxy.requests("DELETE", "/blobs/") == 5
 
 
-def test_a_delete_that_was_not_answered_is_not_repeated(there: str, behind: Proxy) -> None:
+def test_a_delete_that_was_not_answered_is_not_repeated(bucket_url: str, s3_proxy: Proxy) -> None:
     """It may be done at any later time: only the collector's note, which stays, keeps pushes off the key."""
-    remote = s3_remote(there, create=True)
+    remote = s3_remote(bucket_url, create=True)
     put(remote, b"blob")
     put(remote, b"other", name="n")
-    behind.plan = lambda method, path: "lost" if method == "POST" else None
+    s3_proxy.plan = lambda method, path: "lost" if method == "POST" else None
     with pytest.raises(RemoteError, match="deleting 2 objects"):
         remote.delete([BlobKey(Digest.of(blob)) for blob in (b"blob", b"other")])
-    assert behind.requests("POST") == 1
+    assert s3_proxy.requests("POST") == 1
 
 
-def test_processes_pushing_versions_of_one_model_lose_nothing(there: str, tmp_path: Path) -> None:
-    push_at_once(there, tmp_path)
-    assert_nothing_lost(s3_remote(there))
+def test_processes_pushing_versions_of_one_model_lose_nothing(bucket_url: str, tmp_path: Path) -> None:
+    push_at_once(bucket_url, tmp_path)
+    assert_nothing_lost(s3_remote(bucket_url))
 
 
 class TestCommandLine:
     def test_push_and_pull(
         self,
-        there: str,
+        bucket_url: str,
         registry: Registry,
         make_draft: MakeDraft,
         tmp_path: Path,
@@ -134,26 +134,27 @@ class TestCommandLine:
             return json.loads(out or err)
 
         ours, other = registry.store.root, tmp_path / "other"
-        assert reg(ours, "push", "acme/pii:0.1.0", there)["events"] == 1
-        assert reg(ours, "push", "acme/pii:0.1.0", there)["blobs"] == 0
+        assert reg(ours, "push", "acme/pii:0.1.0", bucket_url)["events"] == 1
+        assert reg(ours, "push", "acme/pii:0.1.0", bucket_url)["blobs"] == 0
         assert (
-            reg(ours, "resolve", "acme/pii", "--format", "onnx-int8", "--remote", there)["version"] == "0.1.0"
+            reg(ours, "resolve", "acme/pii", "--format", "onnx-int8", "--remote", bucket_url)["version"]
+            == "0.1.0"
         )
-        assert reg(other, "pull", "acme/pii", there, "--output", tmp_path / "out")["events"] == 1
+        assert reg(other, "pull", "acme/pii", bucket_url, "--output", tmp_path / "out")["events"] == 1
         assert (tmp_path / "out" / "model.onnx").read_bytes() == b"fp32 a " * 100
         assert reg(other, "verify")["ok"]
-        assert reg(ours, "doctor", there)["ok"]
+        assert reg(ours, "doctor", bucket_url)["ok"]
 
 
-def test_a_library_that_is_missing(there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_is_missing(bucket_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "botocore", None)
     with pytest.raises(HostError, match="needs botocore") as error:
-        s3_remote(there)
+        s3_remote(bucket_url)
     assert error.value.hint == "pip install 'onnxreg[s3]'"
 
 
 def test_over_tls(
-    there: str,
+    bucket_url: str,
     ministack: s3servers.Server,
     registry: Registry,
     make_draft: MakeDraft,
@@ -168,11 +169,11 @@ def test_over_tls(
     with proxy(ministack.endpoint, certificate) as running:
         monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
         with pytest.raises(RemoteError, match="certificate verify failed"):
-            registry.push("acme/pii", there)
+            registry.push("acme/pii", bucket_url)
         monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
-        registry.push("acme/pii", there)
+        registry.push("acme/pii", bucket_url)
         reader = Registry(tmp_path / "reader")
-        reader.pull("acme/pii", there)
+        reader.pull("acme/pii", bucket_url)
         assert running.requests("POST", "uploadId") == 1
     assert reader.get("acme/pii").digest == made.digest
     assert not reader.verify().damages

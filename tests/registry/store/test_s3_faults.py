@@ -36,22 +36,22 @@ def table(requests: range, *faults: str, sample: int) -> list[Any]:
 
 
 def test_the_tables_cover_a_whole_push_and_pull(
-    there: str, behind: Proxy, registry: Registry, other: Registry, make_draft: MakeDraft
+    bucket_url: str, s3_proxy: Proxy, registry: Registry, other: Registry, make_draft: MakeDraft
 ) -> None:
     registry.add(make_draft())
-    registry.push("acme/pii", there)
-    assert len(behind.seen) <= REQUESTS
-    behind.seen.clear()
-    other.pull("acme/pii", there)
-    assert len(behind.seen) <= PULL_REQUESTS
+    registry.push("acme/pii", bucket_url)
+    assert len(s3_proxy.seen) <= REQUESTS
+    s3_proxy.seen.clear()
+    other.pull("acme/pii", bucket_url)
+    assert len(s3_proxy.seen) <= PULL_REQUESTS
 
 
 @pytest.mark.parametrize(
     ("fault", "number", "burst"), table(range(0, REQUESTS, 2), *FAULTS, "expired", sample=41)
 )
 def test_a_push_is_whole_or_invisible(
-    there: str,
-    behind: Proxy,
+    bucket_url: str,
+    s3_proxy: Proxy,
     ministack: s3servers.Server,
     registry: Registry,
     make_draft: MakeDraft,
@@ -60,37 +60,37 @@ def test_a_push_is_whole_or_invisible(
     burst: int,
 ) -> None:
     registry.add(make_draft())
-    behind.plan = at(number, fault, burst)
+    s3_proxy.plan = at(number, fault, burst)
     try:
-        registry.push("acme/pii:0.1.0", there)
+        registry.push("acme/pii:0.1.0", bucket_url)
         whole = True
     except RegError as error:
         whole = False
         assert error.family in ("remote", "integrity")
-    behind.plan = lambda method, path: None
-    sent = finished(there, ministack)
+    s3_proxy.plan = lambda method, path: None
+    sent = finished(bucket_url, ministack)
     if "registry.json" in sent:
-        remote = direct(there, ministack)
+        remote = direct(bucket_url, ministack)
         assert damages(remote) == []
         assert versions(remote) == {"0.1.0"} or not whole
-    behind.seen.clear()
-    registry.push("acme/pii:0.1.0", there)
-    assert sent_again(behind.seen, sent) == []
-    remote = direct(there, ministack)
+    s3_proxy.seen.clear()
+    registry.push("acme/pii:0.1.0", bucket_url)
+    assert sent_again(s3_proxy.seen, sent) == []
+    remote = direct(bucket_url, ministack)
     assert versions(remote) == {"0.1.0"}
     assert damages(remote) == []
 
 
 def test_a_blob_that_no_server_took_is_not_held_to_be_there(
-    there: str, behind: Proxy, ministack: s3servers.Server, registry: Registry, make_draft: MakeDraft
+    bucket_url: str, s3_proxy: Proxy, ministack: s3servers.Server, registry: Registry, make_draft: MakeDraft
 ) -> None:
     registry.add(make_draft())
-    registry.push("acme/pii:0.1.0", there)
+    registry.push("acme/pii:0.1.0", bucket_url)
     registry.add(make_draft(seed="b"))
-    behind.plan = lambda method, path: "astray" if method == "PUT" and "/blobs/" in path else None
+    s3_proxy.plan = lambda method, path: "astray" if method == "PUT" and "/blobs/" in path else None
     with pytest.raises(RemoteError, match=r"writing blobs/.* NotFound"):
-        registry.push("acme/pii:0.1.1", there)
-    remote = direct(there, ministack)
+        registry.push("acme/pii:0.1.1", bucket_url)
+    remote = direct(bucket_url, ministack)
     assert versions(remote) == {"0.1.0"}
     assert damages(remote) == []
 
@@ -99,23 +99,23 @@ def test_a_blob_that_no_server_took_is_not_held_to_be_there(
     ("fault", "number", "burst"), table(range(PULL_REQUESTS), *FAULTS, "expired", sample=23)
 )
 def test_a_pull_is_whole_or_invisible(
-    delivered: tuple[str, PublishedVersion],
-    behind: Proxy,
+    pushed_model: tuple[str, PublishedVersion],
+    s3_proxy: Proxy,
     registry: Registry,
     fault: str,
     number: int,
     burst: int,
 ) -> None:
-    behind.plan = at(number, fault, burst)
-    check_pull(registry, delivered, behind)
+    s3_proxy.plan = at(number, fault, burst)
+    check_pull(registry, pushed_model, s3_proxy)
 
 
 @pytest.mark.parametrize(
     ("fault", "number", "burst"), table(range(0, PULL_REQUESTS, 2), "stalled", sample=12)
 )
 def test_a_pull_that_stalls_is_whole_or_invisible(
-    delivered: tuple[str, PublishedVersion],
-    behind: Proxy,
+    pushed_model: tuple[str, PublishedVersion],
+    s3_proxy: Proxy,
     registry: Registry,
     monkeypatch: pytest.MonkeyPatch,
     fault: str,
@@ -124,8 +124,8 @@ def test_a_pull_that_stalls_is_whole_or_invisible(
 ) -> None:
     monkeypatch.setenv("REG_READ_TIMEOUT", "0.5")
     monkeypatch.setattr(retry, "MAX_TRIES", 3)
-    behind.plan = at(number, fault, burst)
-    check_pull(registry, delivered, behind)
+    s3_proxy.plan = at(number, fault, burst)
+    check_pull(registry, pushed_model, s3_proxy)
 
 
 @pytest.mark.parametrize("part", ["registry.json", "index/", "manifest", "weights"])
@@ -133,29 +133,29 @@ def test_a_pull_that_stalls_is_whole_or_invisible(
     "spot", [pytest.param(n / 40, marks=[pytest.mark.large] if n % 40 != 8 else []) for n in range(41)]
 )
 def test_a_wrong_byte_is_never_taken_for_the_right_one(
-    delivered: tuple[str, PublishedVersion], behind: Proxy, registry: Registry, part: str, spot: float
+    pushed_model: tuple[str, PublishedVersion], s3_proxy: Proxy, registry: Registry, part: str, spot: float
 ) -> None:
     """Wherever it is, and however often the same bytes come down."""
-    blobs = {"manifest": delivered[1].digest, "weights": Digest.of(b"fp32 a " * 100)}
+    blobs = {"manifest": pushed_model[1].digest, "weights": Digest.of(b"fp32 a " * 100)}
     name = blob_path(blobs[part]) if part in blobs else part
-    behind.spot = spot
-    behind.plan = lambda method, path: "garbled" if method == "GET" and name in path else None
-    check_pull(registry, delivered, behind)
+    s3_proxy.spot = spot
+    s3_proxy.plan = lambda method, path: "garbled" if method == "GET" and name in path else None
+    check_pull(registry, pushed_model, s3_proxy)
 
 
 def test_a_wrong_byte_of_a_small_object_is_read_again(
-    delivered: tuple[str, PublishedVersion], behind: Proxy, registry: Registry
+    pushed_model: tuple[str, PublishedVersion], s3_proxy: Proxy, registry: Registry
 ) -> None:
     """The server keeps the checksum that came with the bytes, and says it."""
-    behind.plan = lambda method, path: "garbled" if len(behind.met) < 2 else None
-    registry.pull("acme/pii", delivered[0])
-    assert behind.met == ["garbled"] * 2
-    assert [path.rpartition("/")[2] for _, path in behind.seen[:3]] == ["registry.json"] * 3
+    s3_proxy.plan = lambda method, path: "garbled" if len(s3_proxy.met) < 2 else None
+    registry.pull("acme/pii", pushed_model[0])
+    assert s3_proxy.met == ["garbled"] * 2
+    assert [path.rpartition("/")[2] for _, path in s3_proxy.seen[:3]] == ["registry.json"] * 3
 
 
-def check_pull(reader: Registry, delivered: tuple[str, PublishedVersion], behind: Proxy) -> None:
+def check_pull(reader: Registry, pushed_model: tuple[str, PublishedVersion], s3_proxy: Proxy) -> None:
     """Pull in bad weather, then in good weather."""
-    url, made = delivered
+    url, made = pushed_model
     try:
         reader.pull("acme/pii", url)
         whole = True
@@ -164,7 +164,7 @@ def check_pull(reader: Registry, delivered: tuple[str, PublishedVersion], behind
         assert error.family in ("remote", "integrity")
     assert versions(reader.store) == ({"0.1.0"} if whole else set())
     assert not reader.verify().damages
-    behind.plan = lambda method, path: None
+    s3_proxy.plan = lambda method, path: None
     reader.pull("acme/pii", url)
     assert reader.get("acme/pii").digest == made.digest
     assert not reader.verify().damages
@@ -181,8 +181,8 @@ EXPIRY = {
 
 @pytest.mark.parametrize("stage", EXPIRY.values(), ids=list(EXPIRY))
 def test_credentials_that_expire_in_the_middle_of_a_push(
-    there: str,
-    behind: Proxy,
+    bucket_url: str,
+    s3_proxy: Proxy,
     ministack: s3servers.Server,
     registry: Registry,
     make_draft: MakeDraft,
@@ -190,33 +190,33 @@ def test_credentials_that_expire_in_the_middle_of_a_push(
     stage: tuple[str, str, int],
 ) -> None:
     registry.add(make_draft())
-    push = ["--registry", str(registry.store.root), "push", "acme/pii:0.1.0", there]
+    push = ["--registry", str(registry.store.root), "push", "acme/pii:0.1.0", bucket_url]
     method, part, number = stage
     met = itertools.count(1)
 
     def plan(asked: str, path: str) -> str | None:
         """Once it has met, it meets every request."""
-        if behind.met or (asked == method and part in path and next(met) == number):
+        if s3_proxy.met or (asked == method and part in path and next(met) == number):
             return "expired"
         return None
 
-    behind.plan = plan
+    s3_proxy.plan = plan
     assert main(push) == 6
     said = capfd.readouterr().err
-    assert f"at {there} failed: ExpiredToken" in said
+    assert f"at {bucket_url} failed: ExpiredToken" in said
     assert "hint: the credentials have expired: get new ones, then run the command again" in said
-    sent = finished(there, ministack)
-    assert versions(direct(there, ministack)) == set()
-    behind.plan = lambda method, path: None
-    behind.seen.clear()
+    sent = finished(bucket_url, ministack)
+    assert versions(direct(bucket_url, ministack)) == set()
+    s3_proxy.plan = lambda method, path: None
+    s3_proxy.seen.clear()
     assert main(push) == 0
-    assert sent_again(behind.seen, sent) == []
-    assert damages(direct(there, ministack)) == []
+    assert sent_again(s3_proxy.seen, sent) == []
+    assert damages(direct(bucket_url, ministack)) == []
 
 
 def test_a_key_that_is_deleted_in_the_middle_of_a_push(
-    there: str,
-    behind: Proxy,
+    bucket_url: str,
+    s3_proxy: Proxy,
     ministack: s3servers.Server,
     ministack_root: s3servers.Server,
     registry: Registry,
@@ -234,30 +234,30 @@ def test_a_key_that_is_deleted_in_the_middle_of_a_push(
     with monkeypatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", key)
         patch.setenv("AWS_SECRET_ACCESS_KEY", secret)
-        behind.plan = leave
+        s3_proxy.plan = leave
         with pytest.raises(
             RemoteError, match=r"^uploading|writing blobs/.* failed: InvalidAccessKeyId"
         ) as error:
-            registry.push("acme/pii", there)
+            registry.push("acme/pii", bucket_url)
         assert "check which credentials are used" in error.value.hint
-    sent = finished(there, ministack)
-    assert versions(direct(there, ministack)) == set()
-    behind.seen.clear()
-    registry.push("acme/pii", there)
-    assert sent_again(behind.seen, sent) == []
-    assert damages(direct(there, ministack)) == []
+    sent = finished(bucket_url, ministack)
+    assert versions(direct(bucket_url, ministack)) == set()
+    s3_proxy.seen.clear()
+    registry.push("acme/pii", bucket_url)
+    assert sent_again(s3_proxy.seen, sent) == []
+    assert damages(direct(bucket_url, ministack)) == []
 
 
 def test_a_server_that_stalls_is_asked_again(
-    there: str, behind: Proxy, monkeypatch: pytest.MonkeyPatch
+    bucket_url: str, s3_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REG_READ_TIMEOUT", "0.5")
-    remote = s3_remote(there, create=True)
+    remote = s3_remote(bucket_url, create=True)
     put(remote, b"blob")
-    behind.plan = at(0, "stalled", burst=2)
+    s3_proxy.plan = at(0, "stalled", burst=2)
     with remote.open_blob(Digest.of(b"blob")) as stream:
         assert stream.read() == b"blob"
-    assert behind.met == ["stalled", "stalled"]
+    assert s3_proxy.met == ["stalled", "stalled"]
 
 
 def test_a_server_that_dies_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,26 +46,26 @@ class TestLargeObjects:
         monkeypatch.setattr(range_stream, "RANGE_BYTES", 2**20)
 
     @pytest.mark.parametrize("size", [0, 1, 6 * 2**20, 6 * 2**20 + 1, 10 * 2**20, 17 * 2**20 + 3])
-    def test_come_back(self, there: str, size: int) -> None:
+    def test_come_back(self, bucket_url: str, size: int) -> None:
         data = random.Random(size).randbytes(size)
-        remote = s3_remote(there, create=True)
+        remote = s3_remote(bucket_url, create=True)
         with remote.push() as push:
             assert push.put(BytesIO(data), Digest.of(data)) == (Digest.of(data), size)
             push.put(BytesIO(data), Digest.of(data))
         with remote.open_blob(Digest.of(data)) as stream:
             assert stream.read() == data
 
-    def test_wrong_bytes_are_given_up(self, there: str, ministack: s3servers.Server) -> None:
-        remote = s3_remote(there, create=True)
+    def test_wrong_bytes_are_given_up(self, bucket_url: str, ministack: s3servers.Server) -> None:
+        remote = s3_remote(bucket_url, create=True)
         with remote.push() as push, pytest.raises(IntegrityError):
             push.put(BytesIO(bytes(12 * 2**20)), Digest.of(b"other"))
         assert not remote.has([Digest.of(b"other")])
-        assert ministack.uploads(there) == []
+        assert ministack.uploads(bucket_url) == []
 
     @pytest.mark.parametrize("size", [6 * 2**20, 12 * 2**20])
-    def test_bytes_count_when_they_are_sent(self, there: str, behind: Proxy, size: int) -> None:
+    def test_bytes_count_when_they_are_sent(self, bucket_url: str, s3_proxy: Proxy, size: int) -> None:
         data = random.Random(size).randbytes(size)
-        remote = s3_remote(there, create=True)
+        remote = s3_remote(bucket_url, create=True)
         counts: list[int] = []
         before: list[int] = []
 
@@ -76,21 +76,21 @@ class TestLargeObjects:
             before.append(sum(counts))
             return "slow-down"
 
-        behind.plan = once
+        s3_proxy.plan = once
         metered = copy.MeteredReader(BytesIO(data), counts.append, threading.Event(), "reading", size)
         with remote.push() as push:
             push.put(cast(BinaryIO, metered), Digest.of(data))
-        assert behind.met == ["slow-down"]
+        assert s3_proxy.met == ["slow-down"]
         assert before[0] < size
         assert min(counts) < 0, "what was sent in vain is taken back"
         assert sum(counts) == size
 
     @pytest.mark.parametrize("said", ["nothing", "the truth", "wrong digests"])
     @pytest.mark.parametrize("fault", ["reset", "lost", "slow-down", "garbled"])
-    def test_parts_are_sent_again(self, there: str, behind: Proxy, fault: str, said: str) -> None:
+    def test_parts_are_sent_again(self, bucket_url: str, s3_proxy: Proxy, fault: str, said: str) -> None:
         data = random.Random(1).randbytes(17 * 2**20)
         pieces = [] if said == "nothing" else pieces_of(data if said == "the truth" else bytes(len(data)))
-        remote = s3_remote(there, create=True)
+        remote = s3_remote(bucket_url, create=True)
         met: set[str] = set()
 
         def once(method: str, path: str) -> str | None:
@@ -101,55 +101,55 @@ class TestLargeObjects:
             met.add(known)
             return fault
 
-        behind.plan = once
+        s3_proxy.plan = once
         with remote.push() as push:
             push.put(BytesIO(data), Digest.of(data), pieces)
-        assert len(behind.met) >= 3
-        behind.plan = lambda method, path: None
+        assert len(s3_proxy.met) >= 3
+        s3_proxy.plan = lambda method, path: None
         with remote.open_blob(Digest.of(data)) as stream:
             assert stream.read() == data
 
     def test_a_part_whose_digest_is_said_is_not_hashed(
-        self, there: str, behind: Proxy, monkeypatch: pytest.MonkeyPatch
+        self, bucket_url: str, s3_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         data = random.Random(2).randbytes(17 * 2**20)
-        remote = s3_remote(there, create=True)
+        remote = s3_remote(bucket_url, create=True)
         monkeypatch.setattr(multipart, "hashlib", None)
         with remote.push() as push:
             push.put(BytesIO(data), Digest.of(data), pieces_of(data))
-        assert behind.requests("PUT", "partNumber") == 3
+        assert s3_proxy.requests("PUT", "partNumber") == 3
         with remote.open_blob(Digest.of(data)) as stream:
             assert stream.read() == data
 
     def test_what_is_said_of_pieces_lets_no_wrong_bytes_pass(
-        self, there: str, ministack: s3servers.Server
+        self, bucket_url: str, ministack: s3servers.Server
     ) -> None:
         data, other = bytes(17 * 2**20), random.Random(3).randbytes(17 * 2**20)
-        remote = s3_remote(there, create=True)
+        remote = s3_remote(bucket_url, create=True)
         for pieces in (pieces_of(data), pieces_of(other)):
             with remote.push() as push, pytest.raises(IntegrityError):
                 push.put(BytesIO(data), Digest.of(other), pieces)
             assert not remote.has([Digest.of(other)])
-        assert ministack.uploads(there) == []
+        assert ministack.uploads(bucket_url) == []
 
     def test_a_failed_upload_leaves_no_part(
-        self, there: str, behind: Proxy, ministack: s3servers.Server
+        self, bucket_url: str, s3_proxy: Proxy, ministack: s3servers.Server
     ) -> None:
-        remote = s3_remote(there, create=True)
-        behind.plan = lambda method, path: "error" if "partNumber=2" in path else None
+        remote = s3_remote(bucket_url, create=True)
+        s3_proxy.plan = lambda method, path: "error" if "partNumber=2" in path else None
         with (
             remote.push() as push,
             pytest.raises(RemoteError, match=r"uploading blobs/sha256/.*InternalError"),
         ):
             push.put(BytesIO(bytes(17 * 2**20)), Digest.of(bytes(17 * 2**20)))
-        assert ministack.uploads(there) == []
+        assert ministack.uploads(bucket_url) == []
 
     def test_credentials_that_expire_between_parts(
-        self, there: str, behind: Proxy, ministack: s3servers.Server
+        self, bucket_url: str, s3_proxy: Proxy, ministack: s3servers.Server
     ) -> None:
         """Giving the parts up is refused too."""
         data = random.Random(4).randbytes(17 * 2**20)
-        remote = s3_remote(there, create=True)
+        remote = s3_remote(bucket_url, create=True)
         expired = False
 
         def plan(method: str, path: str) -> str | None:
@@ -157,35 +157,35 @@ class TestLargeObjects:
             expired = expired or "partNumber=2" in path
             return "expired" if expired else None
 
-        behind.plan = plan
+        s3_proxy.plan = plan
         with remote.push() as push, pytest.raises(RemoteError, match="ExpiredToken") as error:
             push.put(BytesIO(data), Digest.of(data))
         assert error.value.hint.startswith("the credentials have expired")
-        assert not direct(there, ministack).has([Digest.of(data)])
-        assert len(ministack.uploads(there)) == 1
-        behind.plan = lambda method, path: None
+        assert not direct(bucket_url, ministack).has([Digest.of(data)])
+        assert len(ministack.uploads(bucket_url)) == 1
+        s3_proxy.plan = lambda method, path: None
         with remote.push() as push:
             push.put(BytesIO(data), Digest.of(data))
         with remote.open_blob(Digest.of(data)) as stream:
             assert stream.read() == data
 
     @pytest.mark.parametrize("fault", ["reset", "lost", "truncated", "error"])
-    def test_ranges_are_fetched_again(self, there: str, behind: Proxy, fault: str) -> None:
+    def test_ranges_are_fetched_again(self, bucket_url: str, s3_proxy: Proxy, fault: str) -> None:
         data = random.Random(2).randbytes(9 * 2**20)
-        remote = s3_remote(there, create=True)
+        remote = s3_remote(bucket_url, create=True)
         with remote.push() as push:
             push.put(BytesIO(data), Digest.of(data))
-        before = behind.requests("GET", "blobs")
-        behind.plan = at(2, fault, burst=3)
+        before = s3_proxy.requests("GET", "blobs")
+        s3_proxy.plan = at(2, fault, burst=3)
         with remote.open_blob(Digest.of(data)) as stream:
             assert stream.read() == data
-        assert behind.requests("GET", "blobs") - before == 9 + 3
+        assert s3_proxy.requests("GET", "blobs") - before == 9 + 3
 
     def test_an_object_that_changes_meanwhile_is_noticed(
-        self, there: str, ministack: s3servers.Server
+        self, bucket_url: str, ministack: s3servers.Server
     ) -> None:
         data = bytes(12 * 2**20)
-        remote = s3_remote(there, create=True)
+        remote = s3_remote(bucket_url, create=True)
         with remote.push() as push:
             push.put(BytesIO(data), Digest.of(data))
         with (
@@ -193,7 +193,7 @@ class TestLargeObjects:
             pytest.raises(RemoteError, match="PreconditionFailed"),
         ):
             assert stream.read(10) == bytes(10)
-            ministack.put(there, blob_path(Digest.of(data)), b"x" * len(data))
+            ministack.put(bucket_url, blob_path(Digest.of(data)), b"x" * len(data))
             stream.read()
 
 
@@ -265,8 +265,8 @@ Registry(Path(sys.argv[1])).push("acme/pii:0.1.0", sys.argv[2])
 
 
 def test_a_push_that_is_killed_between_parts(
-    there: str,
-    behind: Proxy,
+    bucket_url: str,
+    s3_proxy: Proxy,
     ministack: s3servers.Server,
     registry: Registry,
     make_draft: MakeDraft,
@@ -274,7 +274,7 @@ def test_a_push_that_is_killed_between_parts(
 ) -> None:
     """Its parts stay in the bucket, unseen by every reader, until a lifecycle rule or somebody gives them up."""
     registry.add(make_draft(size=2**21))
-    command = [sys.executable, "-c", KILLED, str(registry.store.root), there]
+    command = [sys.executable, "-c", KILLED, str(registry.store.root), bucket_url]
 
     def kill(method: str, path: str) -> str | None:
         if "partNumber=2" not in path:
@@ -282,16 +282,16 @@ def test_a_push_that_is_killed_between_parts(
         os.kill(pusher.pid, signal.SIGKILL)
         return "reset"
 
-    behind.plan = kill
+    s3_proxy.plan = kill
     pusher = subprocess.Popen(command)
     assert pusher.wait() == -signal.SIGKILL
-    left = ministack.uploads(there)
+    left = ministack.uploads(bucket_url)
     assert len(left) == 1
-    assert versions(direct(there, ministack)) == set()
-    behind.plan = lambda method, path: None
+    assert versions(direct(bucket_url, ministack)) == set()
+    s3_proxy.plan = lambda method, path: None
     monkeypatch.setattr(bucket, "MAX_SINGLE_UPLOAD_BYTES", 6 * 2**20)
     monkeypatch.setattr(multipart, "MIN_PART_BYTES", 5 * 2**20)
-    registry.push("acme/pii:0.1.0", there)
-    assert versions(direct(there, ministack)) == {"0.1.0"}
-    assert damages(direct(there, ministack)) == []
-    assert ministack.uploads(there) == left
+    registry.push("acme/pii:0.1.0", bucket_url)
+    assert versions(direct(bucket_url, ministack)) == {"0.1.0"}
+    assert damages(direct(bucket_url, ministack)) == []
+    assert ministack.uploads(bucket_url) == left

@@ -96,14 +96,14 @@ def sampled(names: Iterable[str]) -> list[Any]:
 
 @pytest.mark.parametrize(("case", "verb"), sampled(wrong(s3servers.Server("", "", ""), "")))
 def test_bad_input(
-    there: str,
+    bucket_url: str,
     ministack: s3servers.Server,
     reg: Reg,
     monkeypatch: pytest.MonkeyPatch,
     case: str,
     verb: str,
 ) -> None:
-    url, environment, status, message = wrong(ministack, there)[case]
+    url, environment, status, message = wrong(ministack, bucket_url)[case]
     with monkeypatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value) if value else patch.delenv(name)
@@ -111,14 +111,14 @@ def test_bad_input(
     assert (found, message.format(url=url) in said) == (status, True), said
     assert "hint: " in said
     assert not any(secret in said for secret in (ministack.secret, "SECRET"))
-    assert finished(there, ministack) == []
+    assert finished(bucket_url, ministack) == []
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_web_page_is_no_registry(there: str, behind: Proxy, reg: Reg, verb: str) -> None:
-    behind.plan = lambda method, path: "page"
-    status, said = reg(verb, there)
-    assert (status, f"what answers at {there} is no S3 server" in said) == (6, True), said
+def test_a_web_page_is_no_registry(bucket_url: str, s3_proxy: Proxy, reg: Reg, verb: str) -> None:
+    s3_proxy.plan = lambda method, path: "page"
+    status, said = reg(verb, bucket_url)
+    assert (status, f"what answers at {bucket_url} is no S3 server" in said) == (6, True), said
     assert "hint: is there a proxy or a login page in between" in said
 
 
@@ -131,12 +131,12 @@ def test_a_web_page_is_no_registry(there: str, behind: Proxy, reg: Reg, verb: st
     ],
 )
 def test_a_prefix_that_holds_something_else_is_left_alone(
-    there: str, ministack: s3servers.Server, reg: Reg, verb: str, status: int, message: str
+    bucket_url: str, ministack: s3servers.Server, reg: Reg, verb: str, status: int, message: str
 ) -> None:
-    ministack.put(there, "photo.jpg", b"x")
-    found, said = reg(verb, there)
-    assert (found, message.format(url=there) in said) == (status, True), said
-    assert finished(there, ministack) == ["photo.jpg"]
+    ministack.put(bucket_url, "photo.jpg", b"x")
+    found, said = reg(verb, bucket_url)
+    assert (found, message.format(url=bucket_url) in said) == (status, True), said
+    assert finished(bucket_url, ministack) == ["photo.jpg"]
 
 
 LAYOUTS = {
@@ -148,13 +148,13 @@ LAYOUTS = {
 
 @pytest.mark.parametrize(("layout", "verb"), sampled(LAYOUTS))
 def test_a_layout_that_is_not_ours(
-    there: str, ministack: s3servers.Server, reg: Reg, layout: str, verb: str
+    bucket_url: str, ministack: s3servers.Server, reg: Reg, layout: str, verb: str
 ) -> None:
     identity, status, message = LAYOUTS[layout]
-    ministack.put(there, "registry.json", identity)
-    found, said = reg(verb, there)
-    assert (found, message.format(url=there) in said) == (status, True), said
-    assert finished(there, ministack) == ["registry.json"]
+    ministack.put(bucket_url, "registry.json", identity)
+    found, said = reg(verb, bucket_url)
+    assert (found, message.format(url=bucket_url) in said) == (status, True), said
+    assert finished(bucket_url, ministack) == ["registry.json"]
 
 
 READ, WRITE, LIST, DELETE = "s3:GetObject", "s3:PutObject", "s3:ListBucket", "s3:DeleteObject"
@@ -171,7 +171,7 @@ READ, WRITE, LIST, DELETE = "s3:GetObject", "s3:PutObject", "s3:ListBucket", "s3
     ],
 )
 def test_a_key_that_may_not(
-    there: str,
+    bucket_url: str,
     ministack: s3servers.Server,
     ministack_root: s3servers.Server,
     reg: Reg,
@@ -184,10 +184,10 @@ def test_a_key_that_may_not(
     with monkeypatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", key)
         patch.setenv("AWS_SECRET_ACCESS_KEY", secret)
-        status, said = reg(verb, there)
-    assert (status, message.format(url=there) in said) == (6, True), said
+        status, said = reg(verb, bucket_url)
+    assert (status, message.format(url=bucket_url) in said) == (6, True), said
     assert "AccessDenied" in said and "hint: check that these credentials (AWS_PROFILE) may do this" in said
-    assert finished(there, ministack) == []
+    assert finished(bucket_url, ministack) == []
 
 
 def test_a_signed_address_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +203,11 @@ def test_a_signed_address_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_a_bare_request_is_refused_goes_the_usual_way(
-    there: str, registry: Registry, other: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
+    bucket_url: str,
+    registry: Registry,
+    other: Registry,
+    make_draft: MakeDraft,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A server that refused one gets no more of them, but for those that are under way."""
     asked: list[str] = []
@@ -221,10 +225,10 @@ def test_what_a_bare_request_is_refused_goes_the_usual_way(
     registry.add(make_draft(size=17 * 2**20), "1.0.0")
     with monkeypatch.context() as patch:
         patch.setattr(SignedRequests, "_send", refuse)
-        registry.push("acme/pii:1.0.0", there)
+        registry.push("acme/pii:1.0.0", bucket_url)
         assert 0 < len(asked) <= 16
         asked.clear()
-        other.pull("acme/pii:1.0.0", there)
+        other.pull("acme/pii:1.0.0", bucket_url)
         assert 0 < len(asked) <= 16
     assert not other.verify().damages
 

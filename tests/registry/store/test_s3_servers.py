@@ -37,6 +37,7 @@ from onnxreg.schema.manifest.draft import Draft
 MakeDraft = Callable[..., Draft]
 
 
+@pytest.mark.more
 class TestSeaweedFS(StoreContract):
     @pytest.fixture
     def remote(self, seaweedfs: s3servers.Server, monkeypatch: pytest.MonkeyPatch) -> RegistryStore:
@@ -70,6 +71,7 @@ def test_processes_pushing_versions_of_one_model_lose_nothing_there_either(
     assert_nothing_lost(s3_remote(url))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("verb", ["push", "pull", "resolve"])
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_a_clock_that_is_off(
@@ -114,6 +116,7 @@ def test_processes_that_push_to_ceph_at_once(
     assert_nothing_lost(s3_remote(url))
 
 
+@pytest.mark.more
 class TestAServerThatIgnoresConditions:
     """JuiceFS's gateway takes a condition and ignores it."""
 

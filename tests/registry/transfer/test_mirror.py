@@ -375,18 +375,18 @@ def dies_after(part: str, good: int) -> Plan:
 def test_a_source_that_dies_leaves_a_copy_that_says_so_and_is_finished(
     filled: Registry,
     other: Registry,
-    there: str,
-    behind: Proxy,
+    bucket_url: str,
+    s3_proxy: Proxy,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     part: str,
     good: int,
 ) -> None:
-    source, target = other.remotes.open(there, create=True), str(tmp_path / "copy")
+    source, target = other.remotes.open(bucket_url, create=True), str(tmp_path / "copy")
     mirror(filled.store, source)
-    places = open_both(other.remotes, there, target)
+    places = open_both(other.remotes, bucket_url, target)
     monkeypatch.setattr(retry, "MAX_TRIES", 2)
-    behind.plan = dies_after(part, good)
+    s3_proxy.plan = dies_after(part, good)
     with pytest.raises(RemoteError) as failed:
         mirror(*places)
     assert f"{target} has only what arrived: run `reg mirror` again" in failed.value.hint
@@ -399,8 +399,8 @@ def test_a_source_that_dies_leaves_a_copy_that_says_so_and_is_finished(
         ) as absent:
             half.find(name)
         assert "goes on where it was cut off" in absent.value.hint
-    behind.plan = lambda method, path: None
-    done = mirror(*open_both(other.remotes, there, target))
+    s3_proxy.plan = lambda method, path: None
+    done = mirror(*open_both(other.remotes, bucket_url, target))
     assert done.models == 2 and not done.skipped
     assert indexes(half.store) == indexes(source)
     assert not half.verify().damages

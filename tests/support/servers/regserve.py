@@ -102,8 +102,10 @@ def read_answer(connection: socket.socket) -> Answer:
 
 
 @contextmanager
-def running(root: Path, settings: Settings | None = None, limits: Limits | None = None) -> Iterator[Site]:
-    """A server over the registry in a directory."""
+def running(
+    root: Path, settings: Settings | None = None, limits: Limits | None = None, join: bool = True
+) -> Iterator[Site]:
+    """A server over the registry in a directory. Without `join` it ends by itself, a fifth of a second later."""
     listener = server.listen("127.0.0.1", 0)
     site = Site(listener.getsockname()[1], root)
     serving = server.server(ServedRegistry.open(root), settings or Settings(), limits, site.lines.append)
@@ -113,4 +115,5 @@ def running(root: Path, settings: Settings | None = None, limits: Limits | None 
         yield site
     finally:
         serving.should_exit = True
-        thread.join()
+        if join:
+            thread.join()
