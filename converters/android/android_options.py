@@ -1,4 +1,4 @@
-"""What may be asked of the android profile, and the recipe that this makes."""
+"""The options of the android profile, and the recipe that they make."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -21,7 +21,7 @@ TRUST = "trust_remote_code"
 
 @dataclass(frozen=True)
 class AndroidOptions:
-    """What may be asked of the profile. `max_seq_length` in tokens; `eval_suite` is a file of golden fixtures."""
+    """The options of the profile. `max_seq_length` in tokens; `eval_suite` is a file of golden fixtures."""
 
     opset: StrictInt = OPSET
     int8: StrictBool = True
@@ -34,7 +34,7 @@ class AndroidOptions:
     min_parent_recall: StrictFloat = 0.5
 
     def floors(self) -> Floors:
-        """What a label needs to be judged; InputError if that is out of range."""
+        """The smallest evidence by which a label is judged; InputError if that is out of range."""
         return Floors(self.min_gold_chars, self.min_parent_recall)
 
 

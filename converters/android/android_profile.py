@@ -1,4 +1,4 @@
-"""What the android profile promises beyond its recipe: the tensor contract, version 1's facts, and a verdict on INT8."""
+"""The android profile's promises beyond its recipe: tensor contract, version 1's facts, a verdict on INT8."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +20,7 @@ FP32, FP16, INT8, ORT = "model.onnx", "model_fp16.onnx", "model_int8.onnx", "mod
 PROVIDERS = ["NNAPI", "XNNPACK"]
 BUCKETS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 VERDICT = ("certification_limit", "certified", "quant_recall_delta", "recall_delta_path")
-"""What version 1 says of the verdict in the artifact's metadata too."""
+"""The keys of the verdict that version 1 repeats in the artifact's metadata."""
 
 
 class AndroidContract(ProfilePromises):
@@ -107,7 +107,7 @@ class AndroidContract(ProfilePromises):
 
 
 def _quantization(params: Mapping[str, Any]) -> dict[str, Any]:
-    """What is asked of the INT8 file, in the six keys of manifest version 1."""
+    """The parameters of the INT8 file, in the six keys of manifest version 1."""
     return {
         "scheme": "dynamic",
         "weight_type": "qint8",

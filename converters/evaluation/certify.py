@@ -39,7 +39,7 @@ class Parent(Protocol):
 
 @dataclass(frozen=True)
 class RecallEvaluation:
-    """What an export records of its evaluation.
+    """The record of an evaluation in an export.
 
     `checks` are `manifest.Check` in JSON form. `manifest_fields` and `config_fields` are the keys that version 1
     mirrors at the top of the manifest and in config.json.
@@ -80,24 +80,24 @@ def certify_int8(
         ConversionError: the candidate does not load, or its logits do not match the labels.
         HostError: a library is missing.
     """
-    found = _predictions(parent, candidate, [fixture.text for fixture in suite.fixtures], max_length)
-    done = _evaluate(suite, parent, candidate, found, floors or Floors(), quantization)
-    (workspace / FILENAME).write_bytes(recall_report.encode(done))
-    decision = done.decision
+    predictions = _predictions(parent, candidate, [fixture.text for fixture in suite.fixtures], max_length)
+    subject = _evaluate(suite, parent, candidate, predictions, floors or Floors(), quantization)
+    (workspace / FILENAME).write_bytes(recall_report.encode(subject))
+    decision = subject.decision
     verdict = Verdict(decision.state, RULE, decision.reasons, suite.digest, FILENAME, suite.synthetic)
-    return RecallEvaluation(verdict, _checks(done), *_mirrored(decision, quantization))
+    return RecallEvaluation(verdict, _checks(subject), *_mirrored(decision, quantization))
 
 
 def _evaluate(
     suite: Suite,
     parent: Parent,
     candidate: Path,
-    found: tuple[list[Integers], list[Integers]],
+    predictions: tuple[list[Integers], list[Integers]],
     floors: Floors,
     quantization: Mapping[str, Any],
 ) -> ReportSubject:
     labels = tag_scheme(parent.labels).names
-    counts = tally(suite.fixtures, *found, labels)
+    counts = tally(suite.fixtures, *predictions, labels)
     spans = Counter(span.label for fixture in suite.fixtures for span in fixture.spans)
     resampled = bootstrap(counts)
     measured = measure(counts, spans, labels, resampled)
@@ -126,9 +126,9 @@ def _predictions(
     scheme, tags = tag_scheme(parent.labels), len(parent.labels)
     cut = windows(parent.tokenizer, max_length, texts)
     run, inputs = onnx_runner(candidate)
-    kept = predict(run, cut, texts, tags, scheme)
+    candidate_labels = predict(run, cut, texts, tags, scheme)
     with torch_runner(parent.model, inputs) as run:
-        return predict(run, cut, texts, tags, scheme), kept
+        return predict(run, cut, texts, tags, scheme), candidate_labels
 
 
 def _digest(path: Path) -> Digest:
@@ -136,11 +136,11 @@ def _digest(path: Path) -> Digest:
         return Digest(hashlib.file_digest(stream, "sha256").hexdigest())
 
 
-def _checks(done: ReportSubject) -> list[dict[str, Any]]:
+def _checks(subject: ReportSubject) -> list[dict[str, Any]]:
     """One check per label, its value the candidate's recall, and one for the largest loss; `samples` are gold spans."""
-    decision, dataset = done.decision, str(done.suite)
+    decision, dataset = subject.decision, str(subject.suite)
     checks: list[dict[str, Any]] = []
-    for item in done.measured:
+    for item in subject.measured:
         verdict = "unknown"
         if item in decision.gated:
             verdict = "fail" if over_limit(item) else "pass"
@@ -153,7 +153,7 @@ def _checks(done: ReportSubject) -> list[dict[str, Any]]:
     checks.append(
         {"name": "quant_recall_delta", "metric": METRIC, "value": decision.largest_loss, "verdict": overall}
         | {"limit": LIMIT, "samples": sum(item.spans for item in decision.gated), "dataset": dataset}
-        | ({"interval": list(done.interval)} if done.interval else {})
+        | ({"interval": list(subject.interval)} if subject.interval else {})
     )
     return checks
 
@@ -163,14 +163,14 @@ def _mirrored(decision: Decision, base: Mapping[str, Any]) -> tuple[dict[str, An
 
     If the state is unknown there is no loss to tell; `certified` is false, and the report says why.
     """
-    known = decision.state != "unknown"
-    found = {
-        **({"quant_recall_delta": decision.largest_loss} if known else {}),
+    is_known = decision.state != "unknown"
+    verdict = {
+        **({"quant_recall_delta": decision.largest_loss} if is_known else {}),
         "certified": decision.state == "certified",
         "recall_delta_path": FILENAME,
     }
-    quantization = {**base, **found, "certification_limit": LIMIT, "format": recall_report.FORMAT}
+    quantization = {**base, **verdict, "certification_limit": LIMIT, "format": recall_report.FORMAT}
     certification = {"gate": "G4", "limit": LIMIT, "metric": METRIC, "report_path": FILENAME}
-    certification |= {} if known else {"state": decision.state}
-    shared = {**found, "quantization": quantization}
+    certification |= {} if is_known else {"state": decision.state}
+    shared = {**verdict, "quantization": quantization}
     return {**shared, "certification": certification}, {**shared, "_onnx_quantization": quantization}

@@ -17,7 +17,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TagScheme:
-    """How a model's tags spell labels: BIO, BIOES, BILOU or IO.
+    """The scheme by which a model's tags spell labels: BIO, BIOES, BILOU or IO.
 
     `names` are the labels without prefixes, in first-seen order. The other three have one item per tag: the index
     of its label (`NOTHING` for the outside tag), whether it always begins an entity, whether it always ends one.
@@ -48,14 +48,14 @@ def tag_scheme(tags: Sequence[str]) -> TagScheme:
     )
 
 
-def _split(tag: str, all_prefixed: bool, known: set[str]) -> tuple[str, str]:
+def _split(tag: str, all_prefixed: bool, tags: set[str]) -> tuple[str, str]:
     if tag == "O":
         return "", ""
     match = _PREFIX.fullmatch(tag)
     if match is None:
         return "", tag
     prefix, name = match.groups()
-    begun = not known.isdisjoint({f"B-{name}", f"B_{name}"})
+    begun = not tags.isdisjoint({f"B-{name}", f"B_{name}"})
     return (prefix, name) if begun or (all_prefixed and prefix in "BI") else ("", tag)
 
 

@@ -41,10 +41,10 @@ def predict(
             )
         return np.asarray(logits.argmax(axis=-1)[window.kept], dtype=np.int64)
 
-    found: list[list[tuple[Integers, Integers]]] = [[] for _ in texts]
+    chunks: list[list[tuple[Integers, Integers]]] = [[] for _ in texts]
     with ThreadPoolExecutor(_cores()) as pool:
         for window, chosen in zip(windows, pool.map(best, windows), strict=True):
-            found[window.text].append((chosen, window.offsets[window.kept]))
+            chunks[window.text].append((chosen, window.offsets[window.kept]))
     return [
         decode(
             np.concatenate([chosen for chosen, _ in parts]),
@@ -52,7 +52,7 @@ def predict(
             len(text),
             scheme,
         )
-        for text, parts in zip(texts, found, strict=True)
+        for text, parts in zip(texts, chunks, strict=True)
     ]
 
 

@@ -36,7 +36,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class LabelRecall:
-    """What was measured of one label; a rate is None if nothing was there to measure it on.
+    """The figures of one label; a rate is None if nothing was there to measure it on.
 
     `loss` is the parent's recall minus the candidate's: negative where the candidate finds more.
     `false_alarms` is the share of the characters outside the label's gold that the parent gives the label,
@@ -64,7 +64,7 @@ def tally(
     """Count, fixture by fixture. `parent` and `candidate` hold an index into `labels` for every character."""
     columns = {label: column for column, label in enumerate(labels)}
     shape = (len(fixtures), len(labels))
-    gold, found, kept = (np.zeros(shape, dtype=np.int64) for _ in range(3))
+    gold, parent_hits, candidate_hits = (np.zeros(shape, dtype=np.int64) for _ in range(3))
     claimed = np.zeros(len(labels), dtype=np.int64)
     for row, (fixture, left, right) in enumerate(zip(fixtures, parent, candidate, strict=True)):
         claimed += np.bincount(left[left >= 0], minlength=len(labels))
@@ -72,9 +72,9 @@ def tally(
             column = columns.get(span.label)
             if column is not None:
                 gold[row, column] += span.end - span.start
-                found[row, column] += np.count_nonzero(left[span.start : span.end] == column)
-                kept[row, column] += np.count_nonzero(right[span.start : span.end] == column)
-    return Tally(gold, found, kept, claimed, sum(len(fixture.text) for fixture in fixtures))
+                parent_hits[row, column] += np.count_nonzero(left[span.start : span.end] == column)
+                candidate_hits[row, column] += np.count_nonzero(right[span.start : span.end] == column)
+    return Tally(gold, parent_hits, candidate_hits, claimed, sum(len(fixture.text) for fixture in fixtures))
 
 
 def measure(
@@ -94,19 +94,19 @@ def _label(counts: Tally, column: int, label: str, spans: int, losses: Floats) -
     gold = int(counts.gold[:, column].sum())
     if gold == 0:
         return LabelRecall(label, spans, gold)
-    found, kept = int(counts.parent[:, column].sum()), int(counts.candidate[:, column].sum())
-    outside, alarms = counts.characters - gold, int(counts.claimed[column]) - found
+    parent_hits, candidate_hits = int(counts.parent[:, column].sum()), int(counts.candidate[:, column].sum())
+    outside, alarms = counts.characters - gold, int(counts.claimed[column]) - parent_hits
     rate = alarms / outside if outside else 1.0
     return LabelRecall(
         label,
         spans,
         gold,
-        parent=found / gold,
-        candidate=kept / gold,
-        loss=(found - kept) / gold,
+        parent=parent_hits / gold,
+        candidate=candidate_hits / gold,
+        loss=(parent_hits - candidate_hits) / gold,
         interval=percentiles(losses),
         false_alarms=rate,
-        informedness=found / gold - rate,
+        informedness=parent_hits / gold - rate,
     )
 
 

@@ -37,45 +37,45 @@ class ReportSubject:
     quantization: Mapping[str, Any]
 
 
-def encode(done: ReportSubject) -> bytes:
+def encode(subject: ReportSubject) -> bytes:
     """The report: canonical JSON (RFC 8785) and a line feed."""
-    return canonical.encode(_document(done)) + b"\n"
+    return canonical.encode(_document(subject)) + b"\n"
 
 
-def _document(done: ReportSubject) -> dict[str, Any]:
-    known = done.decision.state != "unknown"
+def _document(subject: ReportSubject) -> dict[str, Any]:
+    is_known = subject.decision.state != "unknown"
     return {
         "schema_version": 1,
-        "source_model_id": done.source.id,
-        "source_digest": str(done.source.digest) if done.source.digest else None,
+        "source_model_id": subject.source.id,
+        "source_digest": str(subject.source.digest) if subject.source.digest else None,
         "format": FORMAT,
         "artifact": {
             "fp_parent_model_path": None,
-            "int8_model_path": done.candidate_path,
-            "int8_model_digest": str(done.candidate),
+            "int8_model_path": subject.candidate_path,
+            "int8_model_digest": str(subject.candidate),
         },
-        "suite_digest": str(done.suite),
-        **({} if done.synthetic is None else {"synthetic": done.synthetic}),
-        "quantization": dict(done.quantization),
-        "fixture_count": done.fixtures,
-        "gold_span_count_by_label": {item.label: item.spans for item in done.measured},
-        "gold_char_count_by_label": {item.label: item.characters for item in done.measured},
-        "gold_span_count_of_other_labels": dict(done.foreign),
+        "suite_digest": str(subject.suite),
+        **({} if subject.synthetic is None else {"synthetic": subject.synthetic}),
+        "quantization": dict(subject.quantization),
+        "fixture_count": subject.fixtures,
+        "gold_span_count_by_label": {item.label: item.spans for item in subject.measured},
+        "gold_char_count_by_label": {item.label: item.characters for item in subject.measured},
+        "gold_span_count_of_other_labels": dict(subject.foreign),
         "metric": METRIC,
         "limit": LIMIT,
         "rule": RULE,
-        "state": done.decision.state,
-        "reasons": list(done.decision.reasons),
-        "min_gold_chars": done.floors.gold_chars,
-        "min_parent_recall": done.floors.parent_recall,
-        "certified": done.decision.state == "certified",
-        "quant_recall_delta": done.decision.largest_loss if known else None,
-        "quant_recall_delta_interval": list(done.interval) if done.interval else None,
+        "state": subject.decision.state,
+        "reasons": list(subject.decision.reasons),
+        "min_gold_chars": subject.floors.gold_chars,
+        "min_parent_recall": subject.floors.parent_recall,
+        "certified": subject.decision.state == "certified",
+        "quant_recall_delta": subject.decision.largest_loss if is_known else None,
+        "quant_recall_delta_interval": list(subject.interval) if subject.interval else None,
         "bootstrap": {"unit": "fixture", "level": 0.95, "resamples": RESAMPLES, "seed": SEED},
-        "per_label": {item.label: _label(item, done.floors) for item in done.measured},
-        "fp_parent_per_label_recall": {item.label: item.parent for item in done.measured},
-        "candidate_per_label_recall": {item.label: item.candidate for item in done.measured},
-        "delta": _delta(done.decision, known),
+        "per_label": {item.label: _label(item, subject.floors) for item in subject.measured},
+        "fp_parent_per_label_recall": {item.label: item.parent for item in subject.measured},
+        "candidate_per_label_recall": {item.label: item.candidate for item in subject.measured},
+        "delta": _delta(subject.decision, is_known),
         "report_path": FILENAME,
     }
 
@@ -95,17 +95,17 @@ def _label(item: LabelRecall, floors: Floors) -> dict[str, Any]:
     }
 
 
-def _delta(decision: Decision, known: bool) -> dict[str, Any]:
+def _delta(decision: Decision, is_known: bool) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "quantized": True,
         "passed": decision.state == "certified",
         "limit": LIMIT,
-        "max_delta": decision.largest_loss if known else None,
+        "max_delta": decision.largest_loss if is_known else None,
         "per_label_delta": {item.label: _loss(item) for item in decision.gated},
         "offending_labels": {item.label: {"delta": item.loss, "limit": LIMIT} for item in decision.offending},
         "labels_evaluated": sorted(item.label for item in decision.gated),
-        "source": "computed_from_parent" if known else "missing_evidence",
+        "source": "computed_from_parent" if is_known else "missing_evidence",
         "blocking_format": None if decision.state == "certified" else FORMAT,
     }
 

@@ -87,13 +87,13 @@ def decide(
 
 
 def thin_evidence(suite: Suite, gold_chars: int) -> Iterator[str]:
-    """What a suite is too small for, by its gold alone: before anything is run, and before a verdict is on record."""
+    """Yield the reasons, by its gold alone, for which a suite is too small to judge a model."""
     characters, spans = Counter[str](), Counter[str]()
     for span in (span for fixture in suite.fixtures for span in fixture.spans):
         characters[span.label] += span.end - span.start
         spans[span.label] += 1
-    unjudged = sorted(label for label, found in characters.items() if found < gold_chars)
-    few = sorted(label for label, found in spans.items() if found < SPANS and label not in unjudged)
+    unjudged = sorted(label for label, count in characters.items() if count < gold_chars)
+    few = sorted(label for label, count in spans.items() if count < SPANS and label not in unjudged)
     if unjudged:
         yield (
             f"the suite has fewer than {gold_chars} gold characters of {_list(unjudged)}: what they lose cannot be "
@@ -107,7 +107,7 @@ def thin_evidence(suite: Suite, gold_chars: int) -> Iterator[str]:
 
 
 def weakness(item: LabelRecall, floors: Floors) -> str | None:
-    """Why a label with gold cannot be judged; None if it can."""
+    """The reason for which a label with gold cannot be judged; None if it can."""
     if item.characters < floors.gold_chars:
         return f"{item.label} has {item.characters} gold characters, {floors.gold_chars} are needed"
     if item.informedness is None or item.informedness < floors.parent_recall:

@@ -73,90 +73,90 @@ def load(path: Path) -> Suite:
             f"evaluation suite {path} is too large: {len(data)} bytes, at most {MAX_BYTES} are read"
         )
     fixtures: list[Fixture] = []
-    seen: dict[str, str] = {}
+    positions: dict[str, str] = {}
     sources: set[bool | None] = set()
-    for where, row in _rows(data, path):
-        fixtures.append(_fixture(row, where))
-        _check_id(row, where, seen)
+    for position, row in _rows(data, path):
+        fixtures.append(_fixture(row, position))
+        _check_id(row, position, positions)
         sources.add(_synthetic(row))
-    said = True if True in sources else False if sources == {False} else None
-    return Suite(Digest.of(data), tuple(fixtures), said)
+    synthetic = True if True in sources else False if sources == {False} else None
+    return Suite(Digest.of(data), tuple(fixtures), synthetic)
 
 
 def _rows(data: bytes, path: Path) -> Iterator[tuple[str, Any]]:
     """Each fixture with the words that name its place."""
-    what = f"evaluation suite {path}"
+    suite = f"evaluation suite {path}"
     if path.suffix.lower() == ".jsonl":
         for number, line in enumerate(data.split(b"\n"), start=1):
             if line.strip():
-                where = f"{what}, line {number}"
-                yield where, _decode(line, where)
+                position = f"{suite}, line {number}"
+                yield position, _decode(line, position)
         return
-    rows = _decode(data, what)
+    rows = _decode(data, suite)
     if isinstance(rows, dict):
         rows = rows.get("fixtures")
     if not isinstance(rows, list):
         raise InputError(
-            f"{what} is neither a list of fixtures nor an object with a `fixtures` list",
+            f"{suite} is neither a list of fixtures nor an object with a `fixtures` list",
             "one fixture per line needs a name that ends in .jsonl",
         )
     for number, row in enumerate(rows, start=1):
-        yield f"{what}, fixture {number}", row
+        yield f"{suite}, fixture {number}", row
 
 
-def _decode(data: bytes, what: str) -> Any:
+def _decode(data: bytes, label: str) -> Any:
     """Parse JSON; the decoder's detail after the colon may quote the suite, so it goes no further."""
     try:
-        return canonical.decode(data, what, MAX_BYTES)
+        return canonical.decode(data, label, MAX_BYTES)
     except InputError as error:
-        problem = error.message.removeprefix(what).partition(":")[0]
+        problem = error.message.removeprefix(label).partition(":")[0]
         raise InputError(
-            f"{what}{problem}", "numbers are finite, and no key stands twice in an object"
+            f"{label}{problem}", "numbers are finite, and no key occurs twice in an object"
         ) from None
 
 
-def _fixture(row: Any, where: str) -> Fixture:
+def _fixture(row: Any, position: str) -> Fixture:
     if not isinstance(row, dict):
-        raise InputError(f"{where}: not an object")
+        raise InputError(f"{position}: not an object")
     text = row.get("text")
     if not isinstance(text, str) or not text:
-        raise InputError(f"{where}: `text` is missing or empty")
-    found = _first(row, SPANS_KEYS)
-    if not isinstance(found, list):
-        problem = "is missing" if found is None else "is not a list"
-        raise InputError(f"{where}: `gold_spans` {problem}", "a text without gold has `gold_spans: []`")
-    spans = [_span(value, text, f"{where}, span {number}") for number, value in enumerate(found, start=1)]
+        raise InputError(f"{position}: `text` is missing or empty")
+    rows = _first(row, SPANS_KEYS)
+    if not isinstance(rows, list):
+        problem = "is missing" if rows is None else "is not a list"
+        raise InputError(f"{position}: `gold_spans` {problem}", "a text without gold has `gold_spans: []`")
+    spans = [_span(value, text, f"{position}, span {number}") for number, value in enumerate(rows, start=1)]
     spans.sort(key=lambda span: (span.label, span.start))
     for left, right in pairwise(spans):
         if left.label == right.label and right.start < left.end:
-            raise InputError(f"{where}: two gold spans of one label overlap", "merge them, or drop one")
+            raise InputError(f"{position}: two gold spans of one label overlap", "merge them, or drop one")
     return Fixture(text, tuple(spans))
 
 
-def _span(value: Any, text: str, where: str) -> Span:
+def _span(value: Any, text: str, position: str) -> Span:
     if not isinstance(value, dict):
-        raise InputError(f"{where}: not an object")
+        raise InputError(f"{position}: not an object")
     start, end, label = value.get("start"), value.get("end"), _first(value, LABEL_KEYS)
     if type(start) is not int or type(end) is not int:
-        raise InputError(f"{where}: `start` and `end` are not both integers")
+        raise InputError(f"{position}: `start` and `end` are not both integers")
     if not 0 <= start < end <= len(text):
         raise InputError(
-            f"{where}: offsets {start}-{end} do not lie in a text of {len(text)} characters",
+            f"{position}: offsets {start}-{end} are outside a text of {len(text)} characters",
             "offsets are half-open and count code points from 0",
         )
     if not isinstance(label, str) or not label:
-        raise InputError(f"{where}: `label` is missing or empty")
+        raise InputError(f"{position}: `label` is missing or empty")
     stated = value.get("text")
     if stated is not None and stated != text[start:end]:
         raise InputError(
-            f"{where}: `text` is not what stands at {start}-{end}",
+            f"{position}: `text` is not the text at {start}-{end}",
             "offsets count code points, not bytes or UTF-16 units",
         )
     return Span(start, end, label)
 
 
 def _synthetic(row: dict[str, Any]) -> bool | None:
-    """What a fixture says of where its text is from; None if it says nothing."""
+    """Return True or False if a fixture says that its text is synthetic or not; None if it says nothing."""
     metadata = row.get("metadata")
     source = metadata.get("source") if isinstance(metadata, dict) else None
     return "synthetic" in source.lower() if isinstance(source, str) and source.strip() else None
@@ -166,14 +166,14 @@ def _first(value: dict[str, Any], keys: tuple[str, ...]) -> Any:
     return next((value[key] for key in keys if value.get(key) is not None), None)
 
 
-def _check_id(row: dict[str, Any], where: str, seen: dict[str, str]) -> None:
+def _check_id(row: dict[str, Any], position: str, positions: dict[str, str]) -> None:
     identity = _first(row, ID_KEYS)
     if identity is None:
         return
     if type(identity) not in (str, int):
-        raise InputError(f"{where}: `id` is neither text nor an integer")
-    if str(identity) in seen:
+        raise InputError(f"{position}: `id` is neither text nor an integer")
+    if str(identity) in positions:
         raise InputError(
-            f"{where}: its id was used before, at {seen[str(identity)]}", "ids are unique in a suite"
+            f"{position}: its id was used before, at {positions[str(identity)]}", "ids are unique in a suite"
         )
-    seen[str(identity)] = where.rpartition(", ")[2]
+    positions[str(identity)] = position.rpartition(", ")[2]

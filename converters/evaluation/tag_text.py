@@ -48,24 +48,24 @@ def tag(graph: Path, tokenizer: Path, labels: Sequence[str], max_length: int, te
         return []
     run, _ = onnx_runner(graph)
     try:
-        (found,) = predict(run, cut, [text], len(labels), scheme)
+        (labels_of_text,) = predict(run, cut, [text], len(labels), scheme)
     except RegError:
         raise
     except Exception as error:
         raise ConversionError(f"{graph.name} does not run on that text: {type(error).__name__}") from error
-    return list(_spans(text, found.tolist(), scheme.names))
+    return list(_spans(text, labels_of_text.tolist(), scheme.names))
 
 
 def _spans(text: str, labels: Sequence[int], names: Sequence[str]) -> Iterator[TaggedSpan]:
-    for label, group in groupby(range(len(text)), key=lambda place: labels[place]):
-        places = list(group)
+    for label, group in groupby(range(len(text)), key=lambda index: labels[index]):
+        indices = list(group)
         if label != NOTHING:
-            start, end = places[0], places[-1] + 1
+            start, end = indices[0], indices[-1] + 1
             yield TaggedSpan(start, end, names[label], text[start:end])
 
 
 def _windows(path: Path, size: int, text: str) -> Iterator[TokenWindow]:
-    """As `evaluation.windows`, which takes a tokenizer of Transformers."""
+    """Cut a text into windows, as `evaluation.windows` does with a tokenizer of Transformers."""
     tokenizer = _load(path)
     room = size - tokenizer.num_special_tokens_to_add(False)
     if room < 1:
@@ -97,4 +97,4 @@ def _load(path: Path) -> Any:
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:
-        raise InputError(f"{path.name} is no tokenizer that the tokenizers library reads") from error
+        raise InputError(f"{path.name} is not a tokenizer of the tokenizers library") from error

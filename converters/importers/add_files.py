@@ -55,12 +55,12 @@ def adopt(
     check_name(name)
     intake = Intake(workspace, name)
     models = [file for file in dict.fromkeys(files) if file.suffix in _MODELS]
-    rest = [file for file in dict.fromkeys(files) if file.suffix not in _MODELS]
-    _refuse_unfit(models, rest)
+    others = [file for file in dict.fromkeys(files) if file.suffix not in _MODELS]
+    _refuse_unfit(models, others)
     stages.check_named(members, models)
-    configs = _match_configs(models, [file for file in rest if role_of(file.name) == "operator-config"])
-    vectors = {model: file for model in models for file in rest if file.name == f"{model.name}.golden.json"}
-    for file in (*models, *rest):
+    configs = _match_configs(models, [file for file in others if role_of(file.name) == "operator-config"])
+    vectors = {model: file for model in models for file in others if file.name == f"{model.name}.golden.json"}
+    for file in (*models, *others):
         intake.look(file)
     read = [(model, read_model(model, configs.get(model), intake.look)) for model in models]
     artifacts = [
@@ -71,7 +71,7 @@ def adopt(
     sidecars |= {intake.resolved(file) for file in (*configs.values(), *vectors.values())}
     companions = tuple(
         DraftFile(role_of(file.name), intake.take(file, file.name))
-        for file in rest
+        for file in others
         if intake.resolved(file) not in sidecars
     )
     fields = describe(workspace, companions)
@@ -81,19 +81,19 @@ def adopt(
         for model, facts in read:
             check_labels(fields, facts, model.name)
     fields["recipe"] = _recipe(format, precision, intake.scrubbed)
-    return Draft(name, workspace, tuple(artifacts), companions, fields, intake.seen)
+    return Draft(name, workspace, tuple(artifacts), companions, fields, intake.file_states)
 
 
-def _refuse_unfit(models: list[Path], rest: list[Path]) -> None:
-    for file in (*models, *rest):
+def _refuse_unfit(models: list[Path], companions: list[Path]) -> None:
+    for file in (*models, *companions):
         _refuse_irregular(file)
-    upper_case = [file for file in rest if file.suffix.lower() in _MODELS]
+    upper_case = [file for file in companions if file.suffix.lower() in _MODELS]
     if upper_case:
         lower = upper_case[0].with_suffix(upper_case[0].suffix.lower())
         raise InputError(f"the suffix of {upper_case[0]} is not in lower case", f"rename it to {lower.name}")
     if not models:
         raise InputError("there is no .onnx or .ort file among the files", "name at least one model file")
-    if any(file.name == FILENAME for file in rest):
+    if any(file.name == FILENAME for file in companions):
         raise InputError(
             f"{FILENAME} is a manifest, not a companion",
             "leave it out, or take the whole directory: reg import DIRECTORY --name NAME",
@@ -111,7 +111,7 @@ def _refuse_irregular(file: Path) -> None:
     if file.is_dir():
         raise InputError(f"{file} is a directory", f"name the files in it: {quote(str(file))}/*")
     if not file.is_file():
-        raise InputError(f"{file} is no regular file", "put its bytes into a file first")
+        raise InputError(f"{file} is not a regular file", "put its bytes into a file first")
 
 
 def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:
@@ -169,7 +169,7 @@ def _artifact(
 
 
 def graph_fields(facts: GraphFacts, format: str) -> dict[str, Any]:
-    """What the file itself says, for `DraftArtifact.fields`."""
+    """The facts of the file itself, for `DraftArtifact.fields`."""
     fields = facts.fields()
     if format.endswith("-android"):
         unsupported, warnings = android_warnings(facts.operator_names)

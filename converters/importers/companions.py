@@ -1,4 +1,4 @@
-"""What the files beside a model say about it: labels, task, family, length. And whether the graph agrees."""
+"""The statements of the files beside a model: labels, task, family, length; checked against the graph."""
 
 from collections.abc import Iterable
 from pathlib import Path

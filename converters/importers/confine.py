@@ -108,13 +108,13 @@ class Child:
     def _lines(self) -> Iterator[bytes]:
         """Lines of the child until it ends. Raise InputError if it takes too much."""
         assert self._process.stdout is not None
-        pipe, rest = self._process.stdout.fileno(), b""
+        pipe, tail = self._process.stdout.fileno(), b""
         while True:
             if select.select([pipe], [], [], POLL_SECONDS)[0]:
                 block = os.read(pipe, 2**20)
                 if not block:
                     return
-                *lines, rest = (rest + block).split(b"\n")
+                *lines, tail = (tail + block).split(b"\n")
                 yield from lines
             self._check()
 
@@ -146,8 +146,8 @@ def resident(pid: int) -> int:
 
 def _listed(pid: int) -> int:
     """The same, where there is no /proc."""
-    done = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, check=False)
-    return int(done.stdout or 0) * 1024
+    process = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, check=False)
+    return int(process.stdout or 0) * 1024
 
 
 def _ending(status: int) -> str:

@@ -19,7 +19,7 @@ def encode(draft: Draft, differences: list[Difference]) -> dict[str, Any]:
         "artifacts": [_artifact(artifact) for artifact in draft.artifacts],
         "companions": [asdict(file) for file in draft.companions],
         "fields": dict(draft.fields),
-        "seen": {path: state.to_json() for path, state in draft.seen.items()},
+        "seen": {path: state.to_json() for path, state in draft.file_states.items()},
         "document": None if draft.document is None else draft.document.decode(),
         "differences": [asdict(difference) for difference in differences],
     }

@@ -65,7 +65,7 @@ def import_written(directory: Path, workspace: Path, *, name: str) -> tuple[Draf
         DraftArtifact(item.format, item.precision, item.path, _files(item.files))
         for item in manifest.artifacts
     )
-    draft = Draft(name, workspace, artifacts, _files(manifest.files), {}, intake.seen, data)
+    draft = Draft(name, workspace, artifacts, _files(manifest.files), {}, intake.file_states, data)
     left_out = [path for path in files_in(directory, directory) if path not in {FILENAME, *named.values()}]
     return draft, [Difference(path, None, "not named by the manifest; left out") for path in left_out]
 
@@ -88,9 +88,9 @@ def _judge(directory: Path, artifact: Artifact) -> None:
     config = next((directory / _local(directory, path) for path in configs), None)
     facts = read_model(directory / _local(directory, artifact.path), config)
     check_format(artifact.format, facts, artifact.path, MINE)
-    for what, stated, read in _comparisons(artifact, facts):
+    for field, stated, read in _comparisons(artifact, facts):
         if stated != read:
-            raise InputError(f"{FILENAME} states other {what} of {artifact.path} than the file has", MINE)
+            raise InputError(f"{FILENAME} states other {field} of {artifact.path} than the file has", MINE)
 
 
 def _comparisons(artifact: Artifact, facts: GraphFacts) -> list[tuple[str, object, object]]:

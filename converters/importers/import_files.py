@@ -40,7 +40,7 @@ def _is_pickle(path: Path) -> bool:
 
 @dataclass
 class Intake:
-    """Fills a workspace. `scrubbed` lists what was changed on the way, as `<file>:<field>`; for `seen` see `Draft`.
+    """Fills a workspace. `scrubbed` lists what was changed on the way, as `<file>:<field>`; for `file_states` see `Draft`.
 
     With `hard` there are hard links in it: a graph is loaded from there, which may not lead out of its folder.
     """
@@ -49,7 +49,7 @@ class Intake:
     name: str
     hard: bool = False
     scrubbed: list[str] = field(default_factory=list)
-    seen: dict[str, FileState] = field(default_factory=dict)
+    file_states: dict[str, FileState] = field(default_factory=dict)
     _states: dict[Path, FileState] = field(default_factory=dict)
     _taken: dict[str, Path] = field(default_factory=dict)
     _distinct: DistinctPaths = field(default_factory=lambda: DistinctPaths([FILENAME]))
@@ -79,7 +79,7 @@ class Intake:
             changed = scrub_file(source, self.name, drop)
             if changed is None:
                 if self._link(real, target):
-                    self.seen[relative] = state
+                    self.file_states[relative] = state
             else:
                 with target.open("xb") as file:
                     file.write(changed[0])
@@ -111,7 +111,7 @@ class Intake:
         return self._states[real]
 
     def resolved(self, source: Path) -> Path:
-        """Where a file really is; asked of the system once."""
+        """The real path of a file; the system is asked once."""
         if source not in self._real:
             self._real[source] = source.resolve()
         return self._real[source]
@@ -131,5 +131,5 @@ class Intake:
             self._distinct.add(check_path(relative))
         except ValueError as error:
             raise InputError(
-                f"{source.name} cannot stand in a manifest: {error}", "rename the file"
+                f"{source.name} is a name that a manifest cannot hold: {error}", "rename the file"
             ) from error

@@ -25,7 +25,7 @@ GC_THRESHOLD = 20_000
 
 
 class _Pipe:
-    """Where the parent listens."""
+    """The channel to the parent."""
 
     def __init__(self, sink: TextIO) -> None:
         self._sink = sink
@@ -89,7 +89,7 @@ def _read(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _end_with_parent() -> None:
-    """Where the system can do that (Linux), a parent that is killed takes this process along."""
+    """Make the system end this process with its parent, if it can (Linux)."""
     if sys.platform == "linux":
         import ctypes
 

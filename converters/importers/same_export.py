@@ -1,4 +1,4 @@
-"""Whether the model files of a directory come from one export."""
+"""Check that the model files of a directory come from one export."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which of the models that are registered together are alternatives, and which are stages of a pipeline."""
+"""Tell alternatives from stages of a pipeline among models that are registered together."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ def check_named(members: Mapping[Path, str], models: Sequence[Path]) -> None:
     """InputError if some models are named and others are not, or what is named is no model."""
     if unknown := [file for file in members if file not in models]:
         raise InputError(
-            f"{unknown[0].name} is no model, so it cannot be a member", "name a .onnx or .ort file"
+            f"{unknown[0].name} is not a model, so it cannot be a member", "name a .onnx or .ort file"
         )
     if members and (nameless := [model for model in models if model not in members]):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Whether two model files hold the same weights, up to what a conversion changes."""
+"""Compare the weights of two model files, up to what a conversion changes."""
 
 from collections.abc import Mapping
 from typing import Any

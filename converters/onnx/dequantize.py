@@ -1,4 +1,4 @@
-"""What a quantized weight stands for: `(q - zero point) * scale`, per tensor or along one axis (ONNX DequantizeLinear)."""
+"""Dequantize weights: `(q - zero point) * scale`, per tensor or along one axis (ONNX DequantizeLinear)."""
 
 from collections.abc import Sequence
 from typing import Any

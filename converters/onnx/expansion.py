@@ -1,4 +1,4 @@
-"""How large a graph becomes once calls of its local functions are replaced by the functions' bodies."""
+"""The size of a graph whose calls of local functions are replaced by the functions' bodies."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ class _Body:
 
 @dataclass(frozen=True)
 class _Extent:
-    """What a body is once it is inlined."""
+    """The size of a body after inlining."""
 
     nodes: int
     size: int

@@ -10,7 +10,7 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.paths import check_path
 
 MAX_DIGITS = 18
-"""Of an offset or a length in bytes: below 2**63."""
+"""The most digits of an offset or length in bytes: below 2**63."""
 
 
 def external_files(model: Any, path: Path) -> tuple[str, ...]:
@@ -19,25 +19,25 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
 
     Raises InputError if a location leaves the folder, is missing, or ends before the tensor does.
     """
-    found: dict[str, int] = {}
+    ends: dict[str, int] = {}
     for tensor in tensors(model):
         if tensor.data_location == tensor.EXTERNAL:
             location, start, length = _place(tensor, path)
-            found[location] = max(found.get(location, 0), start + length)
-    for location, end in found.items():
+            ends[location] = max(ends.get(location, 0), start + length)
+    for location, end in ends.items():
         _check_file(path, location, end)
         opening(path.parent / location)
-    return tuple(sorted(found))
+    return tuple(sorted(ends))
 
 
 def locations(model: Any, path: Path) -> list[str]:
-    """Where the external tensors of a model say that they lie, relative to a folder, sorted. InputError as above."""
+    """The locations of external tensors, relative to a folder, sorted. Raises InputError as above."""
     external = (tensor for tensor in tensors(model) if tensor.data_location == tensor.EXTERNAL)
     return sorted({_place(tensor, path)[0] for tensor in external})
 
 
 def extent(tensor: Any, path: Path) -> tuple[Path, int, int]:
-    """Where the bytes of an external tensor lie: file, offset, length (0: not stated). InputError as above."""
+    """The file, offset and length (0: not stated) of an external tensor. Raises InputError as above."""
     location, start, length = _place(tensor, path)
     _check_file(path, location, start + length)
     return path.parent / location, start, length

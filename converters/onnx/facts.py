@@ -22,7 +22,7 @@ from onnxreg.schema.manifest.manifest import Operator, SemanticDigest, TensorSpe
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """What a model file says about itself.
+    """The facts of a model file, read from the file itself.
 
     `operators` are sorted and carry opsets and element types; `operator_names` are in first-seen order, both with
     subgraphs and local functions included. `external_data` are paths relative to the file's folder. `ort_format` is
@@ -117,16 +117,16 @@ def inspect_ort(path: Path, config: Path | None = None) -> GraphFacts:
         version, ir_version = ort_graph.format_version(session), session.Model().IrVersion()
         uses = ort_graph.operator_uses(session)
         semantic = semantic_digest(read_ort(session, path), inputs, outputs)
-    found = operators(uses)
+    used = operators(uses)
     if config is not None:
-        found = required(found, read_operator_config(config), path, config)
-    return _facts(inputs, outputs, found, uses, imports, ir_version, version, (), semantic)
+        used = required(used, read_operator_config(config), path, config)
+    return _facts(inputs, outputs, used, uses, imports, ir_version, version, (), semantic)
 
 
 def _facts(
     inputs: tuple[TensorSpec, ...],
     outputs: tuple[TensorSpec, ...],
-    found: tuple[Operator, ...],
+    used: tuple[Operator, ...],
     uses: Sequence[OperatorUse],
     imports: dict[str, int],
     ir_version: int,
@@ -138,7 +138,7 @@ def _facts(
     return GraphFacts(
         inputs,
         outputs,
-        found,
+        used,
         operator_names(uses),
         imports,
         ir_version,

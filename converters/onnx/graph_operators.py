@@ -1,4 +1,4 @@
-"""Which operators a graph uses, whatever file it came from."""
+"""The operators that a graph uses, in either file format."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What is known of one operand: its element type, and the stored tensor it is, if it is one."""
+    """An operand: its element type, and the stored tensor that it is, if it is one."""
 
     element: Element | None = None
     constant: Constant | None = None
@@ -58,13 +58,13 @@ def operators(uses: Iterable[OperatorUse]) -> tuple[Operator, ...]:
 
     The operands of a variadic parameter share the position of the first of them.
     """
-    found: dict[tuple[str, int, str], tuple[_Types, _Types]] = {}
+    types: dict[tuple[str, int, str], tuple[_Types, _Types]] = {}
     for use in uses:
-        inputs, outputs = found.setdefault((use.domain, use.opset, use.name), ({}, {}))
+        inputs, outputs = types.setdefault((use.domain, use.opset, use.name), ({}, {}))
         last_input, last_output = _variadic(use.domain, use.name, use.opset)
         _collect(inputs, use.inputs, last_input)
         _collect(outputs, use.outputs, last_output)
-    return tuple(operator(*key, *found[key]) for key in sorted(found))
+    return tuple(operator(*key, *types[key]) for key in sorted(types))
 
 
 def operator(

@@ -1,4 +1,4 @@
-"""What OpenMed's Android kit calls mobile-safe. The list is theirs; it was not derived from the providers' tables."""
+"""The mobile-safe operators of OpenMed's Android kit. The list is not derived from the providers' tables."""
 
 from collections.abc import Iterable
 

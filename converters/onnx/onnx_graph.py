@@ -92,7 +92,7 @@ def operator_uses(model: Any, path: Path) -> list[OperatorUse]:
 
 
 class _Scope:
-    """What names mean inside one graph: stored tensors and element types, the outer graphs' behind its own."""
+    """The meaning of names inside one graph: stored tensors and element types, then those of outer graphs."""
 
     def __init__(self, constants: ChainMap[str, Constant], types: ChainMap[str, int]) -> None:
         self.constants = constants

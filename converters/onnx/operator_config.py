@@ -15,29 +15,29 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Operator
 
 OPERATOR_CONFIG = "required_operators_and_types.config"
-"""What ONNX Runtime's converter writes: `<model>.required_operators_and_types.config`."""
+"""The name that ONNX Runtime's converter gives its config: `<model>.required_operators_and_types.config`."""
 
 
 def read_operator_config(path: Path) -> tuple[Operator, ...]:
     """The operators of a config, sorted; InputError, naming the line, where it is not one."""
-    found: dict[tuple[str, int, str], Operator] = {}
+    entries: dict[tuple[str, int, str], Operator] = {}
     for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
         line = line.strip()
         if not line or line.startswith("#"):
             continue
         try:
             for entry in _line(line):
-                found[entry.domain, entry.opset, entry.name] = entry
+                entries[entry.domain, entry.opset, entry.name] = entry
         except (ValueError, TypeError, AttributeError) as error:
             raise InputError(
                 f"{path.name} is not an operator config: line {number} cannot be read: {error}",
                 f"it is the {OPERATOR_CONFIG} that the ORT converter wrote beside the .ort file",
             ) from error
-    if not found:
+    if not entries:
         raise InputError(
             f"{path.name} lists no operators", "use the config that was written with the .ort file"
         )
-    return tuple(found[key] for key in sorted(found))
+    return tuple(entries[key] for key in sorted(entries))
 
 
 def required(
@@ -70,14 +70,14 @@ def _completed(entry: Operator, need: Operator) -> Operator:
     """An entry of a config, and the types of the file at the positions that it says nothing about."""
     sides = {side: {**getattr(need, side), **getattr(entry, side)} for side in ("inputs", "outputs")}
     inputs, outputs = (
-        {int(position): set(types) for position, types in found.items()} for found in sides.values()
+        {int(position): set(types) for position, types in positions.items()} for positions in sides.values()
     )
     return operator(entry.domain, entry.opset, entry.name, inputs, outputs)
 
 
 def _line(line: str) -> Iterable[Operator]:
-    domain, opsets, rest = (part.strip() for part in line.split(";", 2))
-    for name, types in _entries(rest):
+    domain, opsets, entries = (part.strip() for part in line.split(";", 2))
+    for name, types in _entries(entries):
         inputs, outputs = _sides(types)
         for opset in opsets.split(","):
             yield operator(domain, int(opset), name, inputs, outputs)
@@ -117,8 +117,8 @@ def _name(need: Operator) -> str:
     return f"{need.domain}:{need.name} (opset {need.opset})"
 
 
-def _uncovered(path: Path, config_path: Path, what: str) -> InputError:
+def _uncovered(path: Path, config_path: Path, operator_name: str) -> InputError:
     return InputError(
-        f"{config_path.name} does not cover {path.name}: {what} is missing",
+        f"{config_path.name} does not cover {path.name}: {operator_name} is missing",
         "use the config that was written when this .ort file was converted",
     )

@@ -1,4 +1,4 @@
-"""How much of a graph's weights a quantization reached, read back from the file."""
+"""The share of a graph's weights that are quantized, read back from the file."""
 
 from collections import Counter
 from collections.abc import Iterable

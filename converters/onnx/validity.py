@@ -1,4 +1,4 @@
-"""Whether a file is valid ONNX: the checker's verdict, whatever the size and wherever the weights lie."""
+"""The verdict of ONNX's checker on a file of any size, with weights inside or outside of it."""
 
 from pathlib import Path
 from typing import Any

@@ -18,11 +18,11 @@ def without_weights(model: Any, keep: Collection[str] = ()) -> Any:
     light = onnx.ModelProto()
     copy_but(model, light, "graph")
     copy_but(model.graph, light.graph, "initializer")
-    known = {value.name for value in model.graph.input}
+    inputs = {value.name for value in model.graph.input}
     for tensor in model.graph.initializer:
         if prod(tensor.dims) <= SMALL or tensor.name in keep:
             light.graph.initializer.add().CopyFrom(tensor)
-        elif tensor.name not in known:
+        elif tensor.name not in inputs:
             _stand_in(light.graph.input.add(name=tensor.name), tensor)
     return light
 
@@ -49,9 +49,9 @@ def replace_but_weights(model: Any, light: Any) -> None:
     """Make `model`, in place, what a tool made of `without_weights(model)`; no large weight is moved or copied."""
     public = {value.name for value in model.graph.input}
     large = {tensor.name for tensor in model.graph.initializer if prod(tensor.dims) > SMALL}
-    for message, kept in ((model, "graph"), (model.graph, "initializer")):
+    for message, keep in ((model, "graph"), (model.graph, "initializer")):
         for field, _ in message.ListFields():
-            if field.name != kept:
+            if field.name != keep:
                 message.ClearField(field.name)
     for index in reversed(range(len(model.graph.initializer))):
         if model.graph.initializer[index].name not in large:

@@ -16,7 +16,7 @@ from onnxreg.schema.manifest.recorded_recipe import Step
 In = TypeVar("In")
 Out = TypeVar("Out")
 Takes = Literal["module", "graph", "file", "checkpoint", "outputs"]
-"""What a pass is applied to: a `TorchModel`, an `onnx.ModelProto`, the path of a graph, a checkpoint, or outputs."""
+"""The subject of a pass: a `TorchModel`, an `onnx.ModelProto`, a graph's path, a checkpoint, or outputs."""
 
 
 class PassParams(BaseModel):

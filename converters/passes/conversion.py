@@ -26,7 +26,7 @@ NEWEST_BY_DYNAMO = 26
 """The newest one that ONNX Runtime 1.31 loads; the other exporter converts to any that ONNX has, from 18 on."""
 
 TOLERANCE = 1e-3
-"""How far a graph may be from the module for `auto` to take it, in parts of the largest value of an output."""
+"""The largest distance from the module that `auto` accepts, in parts of an output's largest value."""
 
 
 class ConversionParams(base.PassParams, title="Params"):
@@ -77,15 +77,15 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
         return {"inputs": list(subject.inputs), "outputs": list(subject.outputs)}
 
     def apply(self, subject: TorchModel) -> Any:
-        asked = self.params.use_dynamo_exporter
-        if asked == "auto":
+        exporter = self.params.use_dynamo_exporter
+        if exporter == "auto":
             return self._choose(subject)
-        self._taken = {"exporter": EXPORTERS[asked][0]}
-        return self._export(subject, EXPORTERS[asked][1])
+        self._taken = {"exporter": EXPORTERS[exporter][0]}
+        return self._export(subject, EXPORTERS[exporter][1])
 
     def _export(self, subject: TorchModel, export: Export) -> Any:
-        asked = self.params
-        return export(subject, asked.target_opset, asked.dynamic, asked.do_constant_folding)
+        params = self.params
+        return export(subject, params.target_opset, params.dynamic, params.do_constant_folding)
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
         opset = graph.default_opset(after)
@@ -100,11 +100,11 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
                 "the dynamo exporter begins at opset 18: ask for 18 (Orchard's opset_version), and in a recipe add a step "
                 f"OnnxOpVersionConversion with target_opset: {self.params.target_opset}",
             )
-        for what, values in (("inputs", after.graph.input), ("outputs", after.graph.output)):
-            if (names := [value.name for value in values]) != before[what]:
-                raise ConversionError(f"the exporter made the {what} {names} instead of {before[what]}")
-        if place := names_a_directory(after):
-            raise ConversionError(f"the exporter wrote a path of this machine into the graph: .../{place}")
+        for side, values in (("inputs", after.graph.input), ("outputs", after.graph.output)):
+            if (names := [value.name for value in values]) != before[side]:
+                raise ConversionError(f"the exporter made the {side} {names} instead of {before[side]}")
+        if folder := names_a_directory(after):
+            raise ConversionError(f"the exporter wrote a path of this machine into the graph: .../{folder}")
         return {"opset": opset, "nodes": len(after.graph.node), **self._taken}
 
     def _choose(self, subject: TorchModel) -> Any:
@@ -112,8 +112,8 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
         refused: dict[str, str] = {}
         for name, export in EXPORTERS.values():
             try:
-                found = self._export(subject, export)
-                distance = agreement(subject, found)
+                exported = self._export(subject, export)
+                distance = agreement(subject, exported)
             except ConversionError as error:
                 refused[name] = error.message
                 continue
@@ -122,7 +122,7 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
                     "exporter": name,
                     **{f"{other}_refused": why for other, why in refused.items()},
                 }
-                return found
+                return exported
             refused[name] = f"its graph is {distance:.3g} from the module on samples of another size"
         raise ConversionError(
             "no exporter agrees with the module: " + "; ".join(map(": ".join, refused.items()))
@@ -130,8 +130,7 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
 
 
 def agreement(subject: TorchModel, exported: Any) -> float:
-    """How far a graph is from its module on seeded samples of two sizes, in parts of the largest value of an
-    output.
+    """The distance of a graph from its module on seeded samples, in parts of an output's largest value.
 
     Raises ConversionError if either does not run, gives NaN, or the outputs are not alike at all.
     """
@@ -140,6 +139,6 @@ def agreement(subject: TorchModel, exported: Any) -> float:
     feeds = samples.draw(exported)
     expected = torch_model.run(subject, feeds)
     got = proof.all_outputs(exported, feeds, "the exported graph")
-    found = proof.compare(expected, got, "the exported graph")
-    scales = {name: max(float(np.abs(one[name]).max(initial=0)) for one in expected) for name in found}
-    return max(each["max_abs_diff"] / max(scales[name], 1.0) for name, each in found.items())
+    distances = proof.compare(expected, got, "the exported graph")
+    scales = {name: max(float(np.abs(one[name]).max(initial=0)) for one in expected) for name in distances}
+    return max(distance["max_abs_diff"] / max(scales[name], 1.0) for name, distance in distances.items())

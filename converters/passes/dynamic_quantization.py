@@ -44,24 +44,24 @@ class OnnxDynamicQuantization(QuantizationPass):
 
     def observe(self, subject: Any) -> Mapping[str, Any]:
         before = super().observe(subject)
-        each = ((_array(one), one.channels) for one in before["factors"].values())
+        weights = ((_array(one), one.channels) for one in before["factors"].values())
         return {
             **before,
-            "weight_error": int8_weights.relative_error(each, signed=self.params.weight_type == "QInt8"),
+            "weight_error": int8_weights.relative_error(weights, signed=self.params.weight_type == "QInt8"),
             "tables": _tables(subject) if "Gather" in self.params.op_types_to_quantize else {},
         }
 
     def apply(self, subject: Any) -> Any:
-        asked = self.params
+        params = self.params
         try:
             with quiet():
                 return quantize_dynamic(
                     subject,
-                    asked.weight_type,
-                    asked.op_types_to_quantize,
-                    asked.per_channel,
-                    asked.reduce_range,
-                    asked.nodes_to_exclude,
+                    params.weight_type,
+                    params.op_types_to_quantize,
+                    params.per_channel,
+                    params.reduce_range,
+                    params.nodes_to_exclude,
                 )
         except (ValueError, RuntimeError, NotImplementedError) as error:
             raise ConversionError(f"ONNX Runtime could not quantize the graph: {str(error)[:200]}") from error
@@ -105,7 +105,7 @@ def _tables(subject: Any) -> dict[str, Any]:
 
 
 def _compare_tables(tables: Mapping[str, Any], quantized: Any) -> dict[str, Any]:
-    """How far each row of the quantized tables is from its original: the lowest cosine over the rows that are not 0.
+    """The lowest cosine between a row of a quantized table and its original, over the rows that are not 0.
 
     Raises ConversionError, naming them, for tables that were not quantized.
     """

@@ -73,28 +73,28 @@ class DynamicToFixedShape(GraphPass):
         result = super().ensures(before, after)
         shapes = {value.name: _dims(value) for value in (*graph_inputs(after.graph), *after.graph.output)}
         feed = samples.draw(after, before["bounds"])[0]
-        for name, found in outputs(
+        for name, array in outputs(
             model_file.session(after, "the fixed graph"), feed, "the fixed graph"
         ).items():
             stated = shapes[name]
-            if len(stated) != found.ndim or any(
-                isinstance(a, int) and a != b for a, b in zip(stated, found.shape, strict=True)
+            if len(stated) != array.ndim or any(
+                isinstance(a, int) and a != b for a, b in zip(stated, array.shape, strict=True)
             ):
                 raise ConversionError(
-                    f"{self.id}: the output {name} has the shape {found.shape}, not {stated}"
+                    f"{self.id}: the output {name} has the shape {array.shape}, not {stated}"
                 )
         return {**result, "shapes": shapes}
 
     def _sizes(self, subject: Any) -> dict[str, int]:
         """The size of each axis by name; InputError for what the graph does not have, or contradicts."""
         values = {value.name: value for value in graph_inputs(subject.graph)}
-        known = {axis for value in values.values() for axis in _dims(value) if isinstance(axis, str) and axis}
+        axes = {axis for value in values.values() for axis in _dims(value) if isinstance(axis, str) and axis}
         if self.params.dim_param is not None:
             for axis in self.params.dim_param:
-                if axis not in known:
+                if axis not in axes:
                     raise InputError(
                         f"{self.id}: no input has an axis called {axis!r}",
-                        f"the axes are {', '.join(sorted(known)) or 'all fixed'}",
+                        f"the axes are {', '.join(sorted(axes)) or 'all fixed'}",
                     )
             return dict(zip(self.params.dim_param, self.params.dim_value, strict=True))
         sizes: dict[str, int] = {}

@@ -60,13 +60,13 @@ class OnnxFloatToFloat16(GraphPass):
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)
-        asked = self.params
-        graph.refuse_unknown("operator", asked.op_include_list, graph.count_operators(subject))
+        params = self.params
+        graph.refuse_unknown("operator", params.op_include_list, graph.count_operators(subject))
         graph.refuse_unknown(
-            "node", asked.node_block_list or asked.node_include_list, graph.node_names(subject)
+            "node", params.node_block_list or params.node_include_list, graph.node_names(subject)
         )
-        if isinstance(asked.keep_io_types, tuple):
-            graph.refuse_unknown("input or output", asked.keep_io_types, public_types(subject))
+        if isinstance(params.keep_io_types, tuple):
+            graph.refuse_unknown("input or output", params.keep_io_types, public_types(subject))
 
     def apply(self, subject: Any) -> Any:
         graph.inline_functions(subject)
@@ -103,17 +103,17 @@ class OnnxFloatToFloat16(GraphPass):
         return None
 
     def _expected(self, name: str, element: int) -> int:
-        kept = self.params.keep_io_types
-        stays = kept if isinstance(kept, bool) else name in kept
+        float32_names = self.params.keep_io_types
+        stays = float32_names if isinstance(float32_names, bool) else name in float32_names
         return element if stays or element != FLOAT else FLOAT16
 
     def _blocked(self, subject: Any) -> tuple[Collection[str] | None, Collection[str]]:
         """The operators (None: ONNX Runtime's own list) and the nodes that stay float32."""
-        asked = self.params
-        if asked.op_include_list is None and asked.node_include_list is None:
-            return asked.op_block_list, asked.node_block_list or ()
+        params = self.params
+        if params.op_include_list is None and params.node_include_list is None:
+            return params.op_block_list, params.node_block_list or ()
         graph.name_nodes(subject)
-        operators, nodes = set(asked.op_include_list or ()), set(asked.node_include_list or ())
+        operators, nodes = set(params.op_include_list or ()), set(params.node_include_list or ())
         every = [node for body in graph.within(subject.graph) for node in body.node]
         return (), [n.name for n in every if n.op_type not in operators and n.name not in nodes]
 

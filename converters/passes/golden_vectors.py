@@ -12,7 +12,7 @@ from onnxreg.schema.core.errors import ConversionError
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a graph gave: by case, its inputs and its outputs (numpy arrays by name)."""
+    """The inputs and outputs of a graph by case (numpy arrays by name)."""
 
     graph: Path
     inputs: Mapping[str, golden.Tensors]
@@ -67,12 +67,12 @@ class GoldenVectors(Pass[Outputs, Vectors]):
     def ensures(self, before: Mapping[str, Any], after: Vectors) -> dict[str, Any]:
         """The file, read back, holds what the graph gave."""
         written = golden.decode(after.path.read_bytes(), after.path.name)
-        found = [
-            each
-            for case, made in zip(written, after.cases, strict=True)
-            for each in golden.compare(case, made.outputs)
+        comparisons = [
+            item
+            for case, computed in zip(written, after.cases, strict=True)
+            for item in golden.compare(case, computed.outputs)
         ]
-        if not all(each.passed for each in found):
+        if not all(item.passed for item in comparisons):
             raise ConversionError(f"{after.path.name} does not hold what the graph gave")
-        tolerances = {each.output: each.tolerance.atol for each in found}
-        return {"cases": len(written), "values": sum(each.values for each in found), "atol": tolerances}
+        tolerances = {item.output: item.tolerance.atol for item in comparisons}
+        return {"cases": len(written), "values": sum(item.values for item in comparisons), "atol": tolerances}

@@ -1,4 +1,4 @@
-"""What every pass from one ONNX graph to another owes: a valid graph in, no output lost, the opset that was asked."""
+"""The contract of passes between ONNX graphs: a valid graph in, no output lost, the requested opset."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ class GraphPass(base.Pass[Any, Any]):
     keeps_opset: ClassVar[bool] = True
     keeps_types: ClassVar[bool] = True
     tolerance: ClassVar[float | None] = None
-    """How far an output may be from the parent's, in parts of its largest value, where the pass changes no number."""
+    """The largest distance from the parent, in parts of an output's largest value; None if numbers change."""
 
     def __init__(self, data: Sequence[Feed] | None = None, **params: Any) -> None:
         """Args:
@@ -56,19 +56,19 @@ class GraphPass(base.Pass[Any, Any]):
         return {"opset": opset, "weight_bytes": weights}
 
 
-def check_graph(subject: Any, what: str) -> None:
+def check_graph(subject: Any, step: str) -> None:
     """Raise InputError, naming the pass, where `subject` is no valid graph or a weight is shorter than its shape."""
     import onnx
 
     if not isinstance(subject, onnx.ModelProto):
-        raise InputError(f"{what} takes an ONNX graph, not {type(subject).__name__}")
+        raise InputError(f"{step} takes an ONNX graph, not {type(subject).__name__}")
     for tensor in subject.graph.initializer:
         if tensor.HasField("raw_data") and len(tensor.raw_data) != tensor_bytes(tensor):
-            raise InputError(f"{what}: the weight {tensor.name} has not as many bytes as its shape takes")
+            raise InputError(f"{step}: the weight {tensor.name} has not as many bytes as its shape takes")
     try:
         onnx.checker.check_model(without_weights(subject))
     except onnx.checker.ValidationError as error:
-        raise InputError(f"{what}: not a valid graph: {first_line(error)}") from error
+        raise InputError(f"{step}: not a valid graph: {first_line(error)}") from error
 
 
 def public_types(subject: Any) -> dict[str, int]:

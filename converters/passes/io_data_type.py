@@ -54,11 +54,13 @@ class OnnxIODataTypeConverter(GraphPass):
             raise InputError(f"{self.id}: source_dtype and target_dtype are the same")
         if not self._matching(subject):
             values = (*graph_inputs(subject.graph), *subject.graph.output)
-            known = ", ".join(f"{v.name} ({element_name(v.type.tensor_type.elem_type)})" for v in values)
+            values_text = ", ".join(
+                f"{v.name} ({element_name(v.type.tensor_type.elem_type)})" for v in values
+            )
             raise InputError(
                 f"{self.id}: no input or output of type {element_name(self.params.source_dtype)} matches "
                 f"{self.params.name_pattern!r}",
-                f"the graph has {known}",
+                f"the graph has {values_text}",
             )
 
     def observe(self, subject: Any) -> Mapping[str, Any]:
@@ -66,9 +68,9 @@ class OnnxIODataTypeConverter(GraphPass):
 
     def apply(self, subject: Any) -> Any:
         matching = self._matching(subject)
-        made = {name for node in subject.graph.node for name in node.output}
+        computed = {name for node in subject.graph.node for name in node.output}
         for value in subject.graph.output:
-            if value.name in matching and value.name not in made:
+            if value.name in matching and value.name not in computed:
                 raise ConversionError(
                     f"the output {value.name} is an input or a weight itself, and has one type only"
                 )

@@ -60,23 +60,23 @@ class OrtMixedPrecision(GraphPass):
         expected = proof.all_outputs(subject, feeds, "the graph that OrtMixedPrecision was given")
         beyond = overflowing(subject, feeds)
         forced = beyond | self._listed(subject)
-        found: dict[frozenset[str], float] = {}
+        distances: dict[frozenset[str], float] = {}
 
         def within(names: frozenset[str]) -> bool:
             trial = self._convert(graph.copy(subject), names | forced)
-            found[names] = self._distance(expected, trial, feeds)
-            return bool(found[names] <= self.params.atol)
+            distances[names] = self._distance(expected, trial, feeds)
+            return bool(distances[names] <= self.params.atol)
 
         trials = Trials(within, self.params.max_trials)
-        kept, minimal = self._search(subject, forced, trials)
+        chosen, minimal = self._search(subject, forced, trials)
         self._found = {
-            "float32_nodes": sorted({*kept, *forced}),
+            "float32_nodes": sorted({*chosen, *forced}),
             "overflowing": sorted(beyond),
             "trials": trials.count,
             "minimal": minimal,
-            "distance": float(f"{found[frozenset(kept)]:.6g}"),
+            "distance": float(f"{distances[frozenset(chosen)]:.6g}"),
         }
-        return self._convert(subject, forced.union(kept))
+        return self._convert(subject, forced.union(chosen))
 
     def observe(self, subject: Any) -> Mapping[str, Any]:
         return {**super().observe(subject), "halves": halved_operators(subject)}
@@ -138,26 +138,31 @@ class OrtMixedPrecision(GraphPass):
         return start
 
     def _distance(self, expected: Sequence[Mapping[str, Any]], trial: Any, feeds: Sequence[Any]) -> float:
-        """What `atol` limits; infinite where the trial does not load or run, or gives no numbers."""
+        """The distance that `atol` limits; infinite if the trial does not run or gives no numbers."""
         import numpy as np
 
         try:
             got = proof.all_outputs(trial, feeds, "the trial")
-            found = proof.compare(expected, got, "the trial")
+            distances = proof.compare(expected, got, "the trial")
         except ConversionError:
             return float("inf")
-        scales = {name: max(float(np.abs(one[name]).max(initial=0)) for one in expected) for name in found}
+        scales = {
+            name: max(float(np.abs(one[name]).max(initial=0)) for one in expected) for name in distances
+        }
         relative = self.params.metric == "relative"
         return max(
-            (each["max_abs_diff"] / (scales[name] or 1 if relative else 1) for name, each in found.items()),
+            (
+                distance["max_abs_diff"] / (scales[name] or 1 if relative else 1)
+                for name, distance in distances.items()
+            ),
             default=0.0,
         )
 
 
 def _by_kind(subject: Any) -> dict[str, list[str]]:
     """The names of the nodes of each operator, in the order of the graph, subgraphs included."""
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for body in graph.within(subject.graph):
         for node in body.node:
-            found.setdefault(node.op_type, []).append(node.name)
-    return found
+            names.setdefault(node.op_type, []).append(node.name)
+    return names

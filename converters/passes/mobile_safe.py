@@ -70,13 +70,13 @@ def _rewrite(container: Any, values: Mapping[str, Any]) -> None:
     }
     nodes: list[Any] = []
     for node in container.node:
-        known = node.domain in ("", "ai.onnx") and not any(entry.ref_attr_name for entry in node.attribute)
-        rewrite = REWRITES.get(node.op_type) if known else None
+        standard = node.domain in ("", "ai.onnx") and not any(entry.ref_attr_name for entry in node.attribute)
+        rewrite = REWRITES.get(node.op_type) if standard else None
         replacement = rewrite(Emitter(node, values, constants)) if rewrite else None
         nodes.extend([node] if replacement is None else replacement)
     if len(nodes) != len(container.node) or any(
         a is not b for a, b in zip(nodes, container.node, strict=True)
     ):
-        kept = [graph.copy(node) for node in nodes]
+        copies = [graph.copy(node) for node in nodes]
         del container.node[:]
-        container.node.extend(kept)
+        container.node.extend(copies)

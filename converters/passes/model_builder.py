@@ -27,9 +27,9 @@ WEIGHTS = {"int4": "int4", "int8": "int8", "fp16": "float16", "fp32": "float32"}
 BITS = {"int4": 4, "int8": 8}
 BLOCK_OPERATORS = ("MatMulNBits", "GatherBlockQuantized")
 TOLERANCES = {"fp32": 1e-3, "fp16": 5e-2, "int4": None, "int8": None}
-"""How far logits may be from the checkpoint's, in parts of the largest one."""
+"""The largest distance of logits from the checkpoint's, in parts of the largest one."""
 _LOCAL = ("is_local", "local_files_only")
-"""What a tokenizer that was loaded from a directory says about that."""
+"""The keys of a tokenizer's files that say that it was loaded from a directory."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
         if find_spec("onnxruntime_genai") is None:
             raise missing_extra("onnxruntime-genai", "genai", "building a decoder")
         if not (subject.checkpoint / "config.json").is_file():
-            raise InputError(f"{subject.checkpoint.name} is no checkpoint: it has no config.json")
+            raise InputError(f"{subject.checkpoint.name} is not a checkpoint: it has no config.json")
         if subject.target.exists():
             raise InputError(f"{subject.target.name} exists already")
 
@@ -91,17 +91,17 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
 
     def apply(self, subject: Decoder) -> Generator:
         with model_file.scratch() as scratch:
-            made = scratch / "made"
-            self._build(subject.checkpoint, made, scratch / "cache")
-            if not (made / GRAPH).is_file() or not (made / SETTINGS).is_file():
+            built = scratch / "made"
+            self._build(subject.checkpoint, built, scratch / "cache")
+            if not (built / GRAPH).is_file() or not (built / SETTINGS).is_file():
                 raise ConversionError("onnxruntime-genai said that it was done, and wrote no model")
-            _drop_shapes(made / GRAPH)
-            files = tuple(sorted(path.name for path in made.iterdir()))
-            for path in (made / name for name in files):
+            _drop_shapes(built / GRAPH)
+            files = tuple(sorted(path.name for path in built.iterdir()))
+            for path in (built / name for name in files):
                 scrubbed = scrub_file(path, subject.checkpoint.name, _LOCAL, (subject.checkpoint,))
                 if scrubbed is not None:
                     path.write_bytes(scrubbed[0])
-            made.rename(subject.target)
+            built.rename(subject.target)
         return Generator(subject.target, files)
 
     def ensures(self, before: Mapping[str, Any], after: Generator) -> dict[str, Any]:
@@ -136,21 +136,23 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
         return {name: min(got[name]) for name in ("block_size", "accuracy_level")}
 
     def _build(self, checkpoint: Path, target: Path, cache: Path) -> None:
-        asked = self.params
-        options = ["hf_remote=false", f"block_size={asked.int4_block_size}"]
-        if asked.int4_accuracy_level is not None:
-            options.append(f"accuracy_level={asked.int4_accuracy_level}")
+        params = self.params
+        options = ["hf_remote=false", f"block_size={params.int4_block_size}"]
+        if params.int4_accuracy_level is not None:
+            options.append(f"accuracy_level={params.int4_accuracy_level}")
         paths = ["-i", str(checkpoint.absolute()), "-o", str(target), "-c", str(cache)]
-        kind = ["-p", asked.precision, "-e", "cpu", "--extra_options", *options]
-        done = subprocess.run(
+        kind = ["-p", params.precision, "-e", "cpu", "--extra_options", *options]
+        process = subprocess.run(
             [sys.executable, "-m", "onnxruntime_genai.models.builder", *paths, *kind],
             env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"},
             capture_output=True,
             text=True,
             check=False,
         )
-        if done.returncode:
-            reason = (done.stderr.strip() or done.stdout.strip() or "no reason was given").splitlines()[-1]
+        if process.returncode:
+            reason = (process.stderr.strip() or process.stdout.strip() or "no reason was given").splitlines()[
+                -1
+            ]
             raise ConversionError(f"onnxruntime-genai could not build the model: {reason[:300]}")
 
 
@@ -173,33 +175,33 @@ def _drop_shapes(path: Path) -> None:
 
 
 def _parity(checkpoint: Path, directory: Path, tolerance: float | None) -> dict[str, Any]:
-    """How far the graph's logits on a few seeded tokens are from the checkpoint's."""
+    """Compare the graph's logits on a few seeded tokens with the checkpoint's."""
     import numpy as np
 
     settings = json.loads((directory / SETTINGS).read_text("utf-8"))["model"]
     tokens = np.random.default_rng(samples.SEED).integers(0, settings["vocab_size"], (1, TOKENS))
     got = _logits(load_session(directory / GRAPH), tokens, settings["decoder"]["head_size"])
     expected = _torch_logits(checkpoint, tokens)
-    found = proof.compare([{"logits": expected}], [{"logits": got}], "the decoder", tolerance)
-    return {"samples": 1, "dataset": str(samples.digest([{"input_ids": tokens}])), "outputs": found}
+    distances = proof.compare([{"logits": expected}], [{"logits": got}], "the decoder", tolerance)
+    return {"samples": 1, "dataset": str(samples.digest([{"input_ids": tokens}])), "outputs": distances}
 
 
 def _logits(session: Any, tokens: Any, head_size: int) -> Any:
-    """Of all tokens but the last at once, and of that with theirs as its past: float `[1, TOKENS, words]`."""
+    """Run all tokens but the last, then the last with their past: float `[1, TOKENS, words]`."""
     import numpy as np
 
     past: dict[str, Any] = {}
     steps = []
     for at in (slice(0, TOKENS - 1), slice(TOKENS - 1, TOKENS)):
         feed = {item.name: _input(item, tokens, at, past, head_size) for item in session.get_inputs()}
-        found = proof.outputs(session, feed, "the decoder")
-        steps.append(found.pop("logits"))
-        past = {name.replace("present", "past_key_values"): array for name, array in found.items()}
+        arrays = proof.outputs(session, feed, "the decoder")
+        steps.append(arrays.pop("logits"))
+        past = {name.replace("present", "past_key_values"): array for name, array in arrays.items()}
     return np.concatenate(steps, axis=1)
 
 
 def _input(item: Any, tokens: Any, at: slice, past: Mapping[str, Any], head_size: int) -> Any:
-    """What a step at `at` takes; `past` is what the step before it gave, empty for the first."""
+    """The input of a step at `at`; `past` holds the outputs of the step before, empty for the first."""
     import numpy as np
 
     if item.name in past:

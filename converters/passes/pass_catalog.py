@@ -84,15 +84,15 @@ def table() -> str:
 
 
 def _others() -> dict[str, EntryPoint]:
-    found: dict[str, EntryPoint] = {}
+    entries: dict[str, EntryPoint] = {}
     for entry in entry_points(group=GROUP):
-        if entry.name in BUILT_IN or found.get(entry.name, entry).value != entry.value:
+        if entry.name in BUILT_IN or entries.get(entry.name, entry).value != entry.value:
             raise ConflictError(
                 f"two packages bring a pass called {entry.name}: {entry.value} is one of them",
                 "uninstall one of them",
             )
-        found[entry.name] = entry
-    return found
+        entries[entry.name] = entry
+    return entries
 
 
 def _load(entry: EntryPoint) -> type[Pass[Any, Any]]:
@@ -101,7 +101,9 @@ def _load(entry: EntryPoint) -> type[Pass[Any, Any]]:
     except Exception as error:
         raise HostError(f"the pass {entry.name} ({entry.value}) does not load: {error}") from error
     if not (isinstance(work, type) and issubclass(work, Pass) and getattr(work, "id", None) == entry.name):
-        raise HostError(f"{entry.value} is no pass with the id {entry.name}", "its package has to mend that")
+        raise HostError(
+            f"{entry.value} is not a pass with the id {entry.name}", "report it to the authors of its package"
+        )
     return work
 
 

@@ -25,7 +25,7 @@ from onnxreg.schema.core.errors import InputError, RegError
 
 
 class PassContract:
-    """What every graph pass owes its caller. `make` and `subject` are the implementer's; each call gives a new one."""
+    """The tests that every graph pass must pass. `make` and `subject` give new ones at each call."""
 
     def make(self) -> GraphPass:
         """The pass, with parameters that suit `subject`."""

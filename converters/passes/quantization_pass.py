@@ -1,4 +1,4 @@
-"""What every pass that quantizes stored weights owes: all of those that it was asked for, or it fails."""
+"""The contract of passes that quantize stored weights: all weights they are asked for, or they fail."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class QuantizationPass(GraphPass):
 
     @property
     def lack(self) -> str:
-        """What a graph that holds no such weight is told."""
+        """The message for a graph without such a weight."""
         return f"the graph has no {' or '.join(sorted(self.products))} with constant weights"
 
     def requires(self, subject: Any) -> None:
@@ -34,9 +34,9 @@ class QuantizationPass(GraphPass):
         graph.inline_functions(subject)
         before = super().observe(subject)
         self.prepare(subject)
-        found = self.factors(subject)
-        size = sum(tensor_bytes(one.tensor) for one in found.values())
-        return {**before, "factors": found, "quantized_bytes": size}
+        factors = self.factors(subject)
+        size = sum(tensor_bytes(one.tensor) for one in factors.values())
+        return {**before, "factors": factors, "quantized_bytes": size}
 
     def prepare(self, subject: Any) -> None:
         """Change the graph before its weights are looked for. The default changes nothing."""

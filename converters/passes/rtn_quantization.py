@@ -42,14 +42,14 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
                 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
         except ImportError as error:
             raise missing_extra("onnx-ir", "export", "quantizing by blocks") from error
-        asked = self.params
+        params = self.params
         quantizer = MatMulNBitsQuantizer(
             graph.copy(subject),
-            bits=asked.bits,
-            block_size=asked.block_size,
-            is_symmetric=asked.is_symmetric,
-            accuracy_level=asked.accuracy_level,
-            nodes_to_exclude=list(asked.nodes_to_exclude),
+            bits=params.bits,
+            block_size=params.block_size,
+            is_symmetric=params.is_symmetric,
+            accuracy_level=params.accuracy_level,
+            nodes_to_exclude=list(params.nodes_to_exclude),
             op_types_to_quantize=("MatMul",),
         )
         with quiet():
@@ -73,19 +73,19 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
         return f"the graph has no {' or '.join(sorted(self.products))} with a constant matrix{hint}"
 
 
-def _relative_error(found: Mapping[str, matmul_weights.Factor], after: Any, bits: int) -> float:
+def _relative_error(factors: Mapping[str, matmul_weights.Factor], after: Any, bits: int) -> float:
     """The root of the squared error over the squared weights, all of them together; four significant digits."""
     import numpy as np
     import onnx
 
-    whole = lost = 0.0
+    energy = lost = 0.0
     restored = dict(_restore(after, bits))
-    for name, factor in found.items():
+    for name, factor in factors.items():
         weight = onnx.numpy_helper.to_array(factor.tensor).astype(np.float32, copy=False)
         weight = weight.reshape(weight.shape[-2:])
-        whole += float(np.square(weight, dtype=np.float64).sum())
+        energy += float(np.square(weight, dtype=np.float64).sum())
         lost += float(np.square(weight - restored[name], dtype=np.float64).sum())
-    return float(f"{(lost / whole) ** 0.5 if whole else 0.0:.4g}")
+    return float(f"{(lost / energy) ** 0.5 if energy else 0.0:.4g}")
 
 
 def _restore(after: Any, bits: int) -> Iterator[tuple[str, Any]]:

@@ -74,34 +74,34 @@ class OnnxStaticQuantization(QuantizationPass):
     def _quantize(self, source: Path, target: Path, large: bool) -> None:
         from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 
-        asked = self.params
+        params = self.params
         quantize_static(
             source,
             target,
             _reader(self.data or ()),
-            quant_format=QuantFormat[asked.quant_format],
+            quant_format=QuantFormat[params.quant_format],
             op_types_to_quantize=self._operators(),
-            per_channel=asked.per_channel,
-            reduce_range=asked.reduce_range,
-            activation_type=QuantType[asked.activation_type],
-            weight_type=QuantType[asked.weight_type],
-            nodes_to_exclude=list(asked.nodes_to_exclude),
+            per_channel=params.per_channel,
+            reduce_range=params.reduce_range,
+            activation_type=QuantType[params.activation_type],
+            weight_type=QuantType[params.weight_type],
+            nodes_to_exclude=list(params.nodes_to_exclude),
             use_external_data_format=large,
-            calibrate_method=CalibrationMethod[asked.calibrate_method],
-            extra_options={"CalibPercentile": asked.percentile},
+            calibrate_method=CalibrationMethod[params.calibrate_method],
+            extra_options={"CalibPercentile": params.percentile},
         )
 
     def _operators(self) -> list[str]:
         """Sorted: ONNX Runtime's own default is in hash order, and so is what it writes."""
         from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
-        asked = self.params.op_types_to_quantize
-        return sorted({*QDQRegistry, *QLinearOpsRegistry} if asked is None else asked)
+        operators = self.params.op_types_to_quantize
+        return sorted({*QDQRegistry, *QLinearOpsRegistry} if operators is None else operators)
 
     @property
     def products(self) -> frozenset[str]:
-        asked = self.params.op_types_to_quantize
-        return PRODUCTS if asked is None else PRODUCTS & set(asked)
+        operators = self.params.op_types_to_quantize
+        return PRODUCTS if operators is None else PRODUCTS & set(operators)
 
 
 def _reader(feeds: Sequence[samples.Feed]) -> Any:

@@ -40,8 +40,8 @@ class OrtTransformersOptimization(GraphPass):
 
         super().requires(subject)
         if self.params.model_type not in MODEL_TYPES:
-            known = ", ".join(sorted(MODEL_TYPES))
-            raise InputError(f"{self.id}: no model type {self.params.model_type!r}", f"one of {known}")
+            model_types = ", ".join(sorted(MODEL_TYPES))
+            raise InputError(f"{self.id}: no model type {self.params.model_type!r}", f"one of {model_types}")
         if self.params.only_onnxruntime and self.params.opt_level == 0:
             raise InputError(f"{self.id}: only_onnxruntime with opt_level 0 would do nothing")
 
@@ -51,18 +51,18 @@ class OrtTransformersOptimization(GraphPass):
     def apply(self, subject: Any) -> Any:
         from onnxruntime.transformers.optimizer import optimize_model
 
-        asked = self.params
+        params = self.params
         with model_file.scratch() as directory, quiet():
             source = directory / "model.onnx"
             model_file.save(subject, source)
             try:
                 optimizer = optimize_model(
                     str(source),
-                    asked.model_type,
-                    asked.num_heads,
-                    asked.hidden_size,
-                    opt_level=asked.opt_level,
-                    only_onnxruntime=asked.only_onnxruntime,
+                    params.model_type,
+                    params.num_heads,
+                    params.hidden_size,
+                    opt_level=params.opt_level,
+                    only_onnxruntime=params.only_onnxruntime,
                 )
             except Exception as error:
                 refuse_missing(error, "the transformer optimizer of ONNX Runtime")

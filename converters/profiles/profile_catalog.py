@@ -62,10 +62,10 @@ def find(name: str) -> Profile:
         return BUILT_IN[name]
     for entry in entry_points(group=GROUP, name=name):
         try:
-            found = entry.load()
+            profile = entry.load()
         except Exception as error:
             raise HostError(f"the profile {name} ({entry.value}) does not load: {error}") from error
-        if not isinstance(found, Profile):
-            raise HostError(f"{entry.value} is no profile", "its package has to mend that")
-        return replace(found, name=name, package=None if entry.dist is None else entry.dist.name)
+        if not isinstance(profile, Profile):
+            raise HostError(f"{entry.value} is not a profile", "report it to the authors of its package")
+        return replace(profile, name=name, package=None if entry.dist is None else entry.dist.name)
     raise InputError(f"no profile is called {name[:80]!r}", suggest(name, names()))

@@ -23,7 +23,7 @@ from onnxreg.schema.manifest.draft import Draft
 
 
 class ProfileContract:
-    """What every profile owes its caller. `name` is the entry point's."""
+    """The tests that every profile must pass. `name` is the entry point's."""
 
     name: str
 

@@ -11,7 +11,7 @@ from onnxreg.schema.inputs.recipe_file import RecipeFile
 OPSET = 14
 PATH = "model.onnx"
 EVERYTHING = ("MatMul", "Gemm", "Gather")
-"""What INT8 quantizes with the embedding tables; without them all but `Gather`."""
+"""The operators that INT8 quantizes, embedding tables (`Gather`) included."""
 
 
 def task_recipe(
@@ -35,7 +35,7 @@ def task_recipe(
     kind = task_catalog.find(task, TextTask)
     if not issubclass(kind, TextTask):
         raise InputError(
-            f"the task {kind.id} has no recipe of its own: it must be told what to do",
+            f"the task {kind.id} has no recipe of its own: write one",
             "write a recipe: reg export --recipe FILE; docs/recipes.md has examples",
         )
     if int8_embeddings and not quantize:
@@ -45,7 +45,7 @@ def task_recipe(
     target = OPSET if opset is None else opset
     if not OLDEST <= target <= NEWEST:
         raise InputError(
-            f"there is no opset {target} to export to", f"PyTorch's exporters know {OLDEST} to {NEWEST}"
+            f"there is no opset {target} to export to", f"PyTorch's exporters support {OLDEST} to {NEWEST}"
         )
     steps: list[dict[str, Any]] = [
         {"name": "fp32", "pass": "OnnxConversion", "params": {"target_opset": target}}

@@ -22,7 +22,7 @@ FORMAT_VERSION = 1
 WIDTH = 16
 """Tokens of the longest row."""
 MAX_VALUES = 4_500
-"""Of all outputs together: a file stays below 64 kB."""
+"""The most values of all outputs together: a file stays below 64 kB."""
 DTYPES = ("bool", "float16", "float32", "float64", "int32", "int64", "int8", "uint8")
 MAX_ELEMENTS = 2**24
 
@@ -32,7 +32,7 @@ Tensors = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a value may be from the expected one: `atol + rtol * |expected|`."""
+    """The largest distance of a value from the expected one: `atol + rtol * |expected|`."""
 
     atol: float
     rtol: float
@@ -72,9 +72,9 @@ class GoldenComparison:
     def to_json(self) -> dict[str, Any]:
         """`max_abs_error` is null where it is infinite."""
         error = self.max_abs_error if math.isfinite(self.max_abs_error) else None
-        found = {"case": self.case, "output": self.output, "values": self.values, "max_abs_error": error}
+        value = {"case": self.case, "output": self.output, "values": self.values, "max_abs_error": error}
         tolerance = {"atol": self.tolerance.atol, "rtol": self.tolerance.rtol}
-        return {**found, **tolerance, "beyond": self.beyond, "passed": self.passed}
+        return {**value, **tolerance, "beyond": self.beyond, "passed": self.passed}
 
 
 def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
@@ -114,27 +114,27 @@ def _tensor(array: Any, data: list[Any]) -> dict[str, Any]:
     return {"dtype": str(array.dtype), "shape": list(array.shape), "data": data}
 
 
-def decode(data: bytes, what: str) -> tuple[GoldenCase, ...]:
+def decode(data: bytes, label: str) -> tuple[GoldenCase, ...]:
     """Read golden vectors; InputError, naming `what`, where they are none."""
-    value = canonical.decode(data, what)
+    value = canonical.decode(data, label)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise InputError(f"{what} holds no golden vectors: its format is not {FORMAT!r}")
+        raise InputError(f"{label} holds no golden vectors: its format is not {FORMAT!r}")
     if value.get("format_version") != FORMAT_VERSION:
-        raise InputError(f"{what} has an unknown format_version", "upgrade onnxreg to read a newer one")
+        raise InputError(f"{label} has an unknown format_version", "upgrade onnxreg to read a newer one")
     try:
         cases = items(required(value, "cases"), _read_case)
         if not cases or not all(case.outputs for case in cases):
             raise InputError("there is nothing to compare")
         return cases
     except InputError as error:
-        raise InputError(f"{what}: {error.message}", error.hint) from error
+        raise InputError(f"{label}: {error.message}", error.hint) from error
 
 
 def _read_case(value: Any) -> GoldenCase:
-    found = mapping(value)
-    inputs, outputs = (mapping(required(found, key)) for key in ("inputs", "outputs"))
+    case = mapping(value)
+    inputs, outputs = (mapping(required(case, key)) for key in ("inputs", "outputs"))
     return GoldenCase(
-        text(required(found, "name")),
+        text(required(case, "name")),
         {name: read_tensor(tensor) for name, tensor in inputs.items()},
         {name: read_tensor(tensor) for name, tensor in outputs.items()},
         {name: _tolerance(mapping(tensor)) for name, tensor in outputs.items()},
@@ -142,18 +142,18 @@ def _read_case(value: Any) -> GoldenCase:
 
 
 def _tolerance(value: Mapping[str, Any]) -> Tolerance:
-    found = Tolerance(*(number(value.get(key, 0)) for key in ("atol", "rtol")))
-    if found.atol < 0 or found.rtol < 0:
+    tolerance = Tolerance(*(number(value.get(key, 0)) for key in ("atol", "rtol")))
+    if tolerance.atol < 0 or tolerance.rtol < 0:
         raise InputError("a tolerance is below zero")
-    return found
+    return tolerance
 
 
 def read_tensor(value: Any) -> Any:
     """`{"dtype", "shape", "data"}` as a numpy array; InputError if the three do not fit."""
     import numpy as np
 
-    found = mapping(value)
-    dtype, shape, data = (required(found, key) for key in ("dtype", "shape", "data"))
+    tensor = mapping(value)
+    dtype, shape, data = (required(tensor, key) for key in ("dtype", "shape", "data"))
     if dtype not in DTYPES:
         raise InputError(f"not a type of tensors: {str(dtype)[:40]!r}", f"one of {', '.join(DTYPES)}")
     sizes = items(shape, _size)
@@ -162,7 +162,7 @@ def read_tensor(value: Any) -> Any:
     try:
         return np.array(data, dtype=dtype).reshape(sizes)
     except (ValueError, TypeError, OverflowError) as error:
-        raise InputError(f"a tensor holds what is no {dtype}") from error
+        raise InputError(f"a tensor holds a value that is not of type {dtype}") from error
 
 
 def _size(value: Any) -> int:

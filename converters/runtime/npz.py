@@ -9,7 +9,7 @@ Arrays = dict[str, Any]
 """numpy arrays by name."""
 
 
-def read_arrays(path: Path, what: str | None = None) -> Arrays:
+def read_arrays(path: Path, label: str | None = None) -> Arrays:
     """The arrays of an `.npz` file, whatever their shapes; errors call it `what`, or by its name.
 
     Raises NotFoundError if there is no file, HostError if it cannot be read, InputError if it holds anything
@@ -17,22 +17,22 @@ def read_arrays(path: Path, what: str | None = None) -> Arrays:
     """
     import numpy as np
 
-    what = what or path.name
+    label = label or path.name
     if not path.is_file():
-        raise NotFoundError(f"there is no file {what}")
+        raise NotFoundError(f"there is no file {label}")
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
             return {name: _array(members[name]) for name in members.files}
     except MemoryError as error:
         raise InputError(
-            f"{what} says that it holds more than there is memory for", "make it again"
+            f"{label} says that it holds more than there is memory for", "make it again"
         ) from error
     except Exception as error:
         if isinstance(error, OSError) and error.errno:
             raise HostError(
-                f"{what} cannot be read: {error.strerror}", "check its permissions and the disk"
+                f"{label} cannot be read: {error.strerror}", "check its permissions and the disk"
             ) from error
-        raise InputError(f"{what} is no .npz file of plain arrays", "a pickle is never read") from error
+        raise InputError(f"{label} is not an .npz file of plain arrays", "a pickle is never read") from error
 
 
 def _array(member: Any) -> Any:
@@ -45,15 +45,15 @@ def _array(member: Any) -> Any:
 def read_rows(path: Path) -> Arrays:
     """The same, of arrays whose first axis counts rows, which are equally many; InputError if they are
     not."""
-    found = read_arrays(path)
-    if not all(array.ndim for array in found.values()) or len({*map(len, found.values())}) != 1:
+    arrays = read_arrays(path)
+    if not all(array.ndim for array in arrays.values()) or len({*map(len, arrays.values())}) != 1:
         raise InputError(f"{path.name}: its arrays do not have the same number of rows")
-    return found
+    return arrays
 
 
-def check_finite(array: Any, what: str) -> None:
+def check_finite(array: Any, label: str) -> None:
     """Raise InputError, naming `what`, where an array of floats holds NaN or infinity."""
     import numpy as np
 
     if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
-        raise InputError(f"{what} holds NaN or infinity")
+        raise InputError(f"{label} holds NaN or infinity")

@@ -1,4 +1,4 @@
-"""What ONNX Runtime says where it fails, for people: without its codes, its source lines, and paths of this machine."""
+"""ONNX Runtime's error messages without its codes, its source lines, and paths of this machine."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ _SOURCE = re.compile(
 """File, line and signature, or name, of the function that failed."""
 
 
-def with_reason(what: str, error: Exception, source: Path | None = None) -> str:
+def with_reason(failure: str, error: Exception, source: Path | None = None) -> str:
     """A message on one line: what failed, then why.
 
     Args:
@@ -23,11 +23,11 @@ def with_reason(what: str, error: Exception, source: Path | None = None) -> str:
         error: what ONNX Runtime raised.
         source: the file that it was given, if any; paths below its directory and the directories above are taken out.
     """
-    said = str(error)
+    reason = str(error)
     if source is not None:
-        said = said.replace(f"Load model from {source} failed:", "")
+        reason = reason.replace(f"Load model from {source} failed:", "")
     near = Path.cwd() / "graph" if source is None else source.absolute()
-    known = [place for place in near.parents if len(place.parts) > 2 or place == near.parent]
-    said = scrub(f"{what}: {_SOURCE.sub('', _CODES.sub('', said))}", "", *known)[0]
-    line = " ".join(said.split())
+    folders = [folder for folder in near.parents if len(folder.parts) > 2 or folder == near.parent]
+    reason = scrub(f"{failure}: {_SOURCE.sub('', _CODES.sub('', reason))}", "", *folders)[0]
+    line = " ".join(reason.split())
     return line if len(line) <= MOST else f"{line[: MOST // 2]} ... {line[-MOST // 2 :]}"

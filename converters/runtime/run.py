@@ -45,9 +45,9 @@ class Runnable:
 
         Raises NotFoundError if there is none, InputError if it is neither, or of another graph's inputs.
         """
-        found = read_arrays(path) if path.suffix == ".npz" else _read_json(path)
-        self._check_names(found)
-        return {name: _as_array(name, value, self._inputs[name]) for name, value in found.items()}
+        values = read_arrays(path) if path.suffix == ".npz" else _read_json(path)
+        self._check_names(values)
+        return {name: _as_array(name, value, self._inputs[name]) for name, value in values.items()}
 
     def _check_names(self, feeds: Mapping[str, Any]) -> None:
         if feeds.keys() != self._inputs.keys():
@@ -56,14 +56,14 @@ class Runnable:
             )
 
 
-def self_test(path: Path, vectors: bytes, what: str) -> list[golden.GoldenComparison]:
+def self_test(path: Path, vectors: bytes, label: str) -> list[golden.GoldenComparison]:
     """Run a graph on its golden vectors and compare. Raise InputError if these are malformed.
 
     A graph that does not run on a case gave none of its outputs.
     """
-    cases = golden.decode(vectors, what)
+    cases = golden.decode(vectors, label)
     graph = Runnable(path)
-    return [each for case in cases for each in golden.compare(case, _given(graph, case))]
+    return [comparison for case in cases for comparison in golden.compare(case, _given(graph, case))]
 
 
 def _given(graph: Runnable, case: golden.GoldenCase) -> golden.Tensors:
@@ -86,9 +86,11 @@ def _read_json(path: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no file {path}", "check the path") from error
     except InputError as error:
-        raise InputError(f"{path} is no .npz, and cannot be read as JSON: {error.message}", KINDS) from error
+        raise InputError(
+            f"{path} is not an .npz file, and cannot be read as JSON: {error.message}", KINDS
+        ) from error
     if not isinstance(value, dict):
-        raise InputError(f"{path} is no JSON object of inputs by name", KINDS)
+        raise InputError(f"{path} is not a JSON object of inputs by name", KINDS)
     return value
 
 
@@ -100,7 +102,7 @@ def _as_array(name: str, value: Any, dtype: str) -> Any:
     try:
         return np.asarray(value, dtype=dtype)
     except (ValueError, TypeError, OverflowError) as error:
-        raise InputError(f"{name} is no array of {dtype}") from error
+        raise InputError(f"{name} is not an array of {dtype}") from error
 
 
 def to_json(outputs: golden.Tensors) -> dict[str, Any]:

@@ -51,9 +51,9 @@ def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = Fal
     except RegError:
         raise
     except Exception as error:
-        what = name or (source.name if isinstance(source, Path) else "the model")
-        place = source if isinstance(source, Path) else None
-        raise ConversionError(with_reason(f"ONNX Runtime cannot load {what}", error, place)) from error
+        label = name or (source.name if isinstance(source, Path) else "the model")
+        file = source if isinstance(source, Path) else None
+        raise ConversionError(with_reason(f"ONNX Runtime cannot load {label}", error, file)) from error
 
 
 def _open_session(source: Path | bytes, prepacking: bool) -> Any:
@@ -104,10 +104,10 @@ def run_session(session: Any, inputs: Mapping[str, Any], options: Any = None) ->
     if not taken and not given:
         return dict(zip(names, session.run(names, dict(inputs), options), strict=True))
     values = {name: _ort_value(array, name in taken) for name, array in inputs.items()}
-    found = session.run_with_ort_values(names, values, options)
+    results = session.run_with_ort_values(names, values, options)
     return {
         name: _widen(value) if name in given else value.numpy()
-        for name, value in zip(names, found, strict=True)
+        for name, value in zip(names, results, strict=True)
     }
 
 

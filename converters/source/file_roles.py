@@ -1,4 +1,4 @@
-"""What a file beside a model is, by its name."""
+"""The role of a file beside a model, by its name."""
 
 _TOKENIZER = frozenset(
     {"vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json"}

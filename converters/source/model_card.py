@@ -1,4 +1,4 @@
-"""What a checkpoint's model card (README.md) says in its YAML front matter."""
+"""The YAML front matter of a checkpoint's model card (README.md)."""
 
 import re
 from pathlib import Path
@@ -12,13 +12,13 @@ def read_license(directory: Path) -> str | None:
     import yaml
 
     card = directory / CARD
-    found = (
+    match = (
         _FRONT_MATTER.match(card.read_text(encoding="utf-8", errors="replace")) if card.is_file() else None
     )
-    if found is None:
+    if match is None:
         return None
     try:
-        stated = yaml.safe_load(found[1])
+        stated = yaml.safe_load(match[1])
     except (yaml.YAMLError, RecursionError, ValueError):
         return None
     license_name = stated.get("license") if isinstance(stated, dict) else None

@@ -70,9 +70,9 @@ def _scrub_object(
         new = _scrub_text(key, embedded)
         while new != key and (new in value or new in result):
             new += "_"
-        place = _join(at, new)
-        result[new], hits = (child, []) if key in _TOKENS else _scrub(child, name, embedded, place)
-        changed += [place] if new != key and place not in hits else []
+        position = _join(at, new)
+        result[new], hits = (child, []) if key in _TOKENS else _scrub(child, name, embedded, position)
+        changed += [position] if new != key and position not in hits else []
         changed += hits
     return result, changed
 
@@ -82,7 +82,7 @@ def _join(at: str, key: str) -> str:
 
 
 def _scrub_text(text: str, embedded: re.Pattern[str]) -> str:
-    return _last(text) if is_absolute_path(text) else embedded.sub(lambda found: _last(found[0]), text)
+    return _last(text) if is_absolute_path(text) else embedded.sub(lambda match: _last(match[0]), text)
 
 
 def _last(path: str) -> str:
@@ -91,12 +91,14 @@ def _last(path: str) -> str:
 
 
 def _embedded(directories: tuple[Path, ...]) -> re.Pattern[str]:
-    """What counts as a path in running text. A directory of one part, such as `/work`, counts by what is below it."""
-    known = [Path.home(), Path.cwd(), Path(tempfile.gettempdir()), *directories]
-    places = {place for path in known for place in (path.absolute(), path.resolve()) if len(place.parts) > 1}
+    """The pattern of a path in running text. A directory of one part, such as `/work`, needs a part below."""
+    folders = [Path.home(), Path.cwd(), Path(tempfile.gettempdir()), *directories]
+    paths = {
+        folder for given in folders for folder in (given.absolute(), given.resolve()) if len(folder.parts) > 1
+    }
     needles = [
-        re.escape(str(place)) + (rf"(?![\w-]){_BELOW}*" if len(place.parts) > 2 else rf"{_BELOW}+")
-        for place in sorted(places, key=lambda place: len(str(place)), reverse=True)
+        re.escape(str(folder)) + (rf"(?![\w-]){_BELOW}*" if len(folder.parts) > 2 else rf"{_BELOW}+")
+        for folder in sorted(paths, key=lambda folder: len(str(folder)), reverse=True)
     ]
     return re.compile(rf"(?<![\w/.~-])(?:file://)?(?:{'|'.join([*needles, _USUAL])})")
 
@@ -149,8 +151,12 @@ def scrub_json(
 def scrub_config(path: Path) -> Scrubbed | None:
     """An operator config without its comments, which name the directory it was made in; None if it has none."""
     lines = path.read_text("utf-8").splitlines()
-    kept = [line for line in lines if not line.lstrip().startswith("#")]
-    return None if len(kept) == len(lines) else ("".join(f"{line}\n" for line in kept).encode(), ["comments"])
+    code_lines = [line for line in lines if not line.lstrip().startswith("#")]
+    return (
+        None
+        if len(code_lines) == len(lines)
+        else ("".join(f"{line}\n" for line in code_lines).encode(), ["comments"])
+    )
 
 
 def read_json(path: Path) -> Any:

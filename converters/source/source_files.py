@@ -1,4 +1,4 @@
-"""Where a checkpoint lies, and which of its files take part in an export."""
+"""The directory of a checkpoint, and its files that take part in an export."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -77,7 +77,7 @@ def _download(name: str, revision: str | None, code: bool, more: Sequence[str]) 
         raise missing_extra("huggingface_hub", "export", "loading a checkpoint from the hub") from error
 
     def fetch(weights: str) -> Path:
-        wanted = [
+        patterns = [
             CONFIG,
             *TOKENIZER,
             "README.md",
@@ -85,7 +85,9 @@ def _download(name: str, revision: str | None, code: bool, more: Sequence[str]) 
             f"{weights}.index.json",
             *(["*.py"] if code else []),
         ]
-        return Path(snapshot_download(name, revision=revision, allow_patterns=wanted, ignore_patterns="*/*"))
+        return Path(
+            snapshot_download(name, revision=revision, allow_patterns=patterns, ignore_patterns="*/*")
+        )
 
     try:
         directory = fetch("model*.safetensors")
@@ -98,9 +100,9 @@ def _download(name: str, revision: str | None, code: bool, more: Sequence[str]) 
             "check the spelling of the directory, or the network",
         ) from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
-        wanted = f"{name}@{revision}" if revision else name
+        model = f"{name}@{revision}" if revision else name
         raise NotFoundError(
-            f"neither a directory nor a model on the hub: {wanted}",
+            f"neither a directory nor a model on the hub: {model}",
             "check the spelling; a gated model needs HF_TOKEN",
         ) from error
     except (errors.HfHubHTTPError, OSError) as error:

@@ -36,16 +36,16 @@ def require(*modules: str) -> None:
 
 def refuse_missing(error: BaseException, purpose: str) -> None:
     """Raise HostError if the lack of a package is behind an error of a library, which it names."""
-    for each in _causes(error):
-        if isinstance(each, ModuleNotFoundError) and each.name:
-            module = each.name.partition(".")[0]
+    for cause in _causes(error):
+        if isinstance(cause, ModuleNotFoundError) and cause.name:
+            module = cause.name.partition(".")[0]
             if module in EXTRA:
                 raise missing_extra(module, "export", purpose) from error
             raise HostError(
                 f"{purpose} needs {module}, which is not installed", f"pip install {module}"
             ) from error
-        if type(each) is ImportError and each.name is None:
-            reason = first_line(each, 300)
+        if type(cause) is ImportError and cause.name is None:
+            reason = first_line(cause, 300)
             raise HostError(
                 f"{purpose} needs a package: {reason}", "install the package that it names"
             ) from error
@@ -68,8 +68,8 @@ def tool_versions(more: Iterable[str] = ()) -> dict[str, str]:
         more: tools that are used beside `TOOLS`.
     """
     installed = package_versions([*TOOLS, *more])
-    found = {name: got.partition("+")[0] for name, got in installed.items() if got is not None}
-    return {**found, "isa": instruction_set()}
+    versions = {name: got.partition("+")[0] for name, got in installed.items() if got is not None}
+    return {**versions, "isa": instruction_set()}
 
 
 def tools() -> dict[str, str]:
@@ -90,8 +90,10 @@ def distribution_of(module: str) -> tuple[str, str] | None:
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names:
         return "python", platform.python_version()
-    found = package_versions(sorted(set(packages_distributions().get(top, ()))))
-    return next(((name, each.partition("+")[0]) for name, each in found.items() if each is not None), None)
+    versions = package_versions(sorted(set(packages_distributions().get(top, ()))))
+    return next(
+        ((name, release.partition("+")[0]) for name, release in versions.items() if release is not None), None
+    )
 
 
 def _version(name: str) -> str | None:
@@ -102,7 +104,7 @@ def _version(name: str) -> str | None:
 
 
 def cpu_model(cpuinfo: Path = _CPUINFO) -> str:
-    """What the processor calls itself; its family where it does not say."""
+    """The name that the processor reports, else its family."""
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -122,6 +124,6 @@ def instruction_set(cpuinfo: Path = _CPUINFO) -> str:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return family
-    found = next((line.partition(":")[2].split() for line in lines if line.startswith(_KEYS)), [])
-    best = next((name for name in _CLASSES.get(family, ()) if name in found), None)
+    flags = next((line.partition(":")[2].split() for line in lines if line.startswith(_KEYS)), [])
+    best = next((name for name in _CLASSES.get(family, ()) if name in flags), None)
     return f"{family}+{best}" if best else family

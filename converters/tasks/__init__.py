@@ -1,4 +1,4 @@
-"""What an export starts from: one module for each kind of source.
+"""The sources of exports: one module for each kind.
 
 A `Task` finds a source without loading it, loads it when a step needs it, and says how its outputs are
 measured. `task_catalog` lists them; `checkpoints` loads weights, tokenizers and factories safely.

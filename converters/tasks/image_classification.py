@@ -26,7 +26,7 @@ from onnxreg.schema.manifest.preprocessing import Preprocessing
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 MAX_SAMPLES = 10_000
 MAX_SAMPLE_BYTES = 2**30
-"""Of all images of a sample."""
+"""The most bytes of all images of a sample."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class FactorySource:
 
 
 class ImageClassificationOptions(TaskOptions, title="Options"):
-    """What a checkpoint does not say. Paths are relative to the recipe.
+    """The options of images that a checkpoint does not state. Paths are relative to the recipe.
 
     `input` is (channels, height, width). `factory` makes the module where the source is a run directory, `arguments` are
     its own. `outputs` are named in the module's order; one that has no name is `output`. `samples` images, drawn with a seed

@@ -92,7 +92,7 @@ class FeatureExtraction(TextTask):
 
 
 class QuestionAnswering(TextTask):
-    """Where an answer begins and ends: `start_logits` and `end_logits`, `[batch, sequence]`."""
+    """The beginning and end of an answer: `start_logits` and `end_logits`, `[batch, sequence]`."""
 
     id = "question-answering"
     head = SPANS

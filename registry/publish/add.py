@@ -134,7 +134,7 @@ class _DraftFiles:
                 _put(self.push, self.skipped[digest])
 
     def _store(self, path: str) -> Descriptor:
-        file, recorded_state = self.draft.root / path, self.draft.seen.get(path)
+        file, recorded_state = self.draft.root / path, self.draft.file_states.get(path)
         if recorded_state is None:
             return _put(self.push, file)
         settled = _check_unchanged(file, path, recorded_state)

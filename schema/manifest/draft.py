@@ -61,7 +61,7 @@ class Draft:
 
     `root` is the workspace; it contains every file named below. `fields` are the manifest-level keys in their JSON
     form (task, family, source, recipe, labels, ...); name, formats, artifacts and files are filled in from the rest.
-    `seen` are the states of files that stay where they are, of which the workspace has links, from before they were looked into.
+    `file_states` are the states of files that stay where they are, of which the workspace has links, from before they were looked into.
     `document` is the manifest of a version that was written out before: it describes the files, and is kept as it is.
     """
 
@@ -70,7 +70,7 @@ class Draft:
     artifacts: tuple[DraftArtifact, ...]
     companions: tuple[DraftFile, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
-    seen: Mapping[str, FileState] = field(default_factory=dict)
+    file_states: Mapping[str, FileState] = field(default_factory=dict)
     document: bytes | None = None
 
     def paths(self) -> list[str]:

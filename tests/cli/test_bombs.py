@@ -73,7 +73,7 @@ def test_the_weights_of_a_module(reg: Reg, here: Path) -> None:
 
     torch.save({"1.weight": Bomb(here / "ran"), "1.bias": torch.zeros(2)}, here / "best.pth")
     said = refuse(reg, here, 2, "net.py:build", "--checkpoint", "best.pth", "--recipe", "vision.yaml")
-    assert "best.pth is no checkpoint of tensors alone" in said
+    assert "best.pth is not a checkpoint of tensors alone" in said
 
 
 @pytest.fixture

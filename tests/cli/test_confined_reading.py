@@ -123,7 +123,7 @@ def test_a_pipe_or_a_device_is_no_file(reg: Reg, suffix: str, kind: str) -> None
         path.symlink_to("/dev/zero")
     done = reg(*ADD, path)
     assert done.status == 2
-    assert f"{path} is no regular file" in done.err
+    assert f"{path} is not a regular file" in done.err
     path.replace(f"export/{path}")
     if suffix == ".ort":
         Path("export/model.ort").unlink()

@@ -148,7 +148,7 @@ def test_a_pipe_or_a_device_is_no_archive(reg: Reg, name: str) -> None:
     for path in (name, "zero.onnxreg"):
         done = reg("archive", "verify", path)
         assert done.status == 2
-        assert "is no regular file" in done.err
+        assert "is not a regular file" in done.err
 
 
 def test_the_archive_itself_is_taken(reg: Reg) -> None:

@@ -93,7 +93,7 @@ def tensor(*shape: int, dtype: str = "float32") -> Any:
     return torch.zeros(*shape, dtype=getattr(torch, dtype))
 
 
-ONLY_TENSORS = "is no checkpoint of tensors alone"
+ONLY_TENSORS = "is not a checkpoint of tensors alone"
 TORCH: dict[str, tuple[Callable[[], bytes], str]] = {
     "a pickle among the tensors": (lambda: saved(weights(**{"1.bias": Bomb()})), ONLY_TENSORS),
     "a pickle at the top": (lambda: saved(Bomb()), ONLY_TENSORS),
@@ -175,7 +175,7 @@ SAFETENSORS: dict[str, tuple[Callable[[], bytes], str]] = {
     "a place before the beginning": (lambda: tensors({"1.weight": WEIGHT, "1.bias": entry("F32", [2], -8, 0)}), ONLY_TENSORS),
     "a shape that overflows": (lambda: tensors({"1.weight": entry("F32", [2**62, 2**62], 0, 32), "1.bias": BIAS}), ONLY_TENSORS),
     "a type that there is not": (lambda: tensors({"1.weight": entry("X9", [2, 4], 0, 32), "1.bias": BIAS}), ONLY_TENSORS),
-    "metadata that is no text": (lambda: tensors({"__metadata__": {"a": [1]}, "1.weight": WEIGHT, "1.bias": BIAS}), ONLY_TENSORS),
+    "metadata that is not text": (lambda: tensors({"__metadata__": {"a": [1]}, "1.weight": WEIGHT, "1.bias": BIAS}), ONLY_TENSORS),
     "no tensors": (lambda: tensors({}, b""), "holds no weights by name"),
     "a tensor too few": (lambda: tensors({"1.weight": WEIGHT}, bytes(32)), "has no values for 1.bias"),
     "another shape": (lambda: tensors({"1.weight": entry("F32", [4, 2], 0, 32), "1.bias": BIAS}), "has other shapes than the module for 1.weight"),
@@ -214,7 +214,7 @@ def flagged(data: bytes, at: int, value: int) -> bytes:
     return bytes(found)
 
 
-PLAIN = "is no .npz file of plain arrays"
+PLAIN = "is not an .npz file of plain arrays"
 X = np.ones((4, 2), np.float32)
 NPZ: dict[str, tuple[Callable[[], bytes], str]] = {
     "a pickle in an array": (lambda: arrays(x=np.array([Bomb()], object)), PLAIN),
@@ -286,8 +286,8 @@ SUITES: dict[str, tuple[Callable[[], bytes], str]] = {
     "an offset that is true": (lambda: span(start=True), "not both integers"),
     "an offset that is text": (lambda: span(end="18"), "not both integers"),
     "offsets backwards": (lambda: span(start=18, end=8), "offsets 18-8"),
-    "offsets behind the end": (lambda: span(end=10**9), "do not lie in a text"),
-    "another text than at the offsets": (lambda: span(text="Mr Smith"), "`text` is not what stands"),
+    "offsets behind the end": (lambda: span(end=10**9), "are outside a text"),
+    "another text than at the offsets": (lambda: span(text="Mr Smith"), "`text` is not the text at"),
     "a label that is none": (lambda: span(label=["NAME"]), "`label` is missing"),
     "spans that overlap": (lambda: line(gold_spans=FIXTURE["gold_spans"] * 2), "overlap"),
     "an id twice": (lambda: line() + b"\n" + line(), "its id was used before, at line 1"),

@@ -51,7 +51,7 @@ _UNCARRIED = frozenset(
 
 
 MODEL_SUFFIXES = (".onnx", ".ort", ".xml")
-"""How the name of an artifact's main file ends."""
+"""The suffixes of an artifact's main file."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def locate(root: Path, claim: ArtifactV1) -> LocatedArtifact:
     path = Path(named_file(root, claim.path, role))
     if path.suffix not in MODEL_SUFFIXES:
         raise InputError(
-            f"the manifest names {path} as {role}, which is no model file ({', '.join(MODEL_SUFFIXES)})"
+            f"the manifest names {path} as {role}, which is not a model file ({', '.join(MODEL_SUFFIXES)})"
         )
     sidecars: list[DraftFile] = []
     config = claim.metadata.op_config_path if claim.metadata else None

@@ -1,4 +1,4 @@
-"""What a version 1 manifest claims, beside what was found."""
+"""The claims of a version 1 manifest, beside the facts."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,7 +43,7 @@ def compare(
 
 
 def claimed_verdict(manifest: ManifestV1, artifact: ArtifactV1) -> dict[str, Any]:
-    """What version 1 says about the certification of an artifact; empty where it says nothing.
+    """The claims of version 1 about the certification of an artifact; empty if it makes none.
 
     The manifest-wide keys describe the INT8 artifact, the only one that OpenMed evaluates.
     """
@@ -57,7 +57,7 @@ def claimed_verdict(manifest: ManifestV1, artifact: ArtifactV1) -> dict[str, Any
 
 
 def claimed_refusal(manifest: ManifestV1, artifact: ArtifactV1, root: Path) -> str:
-    """Why version 1 says that an artifact is not certified; "" where it does not say so.
+    """The reason of version 1 for which an artifact is not certified; "" if it gives none.
 
     Any of its claims may say so: that of the artifact, of the manifest, of its report, of config.json.
     """

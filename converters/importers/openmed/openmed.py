@@ -70,7 +70,7 @@ def import_openmed(directory: Path, workspace: Path, *, name: str) -> tuple[Draf
     ]
     fields |= described | {"source": {"id": fields.get("source_model_id") or name}}
     fields["recipe"] = _recipe(intake.scrubbed, differences)
-    return Draft(name, workspace, artifacts, export.companions, fields, intake.seen), differences
+    return Draft(name, workspace, artifacts, export.companions, fields, intake.file_states), differences
 
 
 def _differences(export: Survey, described: Mapping[str, Any]) -> list[Difference]:

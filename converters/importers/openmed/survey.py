@@ -1,4 +1,4 @@
-"""What lies in a directory that OpenMed's converter wrote, read from its files, and whether it is one export."""
+"""Survey a directory of OpenMed's converter: read its files, and check that they are one export."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -158,9 +158,9 @@ def _role(path: str, main: str) -> str:
 
 
 def _facts(workspace: Path, main: str, sidecars: Iterable[DraftFile]) -> GraphFacts:
-    """What the graph says.
+    """Read the facts of a model file.
 
-    Raise InputError if it, or what is to be its golden vectors, is not to be taken.
+    Raise InputError if it or its golden vectors cannot be taken.
     """
     by_role = {file.role: workspace / file.path for file in sidecars}
     if golden.ROLE in by_role:
@@ -189,7 +189,7 @@ def _format(build: SurveyedBuild, facts: GraphFacts, main: str, differences: lis
 
 
 def _claimed(variants: Iterable[PackageFacts]) -> dict[str, Any]:
-    """What variants say that no file can bear out, by variant."""
+    """The claims of variants that no file can prove, by variant."""
     claims = {variant.name: _claims(variant) for variant in variants}
     return {name: claim for name, claim in claims.items() if claim}
 

@@ -77,11 +77,11 @@ def _check(path: str, mode: int) -> None:
     try:
         check_path(path)
     except ValueError as error:
-        raise InputError(f"the package holds a file that cannot stand in a manifest: {error}") from error
+        raise InputError(f"the package holds a file whose name a manifest cannot hold: {error}") from error
 
 
 def verified_assets(tree: PackageTree, manifest: PackageManifest) -> Mapping[Digest, str]:
-    """Where each shared asset lies.
+    """The directory of each shared asset.
 
     Raise InputError if one is missing, IntegrityError if its files are not its own.
     """

@@ -1,4 +1,4 @@
-"""What the documents of a model package name: model files, where their weights lie, and what the variants say of them."""
+"""The documents of a model package: its model files, their weights, and the claims of its variants."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class PackageSurvey:
 
 @dataclass(frozen=True)
 class _VariantModel:
-    """Where a variant's model is: its directory, its file, the folder of its weights, what its file is relative to."""
+    """The location of a variant's model: its directory, its file, the folder of its weights, its base."""
 
     facts: PackageFacts
     directory: str
@@ -134,11 +134,11 @@ def _variant_model(
     main, home = _resolve(file, directory, assets, label)
     tree.check_present(main, f"model of {label}")
     if not main.endswith(LOADABLE):
-        raise InputError(f"{label} names {main}, which is no model file ({', '.join(LOADABLE)})")
+        raise InputError(f"{label} names {main}, which is not a model file ({', '.join(LOADABLE)})")
     options = payload.get("session_options")
     folder = options.get(WEIGHTS_FOLDER) if isinstance(options, dict) else None
     if folder is not None and not isinstance(folder, str):
-        raise InputError(f"{label} has a {WEIGHTS_FOLDER} that is no text")
+        raise InputError(f"{label} has a {WEIGHTS_FOLDER} that is not text")
     weights = main.rpartition("/")[0] if folder is None else _resolve(folder, directory, assets, label)[0]
     return _VariantModel(PackageFacts(name, variant, payload), directory, main, weights, home)
 
@@ -146,7 +146,7 @@ def _variant_model(
 def _payload(
     tree: PackageTree, directory: str, variant: Variant, label: str, documents: set[str]
 ) -> Mapping[str, Any]:
-    """What a variant says to ONNX Runtime; empty where that is nothing."""
+    """The session options of a variant; empty if it has none."""
     payload = variant.executor_info.get(RUNTIME)
     if payload is None:
         return {}

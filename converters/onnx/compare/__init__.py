@@ -1,4 +1,4 @@
-"""What differs inside two model files: facts, stored tensors, nodes. Memory stays flat.
+"""Compare two model files: facts, stored tensors, nodes. Memory stays flat.
 
 `compare_files` is the entry. A `Dataflow` is what a graph computes, whatever its values are called; it gives the
 semantic digest.

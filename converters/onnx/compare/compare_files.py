@@ -1,4 +1,4 @@
-"""What differs inside two model files: facts, stored tensors and by how much, nodes. Flat memory: tensor by tensor."""
+"""Compare two model files: facts, stored tensors, nodes. Memory stays flat: tensor by tensor."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a graph computes, whatever its values, nodes and tools are called: each value is known by how it is computed.
+"""The computation of a graph, whatever its values, nodes and tools are called.
 
 The digest of a node is over its operator, its attributes and the digests of its inputs, as in a Merkle tree. So neither the
 names of values and nodes nor their order count, and two graphs with one digest compute the same from the same weights.
@@ -98,15 +98,15 @@ def _trace(graph: Dataflow, values: Values, depth: int) -> list[str]:
     Of nodes that are equal in all of this (a random generator may stand twice) the second is told from the first.
     """
     digests = [""] * len(graph.nodes)
-    seen: Counter[str] = Counter()
+    occurrences: Counter[str] = Counter()
     for index in _order(graph.nodes):
         node = graph.nodes[index]
         inputs = [values.get(name, _hash(["name", name])) if name else "" for name in node.inputs]
         attributes = [[name, *_plain(item, values, depth)] for name, item in sorted(node.attributes.items())]
         present = ["1" if name else "" for name in node.outputs]
         digest = _hash([list(map(str, node.operator)), attributes, inputs, present])
-        seen[digest] += 1
-        digests[index] = digest if seen[digest] == 1 else _hash([digest, str(seen[digest])])
+        occurrences[digest] += 1
+        digests[index] = digest if occurrences[digest] == 1 else _hash([digest, str(occurrences[digest])])
         values.update(
             {name: _hash([digests[index], str(at)]) for at, name in enumerate(node.outputs) if name}
         )
@@ -181,8 +181,13 @@ def _free(graph: Dataflow) -> set[str]:
 
 
 def _spec(spec: TensorSpec) -> list[Any]:
-    known = "shape" in spec.model_fields_set
-    return [spec.name, spec.dtype, ["" if dim.value is None else str(dim.value) for dim in spec.shape], known]
+    has_shape = "shape" in spec.model_fields_set
+    return [
+        spec.name,
+        spec.dtype,
+        ["" if dim.value is None else str(dim.value) for dim in spec.shape],
+        has_shape,
+    ]
 
 
 def _tensor(tensor: StoredTensor) -> list[Any]:

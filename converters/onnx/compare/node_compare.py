@@ -1,4 +1,4 @@
-"""Which nodes differ between two graphs.
+"""Compare the nodes of two graphs.
 
 Nodes are paired by their digest (they compute the same from the same), else by the name of their first output, else by
 operator and weights; a pair differs where operator, attributes or the sources of the inputs do. So does an output of the
@@ -21,19 +21,21 @@ def compare_nodes(old: Dataflow, new: Dataflow, renamed: Mapping[str, str]) -> t
     before, after = _items(old), _items(new)
     pairs, removed, added = match(before, after, (_by_digest, _by_output, _by_weights))
     follow = _Sources(old, new, {i: j for _, i, j in pairs}, renamed)
-    found = {j: _change("added", new.nodes[j]) for _, j in added}
+    changed = {j: _change("added", new.nodes[j]) for _, j in added}
     for _, i, j in pairs:
-        what = () if before[i][0] == after[j][0] else tuple(_differences(old.nodes[i], new.nodes[j], follow))
-        if what:
-            found[j] = _change("changed", new.nodes[j], what)
-    changes = [found[j] for j in sorted(found)]
+        differences = (
+            () if before[i][0] == after[j][0] else tuple(_differences(old.nodes[i], new.nodes[j], follow))
+        )
+        if differences:
+            changed[j] = _change("changed", new.nodes[j], differences)
+    changes = [changed[j] for j in sorted(changed)]
     changes += [
         NodeChange(change="changed", name=name, operator="output", what=("inputs",))
         for name in new.outputs
         if name in old.outputs and not follow.same(name, name)
     ]
     changes += [_change("removed", old.nodes[i]) for _, i in removed]
-    return changes, len(pairs) - (len(found) - len(added))
+    return changes, len(pairs) - (len(changed) - len(added))
 
 
 Item = tuple[str, Node, frozenset[str]]
@@ -63,7 +65,7 @@ def _by_weights(item: Item, index: int) -> str:
 
 
 class _Sources:
-    """Whether a value of the old graph and one of the new come from the same place, given which nodes are pairs."""
+    """Compare the origins of values in the old and the new graph, given the pairs of nodes."""
 
     def __init__(
         self, old: Dataflow, new: Dataflow, partner: Mapping[int, int], renamed: Mapping[str, str]
@@ -100,9 +102,9 @@ def _differences(old: Node, new: Node, follow: _Sources) -> Iterator[str]:
 
 
 def _change(
-    verb: Literal["added", "removed", "changed"], node: Node, what: tuple[str, ...] = ()
+    verb: Literal["added", "removed", "changed"], node: Node, differences: tuple[str, ...] = ()
 ) -> NodeChange:
-    return NodeChange(change=verb, name=_name(node), operator=node.kind, what=what)
+    return NodeChange(change=verb, name=_name(node), operator=node.kind, what=differences)
 
 
 def _name(node: Node) -> str:

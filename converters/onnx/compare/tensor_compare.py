@@ -1,4 +1,4 @@
-"""Which stored tensors differ between two graphs, and by how much."""
+"""Compare the stored tensors of two graphs."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -47,17 +47,17 @@ def _compare(name: str, old: Tensors, new: Tensors) -> TensorChange | None:
 
 
 def _alone(old: Tensors, new: Tensors) -> Iterator[TensorChange]:
-    """What is on one side only; the same form and bytes under another name is a tensor renamed."""
+    """Yield the tensors of one side only; the same form and bytes under another name is a tensor renamed."""
     waiting: dict[tuple[Any, ...], list[str]] = defaultdict(list)
     for name in old.keys() - new.keys():
         waiting[_identity(old[name])].append(name)
     for names in waiting.values():
         names.sort(reverse=True)
     for name in sorted(new.keys() - old.keys()):
-        known = waiting.get(_identity(new[name]))
+        old_names = waiting.get(_identity(new[name]))
         form = _form(new[name])
-        if known:
-            yield TensorChange(change="renamed", old=_form(old[known.pop()]), new=form)
+        if old_names:
+            yield TensorChange(change="renamed", old=_form(old[old_names.pop()]), new=form)
         else:
             yield TensorChange(change="added", old=None, new=form)
     for name in sorted(name for names in waiting.values() for name in names):

@@ -32,7 +32,7 @@ Resolver = tuple[tuple[str, tuple[tuple[str, tuple[Argument, ...]], ...]], ...]
 
 @dataclass(frozen=True)
 class OrtHeader:
-    """What stands before the model in an ORT-format file. `model` and `tail` are offsets in bytes from its start."""
+    """The part of an ORT-format file before the model. `model` and `tail` are byte offsets in the file."""
 
     version: str
     resolver: Resolver
@@ -55,14 +55,14 @@ def read_head(data: Any) -> OrtHeader:
 
 
 def _parameters(entry: Any) -> tuple[tuple[str, tuple[Argument, ...]], ...]:
-    found = []
+    parameters = []
     for i in range(entry.KernelTypeStrArgsLength()):
         item = entry.KernelTypeStrArgs(i)
         arguments = (item.Args(j) for j in range(item.ArgsLength()))
-        found.append(
+        parameters.append(
             (item.KernelTypeStr().decode(), tuple((arg.ArgType(), arg.Index()) for arg in arguments))
         )
-    return tuple(sorted(found))
+    return tuple(sorted(parameters))
 
 
 def write_head(head: OrtHeader, tail_size: int) -> bytes:

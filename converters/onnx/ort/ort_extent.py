@@ -1,4 +1,4 @@
-"""Whether the tables of an ORT-format file can all be in it: the bindings follow every offset and believe every length."""
+"""Check that the tables of an ORT-format file fit in it: the bindings follow every offset and length."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -18,7 +18,7 @@ MAX_NODES = 1_000_000
 MAX_DEPTH = 32
 _TENSOR, _GRAPH, _GRAPHS, _INT = 4, 5, 10, 2
 _MALFORMED = (struct.error, IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
-"""What the bindings raise on bytes that are no flatbuffer: they check no offset."""
+"""The errors of the bindings on bytes that are not a flatbuffer: they check no offset."""
 
 
 class reading:  # noqa: N801

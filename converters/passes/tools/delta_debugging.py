@@ -32,26 +32,28 @@ class Trials:
         return self._known[names]
 
 
-def minimize(names: Sequence[str], holds: Callable[[frozenset[str]], bool]) -> tuple[list[str], bool]:
+def minimize(all_names: Sequence[str], holds: Callable[[frozenset[str]], bool]) -> tuple[list[str], bool]:
     """A subset for which `holds` still does, and from which no name can be left out; it must hold for all `names`.
 
     The second result is False where the trials ended first: then the set holds, but may not be minimal.
     """
-    kept, parts = list(names), 2
+    names, parts = list(all_names), 2
     try:
-        while kept:
+        while names:
             if holds(frozenset()):
                 return [], True
-            smaller = next((rest for rest in _complements(kept, parts) if holds(frozenset(rest))), None)
+            smaller = next(
+                (subset for subset in _complements(names, parts) if holds(frozenset(subset))), None
+            )
             if smaller is not None:
-                kept, parts = smaller, max(parts - 1, 2)
-            elif parts >= len(kept):
-                return kept, True
+                names, parts = smaller, max(parts - 1, 2)
+            elif parts >= len(names):
+                return names, True
             else:
-                parts = min(2 * parts, len(kept))
+                parts = min(2 * parts, len(names))
     except ExhaustedError:
-        return kept, False
-    return kept, True
+        return names, False
+    return names, True
 
 
 def _complements(names: Sequence[str], parts: int) -> list[list[str]]:

@@ -60,9 +60,9 @@ def quantize_dynamic(
 
 
 def _keep_inputs(model: Any, names: Collection[str]) -> None:
-    kept = [value for value in model.graph.input if value.name in names]
+    inputs = [value for value in model.graph.input if value.name in names]
     del model.graph.input[:]
-    model.graph.input.extend(kept)
+    model.graph.input.extend(inputs)
 
 
 def _quantizer_class() -> Any:
@@ -91,10 +91,12 @@ def _quantizer_class() -> Any:
             codes = onnx.numpy_helper.from_array(
                 int8_weights.codes(weight, steps), f"{weight_name}_quantized"
             )
-            each = steps.reshape(-1)
-            scale = onnx.helper.make_tensor(f"{weight_name}_scale", tensor.FLOAT, each.shape, each.tolist())
-            zeros = [0] * len(each)
-            zero = onnx.helper.make_tensor(f"{weight_name}_zero_point", tensor.INT8, each.shape, zeros)
+            flat_steps = steps.reshape(-1)
+            scale = onnx.helper.make_tensor(
+                f"{weight_name}_scale", tensor.FLOAT, flat_steps.shape, flat_steps.tolist()
+            )
+            zeros = [0] * len(flat_steps)
+            zero = onnx.helper.make_tensor(f"{weight_name}_zero_point", tensor.INT8, flat_steps.shape, zeros)
             self.model.initializer_extend([scale, zero])
             self.model.initializer_extend([codes])
             return codes.name, zero.name, scale.name

@@ -48,8 +48,8 @@ def _is_product(node: Any, stored: Collection[str], excluded: Collection[str]) -
 
 
 def _attribute(node: Any, name: str, default: Any) -> Any:
-    found = (entry for entry in node.attribute if entry.name == name)
-    return next((entry.f if isinstance(default, float) else entry.i for entry in found), default)
+    entries = (entry for entry in node.attribute if entry.name == name)
+    return next((entry.f if isinstance(default, float) else entry.i for entry in entries), default)
 
 
 def _turn(model: Any, body: Any, tensor: Any) -> str:

@@ -29,7 +29,7 @@ def within(body: Any) -> Iterator[Any]:
 
 
 def count_operators(model: Any) -> dict[str, int]:
-    """How often each operator occurs, subgraphs and functions included; `domain:Op` beyond the default domain."""
+    """Count the nodes of each operator, also in subgraphs and functions; `domain:Op` beyond the default domain."""
     names = (
         node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}:{node.op_type}"
         for container in containers(model)
@@ -43,10 +43,10 @@ def node_names(model: Any) -> set[str]:
     return {node.name for body in containers(model) for node in body.node if node.name}
 
 
-def refuse_unknown(what: str, asked: Collection[str] | None, known: Collection[str]) -> None:
+def refuse_unknown(kind: str, names: Collection[str] | None, present: Collection[str]) -> None:
     """Raise InputError for a name that was asked for and that the graph does not have."""
-    if unknown := sorted(set(asked or ()) - set(known)):
-        raise InputError(f"the graph has no {what} called {', '.join(unknown)[:200]}")
+    if unknown := sorted(set(names or ()) - set(present)):
+        raise InputError(f"the graph has no {kind} called {', '.join(unknown)[:200]}")
 
 
 def default_opset(model: Any) -> int | None:
@@ -86,9 +86,9 @@ def inline_functions(model: Any) -> int:
 def drop_unused_imports(model: Any) -> None:
     """Drop the opset imports of domains that no node is of, in place; the default domain's stays."""
     used = {"", "ai.onnx", *(node.domain for body in containers(model) for node in body.node)}
-    kept = [entry for entry in model.opset_import if entry.domain in used]
+    imports = [entry for entry in model.opset_import if entry.domain in used]
     del model.opset_import[:]
-    model.opset_import.extend(kept)
+    model.opset_import.extend(imports)
 
 
 def drop_unread_weights(model: Any) -> None:
@@ -115,13 +115,13 @@ def rename_values(model: Any, names: Mapping[str, str]) -> None:
             value.name = names.get(value.name, value.name)
 
 
-def fresh_name(model: Any, wanted: str) -> str:
+def fresh_name(model: Any, base: str) -> str:
     """`wanted`, or that with a number behind it, whichever no value of the model is called yet."""
     taken = {
         name for body in within(model.graph) for node in body.node for name in (*node.input, *node.output)
     }
     taken |= {value.name for value in (*model.graph.input, *model.graph.output, *model.graph.initializer)}
-    names = (wanted, *(f"{wanted}_{number}" for number in range(1, len(taken) + 2)))
+    names = (base, *(f"{base}_{number}" for number in range(1, len(taken) + 2)))
     return next(name for name in names if name not in taken)
 
 
@@ -198,17 +198,17 @@ def second_names(model: Any) -> dict[str, str]:
     """
     stored = {tensor.name for tensor in model.graph.initializer}
     given = {value.name for value in model.graph.output}
-    found = {
+    origins = {
         node.output[0]: node.input[0]
         for node in model.graph.node
         if node.op_type == "Identity" and node.input[0] in stored
     }
-    return {name: origin for name, origin in found.items() if name not in given}
+    return {name: origin for name, origin in origins.items() if name not in given}
 
 
 def drop_second_names(model: Any, names: Mapping[str, str]) -> None:
     """Without the Identity nodes that gave these; what read them reads the tensor itself."""
-    kept = [node for node in model.graph.node if node.op_type != "Identity" or node.output[0] not in names]
+    nodes = [node for node in model.graph.node if node.op_type != "Identity" or node.output[0] not in names]
     del model.graph.node[:]
-    model.graph.node.extend(kept)
+    model.graph.node.extend(nodes)
     rename_values(model, names)

@@ -89,14 +89,14 @@ def _join_float32(model: Any) -> None:
 def _is_cast(node: Any, element: int) -> bool:
     """Return True if a node is a Cast to this type that the converter, which names its nodes so, has put
     in."""
-    ours = node.name.endswith(("_cast_to_fp16_node", "_cast_to_fp32_node")) or node.name.startswith(
+    inserted = node.name.endswith(("_cast_to_fp16_node", "_cast_to_fp32_node")) or node.name.startswith(
         ("graph_input_cast", "graph_output_cast")
     )
-    return ours and node.op_type == "Cast" and any(entry.i == element for entry in node.attribute)
+    return inserted and node.op_type == "Cast" and any(entry.i == element for entry in node.attribute)
 
 
 def halved_operators(model: Any) -> Counter[str]:
-    """How many nodes of each operator read or make a float16 value, subgraphs included."""
+    """Count, for each operator, the nodes that read or make a float16 value, subgraphs included."""
     return Counter(
         use.name
         for use in operator_uses(model, Path("the graph"))
@@ -107,14 +107,14 @@ def halved_operators(model: Any) -> Counter[str]:
     )
 
 
-def refuse_halved(before: Counter[str], after: Any, operators: Collection[str], what: str) -> None:
+def refuse_halved(before: Counter[str], after: Any, operators: Collection[str], step: str) -> None:
     """Raise ConversionError if one of these operators reads or makes float16 more often than `before`."""
-    found = halved_operators(after)
-    if halved := sorted(name for name in operators if found[name] > before[name]):
-        raise ConversionError(f"{what}: {', '.join(halved)} should stay float32 and became float16")
+    counts = halved_operators(after)
+    if halved := sorted(name for name in operators if counts[name] > before[name]):
+        raise ConversionError(f"{step}: {', '.join(halved)} should stay float32 and became float16")
 
 
 def count_halves(model: Any) -> dict[str, int]:
-    """How many weights a graph has in each of both types, subgraphs and constants included."""
+    """Count the weights of a graph in both types, subgraphs and constants included."""
     kinds = [tensor.data_type for tensor in tensors(model)]
     return {"float16_weights": kinds.count(FLOAT16), "float32_weights": kinds.count(FLOAT)}

@@ -14,7 +14,7 @@ STRIDE = 16
 
 
 def scales(weight: Any, axis: int | None, limit: int = LIMIT) -> Any:
-    """What one code step is worth: float32, broadcastable to `weight`, one value for each index of `axis`.
+    """The float32 value of one code step, broadcastable to `weight`, for each index of `axis`.
 
     The largest magnitude by `limit`; 1 where that is no normal number, as in a channel of zeros.
 
@@ -35,14 +35,14 @@ def codes(weight: Any, steps: Any) -> Any:
     """The int8 codes of a float32 weight; `steps` as `scales` gives them."""
     import numpy as np
 
-    found = weight / steps
-    np.rint(found, out=found)
-    np.clip(found, -128, 127, out=found)
-    return found.astype(np.int8)
+    scaled = weight / steps
+    np.rint(scaled, out=scaled)
+    np.clip(scaled, -128, 127, out=scaled)
+    return scaled.astype(np.int8)
 
 
 def relative_error(weights: Iterable[tuple[Any, int]], signed: bool = True) -> dict[str, float]:
-    """What 8 bits lose of float32 weights of rank 2 or more, each with the axis of its channels.
+    """The relative error of 8-bit codes of float32 weights of rank 2 or more, each with its channel axis.
 
     Signed codes are symmetric, unsigned ones have a zero point.
 
@@ -51,18 +51,18 @@ def relative_error(weights: Iterable[tuple[Any, int]], signed: bool = True) -> d
     """
     import numpy as np
 
-    whole, lost = 0.0, {"per_channel": 0.0, "per_tensor": 0.0}
+    energy, lost = 0.0, {"per_channel": 0.0, "per_tensor": 0.0}
     for weight, channels in weights:
         rows = np.moveaxis(weight, channels, -1).reshape(-1, weight.shape[channels])
         sample = rows[::STRIDE]
-        whole += _energy(sample)
+        energy += _energy(sample)
         for name, axis in (("per_channel", -1), ("per_tensor", None)):
             lost[name] += _energy(sample - _restored(sample, rows, axis, signed))
-    return {name: float(f"{(value / whole) ** 0.5 if whole else 0.0:.4g}") for name, value in lost.items()}
+    return {name: float(f"{(value / energy) ** 0.5 if energy else 0.0:.4g}") for name, value in lost.items()}
 
 
 def _restored(sample: Any, rows: Any, axis: int | None, signed: bool) -> Any:
-    """What is left of some rows of a weight after coding, the scales being those of all rows."""
+    """Some rows of a weight after coding and decoding, with the scales of all rows."""
     import numpy as np
 
     if signed:

@@ -1,4 +1,4 @@
-"""Which stored weights a graph multiplies by."""
+"""The stored weights that a graph multiplies by."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,15 +29,15 @@ def factors(model: Any, operators: Collection[str], excluded: Collection[str] = 
     bodies = list(graph.within(model.graph))
     stored = {tensor.name: tensor for body in bodies for tensor in _weights(body)}
     passing = {node.output[0]: node.input[0] for body in bodies for node in _nodes(body, _PASSING)}
-    found: dict[str, Factor] = {}
+    result: dict[str, Factor] = {}
     for body in bodies:
         for node in _nodes(body, operators):
             if node.name and node.name in excluded:
                 continue
             for name in (_origin(value, passing) for value in node.input[:2]):
                 if name in stored:
-                    found.setdefault(name, Factor(stored[name], _channels(node)))
-    return found
+                    result.setdefault(name, Factor(stored[name], _channels(node)))
+    return result
 
 
 def _weights(body: Any) -> Iterator[Any]:

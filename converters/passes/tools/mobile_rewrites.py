@@ -57,13 +57,13 @@ def minimum(emit: Emitter) -> list[Any] | None:
 
 
 def _fold(emit: Emitter, takes_second: Callable[[str, str], str]) -> list[Any] | None:
-    result, *rest = emit.node.input
+    result, *others = emit.node.input
     if not {emit.element(value) for value in emit.node.input} & SELECTABLE:
         return None
-    if not rest:
+    if not others:
         return emit.finish(emit.op("Identity", result))
     exact = emit.has_no_nan(*emit.node.input)
-    for other in rest:
+    for other in others:
         second = takes_second(result, other)
         if not exact:
             second = emit.op("Or", second, emit.op("Not", emit.op("Equal", other, other)))

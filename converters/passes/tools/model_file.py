@@ -64,13 +64,13 @@ def weight_bytes(model: Any) -> int:
     return sum(map(tensor_bytes, tensors(model)))
 
 
-def session(model: Any, what: str = "the model") -> Any:
+def session(model: Any, label: str = "the model") -> Any:
     """A model in ONNX Runtime (`runtime.load_session`); ConversionError, naming `what`, where it does not load."""
     if weight_bytes(model) <= LIMIT:
-        return load_session(model.SerializeToString(), name=what)
+        return load_session(model.SerializeToString(), name=label)
     with scratch() as directory:
         save(model, directory / "model.onnx")
-        return load_session(directory / "model.onnx", name=what)
+        return load_session(directory / "model.onnx", name=label)
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def scratch_in(workspace: Path) -> Iterator[None]:
 
 
 def _bring_in(tensor: Any, path: Path) -> None:
-    """What a loader would leave behind, an explicit default location, goes too: it is two bytes of each tensor."""
+    """Read a tensor's external data into it, and clear its explicit default location, as no loader does."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     with (path.parent / entries["location"]).open("rb") as file:
         file.seek(int(entries.get("offset") or 0))

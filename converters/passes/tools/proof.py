@@ -19,13 +19,13 @@ FLOOR = 0.5
 """The least cosine of an output with its parent's: below it the graph is wrong, not rounded."""
 
 ROUNDINGS = 8
-"""How many steps of a 16-bit type an output may be off: two kernels round at other places."""
+"""The steps of a 16-bit type that an output may be off: two kernels round at different places."""
 STEPS = {10: 2.0**-10, 16: 2.0**-7}
 """The distance of 1 from the next number in float16 and bfloat16, by `onnx.TensorProto.DataType`."""
 
 
 def tolerance_of(work: Any, subject: Any) -> float | None:
-    """How far what a pass makes of `subject` (`onnx.ModelProto`) may be from it, in parts of an output's largest value.
+    """The largest allowed distance of a pass's result from `subject`, in parts of an output's largest value.
 
     That is the pass's own `tolerance`, and more for a graph with weights of 16 bits. None if the pass has none.
     """
@@ -56,22 +56,22 @@ def run(
     bounds = samples.index_bounds(subject)
     tolerance = tolerance_of(work, subject)
     parent = model_file.session(subject, f"the graph that {work.id} was given")
-    after, done = base.run(step, work, subject, source)
+    after, step_record = base.run(step, work, subject, source)
     child = model_file.session(after, f"what {work.id} made")
     feeds = samples.draw(after, bounds) if feeds is None else feeds
-    found = compare(
+    distances = compare(
         [outputs(parent, feed, "the parent") for feed in feeds],
         [outputs(child, feed, f"what {work.id} made") for feed in feeds],
         work.id,
         tolerance,
     )
-    parity = {"samples": len(feeds), "dataset": str(samples.digest(feeds)), "outputs": found}
-    recorded = done.to_json()
+    parity = {"samples": len(feeds), "dataset": str(samples.digest(feeds)), "outputs": distances}
+    recorded = step_record.to_json()
     recorded["result"] = {**recorded.get("result", {}), "parity": parity}
     return after, Step.from_json(recorded)
 
 
-def outputs(session: Any, feed: Feed, what: str) -> dict[str, Any]:
+def outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:
     """The outputs of one run by name, the inputs given in the types that the graph takes.
 
     Raises ConversionError, naming `what`, where it does not run.
@@ -83,53 +83,53 @@ def outputs(session: Any, feed: Feed, what: str) -> dict[str, Any]:
         given = {name: np.asarray(feed[name], dtype=dtype) for name, dtype in types.items()}
         return run_session(session, given)
     except Exception as error:
-        raise ConversionError(f"{what} does not run in ONNX Runtime: {first_line(error)}") from error
+        raise ConversionError(f"{label} does not run in ONNX Runtime: {first_line(error)}") from error
 
 
-def all_outputs(graph: Any, feeds: Sequence[Feed], what: str) -> list[dict[str, Any]]:
+def all_outputs(graph: Any, feeds: Sequence[Feed], label: str) -> list[dict[str, Any]]:
     """The outputs of a graph (`onnx.ModelProto`) for each feed; see `outputs`."""
-    session = model_file.session(graph, what)
-    return [outputs(session, feed, what) for feed in feeds]
+    session = model_file.session(graph, label)
+    return [outputs(session, feed, label) for feed in feeds]
 
 
 def compare(
     expected: Sequence[Mapping[str, Any]],
     got: Sequence[Mapping[str, Any]],
-    what: str,
+    label: str,
     tolerance: float | None = None,
 ) -> dict[str, dict[str, float]]:
-    """How far outputs are apart over all runs: `max_abs_diff`, and `cosine` of all values of one output together.
+    """Compare outputs over all runs: `max_abs_diff`, and `cosine` of all values of one output together.
 
     Raises ConversionError, naming `what`, for an output that is lost or has another shape, NaN on either side, a
     cosine below `FLOOR`, or a difference above `tolerance`, which is in parts of the largest value (at least 1).
     """
-    found = {}
+    distances = {}
     for name in (name for name, array in expected[0].items() if _is_number(array)):
-        parent, child = _values(name, expected, got, what)
-        found[name] = _distance(parent, child)
-        _judge(found[name], parent, f"{what}: the output {name}", tolerance)
-    return found
+        parent, child = _values(name, expected, got, label)
+        distances[name] = _distance(parent, child)
+        _judge(distances[name], parent, f"{label}: the output {name}", tolerance)
+    return distances
 
 
 def _values(
-    name: str, expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], what: str
+    name: str, expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str
 ) -> tuple[Any, Any]:
     """All values of one output on both sides, float64, without those that are infinite in the parent."""
     import numpy as np
 
-    if any(name not in found for found in got):
-        raise ConversionError(f"{what} lost the output {name}")
+    if any(name not in arrays for arrays in got):
+        raise ConversionError(f"{label} lost the output {name}")
     if any(a[name].shape != b[name].shape for a, b in zip(expected, got, strict=True)):
-        raise ConversionError(f"{what}: the output {name} has another shape than the parent's")
+        raise ConversionError(f"{label}: the output {name} has another shape than the parent's")
     parent, child = (
-        np.concatenate([found[name].astype(np.float64).reshape(-1) for found in side])
+        np.concatenate([arrays[name].astype(np.float64).reshape(-1) for arrays in side])
         for side in (expected, got)
     )
     if np.isnan(parent).any():
-        raise ConversionError(f"the graph that {what} was given has NaN in its output {name}")
+        raise ConversionError(f"the graph that {label} was given has NaN in its output {name}")
     finite = np.isfinite(parent)
     if np.isnan(child).any() or not np.isfinite(child[finite]).all():
-        raise ConversionError(f"{what}: NaN or infinity in the output {name}")
+        raise ConversionError(f"{label}: NaN or infinity in the output {name}")
     return parent[finite], child[finite]
 
 
@@ -143,17 +143,17 @@ def _distance(parent: Any, child: Any) -> dict[str, float]:
     return {"max_abs_diff": float(f"{largest:.6g}"), "cosine": float(f"{cosine:.6g}")}
 
 
-def _judge(found: Mapping[str, float], parent: Any, what: str, tolerance: float | None) -> None:
+def _judge(distance: Mapping[str, float], parent: Any, label: str, tolerance: float | None) -> None:
     import numpy as np
 
-    if found["cosine"] < FLOOR:
+    if distance["cosine"] < FLOOR:
         raise ConversionError(
-            f"{what} is not the parent's: their cosine is {found['cosine']:.3g}, the least is {FLOOR}"
+            f"{label} is not the parent's: their cosine is {distance['cosine']:.3g}, the least is {FLOOR}"
         )
     scale = max(1.0, float(np.abs(parent).max(initial=0.0)))
-    if tolerance is not None and found["max_abs_diff"] > tolerance * scale:
+    if tolerance is not None and distance["max_abs_diff"] > tolerance * scale:
         raise ConversionError(
-            f"{what} is {found['max_abs_diff']:.3g} from the parent's, the most is {tolerance * scale:.3g}"
+            f"{label} is {distance['max_abs_diff']:.3g} from the parent's, the most is {tolerance * scale:.3g}"
         )
 
 

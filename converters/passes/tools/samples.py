@@ -15,7 +15,7 @@ Feed = Mapping[str, Any]
 """The inputs of one run: numpy arrays by name."""
 
 SIZES = ({"batch": 1}, {"batch": 2})
-"""What dynamic axes get in each drawn run, by name; others get `LENGTHS`."""
+"""The sizes of dynamic axes in each drawn run, by name; others get `LENGTHS`."""
 LENGTHS = (8, 12)
 SEED = 0
 
@@ -24,14 +24,14 @@ def index_bounds(model: Any) -> dict[str, int]:
     """For each integer input that picks rows of stored tables, how many rows the smallest of them has."""
     rows = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if len(tensor.dims) >= 2}
     origin = {value.name: value.name for value in graph_inputs(model.graph)}
-    found: dict[str, int] = {}
+    bounds: dict[str, int] = {}
     for node in model.graph.node:
         if node.op_type in ("Cast", "Identity") and node.input[0] in origin:
             origin[node.output[0]] = origin[node.input[0]]
         if node.op_type == "Gather" and node.input[0] in rows and node.input[1] in origin:
             name = origin[node.input[1]]
-            found[name] = min(found.get(name, rows[node.input[0]]), rows[node.input[0]])
-    return found
+            bounds[name] = min(bounds.get(name, rows[node.input[0]]), rows[node.input[0]])
+    return bounds
 
 
 def draw(
@@ -65,9 +65,9 @@ def draw(
 
 
 def taken_by(session: Any) -> Any:
-    """What a loaded graph takes, for `draw`: an `onnx.ModelProto` with its inputs alone.
+    """Return an `onnx.ModelProto` with only the inputs of a loaded graph, for `draw`.
 
-    Raises InputError for an input that is no tensor of numbers.
+    Raises InputError for an input that is not a tensor of numbers.
 
     Args:
         session: `onnxruntime.InferenceSession`, of a file in either format.
@@ -80,7 +80,7 @@ def taken_by(session: Any) -> Any:
         try:
             kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(numpy_type(item.type)))
         except (TypeError, KeyError, ValueError) as error:
-            raise InputError(f"the input {item.name} is no tensor of numbers: {item.type}") from error
+            raise InputError(f"the input {item.name} is not a tensor of numbers: {item.type}") from error
         model.graph.input.append(onnx.helper.make_tensor_value_info(item.name, kind, item.shape))
     return model
 
@@ -104,15 +104,15 @@ def read(path: Path, count: int | None = None, seed: int = SEED) -> tuple[Feed, 
     return tuple(rows[index] for index in sorted(random.Random(seed).sample(range(len(rows)), count)))
 
 
-def check(feeds: Sequence[Feed], model: Any, what: str) -> None:
+def check(feeds: Sequence[Feed], model: Any, label: str) -> None:
     """Raise InputError, naming `what`, where there are no feeds or they have other names than the graph's inputs."""
     names = sorted(value.name for value in graph_inputs(model.graph))
     if not feeds:
-        raise InputError(f"{what} needs sample inputs, and none were given")
+        raise InputError(f"{label} needs sample inputs, and none were given")
     for feed in feeds:
         if sorted(feed) != names:
             raise InputError(
-                f"{what}: the graph takes {', '.join(names)}; given were {', '.join(sorted(feed))}"
+                f"{label}: the graph takes {', '.join(names)}; given were {', '.join(sorted(feed))}"
             )
 
 
@@ -144,7 +144,7 @@ def _draw(value: Any, shape: list[int], bounds: Mapping[str, int], generator: An
     import onnx
 
     if not value.type.HasField("tensor_type"):
-        raise InputError(f"the input {value.name} is no tensor: give sample inputs")
+        raise InputError(f"the input {value.name} is not a tensor: give sample inputs")
     number = value.type.tensor_type.elem_type
     dtype = np.dtype("float32") if number == BFLOAT16_NUMBER else onnx.helper.tensor_dtype_to_np_dtype(number)
     if np.issubdtype(dtype, np.floating):

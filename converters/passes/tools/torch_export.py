@@ -15,7 +15,7 @@ from onnxreg.converters.source.toolchain import refuse_missing, require
 from onnxreg.schema.core.errors import ConversionError, first_line
 
 Export = Callable[[TorchModel, int, bool, bool], Any]
-"""Of a module, to an opset, with dynamic axes or not, constants folded or not."""
+"""Export a module: its opset, whether axes are dynamic, whether constants are folded."""
 
 
 def export_torchscript(subject: TorchModel, opset: int, dynamic: bool, fold: bool = True) -> Any:
@@ -68,9 +68,10 @@ def names_a_directory(exported: Any) -> str | None:
     import torch
 
     text = without_weights(exported).SerializeToString()
-    places = {Path.home(), Path.cwd(), Path(torch.__file__).parents[1]}
+    folders = {Path.home(), Path.cwd(), Path(torch.__file__).parents[1]}
     return next(
-        (place.name for place in sorted(places) if len(place.parts) > 1 and str(place).encode() in text), None
+        (folder.name for folder in sorted(folders) if len(folder.parts) > 1 and str(folder).encode() in text),
+        None,
     )
 
 
@@ -123,7 +124,7 @@ def _state_sizes(exported: Any, subject: TorchModel) -> None:
 
 
 def _root_cause(error: BaseException) -> str:
-    """What went wrong first: the new exporter wraps it in an explanation of its own."""
+    """The first cause of an error: the dynamo exporter wraps it in an explanation of its own."""
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error, 300)

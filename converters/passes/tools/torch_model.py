@@ -1,4 +1,4 @@
-"""What `OnnxConversion` converts, and how to run it."""
+"""The subject of `OnnxConversion`, and how to run it."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -46,8 +46,8 @@ def traceable(subject: TorchModel) -> Any:
             self.model = model
 
         def forward(self, *tensors: Any) -> Any:
-            found = self.model(**dict(zip(names, tensors, strict=True)), **options)
-            chosen = _choose(found, outputs)
+            result = self.model(**dict(zip(names, tensors, strict=True)), **options)
+            chosen = _choose(result, outputs)
             return chosen[0] if len(chosen) == 1 else chosen
 
     return Traceable(subject.module).train(subject.module.training)
@@ -64,20 +64,20 @@ def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[st
     module, training = subject.module, subject.module.training
     try:
         with one_torch_thread(), torch.no_grad():
-            found = [_run_one(subject, feed) for feed in feeds]
+            results = [_run_one(subject, feed) for feed in feeds]
     except Exception as error:
         raise ConversionError(f"the module does not run on sample inputs: {first_line(error)}") from error
     finally:
         module.train(training)
-    return found
+    return results
 
 
 def _run_one(subject: TorchModel, feed: Mapping[str, Any]) -> dict[str, Any]:
     import torch
 
     given = [torch.from_numpy(feed[name]) for name in subject.inputs]
-    found = traceable(subject).eval()(*given)
-    tensors = found if isinstance(found, tuple) else (found,)
+    result = traceable(subject).eval()(*given)
+    tensors = result if isinstance(result, tuple) else (result,)
     return {name: tensor.numpy() for name, tensor in zip(subject.outputs, tensors, strict=True)}
 
 
@@ -85,12 +85,12 @@ def _takes_return_dict(module: Any) -> bool:
     return hasattr(module, "config") or "return_dict" in inspect.signature(module.forward).parameters
 
 
-def _choose(found: Any, names: Sequence[str]) -> tuple[Any, ...]:
-    if isinstance(found, Mapping) and all(name in found for name in names):
-        return tuple(found[name] for name in names)
-    if all(hasattr(found, name) for name in names):
-        return tuple(getattr(found, name) for name in names)
-    several = found if isinstance(found, tuple | list) else (found,)
+def _choose(result: Any, names: Sequence[str]) -> tuple[Any, ...]:
+    if isinstance(result, Mapping) and all(name in result for name in names):
+        return tuple(result[name] for name in names)
+    if all(hasattr(result, name) for name in names):
+        return tuple(getattr(result, name) for name in names)
+    several = result if isinstance(result, tuple | list) else (result,)
     if len(several) < len(names):
         raise ConversionError(f"the module gives {len(several)} outputs, not {', '.join(names)}")
     return tuple(several[: len(names)])

@@ -1,4 +1,4 @@
-"""Which nodes of a graph handle values that float16 cannot hold."""
+"""The nodes of a graph that handle values beyond the range of float16."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from onnxreg.converters.passes.tools.half_weights import LARGEST
 from onnxreg.converters.passes.tools.samples import Feed
 
 SENTINEL = 1e30
-"""What is larger stands for infinity, as in attention masks: a converter's bound does as well there."""
+"""Larger values mean infinity, as in attention masks: a converter may use its own bound there."""
 
 
 def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
@@ -42,12 +42,14 @@ def values_beyond(subject: Any, feeds: Sequence[Feed]) -> set[str]:
 
 def _with_all_outputs(subject: Any) -> Any:
     inferred = graph.infer_values(subject)
-    made = {name for node in subject.graph.node if node.op_type != "Constant" for name in node.output if name}
-    watched = graph.copy(subject)
-    del watched.graph.output[:]
-    watched.graph.output.extend(
+    computed = {
+        name for node in subject.graph.node if node.op_type != "Constant" for name in node.output if name
+    }
+    exposed = graph.copy(subject)
+    del exposed.graph.output[:]
+    exposed.graph.output.extend(
         value
         for name, value in inferred.items()
-        if name in made and value.type.tensor_type.elem_type == FLOAT
+        if name in computed and value.type.tensor_type.elem_type == FLOAT
     )
-    return watched
+    return exposed

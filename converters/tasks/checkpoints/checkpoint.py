@@ -243,8 +243,8 @@ def _refuse_incomplete(report: dict[str, Any], head: TaskHead) -> None:
 
 
 def _some(names: list[str], most: int = 6) -> str:
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _labels(raw: dict[str, Any], config: Any) -> tuple[str, ...]:

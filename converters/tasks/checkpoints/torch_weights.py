@@ -61,7 +61,7 @@ def _read(path: Path) -> Any:
         raise missing_extra("safetensors", "export", "reading a checkpoint") from error
     except Exception as error:
         raise InputError(
-            f"{path.name} is no checkpoint of tensors alone, or it is cut short",
+            f"{path.name} is not a checkpoint of tensors alone, or it is cut short",
             "copy it again; a pickle can run any code, so only tensors are read: torch.save(module.state_dict(), FILE)",
         ) from error
 

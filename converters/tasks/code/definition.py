@@ -28,15 +28,17 @@ def find_definition(files: Mapping[str, Path], label: str, function: str) -> Def
 
     Raises InputError if it is not defined in these files, or if a file cannot be parsed.
     """
-    found, name, seen = label, function, set[tuple[str, str]]()
-    while found in files and (found, name) not in seen:
-        seen.add((found, name))
-        statements = list(_binding(_module(files[found], found), name))
-        if statements and all(isinstance(each, ast.FunctionDef | ast.ClassDef) for each in statements):
-            return Definition(found, files[found], name)
+    file, name, visited = label, function, set[tuple[str, str]]()
+    while file in files and (file, name) not in visited:
+        visited.add((file, name))
+        statements = list(_binding(_module(files[file], file), name))
+        if statements and all(
+            isinstance(statement, ast.FunctionDef | ast.ClassDef) for statement in statements
+        ):
+            return Definition(file, files[file], name)
         if len(statements) != 1 or not isinstance(statements[0], ast.ImportFrom):
             break
-        found, name = _imported(files, found, statements[0], name)
+        file, name = _imported(files, file, statements[0], name)
     raise InputError(
         f"{label} does not define {function}, by def or class",
         "only what the files of the source themselves define can be allowed",

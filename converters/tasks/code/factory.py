@@ -46,7 +46,7 @@ class Factory:
 
     @property
     def name(self) -> str:
-        """As it is published: no directory is in it."""
+        """The name as it is published: it holds no directory."""
         return f"{self.module}:{self.function}"
 
     @property
@@ -122,7 +122,7 @@ def find_recorded(name: str, folder: Path) -> Factory:
 
 def _parts(source: str) -> tuple[str, str]:
     if not is_factory(source):
-        raise InputError(f"{source[:80]!r} is no factory", HINT)
+        raise InputError(f"{source[:80]!r} is not a factory", HINT)
     module, _, function = source.rpartition(":")
     return module, function
 
@@ -137,7 +137,7 @@ def _in_file(path: str, function: str, places: tuple[str, ...]) -> Factory:
 def _in_module(module: str, function: str, places: tuple[str, ...]) -> Factory:
     top, *_ = names = module.split(".")
     if not all(part.isidentifier() for part in names):
-        raise InputError(f"{f'{module}:{function}'[:80]!r} is no factory", HINT)
+        raise InputError(f"{f'{module}:{function}'[:80]!r} is not a factory", HINT)
     spec = root = PathFinder.find_spec(top, places) or _installed(top)
     for depth in range(2, len(names) + 1):
         inside = spec.submodule_search_locations if spec is not None else None
@@ -190,18 +190,18 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
     ):
         torch.manual_seed(0)
         try:
-            made = _function(factory)(**arguments)
+            module = _function(factory)(**arguments)
         except InputError:
             raise
         except (Exception, SystemExit) as error:
             raise _raised(factory, error) from error
-    if not isinstance(made, torch.nn.Module):
-        raise InputError(f"{factory.name} gives a {type(made).__name__}, not a torch.nn.Module", HINT)
-    return made
+    if not isinstance(module, torch.nn.Module):
+        raise InputError(f"{factory.name} gives a {type(module).__name__}, not a torch.nn.Module", HINT)
+    return module
 
 
 def _raised(factory: Factory, error: BaseException) -> ConversionError:
-    """What a factory raised, and at which line of its files (a SyntaxError says that itself)."""
+    """The error that a factory raised, with the line of its files (a SyntaxError says that itself)."""
     names = {path.resolve(): name for name, path in factory.files.items()}
     lines = [
         f" at {names[path]}:{frame.lineno}"

@@ -181,7 +181,7 @@ def open_archive(path: Path) -> ArchiveRegistry:
     """
     refuse_directory(path)
     if path.exists() and not path.is_file():
-        raise InputError(f"{path} is no regular file", "copy the archive into a file first")
+        raise InputError(f"{path} is not a regular file", "copy the archive into a file first")
     if not path.is_file():
         raise NotFoundError(f"there is no archive {path}", "`reg archive create` makes one")
     with host_errors(f"reading {path}"):

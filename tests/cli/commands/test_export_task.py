@@ -101,5 +101,5 @@ def test_an_opset_that_no_exporter_has_is_told_at_once(reg: Reg, encoder: Path, 
     done = reg("export", encoder, "--task", "pooling", "--opset", opset, "--name", "acme/x")
     assert (done.status, done.err) == (
         2,
-        f"error: there is no opset {opset} to export to\nhint: PyTorch's exporters know 7 to 23\n",
+        f"error: there is no opset {opset} to export to\nhint: PyTorch's exporters support 7 to 23\n",
     )

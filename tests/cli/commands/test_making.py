@@ -238,7 +238,7 @@ def model(tmp_path: Path) -> Path:
     [
         ("out/nope.onnx", 3, "there is no file out/nope.onnx"),
         ("a-directory.onnx", 2, "a-directory.onnx is a directory"),
-        ("a-pipe.onnx", 2, "a-pipe.onnx is no regular file"),
+        ("a-pipe.onnx", 2, "a-pipe.onnx is not a regular file"),
         ("UP.ONNX", 2, "the suffix of UP.ONNX is not in lower case\nhint: rename it to UP.onnx"),
     ],
 )

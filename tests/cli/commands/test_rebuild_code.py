@@ -302,7 +302,7 @@ def test_what_was_named_runs(reg: Reg, folder: Path, marker: Path, monkeypatch: 
     publish(Path("draft"), folder, marker, Attack(PULLED))
     done = reg("rebuild", NAME, *PULLED, "--allow-code", "net.py", "--json")
     assert (done.status, marker.exists()) == (2, True), done.err
-    assert "best.pth is no checkpoint of tensors alone" in done.error["message"]
+    assert "best.pth is not a checkpoint of tensors alone" in done.error["message"]
     marker.unlink()
     assert reg("rebuild", NAME, *PULLED).status == 2
     assert not marker.exists()

@@ -155,7 +155,7 @@ def test_a_file_that_holds_no_inputs(reg: Reg) -> None:
     onnx.save(onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 18]> g () => () {}'), "model.onnx")
     done = reg("run", "acme/tags", "--input", "model.onnx")
     assert done.status == 2
-    assert "model.onnx is no .npz, and cannot be read as JSON: it is not" in done.err
+    assert "model.onnx is not an .npz file, and cannot be read as JSON: it is not" in done.err
     assert "hint: inputs are an .npz file of arrays by name, or JSON such as" in done.err
 
 

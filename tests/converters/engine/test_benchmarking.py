@@ -65,7 +65,7 @@ def test_text_cannot_be_drawn(tmp_path: Path) -> None:
     text = '<ir_version: 8, opset_import: ["" : 17]> net (string[n] x) => (string[n] y) { y = Identity(x) }'
     onnx.save(onnx.parser.parse_model(text), tmp_path / "net.onnx")
     lone = Draft("acme/net", tmp_path, (DraftArtifact("onnx", "float32", "net.onnx"),))
-    with pytest.raises(InputError, match="the input x is no tensor of numbers"):
+    with pytest.raises(InputError, match="the input x is not a tensor of numbers"):
         measure(lone, Benchmark(runs=1))
 
 

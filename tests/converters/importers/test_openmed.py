@@ -589,5 +589,5 @@ def test_a_link_out_of_the_directory_is_refused(export: Path, workspace: Path, t
 
 def test_an_artifact_that_is_no_model_is_refused(export: Path, workspace: Path) -> None:
     change(export, {"artifacts.0.path": "config.json"})
-    with pytest.raises(InputError, match="is no model file"):
+    with pytest.raises(InputError, match="is not a model file"):
         import_openmed(export, workspace, name="acme/tiny")

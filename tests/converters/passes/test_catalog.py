@@ -63,8 +63,8 @@ def test_a_pass_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     [
         ("Other = other_passes:Missing", MODULE, "does not load"),
         ("Other = other_passes:Other", "1 / 0", "does not load: division by zero"),
-        ("Wrong = other_passes:Other", MODULE, "is no pass with the id Wrong"),
-        ("Other = other_passes:GraphPass", MODULE, "is no pass with the id Other"),
+        ("Wrong = other_passes:Other", MODULE, "is not a pass with the id Wrong"),
+        ("Other = other_passes:GraphPass", MODULE, "is not a pass with the id Other"),
     ],
 )
 def test_a_pass_that_is_broken_is_named(

@@ -150,8 +150,8 @@ def changed(value: Any, *path: Any, to: Any) -> bytes:
         (["cases", 0, "inputs", "a", "dtype"], "object", "not a type of tensors"),
         (["cases", 0, "inputs", "a", "shape"], [3], "as many values"),
         (["cases", 0, "inputs", "a", "shape"], [-1], "size of an axis"),
-        (["cases", 0, "inputs", "a", "data"], ["x", "y"], "what is no int64"),
-        (["cases", 0, "inputs", "a", "data"], [[1], 2], "what is no int64"),
+        (["cases", 0, "inputs", "a", "data"], ["x", "y"], "a value that is not of type int64"),
+        (["cases", 0, "inputs", "a", "data"], [[1], 2], "a value that is not of type int64"),
         (["cases", 0, "outputs", "y", "atol"], -1, "below zero"),
     ],
 )
@@ -194,11 +194,11 @@ def test_inputs_from_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", "no JSON object"),
+        ("[]", "is not a JSON object"),
         ("{", "not valid JSON"),
         ('{"input_ids": [[1]]}', "takes input_ids, attention_mask; given were input_ids"),
-        ('{"input_ids": [["x"]], "attention_mask": [[1]]}', "input_ids is no array of int64"),
-        ('{"input_ids": [[1], [1, 2]], "attention_mask": [[1]]}', "input_ids is no array of int64"),
+        ('{"input_ids": [["x"]], "attention_mask": [[1]]}', "input_ids is not an array of int64"),
+        ('{"input_ids": [[1], [1, 2]], "attention_mask": [[1]]}', "input_ids is not an array of int64"),
     ],
 )
 def test_inputs_that_cannot_be_read(tmp_path: Path, text: str, message: str) -> None:
@@ -206,7 +206,7 @@ def test_inputs_that_cannot_be_read(tmp_path: Path, text: str, message: str) -> 
     with pytest.raises(InputError, match=message):
         Runnable(write_graph(tmp_path / "model.onnx")).read(tmp_path / "feeds.json")
     (tmp_path / "feeds.npz").write_bytes(b"no zip")
-    with pytest.raises(InputError, match=r"no \.npz file"):
+    with pytest.raises(InputError, match=r"is not an \.npz file"):
         Runnable(tmp_path / "model.onnx").read(tmp_path / "feeds.npz")
 
 

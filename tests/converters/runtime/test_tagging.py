@@ -76,7 +76,7 @@ def test_what_does_not_fit(graph: Path, tokenizer: Path, tmp_path: Path) -> None
     with pytest.raises(ConversionError, match="gives logits of shape"):
         tag(graph, tokenizer, LABELS[:2], 512, "Anna")
     (tmp_path / "broken.json").write_text("{}")
-    with pytest.raises(InputError, match=r"broken\.json is no tokenizer"):
+    with pytest.raises(InputError, match=r"broken\.json is not a tokenizer"):
         tag(graph, tmp_path / "broken.json", LABELS, 512, "Anna")
     text = tokenizer.read_text().replace('"Bob":6', '"Bob":60').replace('"Bob": 6', '"Bob": 60')
     (tmp_path / "other.json").write_text(text)

@@ -96,7 +96,7 @@ def test_a_module_that_is_not_there(project: Path, source: str) -> None:
 
 @pytest.mark.parametrize("source", ["net", "a b:build", "../net:build"])
 def test_a_text_that_names_none(source: str) -> None:
-    with pytest.raises(InputError, match="is no factory"):
+    with pytest.raises(InputError, match="is not a factory"):
         factory.find(source, Path())
 
 

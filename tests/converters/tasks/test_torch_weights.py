@@ -80,7 +80,7 @@ class Bomb:
 @pytest.mark.parametrize("save", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))])
 def test_a_pickle_runs_nothing(tmp_path: Path, save: Callable[[Any, Path], Any]) -> None:
     save({"0.weight": Bomb(tmp_path / "ran")}, tmp_path / "bomb.pth")
-    with pytest.raises(InputError, match=r"bomb\.pth is no checkpoint of tensors alone"):
+    with pytest.raises(InputError, match=r"bomb\.pth is not a checkpoint of tensors alone"):
         load_into(module(), tmp_path / "bomb.pth")
     assert not (tmp_path / "ran").exists()
 
@@ -90,7 +90,7 @@ def test_a_pickle_runs_nothing(tmp_path: Path, save: Callable[[Any, Path], Any])
 def test_garbage(tmp_path: Path, suffix: str, data: bytes) -> None:
     path = tmp_path / f"best{suffix}"
     path.write_bytes(data)
-    with pytest.raises(InputError, match="is no checkpoint"):
+    with pytest.raises(InputError, match="is not a checkpoint"):
         load_into(module(), path)
 
 
