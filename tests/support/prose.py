@@ -48,7 +48,8 @@ def texts() -> list[Path]:
 
 def pages() -> list[Path]:
     """The pages of the documentation."""
-    return [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
+    patterns = ("*.md", "docs/**/*.md", "tests/*.md", "examples/*/*.md")
+    return [path for pattern in patterns for path in REPOSITORY.glob(pattern)]
 
 
 def count() -> dict[str, int]:
