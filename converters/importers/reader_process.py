@@ -6,7 +6,6 @@
 {"bug": TRACEBACK}                 of an error that nobody expects
 """
 
-import gc
 import json
 import os
 import sys
@@ -20,8 +19,6 @@ from onnxreg.schema.core.errors import DISK, HostError, InputError, RegError, mi
 DIES_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 SIGKILL = 9
-GC_THRESHOLD = 20_000
-"""Containers that are made before the youngest are looked through: as in the command line itself."""
 
 
 class _Pipe:
@@ -43,7 +40,6 @@ class _Pipe:
 def main() -> None:
     """Read the request, do it, and say how it ended. What libraries print goes to stderr."""
     _end_with_parent()
-    gc.set_threshold(GC_THRESHOLD)
     pipe = _Pipe(os.fdopen(os.dup(1), "w", encoding="utf-8"))
     os.dup2(2, 1)
     try:
