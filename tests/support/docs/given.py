@@ -159,6 +159,11 @@ def image(world: World) -> None:
         np.save(world.scratch / "image.npy", rows["input"][0])
 
 
+def onnx_file(world: World) -> None:
+    """An ONNX file."""
+    write_mlp(world.scratch / "model.onnx")
+
+
 def nets(world: World) -> None:
     """A perceptron with rows to calibrate it, and a decoder."""
     write_mlp(world.scratch / "mlp.onnx")
