@@ -39,7 +39,7 @@ def lock_again(reader: RegistryReader, before: Lockfile, names: Collection[str] 
             raise NotFoundError(
                 f"{name} is not in the lock", f"it holds {', '.join(before.models) or 'nothing'}"
             )
-    return lock(reader, [before.models[name].asked for name in names or before.models])
+    return lock(reader, [before.models[name].request for name in names or before.models])
 
 
 def _locked(reader: RegistryReader, request: ResolveRequest) -> LockedArtifact:

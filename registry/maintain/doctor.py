@@ -262,7 +262,7 @@ def _local_probes(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
             }
             faults = list(probe_disk(directory, remote.disk))
             if len(set(devices.values())) > 1:
-                faults.append(f"{', '.join(devices)} lie on different file systems")
+                faults.append(f"{', '.join(devices)} are on different file systems")
             move = f"cp -a {quote(remote.url)} /another/disk"
             yield _summary("disk", faults, "files are synced and renamed", move)
             yield _summary("locks", list(probe_lock(directory)), "a lock keeps others out", move)

@@ -76,10 +76,10 @@ class VerifyReport:
 
     def add_sharing(self) -> None:
         """Add to each damage how many more versions have the file."""
-        for place, damage in enumerate(self.damages):
+        for index, damage in enumerate(self.damages):
             if (more := self.sharing[damage.digest] - 1 if damage.digest else 0) > 0:
                 shared = f"; so it is in {more} more version{'s' if more > 1 else ''}"
-                self.damages[place] = replace(damage, detail=damage.detail + shared)
+                self.damages[index] = replace(damage, detail=damage.detail + shared)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -287,5 +287,5 @@ def _strays(files: Iterable[TreeFile]) -> list[Damage]:
 
 
 def _stray(file: TreeFile) -> Damage:
-    problem = "is no file of a registry" if file.size is not None else "is not a regular file"
+    problem = "is not a file of a registry" if file.size is not None else "is not a regular file"
     return Damage("stray", file.path, f"{file.path} {problem}")

@@ -149,7 +149,7 @@ def read_operators(remote: RegistryReader, digest: Digest) -> "tuple[Need, ...]"
     try:
         return read_operator_set(read_blob(remote, digest))
     except InputError as error:
-        raise IntegrityError(f"blob {digest.short}... is no operator set: {error.message}") from error
+        raise IntegrityError(f"blob {digest.short}... is not an operator set: {error.message}") from error
 
 
 def check_index(remote: RegistryReader, state: State, target: LocatedVersion) -> None:

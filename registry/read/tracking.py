@@ -134,11 +134,11 @@ class TrackedReader(ReaderWrapper):
         super().__init__(remote)
         self._tracking = tracking
 
-    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         """The current index file. It is kept if it belongs to this model and registry, and can be written
         here.
         """
-        index = self.source.read_index(name, known or self._tracking.seen(name))
+        index = self.source.read_index(name, cached or self._tracking.seen(name))
         if index is not None and self._tracking.has_home:
             with suppress(RegError, OSError):
                 if name != POLICY_LOG:
@@ -183,7 +183,7 @@ class OfflineReader:
     def names(self) -> Iterator[str]:
         return self._tracking.store.names()
 
-    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         index = self._tracking.seen(name)
         if index is not None and name != POLICY_LOG:
             self._tell(name, self._tracking.age(name))

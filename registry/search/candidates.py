@@ -89,14 +89,14 @@ def batches(names: Sequence[str], report: Callable[[str], None]) -> Iterator[Seq
 
 
 def read(
-    remote: RegistryReader, names: Collection[str], known: ContentsByManifest, profiled: bool = False
+    remote: RegistryReader, names: Collection[str], contents: ContentsByManifest, profiled: bool = False
 ) -> list[ModelCandidates]:
     """Read the candidates of some models, in order; several requests run at a time.
 
     `profiled`: with their profiles, for which every manifest is read.
     """
     stop = threading.Event()
-    models = run_parallel(lambda name: _Model(remote, name, known, profiled), names, stop)
+    models = run_parallel(lambda name: _Model(remote, name, contents, profiled), names, stop)
     missing = [(model, version) for model in models for version in model.missing()]
     run_parallel(lambda item: item[0].read(item[1]), missing, stop)
     return [model.result() for model in models]
@@ -105,11 +105,13 @@ def read(
 class _Model:
     """Reader of one model. It raises nothing: errors are among the damages."""
 
-    def __init__(self, remote: RegistryReader, name: str, known: ContentsByManifest, profiled: bool) -> None:
+    def __init__(
+        self, remote: RegistryReader, name: str, contents: ContentsByManifest, profiled: bool
+    ) -> None:
         self._profiled = profiled
         self._remote = remote
         self._name = name
-        self._contents = dict(known)
+        self._contents = dict(contents)
         self._damages: list[str] = []
         self._state: State | None = None
         self._entries: dict[Version, VersionEntry] = {}

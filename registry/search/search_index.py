@@ -237,7 +237,7 @@ class SearchIndex:
     def _connect(self) -> sqlite3.Connection:
         """Open the file. sqlite3.Error if it does not exist or does not fit this build and registry."""
         if self._file.parent.is_symlink() or any(_is_special(path) for path in self._files()):
-            raise sqlite3.DatabaseError("it is a link or a pipe, where a stranger may have put it")
+            raise sqlite3.DatabaseError("it is a link or a pipe, which somebody else may have put there")
         with _opened(_connect(f"{self._file.absolute().as_uri()}?mode=rw")) as database:
             if not db.is_ours(database, self._remote.registry_id):
                 raise sqlite3.DatabaseError("it is of another build or of another registry")

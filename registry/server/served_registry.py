@@ -78,7 +78,7 @@ class ServedRegistry(DirectoryRegistry):
         with host_errors("reading registry.json"), open_beneath(self.root, "registry.json") as file:
             return file.read()
 
-    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         with host_errors(f"reading the index of {name}"):
             return self.cached_index(name) or self._read_index(name)
 

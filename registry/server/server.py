@@ -35,7 +35,7 @@ def listen(host: str, port: int) -> socket.socket:
         )[0]
     except (OSError, UnicodeError) as error:
         raise InputError(
-            f"{host!r} is no address of this machine: {error}", "try --host 127.0.0.1"
+            f"{host!r} is not an address of this machine: {error}", "try --host 127.0.0.1"
         ) from error
     listener = socket.socket(family, kind, protocol)
     try:

@@ -44,19 +44,19 @@ class FileStore:
     """An `ObjectStore` for one writer: only threads of this process are kept apart."""
 
     def __init__(
-        self, files: Any, root: str, url: str, whole: bool = False, single_writer: bool = False
+        self, files: Any, root: str, url: str, is_whole: bool = False, single_writer: bool = False
     ) -> None:
         self.url = url
         self._files = files
         self._root = root.rstrip("/")
-        self._whole = whole
+        self._whole = is_whole
         self._single_writer = single_writer
         self._lock = threading.Lock()
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}"
 
-    def get(self, key: str, known: StoredObject | None = None) -> StoredObject | None:
+    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
         with self._asking(f"reading {key}"):
             try:
                 data: bytes = self._files.cat_file(self._path(key))

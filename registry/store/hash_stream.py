@@ -39,8 +39,8 @@ class PieceHasher:
         return self._whole.hexdigest()
 
     def pieces(self) -> Pieces:
-        rest = [Digest(self._part.hexdigest())] if self._left < self._size else []
-        return Pieces(self._size, (*self._done, *rest))
+        tail = [Digest(self._part.hexdigest())] if self._left < self._size else []
+        return Pieces(self._size, (*self._done, *tail))
 
 
 def piece_hasher(size: int) -> PieceHasher | None:

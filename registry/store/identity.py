@@ -42,9 +42,9 @@ def read_identity(data: bytes, url: str) -> dict[str, Any]:
         raise IntegrityError(
             f"registry.json of {url} is damaged", "restore it from a mirror or a backup"
         ) from None
-    whole = isinstance(reader, int) and isinstance(writer, int)
+    are_integers = isinstance(reader, int) and isinstance(writer, int)
     has_id = isinstance(identity, str) and REGISTRY_ID.fullmatch(identity) is not None
-    if layout != "onnxreg" or not whole or not has_id:
+    if layout != "onnxreg" or not are_integers or not has_id:
         raise IntegrityError(f"registry.json of {url} does not describe an onnxreg registry")
     if reader > LAYOUT_VERSION:
         raise HostError(

@@ -36,5 +36,5 @@ def check_summary(summary: Any, data: bytes, digest: Digest, name: str) -> None:
     if expected != summarize(read_manifest(data, digest, name), digest, len(data)):
         raise IntegrityError(
             f"the index of {name} says other things of manifest {digest.short}... than the manifest itself",
-            "the index file was tampered with or damaged: run `reg verify` where it lies",
+            "the index file was tampered with or damaged: run `reg verify` on it",
         )

@@ -20,7 +20,7 @@ class MemoryStore:
         self.objects: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
-    def get(self, key: str, known: StoredObject | None = None) -> StoredObject | None:
+    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
         data = self.objects.get(key)
         return None if data is None else (data, Digest.of(data).hex)
 

@@ -41,10 +41,10 @@ class ObjectStore(Protocol):
         """The URL as people write it; without secrets."""
         ...
 
-    def get(self, key: str, known: StoredObject | None = None) -> StoredObject | None:
+    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
         """A small object and the token that a swap must bring to replace it; None if it is absent.
 
-        `known` is an earlier result: it may be returned again, without a transfer, if the object has not changed.
+        `cached` is an earlier result: it may be returned again, without a transfer, if the object has not changed.
         """
         ...
 
@@ -166,10 +166,10 @@ class ObjectRegistry:
             raise MissingBlobError(key.digest, self.url)
         return stream
 
-    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
-        before = (known.data, known.token) if known else None
+    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
+        before = (cached.data, cached.token) if cached else None
         stored = self.store.get(index_path(name), before)
-        return known if stored is before else IndexFile(*stored) if stored else None
+        return cached if stored is before else IndexFile(*stored) if stored else None
 
     def names(self) -> Iterator[str]:
         names = (model_of(path) for path, _ in self.store.list("index/"))

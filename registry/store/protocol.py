@@ -80,10 +80,10 @@ class IndexReader(Protocol):
         """True if it is a verbatim copy of the registry with its id: no event is made in it."""
         ...
 
-    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         """A model's index file as it is now; None if the model is unknown.
 
-        `known` is the file as read before: if it has not changed, a store may return it instead of sending it again.
+        `cached` is the file as read before: if it has not changed, a store may return it instead of sending it again.
         """
         ...
 

@@ -71,8 +71,8 @@ class CasGuardedStore:
                 proof.keep()
             self._proof = proof
 
-    def get(self, key: str, known: StoredObject | None = None) -> StoredObject | None:
-        return self.store.get(key, known)
+    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
+        return self.store.get(key, cached)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         return self.store.open(key, start)

@@ -28,8 +28,8 @@ class ReaderWrapper:
     def names(self) -> Iterator[str]:
         return self.source.names()
 
-    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
-        return self.source.read_index(name, known)
+    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
+        return self.source.read_index(name, cached)
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         return self.source.has(digests)

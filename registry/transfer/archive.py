@@ -172,7 +172,7 @@ def _check_target(target: Path) -> None:
             open_archive(target)
         except RegError as error:
             raise InputError(
-                f"{target} exists, and is no archive", "name another file, or move it away"
+                f"{target} exists, and is not an archive", "name another file, or move it away"
             ) from error
 
 

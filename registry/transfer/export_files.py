@@ -53,7 +53,7 @@ def check_target(
                 f"{target} is a file", "name a directory that does not exist yet, or an earlier export"
             )
         if registry is not None and path.is_relative_to(registry.resolve()):
-            raise InputError(f"{target} lies inside the registry", "name a directory outside of it")
+            raise InputError(f"{target} is inside the registry", "name a directory outside of it")
         if Path.cwd().is_relative_to(path):
             raise InputError(f"{target} is the working directory", "go elsewhere, or name another directory")
         strangers = _strangers(path, expected_files(path)) if path.is_dir() else []

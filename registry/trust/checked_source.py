@@ -24,7 +24,7 @@ class CheckedReader(ReaderWrapper):
         self._heads = checkpoints
         self._near = near
 
-    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         """Read an index file, and check it.
 
         Raise ForkError or IntegrityError if it contradicts the checkpoint.
@@ -33,7 +33,7 @@ class CheckedReader(ReaderWrapper):
         return read_checked(
             self.source,
             name,
-            known,
+            cached,
             lambda index: check_history(self.source, name, index, self._heads, before, *self._near),
         )
 
@@ -57,10 +57,10 @@ def check_version(source: RegistryReader, target: "LocatedVersion") -> None:
 
 
 def read_checked(
-    source: RegistryReader, name: str, known: IndexFile | None, check: Callable[[IndexFile | None], object]
+    source: RegistryReader, name: str, cached: IndexFile | None, check: Callable[[IndexFile | None], object]
 ) -> IndexFile | None:
     """An index file that was checked, as `recheck` does."""
-    return recheck(source, name, source.read_index(name, known), check)
+    return recheck(source, name, source.read_index(name, cached), check)
 
 
 def recheck(

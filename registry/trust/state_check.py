@@ -28,8 +28,8 @@ from onnxreg.schema.log.visible_lines import check_visible
 def check_state(checkpoint: Checkpoint | None, observed: ObservedIndex, fetch: Fetch, sealed: Sealed) -> None:
     """Raise IntegrityError if the state line does not follow from the checkpoint (or nothing) and the lines.
 
-    `known`: what was seen before, if `seen` continues it; `checkpoint.compare` holds two states of one head
-    against each other. Keys that this build does not know are not compared. Summaries do not follow from
+    `checkpoint`: the memory that `observed` continues, if any; `checkpoint.compare` compares two states of one
+    head. Keys that this build does not know are not compared. Summaries do not follow from
     lines: each must be of the manifest that its version has.
     """
     _check_summarized(observed.state)

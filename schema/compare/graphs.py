@@ -1,4 +1,4 @@
-"""What `reg diff --deep` finds inside two model files."""
+"""The differences that `reg diff --deep` reports inside two model files."""
 
 from typing import Literal
 

@@ -43,14 +43,14 @@ class Tables:
 
 @dataclass(frozen=True)
 class Delta:
-    """One difference. `path` names the items (`labels[O]`), `place` does not (`labels[]`), `names` are these names.
+    """One difference. `path` names the items (`labels[O]`), `pattern` does not (`labels[]`), `names` are these names.
 
     `old` is None if added, `new` is None if removed; for reordered they are the whole lists. `within` are the two
     items of a named list that it was found in, the innermost ones; None at the top.
     """
 
     path: str
-    place: str
+    pattern: str
     names: tuple[str, ...]
     op: Op
     old: Any
@@ -75,25 +75,25 @@ def compare(old: Any, new: Any, tables: Tables) -> Iterator[Delta]:
 @dataclass(frozen=True)
 class _Spot:
     path: str = ""
-    place: str = ""
+    pattern: str = ""
     names: tuple[str, ...] = ()
     within: tuple[Any, Any] | None = None
 
     def key(self, key: str) -> "_Spot":
-        return replace(self, path=_join(self.path, key), place=_join(self.place, key))
+        return replace(self, path=_join(self.path, key), pattern=_join(self.pattern, key))
 
     def item(self, name: str) -> "_Spot":
-        path, place = f"{self.path}[{_quote(name)}]", f"{self.place}[]"
-        return replace(self, path=path, place=place, names=(*self.names, name))
+        path, pattern = f"{self.path}[{_quote(name)}]", f"{self.pattern}[]"
+        return replace(self, path=path, pattern=pattern, names=(*self.names, name))
 
     def delta(self, op: Op, old: Any, new: Any) -> Delta:
-        return Delta(self.path, self.place, self.names, op, old, new, self.within)
+        return Delta(self.path, self.pattern, self.names, op, old, new, self.within)
 
 
 def _compare(old: Any, new: Any, tables: Tables, at: _Spot) -> Iterator[Delta]:
-    if at.place in tables.pieces:
+    if at.pattern in tables.pieces:
         yield from _leaf(old, new, at)
-    elif at.place in tables.lists and _walkable(list, old, new):
+    elif at.pattern in tables.lists and _walkable(list, old, new):
         yield from _named(_or(old, []), _or(new, []), tables, at)
     elif _walkable(dict, old, new):
         before, after = _or(old, {}), _or(new, {})
@@ -116,7 +116,7 @@ def _leaf(old: Any, new: Any, at: _Spot) -> Iterator[Delta]:
 
 
 def _named(old: list[Any], new: list[Any], tables: Tables, at: _Spot) -> Iterator[Delta]:
-    named_item = tables.lists[at.place]
+    named_item = tables.lists[at.pattern]
     pairs, removed, added = match(old, new, named_item.namers)
     for name, i in removed:
         yield at.item(name).delta("removed", old[i], None)

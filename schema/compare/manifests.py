@@ -82,7 +82,7 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
 
 def _with_suites(delta: Delta, old: Manifest, new: Manifest) -> Delta:
     """The mirrored loss with the suites that it was measured on, if each side has one."""
-    if delta.place != LOSS:
+    if delta.pattern != LOSS:
         return delta
     sides = [
         {a.certification.evidence.suite for a in side.artifacts if a.certification.evidence}
@@ -153,7 +153,7 @@ def artifact_pairs(old: Manifest, new: Manifest) -> list[tuple[str, Artifact, Ar
 
 
 def _change(delta: Delta) -> Change:
-    rule = rule_for(delta.place)
+    rule = rule_for(delta.pattern)
     note = rule.remark(delta)
     return Change(
         kind=rule.kind(delta),
@@ -162,19 +162,19 @@ def _change(delta: Delta) -> Change:
         old=delta.old,
         new=delta.new,
         message=_message(delta, rule) + (f" ({note})" if note else ""),
-        **({"artifact": delta.names[0]} if delta.place.startswith("artifacts[]") else {}),
+        **({"artifact": delta.names[0]} if delta.pattern.startswith("artifacts[]") else {}),
         **({"note": note} if note else {}),
     )
 
 
 def _message(delta: Delta, rule: DiffRule) -> str:
     """`input renamed in onnx/float32/model.onnx: "ids" -> "input_ids"`"""
-    inside = delta.place.startswith("artifacts[]") and delta.place != "artifacts[]"
+    inside = delta.pattern.startswith("artifacts[]") and delta.pattern != "artifacts[]"
     kind = rule.kind(delta).replace("-", " ") + (f" in {_clip(delta.names[0])}" if inside else "")
     if delta.op == "reordered":
         index = next(i for i, pair in enumerate(zip(delta.old, delta.new, strict=False)) if not same(*pair))
         return f"{kind}: [{index}] {_show(delta.old[index])} -> {_show(delta.new[index])}"
-    if delta.place.endswith("[]") and delta.op != "changed":
+    if delta.pattern.endswith("[]") and delta.op != "changed":
         return f"{kind}: {_clip(delta.names[-1])}"
     path = delta.path.removeprefix(f"artifacts[{delta.names[0]}].") if inside else delta.path
     if delta.op == "changed":

@@ -63,7 +63,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class RebuildComparison:
-    """What came out. Tools that differ are no difference by themselves: they say where one may come from."""
+    """The outcome of a comparison. Other tools are not a difference by themselves: they may explain one."""
 
     files: tuple[RebuiltFile, ...]
     tools: tuple[Fact, ...]
@@ -169,13 +169,13 @@ def _checks(recorded: Manifest, rebuilt: Manifest) -> Iterator[Fact]:
 
 def _is_same_check(old: Check, new: Check) -> bool:
     """True if two checks say the same: value and interval within tolerance, all else exactly."""
-    rest, other_rest = (
+    content, other_content = (
         {key: value for key, value in check.to_json().items() if key not in ("value", "interval")}
         for check in (old, new)
     )
     values = zip((old.value, *(old.interval or ())), (new.value, *(new.interval or ())), strict=False)
     both = (old.interval is None) is (new.interval is None)
-    return rest == other_rest and both and all(is_near(old.metric, *pair) for pair in values)
+    return content == other_content and both and all(is_near(old.metric, *pair) for pair in values)
 
 
 def _key(artifact: Artifact) -> str:

@@ -134,7 +134,7 @@ def _is_known(delta: Delta) -> bool:
 
 def _new_domain(delta: Delta) -> Severity:
     """Every graph has operators of ai.onnx: its opset was not recorded before. Another domain is a new demand."""
-    return "notable" if delta.place.endswith(('["ai.onnx"]', '[""]')) else "breaking"
+    return "notable" if delta.pattern.endswith(('["ai.onnx"]', '[""]')) else "breaking"
 
 
 def _rank(order: Mapping[Any, int]) -> Judge:
@@ -347,7 +347,7 @@ _BRANCHES = sorted((key[:-1] for key in RULES if key.endswith("*")), key=len, re
 
 
 def rule_for(location: str) -> DiffRule:
-    """The rule for a place, in the notation of `changes.Delta.place`."""
+    """The rule for a place, in the notation of `changes.Delta.pattern`."""
     if location in RULES:
         return RULES[location]
     for branch in _BRANCHES:

@@ -106,8 +106,8 @@ def _beyond(number: float) -> str:
     """
     if isinstance(number, float) and not math.isfinite(number):
         return f"number out of range: {number}"
-    whole = isinstance(number, int) or (abs(number) < 1e21 and number.is_integer())
-    if whole and not -MAX_INTEGER <= number <= MAX_INTEGER:
+    is_whole = isinstance(number, int) or (abs(number) < 1e21 and number.is_integer())
+    if is_whole and not -MAX_INTEGER <= number <= MAX_INTEGER:
         text = f"{number:.0f}" if isinstance(number, float) else "beyond 2**53 - 1"
         return f"whole number out of range: {text}"
     return ""

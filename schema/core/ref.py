@@ -82,6 +82,6 @@ class Ref:
     @classmethod
     def parse(cls, text: str) -> "Ref":
         """ref = name [":" tag] ["@" digest]; anything else is an InputError"""
-        rest, at, digest = text.partition("@")
-        name, colon, tag = rest.partition(":")
+        tagged, at, digest = text.partition("@")
+        name, colon, tag = tagged.partition(":")
         return cls(name, tag if colon else None, Digest.parse(digest) if at else None)

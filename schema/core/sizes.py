@@ -27,14 +27,14 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text)
     if match is None:
         raise InputError(f"not a size: {text[:40]!r}", "write 30MB, 28.5MiB or a number of bytes")
-    whole, part, unit = match[1], match[2] or "", match[3]
+    digits, part, unit = match[1], match[2] or "", match[3]
     if unit and unit not in UNITS:
         spelling = next((name for name in UNITS if name.lower() == unit.lower()), None)
         hint = f"write {spelling}" if spelling else f"units are {', '.join(UNITS)}"
         raise InputError(f"{unit[:40]} is no unit of size", hint)
     scale: int = 10 ** len(part)
-    count, rest = divmod(int(whole + part) * UNITS.get(unit, 1), scale)
-    if rest or count > MAX_SIZE_BYTES:
+    count, remainder = divmod(int(digits + part) * UNITS.get(unit, 1), scale)
+    if remainder or count > MAX_SIZE_BYTES:
         raise InputError(f"{text[:40]} is no whole number of bytes below 2^53")
     return count
 

@@ -55,8 +55,8 @@ def _are_numbers(*values: Any) -> bool:
 
 def _tensors(old: Mapping[str, Any], new: Mapping[str, Any], at: str) -> Iterator[Difference]:
     """Tensors of one shape, type and `rtol`; the recorded `atol` counts."""
-    rest = {"dtype", "shape", "rtol"}
-    same = all(old.get(key) == new.get(key) for key in rest)
+    keys = {"dtype", "shape", "rtol"}
+    same = all(old.get(key) == new.get(key) for key in keys)
     if not same or not _are_close(old["data"], new["data"], old["atol"], old["rtol"]):
         yield f"{at}.data", None, None
 

@@ -90,8 +90,8 @@ def _metric(check: Check) -> Json:
 
 def _kind(check: Check) -> tuple[str, str]:
     """The metric and its label: `character_recall/NAME` is the recall of the slice `NAME`."""
-    head, _, rest = check.name.partition("/")
-    return (check.metric, rest) if head == check.metric else (f"{check.name}/{check.metric}", "")
+    head, _, label = check.name.partition("/")
+    return (check.metric, label) if head == check.metric else (f"{check.name}/{check.metric}", "")
 
 
 def _about(check: Check) -> Iterator[tuple[str, object]]:

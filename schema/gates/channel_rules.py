@@ -45,7 +45,7 @@ class Candidate:
         signers: the names and the ids of the trusted keys that validly signed the manifest, as one set a key.
         before: the manifest that the channel was last promoted to, other than this one; None: there was none.
         held: the paths of the artifacts that the registry has, if it does not have all.
-        known: the names and the ids of all keys that the reader trusts, if they were read.
+        trusted: the names and the ids of all keys that the reader trusts, if they were read.
     """
 
     manifest: Manifest
@@ -55,7 +55,7 @@ class Candidate:
     signers: tuple[frozenset[str], ...] = ()
     before: Manifest | None = None
     held: tuple[str, ...] | None = None
-    known: frozenset[str] | None = None
+    trusted: frozenset[str] | None = None
 
     @cached_property
     def summary(self) -> VersionSummary:
@@ -112,7 +112,7 @@ def _certified(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
 
 def _suites_of(evaluations: list[Evaluation], state: str) -> str:
     """The suites on which evaluations came to a state, in words; "" if none names one."""
-    suites = (each.suite for each in evaluations if each.state == state)
+    suites = (evaluation.suite for evaluation in evaluations if evaluation.state == state)
     names = dict.fromkeys(suite.short for suite in suites if suite is not None)
     return f" on suite {', '.join(names)}" if names else ""
 
@@ -141,7 +141,7 @@ def _signed_by(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
     detail = f"{len(keys)} of {rule.threshold} wanted"
     detail += f": {', '.join(signed)}" if signed else ""
     detail += f"; no trusted signature by {', '.join(missing)}" if len(keys) < rule.threshold else ""
-    strange = [name for name in missing if candidate.known is not None and name not in candidate.known]
+    strange = [name for name in missing if candidate.trusted is not None and name not in candidate.trusted]
     if len(keys) < rule.threshold and strange:
         detail += f" (your trust file has no key {', '.join(strange)}: reg trust add)"
     yield len(keys) >= rule.threshold, detail

@@ -79,7 +79,7 @@ def read_evaluation(data: bytes, label: str = "report") -> tuple[str, Evaluation
     try:
         return RECALL_DELTA, _recall_delta(mapping(value))
     except InputError as error:
-        raise InputError(f"{label} is no evaluation: {error.message}", error.hint or hint) from error
+        raise InputError(f"{label} is not an evaluation: {error.message}", error.hint or hint) from error
 
 
 def _general(document: EvaluationDocument) -> Evaluation:
@@ -98,7 +98,7 @@ def _recall_delta(fields: dict[str, Any]) -> Evaluation:
     artifact = mapping(required(fields, "artifact"))
     interval = optional(fields.get("quant_recall_delta_interval"), lambda value: items(value, number))
     if interval is not None and (len(interval) != 2 or interval[0] > interval[1]):
-        raise InputError("its interval is none")
+        raise InputError("its interval is not a pair of numbers in order")
     return Evaluation(
         Digest.parse(required(artifact, "int8_model_digest")),
         optional(fields.get("source_digest"), Digest.parse),

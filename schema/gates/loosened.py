@@ -78,7 +78,7 @@ def _weaker(old: Rule, models: str, rules: Sequence[Rule]) -> Iterator[Weaker]:
     for demand, parts in _PARTS.items():
         if demand not in old.to_json():
             continue
-        laxer = dict(found for part in parts(old) if (found := _laxer(old, part, covering)))
+        laxer = dict(weakened for part in parts(old) if (weakened := _laxer(old, part, covering)))
         for term, candidates in laxer.items():
             after = [value for rule in candidates if (value := _value(rule, term)) is not None]
             values = after[0] if len(after) == 1 else after or None
@@ -103,10 +103,10 @@ Part = Sequence[Term]
 def _laxer(old: Rule, part: Part, rules: Sequence[Rule]) -> tuple[str, Sequence[Rule]] | None:
     """The first term that no rule keeps of those that keep the terms before it, with these rules. None if some rule keeps all."""
     for term, keeps in part:
-        kept = [rule for rule in rules if keeps(rule)]
-        if not kept:
+        keeping = [rule for rule in rules if keeps(rule)]
+        if not keeping:
             return term, rules
-        rules = kept
+        rules = keeping
     return None
 
 

@@ -73,7 +73,7 @@ class Rule:
         fields = mapping(value)
         for key in fields:
             if key not in _READ:
-                raise InputError(f"{key[:40]!r} is no word of a rule", f"known are {', '.join(_READ)}")
+                raise InputError(f"{key[:40]!r} is not a key of a rule", f"the keys are {', '.join(_READ)}")
         required(fields, "channel")
         rule = cls(**{key: _keyed(key, item) for key, item in fields.items()})
         rule.check()
@@ -171,7 +171,7 @@ def read_policy(data: bytes, label: str) -> Policy:
     try:
         unknown = value.keys() - {"rule"}
         if unknown:
-            raise InputError(f"{min(unknown)[:40]!r} is no word of a policy", "it is a list of [[rule]]")
+            raise InputError(f"{min(unknown)[:40]!r} is not a key of a policy", "it is a list of [[rule]]")
         return Policy.read(value.get("rule", []))
     except InputError as error:
         raise InputError(f"{label}: {error.message}", error.hint) from error

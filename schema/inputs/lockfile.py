@@ -33,7 +33,7 @@ class LockedArtifact:
     `path` names the artifact in its version; `files` are all that it needs, itself included, sorted by path.
     """
 
-    asked: ResolveRequest
+    request: ResolveRequest
     registry: str
     version: Version
     manifest: Digest
@@ -44,7 +44,7 @@ class LockedArtifact:
 
     @property
     def name(self) -> str:
-        return self.asked.ref.name
+        return self.request.ref.name
 
     @property
     def ref(self) -> Ref:
@@ -62,7 +62,7 @@ class LockedArtifact:
     def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
-            "asked": self.asked.to_json(),
+            "asked": self.request.to_json(),
             "registry": self.registry,
             "version": str(self.version),
             "manifest": str(self.manifest),
@@ -168,12 +168,14 @@ class Lockfile:
         """Read a lock in any spelling; InputError, naming `label` and the entry, if it is malformed."""
         value = canonical.decode(data, label)
         if not isinstance(value, dict) or value.get("format") != FORMAT:
-            raise InputError(f"{label} is no lock: its format is not {FORMAT!r}", "`reg lock REF` writes one")
+            raise InputError(
+                f"{label} is not a lock: its format is not {FORMAT!r}", "`reg lock REF` writes one"
+            )
         if value.get("format_version") != FORMAT_VERSION:
             raise InputError(f"{label} has an unknown format_version", "upgrade onnxreg to read a newer one")
         models = value.get("models")
         if not isinstance(models, list):
-            raise InputError(f"{label}: its models are no array")
+            raise InputError(f"{label}: its models are not an array")
         entries = [_entry(entry, label, index) for index, entry in enumerate(models)]
         names = [entry.name for entry in entries]
         if any(earlier >= later for earlier, later in pairwise(names)):

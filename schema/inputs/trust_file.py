@@ -131,7 +131,7 @@ def read_trust(data: bytes, label: str) -> Trust:
             raise InputError(f"revoked key {min(revoked)[:80]!r} is not among the keys")
         by_id = {key.key.id: key for key in keys}
         if len(by_id) < len(keys):
-            raise InputError("one key stands there under two names")
+            raise InputError("one key has two names")
         return Trust(by_id, items(value.get("require", []), lambda item: _requirement(item, keys)))
     except InputError as error:
         raise InputError(f"{label}: {error.message}", error.hint) from error
@@ -187,5 +187,5 @@ def _only(value: Mapping[str, Any], *known_keys: str) -> None:
     unknown = value.keys() - set(known_keys)
     if unknown:
         raise InputError(
-            f"{min(unknown)[:80]!r} is no word of a trust file", f"known are {', '.join(known_keys)}"
+            f"{min(unknown)[:80]!r} is not a key of a trust file", f"the keys are {', '.join(known_keys)}"
         )

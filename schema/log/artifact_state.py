@@ -40,7 +40,7 @@ class ArtifactState(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """Why the manifest is not the last word on the artifact; empty if it is."""
+        """The reason for which the manifest is not the last word on the artifact; empty if it is."""
         if self.state != self.stated:
             why = (
                 "by a later evaluation"

@@ -38,19 +38,19 @@ class ObservedIndex:
     @classmethod
     def read(cls, data: bytes, name: str) -> "ObservedIndex":
         """Raise IntegrityError if the lines do not follow each other up to the head that the state names."""
-        first, *rest = data.removesuffix(b"\n").split(b"\n")
+        first, *raw_lines = data.removesuffix(b"\n").split(b"\n")
         try:
             state = State.decode(first)
-            lines = tuple(LogLineHeader.read(line) for line in rest)
+            lines = tuple(LogLineHeader.read(line) for line in raw_lines)
         except InputError as error:
             raise IntegrityError(f"the index of {name} is damaged: {error.message}", error.hint) from error
         if state.name != name:
             raise IntegrityError(f"the index of {name} belongs to {state.name}", EXTENT)
-        seen = cls(Digest.of(data).hex, state, lines)
+        observed = cls(Digest.of(data).hex, state, lines)
         head = lines[0].prev if lines else state.head
-        if (seen.base + len(lines), _follow(lines, seen.base, head, name)) != (state.seq, state.head):
+        if (observed.base + len(lines), _follow(lines, observed.base, head, name)) != (state.seq, state.head):
             raise IntegrityError(f"the log of {name} does not end in the head that its state names", EXTENT)
-        return seen
+        return observed
 
     @property
     def base(self) -> int:
@@ -90,7 +90,7 @@ def _follow(lines: Sequence[LogLineHeader], seq: int, prev: Digest, name: str) -
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was last seen of a model in a registry.
+    """The memory of a model in a registry.
 
     `index` is the digest of the index file that was accepted last, `policy` that of the trust file it was
     checked by; `lines` are digests of the newest lines, the last one the head (all hex); `channels` and
@@ -125,7 +125,7 @@ class Checkpoint:
 
     @property
     def facts(self) -> tuple[object, ...]:
-        """What a state says, as far as this build knows it."""
+        """The facts of a state that this build knows."""
         return self.channels, self.versions, self.sealed, self.tombstones, self.refused, self.summaries
 
     def state_json(self) -> dict[str, Any]:
@@ -151,12 +151,12 @@ class Checkpoint:
         position = len(self.lines) - 1 - (self.seq - seq)
         return Digest(self.lines[position]) if 0 <= position < len(self.lines) else None
 
-    def at(self, place: str, seq: int) -> "Checkpoint":
+    def at(self, url: str, seq: int) -> "Checkpoint":
         """With the place as far as this line."""
-        kept = {url: seq for url, seq in self.places.items() if url != place}
-        while len(kept) >= MAX_PLACES:
-            kept.pop(next(iter(kept)))
-        return replace(self, places={**kept, place: max(seq, self.places.get(place, 0))})
+        places = {other: seq for other, seq in self.places.items() if other != url}
+        while len(places) >= MAX_PLACES:
+            places.pop(next(iter(places)))
+        return replace(self, places={**places, url: max(seq, self.places.get(url, 0))})
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -185,31 +185,36 @@ class Checkpoint:
     @classmethod
     def from_json(cls, value: Any) -> "Checkpoint":
         """Raise InputError if it is malformed."""
-        found = mapping(value)
-        lines = items(required(found, "lines"), lambda line: Digest(text(line)).hex)
+        value = mapping(value)
+        lines = items(required(value, "lines"), lambda line: Digest(text(line)).hex)
         if not lines:
             raise InputError("no line is known")
         return cls(
-            count(required(found, "seq")),
-            text(required(found, "index")),
+            count(required(value, "seq")),
+            text(required(value, "index")),
             lines,
-            mapping(required(found, "channels")),
-            mapping(required(found, "versions")),
-            {version: text(digest) for version, digest in mapping(required(found, "files")).items()},
-            items(required(found, "sealed"), text),
-            {url: count(seq) for url, seq in mapping(required(found, "places")).items()},
-            text(found.get("policy", "")),
-            {channel: text(proof) for channel, proof in mapping(found.get("gates", {})).items()},
-            optional(found.get("tombstones"), lambda blobs: items(blobs, text)),
-            items(found.get("refused", []), text),
-            {version: text(digest) for version, digest in mapping(found.get("summaries", {})).items()},
+            mapping(required(value, "channels")),
+            mapping(required(value, "versions")),
+            {version: text(digest) for version, digest in mapping(required(value, "files")).items()},
+            items(required(value, "sealed"), text),
+            {url: count(seq) for url, seq in mapping(required(value, "places")).items()},
+            text(value.get("policy", "")),
+            {channel: text(proof) for channel, proof in mapping(value.get("gates", {})).items()},
+            optional(value.get("tombstones"), lambda blobs: items(blobs, text)),
+            items(value.get("refused", []), text),
+            {version: text(digest) for version, digest in mapping(value.get("summaries", {})).items()},
         )
 
 
 def follow(
-    known: Checkpoint | None, index: str, lines: Sequence[LogLineHeader], registry: str, name: str, place: str
+    checkpoint: Checkpoint | None,
+    index: str,
+    lines: Sequence[LogLineHeader],
+    registry: str,
+    name: str,
+    url: str,
 ) -> Checkpoint:
-    """What is known after a place showed a whole log without a state, such as that of policies.
+    """The checkpoint after a whole log without a state, such as that of policies, was read.
 
     Raise IntegrityError if it is not what was known, with more lines or none: an earlier one is not taken
     either.
@@ -218,20 +223,20 @@ def follow(
         raise IntegrityError(f"the log of {name} has no line", reset_hint(registry, name))
     _follow(lines, 0, lines[0].prev, name)
     digests = tuple(line.digest.hex for line in lines)
-    if known is not None and digests[known.seq - 1 : known.seq] != (known.head.hex,):
-        before = known.digest_at(len(lines))
-        if before == lines[-1].digest and known.places.get(place, 0) <= len(lines):
+    if checkpoint is not None and digests[checkpoint.seq - 1 : checkpoint.seq] != (checkpoint.head.hex,):
+        before = checkpoint.digest_at(len(lines))
+        if before == lines[-1].digest and checkpoint.places.get(url, 0) <= len(lines):
             raise IntegrityError(
-                f"{place} has policy {len(lines)} of the {known.seq} that the registry is known to have",
+                f"{url} has policy {len(lines)} of the {checkpoint.seq} that the registry is known to have",
                 "have this copy brought up to date, or ask another place",
             )
         raise IntegrityError(
-            f"the policy log was put back or rewritten: it has {len(lines)} lines that are not the {known.seq} seen before",
+            f"the policy log was put back or rewritten: it has {len(lines)} lines that are not the {checkpoint.seq} seen before",
             reset_hint(registry, name),
         )
-    places = known.places if known else {}
+    places = checkpoint.places if checkpoint else {}
     return Checkpoint(len(lines), index, digests[-MAX_REMEMBERED_LINES:], {}, {}, {}, (), places).at(
-        place, len(lines)
+        url, len(lines)
     )
 
 
@@ -242,84 +247,92 @@ class StaleIndex:
     lines: int
 
 
-def compare(known: Checkpoint | None, seen: ObservedIndex, sealed: Sealed) -> Checkpoint | StaleIndex:
-    """What is known after an index file was seen, or by how much it is behind.
+def compare(
+    checkpoint: Checkpoint | None, observed: ObservedIndex, sealed: Sealed
+) -> Checkpoint | StaleIndex:
+    """The checkpoint after an index file was read, or the lines by which it is behind.
 
     Raise ForkError if neither log is the beginning of the other, IntegrityError if that cannot be told, or
     where the state line says what the lines do not.
     """
-    name, state = seen.state.name, seen.state
-    if known is None:
-        return _learn(None, seen, seen.lines)
-    if state.seq < known.seq:
-        before = known.digest_at(state.seq)
+    name, state = observed.state.name, observed.state
+    if checkpoint is None:
+        return _learn(None, observed, observed.lines)
+    if state.seq < checkpoint.seq:
+        before = checkpoint.digest_at(state.seq)
         if before is None:
             raise IntegrityError(
-                f"the log of {name} ends at line {state.seq}, {known.seq} were seen before, and it is too far back to "
+                f"the log of {name} ends at line {state.seq}, {checkpoint.seq} were seen before, and it is too far back to "
                 "tell whether it is the same log",
                 reset_hint(state.registry, name),
             )
         if before != state.head:
             raise fork(state.registry, name, state.seq, state.head, before)
-        _learn(None, seen, seen.lines)
-        return StaleIndex(known.seq - state.seq)
-    there, lines = seen.since(known.seq, sealed)
-    if there != known.head:
-        raise fork(state.registry, name, known.seq, there, known.head)
-    found = _learn(known, seen, lines)
-    if known.has_state and known.seq == found.seq and known.facts != found.facts:
+        _learn(None, observed, observed.lines)
+        return StaleIndex(checkpoint.seq - state.seq)
+    digest, lines = observed.since(checkpoint.seq, sealed)
+    if digest != checkpoint.head:
+        raise fork(state.registry, name, checkpoint.seq, digest, checkpoint.head)
+    learned = _learn(checkpoint, observed, lines)
+    if checkpoint.has_state and checkpoint.seq == learned.seq and checkpoint.facts != learned.facts:
         raise IntegrityError(
             f"the log of {name} is as it was, and its state is not", reset_hint(state.registry, name)
         )
-    return found
+    return learned
 
 
-def relearn(known: Checkpoint, seen: ObservedIndex, sealed: Sealed) -> Checkpoint:
+def relearn(checkpoint: Checkpoint, observed: ObservedIndex, sealed: Sealed) -> Checkpoint:
     """Keep the known lines and places, and take the state from an index file that its whole log proves.
 
     The state line that was seen before was garbled: no line and no manifest stood behind it. ForkError if the
     log is another one.
     """
-    there, lines = seen.since(known.seq, sealed)
-    if there != known.head:
-        raise fork(seen.state.registry, seen.state.name, known.seq, there, known.head)
-    digests = (*known.lines, *(line.digest.hex for line in lines))
-    return replace(_learn(None, seen, seen.lines), lines=digests[-MAX_REMEMBERED_LINES:], places=known.places)
+    digest, lines = observed.since(checkpoint.seq, sealed)
+    if digest != checkpoint.head:
+        raise fork(observed.state.registry, observed.state.name, checkpoint.seq, digest, checkpoint.head)
+    digests = (*checkpoint.lines, *(line.digest.hex for line in lines))
+    return replace(
+        _learn(None, observed, observed.lines),
+        lines=digests[-MAX_REMEMBERED_LINES:],
+        places=checkpoint.places,
+    )
 
 
 def reset_hint(registry: str, name: str) -> str:
-    """What to do where a log is not what was seen of it."""
-    return f"ask whoever runs it; after a backup was restored: reg trust reset {registry} {name}"
+    """The hint for a log that is not the one seen before."""
+    return f"ask its owner; after a backup was restored: reg trust reset {registry} {name}"
 
 
-def fork(registry: str, name: str, seq: int, found: Digest, known: Digest) -> ForkError:
+def fork(registry: str, name: str, seq: int, digest: Digest, remembered: Digest) -> ForkError:
     """The error where a log has another line than was seen before."""
     return ForkError(
-        f"history of {name} was rewritten: line {seq} is {found.short}..., and was {known.short}... when last seen",
+        f"history of {name} was rewritten: line {seq} is {digest.short}..., and was {remembered.short}... when last seen",
         reset_hint(registry, name),
     )
 
 
-def _learn(known: Checkpoint | None, seen: ObservedIndex, lines: Sequence[LogLineHeader]) -> Checkpoint:
-    state = seen.state
+def _learn(
+    checkpoint: Checkpoint | None, observed: ObservedIndex, lines: Sequence[LogLineHeader]
+) -> Checkpoint:
+    state = observed.state
     channels = {tag: channel.to_json() for tag, channel in state.channels.items()}
     versions = {str(version): entry.to_json() for version, entry in state.versions.items()}
-    since = seen.base if known is None else known.seq
+    since = observed.base if checkpoint is None else checkpoint.seq
     before = (
         (_older(channels, since), _older(versions, since))
-        if known is None
-        else (known.channels, known.versions)
+        if checkpoint is None
+        else (checkpoint.channels, checkpoint.versions)
     )
     check_claims(state.name, before, (channels, versions), state.refused, lines, since)
-    if known is not None:
-        _check_unchanged(known, state)
+    if checkpoint is not None:
+        _check_unchanged(checkpoint, state)
     digests = [line.digest.hex for line in lines]
-    kept = known.lines if known else (() if digests else (state.head.hex,))
-    places = known.places if known else {}
+    remembered = checkpoint.lines if checkpoint else (() if digests else (state.head.hex,))
+    places = checkpoint.places if checkpoint else {}
     return Checkpoint(
         state.seq,
-        seen.index,
-        (*kept, *digests)[-MAX_REMEMBERED_LINES:],
+        observed.index,
+        (*remembered, *digests)[-MAX_REMEMBERED_LINES:],
         channels,
         versions,
         {version: _files(state, version) for version in state.summaries},
@@ -332,9 +345,9 @@ def _learn(known: Checkpoint | None, seen: ObservedIndex, lines: Sequence[LogLin
 
 
 ARTIFACT_FIELDS = ("path", "format", "precision", "digest", "size", "state")
-"""What a summary says of an artifact that no later build says otherwise."""
+"""The fields of an artifact in a summary that every later build writes alike."""
 SUMMARY_FIELDS = (*ARTIFACT_FIELDS, "files", "opset", "ort_format", "operators", "providers", "recall")
-"""What every build says of an artifact in a summary."""
+"""The fields of an artifact in a summary that every build writes."""
 STAGE_FIELD = "member"
 """The stage of a pipeline that an artifact is of.
 
@@ -343,14 +356,13 @@ Other models do not have the key: what is remembered of them stays valid.
 
 
 def _files(state: State, version: str) -> str:
-    """What the state line says of the files of a version: which manifest, which artifacts, whether they are
-    certified."""
+    """The digest of a version's summary: its manifest, its artifacts, and their states."""
     summary = mapping(state.summaries[version])
     artifacts = [
         [item.get(key) for key in ARTIFACT_FIELDS] for item in items(summary.get("artifacts", []), mapping)
     ]
-    said = json.dumps([summary.get("manifest"), artifacts, summary.get("files")], sort_keys=True)
-    return Digest.of(said.encode()).hex
+    encoded = json.dumps([summary.get("manifest"), artifacts, summary.get("files")], sort_keys=True)
+    return Digest.of(encoded.encode()).hex
 
 
 def _summary(state: State, version: str) -> str:
@@ -371,23 +383,23 @@ def _sealed(state: State) -> tuple[str, ...]:
     return (*map(str, state.segments), str(state.catalog)) if state.catalog else ()
 
 
-def _check_unchanged(known: Checkpoint, state: State) -> None:
+def _check_unchanged(checkpoint: Checkpoint, state: State) -> None:
     """Raise IntegrityError if what follows from a manifest, or from lines that were sealed before, is not as
     it was."""
     for version, entry in state.versions.items():
         key = str(version)
-        same = known.versions.get(key, {}).get("manifest") == str(entry.manifest)
+        same = checkpoint.versions.get(key, {}).get("manifest") == str(entry.manifest)
         if not same or key not in state.summaries:
             continue
-        is_changed = known.files.get(key, _files(state, key)) != _files(state, key)
-        if is_changed or known.summaries.get(key, _summary(state, key)) != _summary(state, key):
+        is_changed = checkpoint.files.get(key, _files(state, key)) != _files(state, key)
+        if is_changed or checkpoint.summaries.get(key, _summary(state, key)) != _summary(state, key):
             raise IntegrityError(f"the index says other things of {state.name}:{version} than before", EXTENT)
-    sealed, segments = _sealed(state), known.sealed[:-1]
+    sealed, segments = _sealed(state), checkpoint.sealed[:-1]
     unchanged = sealed[: len(segments)] == segments
-    if not unchanged or (len(sealed) == len(known.sealed) and sealed != known.sealed):
+    if not unchanged or (len(sealed) == len(checkpoint.sealed) and sealed != checkpoint.sealed):
         raise IntegrityError(f"the sealed part of the log of {state.name} is not what it was", EXTENT)
 
 
 def _older(table: Mapping[str, Any], seq: int) -> dict[str, Any]:
-    """What a state line says of lines that it does not show: believed at first sight."""
+    """The entries that came before the lines in view: accepted at first sight."""
     return {key: value for key, value in table.items() if value["seq"] <= seq}

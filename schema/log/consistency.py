@@ -1,5 +1,4 @@
-"""What the state line claims of channels and versions, held against the lines that came since it was last
-seen. Pure."""
+"""Compare the channels and versions of a state line with the lines that came since the last one seen."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -13,13 +12,13 @@ Table = Mapping[str, Any]
 """Channels or versions of a state line, as JSON."""
 
 _OF_TAG = ("version", "manifest", "policy", "evidence")
-"""What a state says of a channel, as the event that moved it has it."""
+"""The fields of a channel that come from the event that moved it."""
 
 
 def check_claims(
     name: str,
-    known: tuple[Table, Table],
-    found: tuple[Table, Table],
+    before: tuple[Table, Table],
+    after: tuple[Table, Table],
     refused: Collection[Digest],
     lines: Sequence[LogLineHeader],
     since: int,
@@ -30,9 +29,9 @@ def check_claims(
     `refused` are the artifacts that the state says are refused in every version.
     """
     events = [(line, _event(name, line)) for line in lines]
-    _check_channels(name, known[0], found[0], events)
-    _check_versions(name, known[1], found[1], events, since)
-    _check_verdicts(name, found[1], refused, events)
+    _check_channels(name, before[0], after[0], events)
+    _check_versions(name, before[1], after[1], events, since)
+    _check_verdicts(name, after[1], refused, events)
 
 
 def _event(name: str, line: LogLineHeader) -> Event:
@@ -47,24 +46,24 @@ def _event(name: str, line: LogLineHeader) -> Event:
 Events = Sequence[tuple[LogLineHeader, Event]]
 
 
-def _check_channels(name: str, known: Table, found: Table, events: Events) -> None:
+def _check_channels(name: str, before: Table, after: Table, events: Events) -> None:
     """Raise IntegrityError if a channel holds what the lines did not put there."""
-    expected = dict(known)
+    expected = dict(before)
     for line, event in events:
         if isinstance(event, Tag | Untag):
             expected.pop(event.tag, None)
         if isinstance(event, Tag):
-            said = event.to_json()
-            copied = {key: said[key] for key in _OF_TAG if key in said}
+            fields = event.to_json()
+            copied = {key: fields[key] for key in _OF_TAG if key in fields}
             expected[event.tag] = {**copied, "seq": line.seq}
-    for tag in sorted(expected.keys() | found.keys()):
-        if expected.get(tag) != found.get(tag):
+    for tag in sorted(expected.keys() | after.keys()):
+        if expected.get(tag) != after.get(tag):
             raise IntegrityError(f"channel {tag} of {name} was moved without an event in the log", EXTENT)
 
 
-def _check_versions(name: str, known: Table, found: Table, events: Events, since: int) -> None:
+def _check_versions(name: str, before: Table, after: Table, events: Events, since: int) -> None:
     """Raise IntegrityError if a version is not as the lines left it."""
-    manifests = {version: entry["manifest"] for version, entry in known.items()}
+    manifests = {version: entry["manifest"] for version, entry in before.items()}
     touched: set[str] = set()
     for _, event in events:
         if isinstance(event, Publish):
@@ -74,16 +73,16 @@ def _check_versions(name: str, known: Table, found: Table, events: Events, since
             touched |= about if event.state is not None else set()
         elif not isinstance(event, Tag):
             touched.add(str(getattr(event, "version", "")))
-    for version, entry in found.items():
+    for version, entry in after.items():
         new = version not in manifests and (entry["seq"] > since or not events)
         if new or manifests.get(version, entry["manifest"]) != entry["manifest"]:
             raise IntegrityError(f"{name}:{version} is not the version that the log published", EXTENT)
-        if version in known and version not in touched and known[version] != entry:
+        if version in before and version not in touched and before[version] != entry:
             raise IntegrityError(f"{name}:{version} was changed without an event in the log", EXTENT)
-    _check_yanks(name, found, events)
+    _check_yanks(name, after, events)
 
 
-def _check_yanks(name: str, found: Table, events: Events) -> None:
+def _check_yanks(name: str, versions: Table, events: Events) -> None:
     """Raise IntegrityError if a yank that the lines do not take back is not in the state."""
     yanks: dict[Digest, str] = {}
     for line, event in events:
@@ -94,11 +93,11 @@ def _check_yanks(name: str, found: Table, events: Events) -> None:
         elif isinstance(event, Drop):
             yanks = {yank: version for yank, version in yanks.items() if version != str(event.version)}
     for yank, version in yanks.items():
-        if version in found and str(yank) not in found[version].get("yanks", ()):
+        if version in versions and str(yank) not in versions[version].get("yanks", ()):
             raise IntegrityError(f"{name}:{version} was yanked, and its state does not say so", EXTENT)
 
 
-def _check_verdicts(name: str, found: Table, refused: Collection[Digest], events: Events) -> None:
+def _check_verdicts(name: str, versions: Table, refused: Collection[Digest], events: Events) -> None:
     """IntegrityError if the state does not have a verdict that the lines attest of a version that is there.
 
     A refusal may also come before the version does (of a manifest that another registry published): then
@@ -106,15 +105,15 @@ def _check_verdicts(name: str, found: Table, refused: Collection[Digest], events
     state line may still have it.
     """
     present = {
-        version: entry for version, entry in found.items() if entry.get("gone", {}).get("how") != "dropped"
+        version: entry for version, entry in versions.items() if entry.get("gone", {}).get("how") != "dropped"
     }
     for line, event in events:
         if not isinstance(event, Attest) or event.artifact is None or event.state is None:
             continue
         ahead = event.state == "refused" and event.artifact in refused
         for version, entry in present.items():
-            said = entry.get("attested", {}).get(str(event.artifact))
-            missing = said is None or (event.state == "refused" and said != event.state)
+            verdict = entry.get("attested", {}).get(str(event.artifact))
+            missing = verdict is None or (event.state == "refused" and verdict != event.state)
             about = entry["manifest"] == str(event.manifest)
             if about and missing and not (ahead and line.seq < entry["seq"]):
                 raise IntegrityError(f"{name}:{version} was evaluated, and its state does not say so", EXTENT)

@@ -27,14 +27,14 @@ UPGRADE = "a newer onnxreg wrote it: upgrade this one"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What every event carries.
+    """The fields of every event.
 
     `time` is RFC 3339 UTC in seconds, for display only; `actor` is as claimed.
     """
 
     kind: ClassVar[str]
     shorten: ClassVar[str] = "shorten the reason"
-    """What to do where it does not fit into a line."""
+    """The hint for an event that does not fit into a line."""
 
     name: str
     time: str
@@ -204,8 +204,7 @@ class Drop(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold(Event):
-    """Which artifacts of a version are here, by path, sorted; without `paths` all of them, as before any such
-    event.
+    """The artifacts of a version that are here, by path, sorted; without `paths`, all of them.
 
     It is about this registry alone, and goes to no other. The companions that all artifacts share are always
     here.
@@ -282,7 +281,7 @@ KINDS: dict[str, type[Event]] = {
         Fence,
     )
 }
-"""Of a model's log. `PolicyEvent` stands in another."""
+"""The kinds in a model's log. `PolicyEvent` is in the log of policies."""
 
 
 def decode_event(value: Any) -> Event:
@@ -332,10 +331,10 @@ def _text(limit: int) -> Callable[[Any], str]:
     return read
 
 
-def _matching(pattern: re.Pattern[str], what: str) -> Callable[[Any], str]:
+def _matching(pattern: re.Pattern[str], key: str) -> Callable[[Any], str]:
     def read(value: Any) -> str:
         if not isinstance(value, str) or not pattern.fullmatch(value):
-            raise InputError(f"event {what} is malformed: {str(value)[:40]!r}")
+            raise InputError(f"event {key} is malformed: {str(value)[:40]!r}")
         return value
 
     return read

@@ -26,7 +26,7 @@ _EVENT, _PREV = b'{"event":', b',"prev":"'
 
 @dataclass(frozen=True, slots=True)
 class Via:
-    """Where a line was taken from: registry id, its number there, and its digest there."""
+    """The origin of a line: registry id, its number there, and its digest there."""
 
     registry: str
     seq: int
@@ -86,14 +86,13 @@ class LogLine:
         )
 
     def signed_bytes(self, registry: str) -> bytes:
-        """What its signature covers in the log of a registry."""
+        """The bytes that its signature covers in the log of a registry."""
         return signed_bytes(registry, json.loads(self.raw))
 
 
 @dataclass(frozen=True, slots=True)
 class LogLineHeader:
-    """What a long log is searched by, read at a tenth of the cost of `LogLine.decode`, which stays the
-    judge."""
+    """The fields by which a long log is searched, read at a tenth of the cost of `LogLine.decode`."""
 
     seq: int
     prev: Digest
@@ -136,7 +135,7 @@ class LogLineHeader:
 
 
 def genesis(registry: str, name: str) -> Digest:
-    """What the first line of a log names as its predecessor: it ties the chain to one registry and one model.
+    """The digest that the first line of a log names as the line before: it ties the chain to one model.
 
     Ids and names are plain ASCII without quotes, so `json` writes canonical bytes too, and the first
     `resolve` stays light.

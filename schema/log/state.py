@@ -38,26 +38,26 @@ from onnxreg.schema.log.summary import VersionSummary, known_summary
 
 SEGMENT_LINES = 64
 SUMMARIZED_RELEASES = 4
-"""How many of the newest versions have their summaries in the state line, beside the channel holders."""
+"""The newest versions that have their summaries in the state line, beside the channel holders."""
 
 
 GONE = ("expired", "purged", "dropped")
-"""How a version loses its files: by a retention policy, as a takedown, or because it was never wanted."""
+"""The ways in which a version loses its files: by a retention policy, by a takedown, or dropped."""
 
 
 class Gone(NamedTuple):
-    """Why the files of a version are no longer here, and the id of the event that says so."""
+    """The reason for which the files of a version are gone, and the id of the event that says so."""
 
     how: str
     event: Digest
 
     @classmethod
     def read(cls, value: Any) -> "Gone":
-        found = mapping(value)
-        how = text(required(found, "how"))
+        value = mapping(value)
+        how = text(required(value, "how"))
         if how not in GONE:
             raise InputError(f"a version is gone in an unknown way: {how[:40]!r}", "upgrade this onnxreg")
-        return cls(how, Digest.parse(required(found, "event")))
+        return cls(how, Digest.parse(required(value, "event")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,21 +127,21 @@ class VersionEntry:
 
     @classmethod
     def read(cls, value: Any) -> "VersionEntry":
-        found = mapping(value)
+        value = mapping(value)
         return cls(
-            Digest.parse(required(found, "manifest")),
-            count(required(found, "size")),
-            count(required(found, "seq")),
-            frozenset(items(found.get("yanks", []), Digest.parse)),
-            flag(found.get("pinned", False)),
-            optional(found.get("gone"), Gone.read),
-            optional(found.get("held"), sorted_paths),
-            {Digest.parse(key): text(state) for key, state in mapping(found.get("attested", {})).items()},
+            Digest.parse(required(value, "manifest")),
+            count(required(value, "size")),
+            count(required(value, "seq")),
+            frozenset(items(value.get("yanks", []), Digest.parse)),
+            flag(value.get("pinned", False)),
+            optional(value.get("gone"), Gone.read),
+            optional(value.get("held"), sorted_paths),
+            {Digest.parse(key): text(state) for key, state in mapping(value.get("attested", {})).items()},
         )
 
 
 class Channel(NamedTuple):
-    """What a channel holds, and the line that moved it there.
+    """The version that a channel holds, and the line that moved it there.
 
     `policy`, `evidence`: those of that event, if any.
     """
@@ -163,12 +163,12 @@ class Channel(NamedTuple):
 
     @classmethod
     def read(cls, value: Any) -> "Channel":
-        found = mapping(value)
+        value = mapping(value)
         return cls(
-            Version.parse(text(required(found, "version"))),
-            Digest.parse(required(found, "manifest")),
-            count(required(found, "seq")),
-            *(optional(found.get(key), Digest.parse) for key in ("policy", "evidence")),
+            Version.parse(text(required(value, "version"))),
+            Digest.parse(required(value, "manifest")),
+            count(required(value, "seq")),
+            *(optional(value.get(key), Digest.parse) for key in ("policy", "evidence")),
         )
 
 
@@ -233,8 +233,7 @@ class State:
         )
 
     def verdicts(self, entry: VersionEntry | None) -> Mapping[Digest, str]:
-        """What later evaluations say of artifacts, of a version and of the same bytes in others. A refusal
-        wins.
+        """The verdicts of later evaluations on artifacts. A refusal wins.
 
         `entry`: None if the version's is in the catalog; then only refusals are known.
         """
@@ -263,8 +262,8 @@ class State:
         return next((version for version in self.newest if not version.is_prerelease), None)
 
 
-STATE_KEYS = frozenset(each.name for each in fields(State)) - {"more", "_read"} | {"newest"}
-ENTRY_KEYS = frozenset(each.name for each in fields(VersionEntry))
+STATE_KEYS = frozenset(item.name for item in fields(State)) - {"more", "_read"} | {"newest"}
+ENTRY_KEYS = frozenset(item.name for item in fields(VersionEntry))
 
 
 def known_part(value: Any) -> dict[str, Any]:
@@ -272,15 +271,15 @@ def known_part(value: Any) -> dict[str, Any]:
 
     Raise InputError if it is malformed.
     """
-    known = pick(value, STATE_KEYS)
+    part = pick(value, STATE_KEYS)
     tables: Mapping[str, Callable[[Any], Any]] = {
         "channels": lambda channel: pick(channel, Channel._fields),
         "versions": lambda entry: pick(entry, ENTRY_KEYS),
         "summaries": known_summary,
     }
     for key, read in tables.items():
-        known[key] = {name: read(item) for name, item in mapping(required(known, key)).items()}
-    return known
+        part[key] = {name: read(item) for name, item in mapping(required(part, key)).items()}
+    return part
 
 
 def entries_to_json(entries: Mapping[Version, VersionEntry]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the index file says of a version, so that one small request answers a query.
+"""The summary of a version in the index file, so that one small request answers a query.
 
 A summary is derived from the manifest by `summarize` and holds nothing else; `reg verify` compares the two.
 """
@@ -25,12 +25,12 @@ class FileSummary(NamedTuple):
 
     @classmethod
     def read(cls, value: Any) -> "FileSummary":
-        found = mapping(value)
+        value = mapping(value)
         return cls(
-            text(required(found, "role")),
-            path(required(found, "path")),
-            Digest.parse(required(found, "digest")),
-            count(required(found, "size")),
+            text(required(value, "role")),
+            path(required(value, "path")),
+            Digest.parse(required(value, "digest")),
+            count(required(value, "size")),
         )
 
 
@@ -64,7 +64,7 @@ class ArtifactSummary:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """What artifacts that run in the same places and rank alike have in common."""
+        """The fields that artifacts have in common if they run in the same places and rank alike."""
         return (
             self.format,
             self.precision,
@@ -86,24 +86,24 @@ class ArtifactSummary:
     @classmethod
     def read(cls, value: Any) -> "ArtifactSummary":
         """Read what `summarize` wrote; InputError if it is anything else."""
-        found = mapping(value)
-        recall = mapping(found.get("recall", {}))
+        value = mapping(value)
+        recall = mapping(value.get("recall", {}))
         return cls(
-            text(required(found, "format")),
-            text(required(found, "precision")),
-            path(required(found, "path")),
-            Digest.parse(required(found, "digest")),
-            count(required(found, "size")),
-            text(required(found, "state")),
-            items(found.get("files", []), FileSummary.read),
-            optional(found.get("opset"), count),
-            optional(found.get("ort_format"), count),
-            optional(found.get("operators"), Digest.parse),
-            items(found.get("providers", []), text),
+            text(required(value, "format")),
+            text(required(value, "precision")),
+            path(required(value, "path")),
+            Digest.parse(required(value, "digest")),
+            count(required(value, "size")),
+            text(required(value, "state")),
+            items(value.get("files", []), FileSummary.read),
+            optional(value.get("opset"), count),
+            optional(value.get("ort_format"), count),
+            optional(value.get("operators"), Digest.parse),
+            items(value.get("providers", []), text),
             {label: number(share) for label, share in recall.items()},
-            optional(found.get("ir_version"), count),
-            items(found.get("domains", []), text),
-            member=optional(found.get("member"), text),
+            optional(value.get("ir_version"), count),
+            items(value.get("domains", []), text),
+            member=optional(value.get("member"), text),
         )
 
 
@@ -134,10 +134,10 @@ class VersionSummary:
             for artifact in self.artifacts
         )
 
-    def downloads(self, held: Collection[str] | None) -> Iterator[tuple[ArtifactSummary, int]]:
+    def downloads(self, paths: Collection[str] | None) -> Iterator[tuple[ArtifactSummary, int]]:
         """The artifacts with these paths (None: all), each with its download size."""
         for artifact, size in zip(self.artifacts, self.download_sizes, strict=True):
-            if held is None or artifact.path in held:
+            if paths is None or artifact.path in paths:
                 yield artifact, size
 
     @cached_property
@@ -148,14 +148,14 @@ class VersionSummary:
 
     @cached_property
     def columns(self) -> dict[str, Sequence[Any]]:
-        """What `where_fields.column` made of the artifacts so far, by field."""
+        """The columns that `where_fields.column` made of the artifacts so far, by field."""
         return {}
 
     @cached_property
     def kinds(self) -> tuple[int, ...]:
         """For each artifact the place of the first one of its kind."""
         first: dict[tuple[Any, ...], int] = {}
-        return tuple(first.setdefault(artifact.kind, place) for place, artifact in enumerate(self.artifacts))
+        return tuple(first.setdefault(artifact.kind, index) for index, artifact in enumerate(self.artifacts))
 
     def after(self, attested: Mapping[Digest, str]) -> "VersionSummary":
         """With the effective states of the artifacts: what later evaluations say of them counts."""
@@ -167,18 +167,18 @@ class VersionSummary:
     @classmethod
     def read(cls, value: Any) -> "VersionSummary":
         """Read what `summarize` wrote; InputError if it is anything else."""
-        found = mapping(value)
+        value = mapping(value)
         return cls(
-            Digest.parse(required(found, "manifest")),
-            count(required(found, "size")),
-            items(required(found, "artifacts"), ArtifactSummary.read),
-            items(required(found, "files"), FileSummary.read),
-            *(optional(found.get(key), text) for key in ("task", "family", "license")),
+            Digest.parse(required(value, "manifest")),
+            count(required(value, "size")),
+            items(required(value, "artifacts"), ArtifactSummary.read),
+            items(required(value, "files"), FileSummary.read),
+            *(optional(value.get(key), text) for key in ("task", "family", "license")),
         )
 
 
-SUMMARY_KEYS = frozenset(each.name for each in fields(VersionSummary)) - {"profile"}
-ARTIFACT_KEYS = frozenset(each.name for each in fields(ArtifactSummary)) - {"stated"}
+SUMMARY_KEYS = frozenset(item.name for item in fields(VersionSummary)) - {"profile"}
+ARTIFACT_KEYS = frozenset(item.name for item in fields(ArtifactSummary)) - {"stated"}
 
 
 def known_summary(value: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a tag means; and what is said where a model has no such version or channel: what it has instead."""
+"""The meaning of a tag, and the errors for a version or channel that a model does not have."""
 
 from collections.abc import Collection, Mapping
 
@@ -7,8 +7,8 @@ from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.state import State, VersionEntry
 
-MAX_LISTED_TAGS = 5
-"""How many versions are named."""
+MAX_LISTED_VERSIONS = 5
+"""The most versions that an error names."""
 
 
 def version_of(state: State, tag: str) -> Version:
@@ -20,16 +20,16 @@ def version_of(state: State, tag: str) -> Version:
     return state.channels[tag].version
 
 
-def no_version(name: str, what: str, entries: Mapping[Version, VersionEntry]) -> NotFoundError:
+def no_version(name: str, subject: str, entries: Mapping[Version, VersionEntry]) -> NotFoundError:
     """The error for a model that has no `what`, such as `version 9.0.0`.
 
     Of its entries the newest are named.
     """
     newest = sorted((version for version, entry in entries.items() if not entry.dropped), reverse=True)[
-        :MAX_LISTED_TAGS
+        :MAX_LISTED_VERSIONS
     ]
-    told = [f"{version} (yanked)" if entries[version].yanked else str(version) for version in newest]
-    return NotFoundError(f"{name} has no {what}", f"its newest are {', '.join(told)}" if told else "")
+    names = [f"{version} (yanked)" if entries[version].yanked else str(version) for version in newest]
+    return NotFoundError(f"{name} has no {subject}", f"its newest are {', '.join(names)}" if names else "")
 
 
 def no_channel(name: str, tag: str, channels: Collection[str]) -> NotFoundError:

@@ -54,12 +54,12 @@ def check_visible(state: State, lines: Iterable[LogLineHeader]) -> None:
 
 def _decided(events: Iterable[tuple[LogLineHeader, Event]]) -> dict[str, dict[str, Any]]:
     """For each version that events are about, the keys of its entry that the last of them decide."""
-    found: dict[str, dict[str, Any]] = {}
+    decisions: dict[str, dict[str, Any]] = {}
     for line, event in events:
         version = getattr(event, "version", None)
         if version is None or event.kind in ("tag", "attest"):
             continue
-        decided = found.setdefault(str(version), {})
+        decided = decisions.setdefault(str(version), {})
         if isinstance(event, Publish) and (decided.get("gone") or {}).get("how") == "dropped":
             decided |= _NEW
         elif isinstance(event, Pin | Unpin):
@@ -70,4 +70,4 @@ def _decided(events: Iterable[tuple[LogLineHeader, Event]]) -> dict[str, dict[st
             decided["held"] = None if event.paths is None else list(event.paths)
         elif isinstance(event, Expire | Purge | Drop):
             decided |= _NEW | {"gone": {"how": _GONE[type(event)], "event": str(line.event_id)}}
-    return found
+    return decisions

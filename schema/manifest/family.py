@@ -140,8 +140,8 @@ class ModelFamily(Document):
         return next((member for member in self.members if member.name == name), None)
 
     def _check_stages(self) -> None:
-        if strange := [member.name for member in self.members if member.role not in ("stage", "metadata")]:
-            raise ValueError(f"member {strange[0]} is no stage, and the others are")
+        if others := [member.name for member in self.members if member.role not in ("stage", "metadata")]:
+            raise ValueError(f"member {others[0]} is not a stage, and the others are")
         if self.edges or self.routing:
             raise ValueError("stages have neither edges nor routing")
         if len(self.stages) > MAX_STAGES:
@@ -152,13 +152,13 @@ class ModelFamily(Document):
         heads = {member.name for member in self.of_role("head")}
         if missing := sorted(classes - self.routing.keys()):
             raise ValueError(f"class {missing[0][:80]} has neither a head nor a null in routing")
-        if strange := sorted(self.routing.keys() - classes):
+        if unrelated := sorted(self.routing.keys() - classes):
             raise ValueError(
-                f"routing speaks of class {strange[0][:80]}, which {self.backbone.name} does not have"
+                f"routing speaks of class {unrelated[0][:80]}, which {self.backbone.name} does not have"
             )
         routed = {head for head in self.routing.values() if head is not None}
         if unknown := sorted(routed - heads):
-            raise ValueError(f"routing names {unknown[0]}, which is no head of this family")
+            raise ValueError(f"routing names {unknown[0]}, which is not a head of this family")
         if orphans := sorted(heads - routed):
             raise ValueError(f"member {orphans[0]} is an orphan: no class is routed to it")
 
@@ -166,7 +166,7 @@ class ModelFamily(Document):
         names = {member.name for member in self.members}
         for edge in self.edges:
             if edge.source not in names:
-                raise ValueError(f"an edge comes from {edge.source}, which is no member")
+                raise ValueError(f"an edge comes from {edge.source}, which is not a member")
             if not self.of_role(edge.target):
                 raise ValueError(f"an edge leads to the role {edge.target}, which no member has")
         fed = {edge.target for edge in self.edges}
@@ -233,7 +233,7 @@ def _owned(family: ModelFamily, artifacts: Collection[str], files: Collection[st
             for path in paths:
                 if path not in allowed:
                     raise ValueError(
-                        f"member {member.name} names {path[:80]}, which is no {kind} of this manifest"
+                        f"member {member.name} names {path[:80]}, which is not among the {kind}s of this manifest"
                     )
                 if path in owned:
                     raise ValueError(f"member {member.name} names {path[:80]}, which another member has")

@@ -317,7 +317,7 @@ class Manifest(Document):
         by_path: dict[str, tuple[Digest, int]] = {}
         for entry in self.all_files():
             if by_path.setdefault(entry.path, (entry.digest, entry.size)) != (entry.digest, entry.size):
-                raise ValueError(f"path {entry.path[:80]!r} stands for two different files")
+                raise ValueError(f"path {entry.path[:80]!r} names two different files")
         check_distinct([FILENAME, *by_path])
 
     def _check_artifacts(self) -> None:

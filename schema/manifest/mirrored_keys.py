@@ -55,7 +55,7 @@ def _check_loss(path: str, keys: Mapping[str, Any], artifacts: Collection[Any], 
     if loss is None:
         return
     if not _is_number(loss):
-        raise ValueError(f"{path}{LOSS} is no number")
+        raise ValueError(f"{path}{LOSS} is not a number")
     measured = {check.value for artifact in artifacts for check in artifact.checks if check.name == LOSS}
     if measured and loss not in measured:
         raise ValueError(f"{path}{LOSS} is {loss:g}, and no check of that name has this value")

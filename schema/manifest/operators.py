@@ -61,7 +61,7 @@ def read_operator_set(data: bytes) -> tuple[Need, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """Why a build does not contain an artifact: a code (`operators` or `types`), and what is missing."""
+    """The reason for which a build lacks an artifact: a code (`operators` or `types`), and the lack."""
 
     code: str
     detail: str
@@ -168,9 +168,9 @@ class _Reader:
         parts = [part.strip() for part in line.split(";")]
         if len(parts) != 3 or not all(parts):
             raise InputError("it is not domain;opset;operators")
-        domain, opsets, rest = parts
+        domain, opsets, entries = parts
         numbers = [_opset(number.strip()) for number in opsets.split(",")]
-        for name, types in _entries(rest):
+        for name, types in _entries(entries):
             self.operators.update((domain, number, name) for number in numbers)
             if types is not None:
                 self._restrict((domain, name), types)
@@ -193,24 +193,24 @@ class _Reader:
         return Build(operators, self.types, self.triples, self.everywhere)
 
 
-def _entries(rest: str) -> Iterator[tuple[str, dict[str, Any] | None]]:
+def _entries(text: str) -> Iterator[tuple[str, dict[str, Any] | None]]:
     """entries = name [json] *("," name [json])"""
     decoder = json.JSONDecoder()
     position = 0
-    while position < len(rest):
-        ends = [at for at in (rest.find("{", position), rest.find(",", position)) if at >= 0]
-        end = min(ends, default=len(rest))
-        name = rest[position:end].strip()
+    while position < len(text):
+        ends = [at for at in (text.find("{", position), text.find(",", position)) if at >= 0]
+        end = min(ends, default=len(text))
+        name = text[position:end].strip()
         if not name:
             raise InputError("an operator has no name")
         types = None
-        if rest[end : end + 1] == "{":
+        if text[end : end + 1] == "{":
             try:
-                types, end = decoder.raw_decode(rest, end)
+                types, end = decoder.raw_decode(text, end)
             except (ValueError, RecursionError) as error:
                 raise InputError(f"the types of {name[:80]} are not JSON") from error
         yield name, types
-        if rest[end : end + 1] not in ("", ","):
+        if text[end : end + 1] not in ("", ","):
             raise InputError(f"there is no comma after {name[:80]}")
         position = end + 1
 

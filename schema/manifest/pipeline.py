@@ -38,7 +38,7 @@ def check_alternatives(graphs: Mapping[str, Graph], hint: str = HINT) -> None:
         sides = (("input", first.inputs, second.inputs), ("output", first.outputs, second.outputs))
         for side, tensors, other_tensors in sides:
             if difference := _difference(tensors, other_tensors):
-                raise InputError(f"{path} and {other_path} are no alternatives: {side} {difference}", hint)
+                raise InputError(f"{path} and {other_path} are not alternatives: {side} {difference}", hint)
 
 
 def _difference(tensors: Mapping[str, Tensor], other_tensors: Mapping[str, Tensor]) -> str:

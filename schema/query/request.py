@@ -35,8 +35,8 @@ class ResolveRequest:
         value = mapping(value)
         ref = Ref.parse(text(required(value, "ref")))
         device = optional(value.get("device"), _device)
-        rest = {key: item for key, item in value.items() if key not in ("ref", "device")}
-        return cls(ref, Query.read(rest), device)
+        conditions = {key: item for key, item in value.items() if key not in ("ref", "device")}
+        return cls(ref, Query.read(conditions), device)
 
     def to_json(self) -> dict[str, Any]:
         """The document, with the device in full, so that a later table of presets cannot change the question."""

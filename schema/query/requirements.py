@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def worst(states: Iterable[str]) -> str:
-    """Of several verdicts on the same bytes: a refusal wins."""
+    """Return the worst of several verdicts on the same bytes: a refusal wins."""
     return max(states, key=STATES.index)
 
 

@@ -34,7 +34,7 @@ class Offer(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """Why an artifact does not answer: a code for machines, a detail for people.
+    """The reason for which an artifact is not the answer: a code for machines, a detail for people.
 
     `artifact` is its path; None if the whole version is no candidate.
     """

@@ -56,7 +56,7 @@ def test_variants_of_one_graph_are_alternatives(reg: Reg, other: str) -> None:
     ("words", "message"),
     [
         (("det.onnx", *RECOGNIZER), "det.onnx has no name"),
-        ((*DETECTOR, "--member", "detector=rec.onnx"), "det.onnx and rec.onnx are no alternatives"),
+        ((*DETECTOR, "--member", "detector=rec.onnx"), "det.onnx and rec.onnx are not alternatives"),
         (("--member", "det.onnx"), "not a member: 'det.onnx'"),
         (("--member", "a b=det.onnx"), "'a b' cannot be the name of a member"),
         ((*DETECTOR, "--member", "other=det.onnx"), "det.onnx is detector and other"),

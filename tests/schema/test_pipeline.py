@@ -36,7 +36,7 @@ def test_a_stage_has_all_its_files() -> None:
         ),
         (
             {"members": [*PIPELINE["members"], {"name": "ood", "role": "ood", "artifacts": ["o.onnx"]}]},
-            "ood is no stage",
+            "ood is not a stage",
         ),
         ({"members": [*PIPELINE["members"], PIPELINE["members"][0]]}, "two members are called detector"),
         (pipeline_of({f"{n}.onnx": f"s{n}" for n in range(MAX_STAGES + 1)}), f"at most {MAX_STAGES} stages"),

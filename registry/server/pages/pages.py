@@ -151,7 +151,7 @@ class Pages:
 
     def _model_page(self, model: ModelSnapshot, start: Version | None, before: int | None) -> bytes:
         newest = model.state.newest_release()
-        rest = [version for version in model.order if start is None or version < start]
+        remaining = [version for version in model.order if start is None or version < start]
         lines = model.sound.before(before, LINES_PER_PAGE) if model.sound else []
         return self._rendering.page(
             "model.html",
@@ -160,8 +160,8 @@ class Pages:
             newest=model.rows([newest])[0] if newest else None,
             manifest=model.manifest(model.entries[newest]) if newest else None,
             channels=views.channel_rows(model.state, model.sound),
-            rows=model.rows(rest[:VERSIONS_PER_PAGE]),
-            older=rest[VERSIONS_PER_PAGE - 1] if len(rest) > VERSIONS_PER_PAGE else None,
+            rows=model.rows(remaining[:VERSIONS_PER_PAGE]),
+            older=remaining[VERSIONS_PER_PAGE - 1] if len(remaining) > VERSIONS_PER_PAGE else None,
             log=list(views.log_rows(lines, model.entries)),
             earlier=lines[-1].seq if lines and lines[-1].seq > 1 else None,
             first=start is None and before is None,

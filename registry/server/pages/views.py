@@ -43,8 +43,8 @@ class VersionRow:
     def states(self, manifest: Manifest) -> dict[str, ArtifactState]:
         """The state of each artifact, by its path."""
         return {
-            each.path: each
-            for each in artifact_states(verdicts_of(manifest), self.entry.attested, self.refused)
+            artifact.path: artifact
+            for artifact in artifact_states(verdicts_of(manifest), self.entry.attested, self.refused)
         }
 
 
@@ -192,7 +192,7 @@ class ComparedSide(Protocol):
 def artifact_pairs(before: ComparedSide, after: ComparedSide) -> list[ArtifactPair]:
     """The artifacts of both, those of one path side by side."""
     old, new = ({item.path: item for item in side.manifest.artifacts} for side in (before, after))
-    was, now = ({each.path: each.state for each in side.states} for side in (before, after))
+    was, now = ({artifact.path: artifact.state for artifact in side.states} for side in (before, after))
     return [
         ArtifactPair(path, old.get(path), new.get(path), was.get(path), now.get(path))
         for path in dict.fromkeys([*old, *new])

@@ -89,7 +89,7 @@ class ArchiveStore(ReadOnlyStore):
         entry_facts = sorted((key, entry.size, entry.crc) for key, entry in self._entries.items())
         return Digest.of(repr(entry_facts).encode())
 
-    def get(self, key: str, known: StoredObject | None = None) -> StoredObject | None:
+    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
         stream = self.open(key)
         if stream is None:
             return None

@@ -59,10 +59,12 @@ def read_directory(path: Path, is_part: Callable[[str], bool]) -> Mapping[str, Z
             file.seek(-END_RECORD_BYTES, io.SEEK_END)
             fault = "" if file.read(4) == b"PK\5\6" else "goes on behind its end"
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error) as error:
-        raise IntegrityError(f"{path} is no archive, or a part of one: {error}", COPY_AGAIN_HINT) from error
+        raise IntegrityError(
+            f"{path} is not an archive, or a part of one: {error}", COPY_AGAIN_HINT
+        ) from error
     fault = fault or _first_fault(entries, end, is_part)
     if fault:
-        raise IntegrityError(f"{path} is no archive of onnxreg: it {fault}", COPY_AGAIN_HINT)
+        raise IntegrityError(f"{path} is not an archive of onnxreg: it {fault}", COPY_AGAIN_HINT)
     return {info.filename: ZipEntry.of(info) for info in entries}
 
 
@@ -85,9 +87,9 @@ def _first_fault(entries: list[zipfile.ZipInfo], end: int, is_part: Callable[[st
         if not stored or info.flag_bits & 1:
             return f"holds {name_text} compressed or encrypted"
         if info.header_offset < behind:
-            return f"has entries that lie in each other, such as {name_text}"
+            return f"has overlapping entries, such as {name_text}"
         behind = info.header_offset + LOCAL_HEADER.size + len(name) + info.file_size
-    return "has entries that lie in its directory" if behind > end else ""
+    return "has entries that overlap its directory" if behind > end else ""
 
 
 def open_entry(path: Path, name: str, entry: ZipEntry, start: int = 0) -> BinaryIO:

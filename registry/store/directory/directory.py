@@ -209,7 +209,7 @@ class DirectoryRegistry:
             except (FileNotFoundError, NotADirectoryError):
                 raise MissingBlobError(key.digest, self.url) from None
 
-    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         with host_errors(f"reading the index of {name}"):
             try:
                 data = read_bounded(self.root / index_path(name), MAX_DOCUMENT_BYTES)

@@ -77,19 +77,19 @@ def _append(file: BinaryIO, blob: IncomingBlob) -> tuple[Digest, int]:
     file.seek(0)
     hasher = hashlib.sha256()
     _, start = hash_stream.pump(file, None, hasher=hasher)
-    with blob.open(start) as rest, past_cache(file, start) as sink:
-        digest, size = hash_stream.pump(rest, sink, hasher=hasher)
+    with blob.open(start) as remainder, past_cache(file, start) as sink:
+        digest, size = hash_stream.pump(remainder, sink, hasher=hasher)
     return digest, start + size
 
 
 def _repair_pieces(file: BinaryIO, blob: IncomingBlob) -> bool:
     """Fetch the bad pieces again; False if they are not known."""
-    bad = [piece for piece in blob.pieces() if _digest(file, piece.stop, piece.start) != piece.digest]
-    for piece in bad:
+    damaged = [piece for piece in blob.pieces() if _digest(file, piece.stop, piece.start) != piece.digest]
+    for piece in damaged:
         file.seek(piece.start)
         with blob.open(piece.start) as stream:
             _copy(stream, file, piece)
-    return bool(bad)
+    return bool(damaged)
 
 
 def _copy(stream: BinaryIO, file: BinaryIO, piece: Piece) -> None:

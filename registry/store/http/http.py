@@ -59,16 +59,16 @@ class HttpStore(ReadOnlyStore):
     def _token(self) -> dict[str, str]:
         return tokens.bearer(self.url)
 
-    def get(self, key: str, known: StoredObject | None = None, fresh: bool = False) -> StoredObject | None:
+    def get(self, key: str, cached: StoredObject | None = None, fresh: bool = False) -> StoredObject | None:
         """Read a small file, see `ObjectStore.get`; `fresh` bypasses caches in between."""
-        conditions = {"If-None-Match": known[1]} if known and known[1] else {}
+        conditions = {"If-None-Match": cached[1]} if cached and cached[1] else {}
         if fresh:
             conditions["Cache-Control"] = "no-cache"
         try:
             data, headers = self._fetch("GET", key, MAX_DOCUMENT_BYTES, conditions)
         except RefusedError as error:
-            if error.status == 304 and known:
-                return known
+            if error.status == 304 and cached:
+                return cached
             if error.status in (404, 410):
                 return None
             raise

@@ -133,22 +133,22 @@ class CommitHead:
         """Pin the newest commit."""
         return self._learn(IDENTITY)
 
-    def _learn(self, path: str, known: bytes | None = None) -> CommitSnapshot:
+    def _learn(self, path: str, cached: bytes | None = None) -> CommitSnapshot:
         """Pin the newest commit, which is learned by reading a file that is needed anyway."""
-        data, revision = self._hub.read(path, known=known)
+        data, revision = self._hub.read(path, cached=cached)
         with self._lock:
             if self._pin is None or self._pin.revision != revision:
                 self._pin = CommitSnapshot(self._hub, revision)
             self._pin.remember(path, data)
             return self._pin
 
-    def read(self, path: str, known: bytes | None = None) -> bytes | None:
+    def read(self, path: str, cached: bytes | None = None) -> bytes | None:
         """Read a small file; if no commit is pinned, this pins the newest one.
 
-        `known` are the bytes as read before: if the file has not changed, they need not be sent.
+        `cached` are the bytes as read before: if the file has not changed, they need not be sent.
         """
         with self._lock:
-            return (self._pin or self._learn(path, known)).read(path)
+            return (self._pin or self._learn(path, cached)).read(path)
 
     def transact(self, message: str, decide: Decide) -> None:
         """Commit the decided operations as the only child of one commit; decide again if another commit came

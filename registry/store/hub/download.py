@@ -30,7 +30,7 @@ class Download(io.RawIOBase):
         errors: Callable[[], AbstractContextManager[None]],
         revision: str,
         start: int = 0,
-        known: bytes | None = None,
+        cached: bytes | None = None,
     ) -> None:
         super().__init__()
         self._ask = ask
@@ -38,7 +38,7 @@ class Download(io.RawIOBase):
         self._offset = start
         self._budget = FileBudget.current()
         with pace.reading(self._budget):
-            self._response = ask(revision, start, known)
+            self._response = ask(revision, start, cached)
         self.unchanged = self._response.status_code == 304
         self.commit = self._commit()
         self._blocks = self._received()
@@ -108,6 +108,6 @@ def _message(response: httpx2.Response) -> Message:
 
 def _without_first(blocks: Iterable[bytes], count: int) -> Iterator[bytes]:
     for block in blocks:
-        rest, count = block[count:], max(0, count - len(block))
-        if rest:
-            yield rest
+        block_rest, count = block[count:], max(0, count - len(block))
+        if block_rest:
+            yield block_rest

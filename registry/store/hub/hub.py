@@ -131,8 +131,8 @@ class HubRegistry:
         later_keys = {key.path: digest for digest in plain.values() for key in keys_of(digest)[1:]}
         at.entries([*plain, *later_keys][: max(len(plain), MAX_PATHS - len(PREFETCHED_PATHS))])
         present = {plain[path] for path in at.blobs(plain)}
-        rest = {path: digest for path, digest in later_keys.items() if digest not in present}
-        return present | {rest[path] for path in at.blobs(rest)}
+        unread = {path: digest for path, digest in later_keys.items() if digest not in present}
+        return present | {unread[path] for path in at.blobs(unread)}
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         at = self._head.now()
@@ -148,8 +148,8 @@ class HubRegistry:
             raise MissingBlobError(key.digest, self.url)
         return stream
 
-    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
-        data = self._head.read(index_path(name), known.data if known else None)
+    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
+        data = self._head.read(index_path(name), cached.data if cached else None)
         return None if data is None else IndexFile(data, token_of(data))
 
     def read_fresh(self, name: str) -> IndexFile | None:

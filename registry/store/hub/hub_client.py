@@ -96,18 +96,18 @@ class HubClient:
         )
 
     def read(
-        self, path: str, revision: str | None = None, known: bytes | None = None
+        self, path: str, revision: str | None = None, cached: bytes | None = None
     ) -> tuple[bytes | None, str]:
         """Read a small file (None if there is none); returns also the commit that it was read from: `revision`, if given.
 
-        The Hub need not send the bytes again if they are still those in `known`.
+        The Hub need not send the bytes again if they are still those in `cached`.
         """
-        download, commit = self._begin(path, revision, known=known)
+        download, commit = self._begin(path, revision, cached=cached)
         if download is None:
             return None, commit
         with download:
             if download.unchanged:
-                return known, commit
+                return cached, commit
             data = io.BufferedReader(download, CHUNK_BYTES).read(MAX_DOCUMENT_BYTES + 1)
         if len(data) > MAX_DOCUMENT_BYTES:
             raise IntegrityError(f"{path} of {self.location.url} is larger than {MAX_DOCUMENT_BYTES} bytes")
@@ -120,13 +120,13 @@ class HubClient:
         return stream, commit
 
     def _begin(
-        self, path: str, revision: str | None, start: int = 0, known: bytes | None = None
+        self, path: str, revision: str | None, start: int = 0, cached: bytes | None = None
     ) -> tuple[Download | None, str]:
         errors = partial(self._errors, f"reading {path}")
         with errors():
             try:
                 ask = partial(self.get, path)
-                download = Download(ask, errors, revision or self.location.revision, start, known)
+                download = Download(ask, errors, revision or self.location.revision, start, cached)
                 return download, download.commit
             except RemoteEntryNotFoundError as error:
                 commit = error.response.headers.get(constants.HUGGINGFACE_HEADER_X_REPO_COMMIT) or revision
@@ -142,14 +142,14 @@ class HubClient:
             info = self._again(lambda: self.api.repo_info(**self._names, revision=self.location.revision))
         return str(info.sha)
 
-    def get(self, path: str, revision: str, offset: int, known: bytes | None = None) -> httpx2.Response:
+    def get(self, path: str, revision: str, offset: int, cached: bytes | None = None) -> httpx2.Response:
         """Begin to receive a file, its bytes from an offset on (or all of it: then the status is 200).
 
-        With status 304 nothing is sent, since the file is `known`.
+        With status 304 nothing is sent, since the file is `cached`.
         """
         headers = {**self.api._build_hf_headers(), "Accept-Encoding": "identity"}
-        if known is not None:
-            headers["If-None-Match"] = f'"{git_oid(known)}"'
+        if cached is not None:
+            headers["If-None-Match"] = f'"{git_oid(cached)}"'
         if offset:
             headers["Range"] = f"bytes={offset}-"
         url = self.file_url(path, revision)

@@ -55,11 +55,11 @@ def _section(state: State, url: str) -> Iterator[str]:
         yield "|---|---|---|---:|---|"
     for version in listed_versions:
         yield from _rows(state, version)
-    rest = [version for version in _newest_first(state) if version not in listed_versions]
-    if rest or state.catalog is not None:
+    older = [version for version in _newest_first(state) if version not in listed_versions]
+    if older or state.catalog is not None:
         yield ""
         yield "Other versions: " + ", ".join(
-            [*map(str, rest[:MAX_LISTED_VERSIONS]), f"see `reg log {state.name}`"]
+            [*map(str, older[:MAX_LISTED_VERSIONS]), f"see `reg log {state.name}`"]
         )
     yield ""
     yield "```"

@@ -60,15 +60,15 @@ class S3Store:
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(MAX_WORKERS, thread_name_prefix="s3")
 
-    def get(self, key: str, known: StoredObject | None = None) -> StoredObject | None:
+    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
         """Read a small object. The bytes are checked against their checksum, if the server kept it."""
         parameters = {"Key": self._client.path(key), "ChecksumMode": "ENABLED"}
-        condition = {"IfNoneMatch": known[1]} if known and known[1] else {}
+        condition = {"IfNoneMatch": cached[1]} if cached and cached[1] else {}
         try:
             data, answer = self._client.read(f"reading {key}", MAX_DOCUMENT_BYTES, **parameters, **condition)
         except RejectedError as error:
-            if error.status == 304 and known:
-                return known
+            if error.status == 304 and cached:
+                return cached
             if error.is_absence:
                 return None
             raise
@@ -268,7 +268,7 @@ class S3Store:
 
     def _no_answer(self) -> RemoteError:
         return RemoteError(
-            f"what answers at {self.url} is no S3 server",
+            f"the server at {self.url} is not an S3 server",
             "is there a proxy or a login page in between, or is the endpoint wrong (AWS_ENDPOINT_URL)?",
         )
 

@@ -46,7 +46,7 @@ Columns = Callable[[str], Sequence[Any] | ConstantColumn]
 """The values of a field, row by row."""
 Rows = Sequence[int]
 Selection = Callable[[Columns, Rows], Rows]
-"""Of these rows those that fit, in the same order."""
+"""Select the rows that fit, in the same order."""
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -116,7 +116,7 @@ def test(leaf: Leaf) -> Test:
 def _of_value(leaf: Leaf) -> Test:
     match leaf:
         case Flag():
-            return lambda found: found is True
+            return lambda actual: actual is True
         case Comparison(_, sign, value):
             return _compared(COMPARE[sign], value)
         case Glob(_, pattern):
@@ -124,7 +124,7 @@ def _of_value(leaf: Leaf) -> Test:
         case OneOf(_, values, negated):
             return _among(values, negated)
         case FieldMember(value, _, negated):
-            return lambda found: found is not None and (value.value in found) is not negated
+            return lambda actual: actual is not None and (value.value in actual) is not negated
 
 
 def _like(pattern: str) -> Test:

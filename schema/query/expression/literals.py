@@ -39,12 +39,12 @@ def _version(token: Token) -> Literal:
 
 def _number(token: Token) -> Literal:
     """NUMBER = DIGITS ["." DIGITS]"""
-    whole, dot, part = token.text.partition(".")
-    if not (_is_digits(whole) and (_is_digits(part) or not dot)):
+    digits, dot, part = token.text.partition(".")
+    if not (_is_digits(digits) and (_is_digits(part) or not dot)):
         raise InputError(f"{short(token.text)} is no number")
-    if len(whole + part) > MAX_DIGITS:
+    if len(digits + part) > MAX_DIGITS:
         raise InputError(f"{short(token.text)} has more than {MAX_DIGITS} digits")
-    return Literal(float(token.text) if dot else int(whole), token.text)
+    return Literal(float(token.text) if dot else int(digits), token.text)
 
 
 def _share(token: Token) -> Literal:
@@ -63,9 +63,9 @@ def _size(token: Token) -> Literal:
         hint = next((f"write {name}" for name in UNITS if name.lower() == unit.lower()), "")
         raise InputError(f"{short(unit)} is no unit", hint or f"units are {', '.join(UNITS)}")
     _number(Token("number", number, token.start, token.end))
-    whole, _, part = number.partition(".")
-    count, rest = divmod(int(whole + part) * UNITS.get(unit, 1), 10 ** len(part))
-    if rest:
+    digits, _, part = number.partition(".")
+    count, remainder = divmod(int(digits + part) * UNITS.get(unit, 1), 10 ** len(part))
+    if remainder:
         raise InputError(f"{short(token.text)} is no whole number of bytes")
     if count > MAX_SIZE_BYTES:
         raise InputError(f"{short(token.text)} is more than {MAX_SIZE_BYTES} bytes")

@@ -52,7 +52,7 @@ class Expression:
 
     @cached_property
     def select(self) -> evaluate.Selection:
-        """Of many candidates, given as columns, those that it is true of."""
+        """Select the candidates, given as columns, for which it is true."""
         return evaluate.selection(self.tree)
 
     def fields(self) -> frozenset[str]:
@@ -136,9 +136,9 @@ class _Parser:
     def _is_membership(self) -> bool:
         """True if a value and `in` follow, without the bracket of a list of values."""
         after = [token.text for token in self._tokens[self._place + 1 : self._place + 4]]
-        rest = after[1:] if after[:1] == ["not"] else after
+        following = after[1:] if after[:1] == ["not"] else after
         literal = self._next.kind in ("word", "string", "number")
-        return literal and rest[:1] == ["in"] and rest[1:2] != ["("]
+        return literal and following[:1] == ["in"] and following[1:2] != ["("]
 
     def _membership(self) -> Node:
         """membership = TEXT ["not"] "in" LIST-FIELD"""

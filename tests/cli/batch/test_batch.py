@@ -133,11 +133,11 @@ def test_ctrl_c_says_what_is_done(reg: Reg, given: Given, outcomes: dict[int, An
         ),
         (
             [{**ROWS[1], "options": {"max_seq_length": "long"}}],
-            "row 1: profile android: option max_seq_length: it is no whole number",
+            "row 1: profile android: option max_seq_length: it must be an integer",
         ),
         (
             [{**ROWS[1], "options": {"int8": "no"}}],
-            "row 1: profile android: option int8: it is neither true nor false",
+            "row 1: profile android: option int8: it must be true or false",
         ),
         (
             [{**ROWS[1], "options": {"trust_remote_code": True}}],

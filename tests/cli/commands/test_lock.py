@@ -101,7 +101,7 @@ def test_a_lock_that_is_none(reg: Reg) -> None:
     LOCK.write_text("{}")
     for words in (["lock"], ["lock", MODEL], ["pull", "--locked"]):
         done = reg(*words)
-        assert done.status == 2 and "onnxreg.lock is no lock" in done.err
+        assert done.status == 2 and "onnxreg.lock is not a lock" in done.err
     assert LOCK.read_text() == "{}"
 
 

@@ -37,7 +37,7 @@ def test_for_people_and_as_json(reg: Reg) -> None:
         (("acme/nobody", "out"), 3, "acme/nobody"),
         (("acme/pii", "out", "--format", "webgpu"), 3, "has no webgpu"),
         (("acme/pii", "out", "--precision", "int4"), 3, "of precision int4"),
-        (("acme/pii", "home"), 2, "lies inside the registry"),
+        (("acme/pii", "home"), 2, "is inside the registry"),
         (("acme/pii", "."), 2, "is the working directory"),
         (("acme/pii", "file"), 2, "file is a file"),
         (("acme/pii", "mine"), 2, "mine holds x, which no earlier export wrote"),

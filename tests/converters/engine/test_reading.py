@@ -86,7 +86,7 @@ def test_what_is_no_safe_document(tmp_path: Path, text: str, said: str) -> None:
         ),
         (
             "task: 1\nsteps: [{name: a, pass: b}]\n",
-            "line 1, is not valid at task: it is no text: write it in quotes",
+            "line 1, is not valid at task: it must be text: write it in quotes",
         ),
         ("task: onnx\n", "is not valid at steps: it is missing"),
     ],

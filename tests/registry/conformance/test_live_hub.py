@@ -115,7 +115,7 @@ def test_the_hub_ignores_ranges(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(
         hub_client.HubClient,
         "get",
-        lambda self, path, revision, offset, known=None: get(self, path, revision, 0),
+        lambda self, path, revision, offset, cached=None: get(self, path, revision, 0),
     )
     outcomes = {outcome.check: outcome.state for outcome in conformance.run(conformance.scratch_at(URL))}
     assert outcomes["ranges"] == "not applicable"

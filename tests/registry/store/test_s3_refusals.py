@@ -118,7 +118,7 @@ def test_bad_input(
 def test_a_web_page_is_no_registry(bucket_url: str, s3_proxy: Proxy, reg: Reg, verb: str) -> None:
     s3_proxy.plan = lambda method, path: "page"
     status, said = reg(verb, bucket_url)
-    assert (status, f"what answers at {bucket_url} is no S3 server" in said) == (6, True), said
+    assert (status, f"the server at {bucket_url} is not an S3 server" in said) == (6, True), said
     assert "hint: is there a proxy or a login page in between" in said
 
 

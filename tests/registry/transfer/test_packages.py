@@ -75,7 +75,7 @@ def test_a_package_of_another_tool_is_no_package_of_ours(
 
 def test_not_inside_the_registry(registry: Registry, make_draft: MakeDraft) -> None:
     registry.add(make_draft())
-    with pytest.raises(InputError, match="lies inside the registry"):
+    with pytest.raises(InputError, match="is inside the registry"):
         registry.write_package("acme/pii", registry.store.root / "out")
 
 

@@ -49,7 +49,7 @@ FAMILY = "model_family"
 
 
 def place(path: Path) -> str:
-    """A path in the notation of `Delta.place`."""
+    """A path in the notation of `Delta.pattern`."""
     text = ""
     for key in path:
         if isinstance(key, int):
@@ -63,7 +63,7 @@ def place(path: Path) -> str:
 
 def names_it(delta: Delta, path: Path) -> bool:
     """Whether a difference stands at the field, below it, or at what holds it; the top does not count."""
-    here, there = place(path), delta.place
+    here, there = place(path), delta.pattern
     return bool(there) and (
         here == there
         or here.startswith((f"{there}.", f"{there}["))
@@ -119,11 +119,11 @@ def test_no_unknown_field_goes_unreported(full: dict[str, Any]) -> None:
 
 def mirrored(delta: Delta) -> tuple[str, ...]:
     op = {"added": "removed", "removed": "added"}.get(delta.op, delta.op)
-    return (delta.path, delta.place, op, json.dumps(delta.new), json.dumps(delta.old))
+    return (delta.path, delta.pattern, op, json.dumps(delta.new), json.dumps(delta.old))
 
 
 def plain(delta: Delta) -> tuple[str, ...]:
-    return (delta.path, delta.place, delta.op, json.dumps(delta.old), json.dumps(delta.new))
+    return (delta.path, delta.pattern, delta.op, json.dumps(delta.old), json.dumps(delta.new))
 
 
 @st.composite

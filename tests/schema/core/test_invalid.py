@@ -35,12 +35,12 @@ def test_a_key_that_is_near_is_told() -> None:
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        ({"profile_version": "1"}, "profile_version: it is no whole number"),
+        ({"profile_version": "1"}, "profile_version: it must be an integer"),
         ({"options": []}, "options: it has no keys"),
         ({"steps": []}, "steps: it needs at least 1"),
         ({"checks": [{"metric": "speed", "max": 1}]}, "checks[#1].metric: it can only be 'max_abs_diff'"),
         ({"benchmark": {"runs": 0}}, "benchmark.runs: it must be more than 0"),
-        ({"steps": [{**STEP, "optional": 1}]}, "steps[fp32].optional: it is neither true nor false"),
+        ({"steps": [{**STEP, "optional": 1}]}, "steps[fp32].optional: it must be true or false"),
     ],
 )
 def test_it_is_told_in_plain_words(value: dict[str, Any], told: str) -> None:
@@ -48,5 +48,5 @@ def test_it_is_told_in_plain_words(value: dict[str, Any], told: str) -> None:
 
 
 def test_a_number_that_was_meant_as_a_text() -> None:
-    with pytest.raises(InputError, match="at version: it is no text: write it in quotes"):
+    with pytest.raises(InputError, match="at version: it must be text: write it in quotes"):
         JobRow.from_json({"source": "a", "task": "pooling", "version": 1.5}, "row 1")

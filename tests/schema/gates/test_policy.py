@@ -283,8 +283,8 @@ def test_an_empty_policy_governs_nothing() -> None:
 BAD = {
     "not TOML": (b"[[rule", "not TOML"),
     "not text": (b"\xff", "not TOML"),
-    "another table": (b"[rules]", "no word of a policy"),
-    "an unknown word": (b'[[rule]]\nchannel="a"\nlicence=["MIT"]', "no word of a rule"),
+    "another table": (b"[rules]", "is not a key of a policy"),
+    "an unknown word": (b'[[rule]]\nchannel="a"\nlicence=["MIT"]', "is not a key of a rule"),
     "no channel": (b'[[rule]]\nlicenses=["MIT"]', "channel is missing"),
     "a version for a channel": (b'[[rule]]\nchannel="1.0.0"\nlicenses=["MIT"]', "not a channel"),
     "nothing demanded": (b'[[rule]]\nchannel="a"', "demands nothing"),

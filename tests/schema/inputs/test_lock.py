@@ -92,9 +92,9 @@ def mutations() -> dict[str, Any]:
 
     first = ("models", 0)
     return {
-        "is no lock": changed("format", to="other"),
+        "is not a lock": changed("format", to="other"),
         "unknown format_version": changed("format_version", to=2),
-        "its models are no array": changed("models", to={}),
+        "its models are not an array": changed("models", to={}),
         "version is missing": changed(*first, "version", to=...),
         "not a digest": changed(*first, "manifest", to="sha1:00"),
         "not a registry id": changed(*first, "registry", to="here"),

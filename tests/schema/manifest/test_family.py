@@ -118,7 +118,7 @@ WRONG: dict[str, tuple[Edit, str]] = {
     "a route of no class": (lambda v: v["model_family"]["routing"].update(rye=None), "class rye"),
     "a missing head": (
         lambda v: v["model_family"]["routing"].update(weed="head:weed"),
-        "head:weed, which is no head",
+        "head:weed, which is not a head",
     ),
     "an orphan head": (
         lambda v: v["model_family"]["routing"].update(potato=None),
@@ -166,7 +166,7 @@ WRONG: dict[str, tuple[Edit, str]] = {
     ),
     "an artifact that is not there": (
         lambda v: member(v, "head:tomato").update(artifacts=["heads/tomato.onnx", "heads/none.onnx"]),
-        "member head:tomato names heads/none.onnx, which is no artifact",
+        "member head:tomato names heads/none.onnx, which is not among the artifacts",
     ),
     "an artifact of two": (
         lambda v: member(v, "ood").update(artifacts=["ood.onnx", "heads/tomato.onnx"]),

@@ -41,7 +41,7 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "path of a tokenizer file": ("/tokenizer/files", ["tokenizer.json", ".."], "at tokenizer.files.1:"),
     "path is the manifest's": ("/files/0/path", "OpenMed-ONNX.json", "collide"),
     "path in the manifest": ("/files/0/path", "openmed-onnx.json/x", "both a file and a directory"),
-    "path twice, other bytes": ("/files/0/path", "model.onnx", "stands for two different files"),
+    "path twice, other bytes": ("/files/0/path", "model.onnx", "names two different files"),
     "path twice after folding": ("/files/0/path", "MODEL.onnx", "collide"),
     "parent no artifact": ("/artifacts/1/parent", sha(77), "artifacts.1.parent is not an artifact"),
     "parent itself": ("/artifacts/1/parent", sha(2), "each other's parents"),
