@@ -9,7 +9,7 @@ from onnxreg.schema.query.device import Device
 from onnxreg.schema.query.presets import preset
 
 FILE = "operators_file"
-"""In a file, instead of `operators`: where the operator config lies, from the file's own directory."""
+"""In a file, instead of `operators`: the path of the operator config, from the file's own directory."""
 
 
 def read_device(place: str) -> Device:

@@ -45,7 +45,7 @@ class StoredTensor(Protocol):
         """Its bytes in order."""
 
     def array(self) -> Any:
-        """A read-only numpy array of a numeric tensor (`is_numeric`), mapped from the file where it lies there."""
+        """A read-only numpy array of a numeric tensor (`is_numeric`), mapped from its file."""
 
 
 def is_numeric(tensor: StoredTensor) -> bool:
