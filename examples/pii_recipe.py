@@ -1,4 +1,4 @@
-"""What decides the bytes of a run. Reading it needs no torch."""
+"""The settings that decide the bytes of a run. Importing them does not need torch."""
 
 import hashlib
 from dataclasses import asdict, dataclass
@@ -23,7 +23,7 @@ class Recipe:
 
     @property
     def checkpoints(self) -> dict[int, str]:
-        """Which steps are kept, as which version."""
+        """The steps to keep, by version."""
         return {max(1, self.steps * 6 // 11): "0.1.0", self.steps: "0.2.0"}
 
     def training(self) -> list[Sentence]:
@@ -33,7 +33,7 @@ class Recipe:
         return held_out_sentences(self.held_out_rows, self.seed)
 
     def settings(self, encoder: str) -> dict[str, object]:
-        """All that a finished run must share with this one to stand for it. `encoder`: its weights' SHA-256."""
+        """The settings that a finished run must share with this one to replace it. `encoder`: its weights' SHA-256."""
         return {
             **asdict(self),
             "encoder_sha256": encoder,

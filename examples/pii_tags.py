@@ -9,13 +9,13 @@ OUTSIDE = "O"
 TAGS = (OUTSIDE, *(f"{position}-{label}" for label in LABELS for position in "BI"))
 TAG_IDS = {tag: number for number, tag in enumerate(TAGS)}
 IGNORED = -100
-"""The tag of a token that stands for no text; torch's cross entropy leaves it out."""
+"""The tag of a token without text; torch's cross entropy ignores it."""
 
 Offset = tuple[int, int]
 
 
 def align(spans: Sequence[Span], offsets: Sequence[Offset]) -> list[int]:
-    """One tag per token: a token is in a span when they share a character, and the span's first one begins it."""
+    """One tag per token: a token is in a span if they share a character; the first one begins the span."""
     tags, begun = [], set()
     for start, end in offsets:
         span = next((span for span in spans if start < span.end and span.start < end), None)
@@ -30,7 +30,7 @@ def align(spans: Sequence[Span], offsets: Sequence[Offset]) -> list[int]:
 
 
 def decode(tags: Sequence[int], offsets: Sequence[Offset]) -> list[Span]:
-    """The spans that the tags spell; an I tag that continues nothing begins a span of its own."""
+    """The spans of the tags; an I tag that continues no span begins a new one."""
     spans: list[Span] = []
     open_label = ""
     for tag, (start, end) in zip(tags, offsets, strict=True):

@@ -1,4 +1,4 @@
-"""Fine-tuning: an encoder and sentences go in, checkpoints come out.
+"""Fine-tune an encoder on sentences, and yield checkpoints.
 
 On one machine the same inputs give the same bytes; another instruction set may round differently.
 """
@@ -17,10 +17,10 @@ from pii_recipe import Recipe
 from pii_tags import IGNORED, TAG_IDS, TAGS, align, decode
 
 Report = Callable[[int, float], None]
-"""Told the step just done and its loss."""
+"""Called with the last step and its loss."""
 
 HABITS = ("is_local", "local_files_only", "max_length", "name_or_path", "stride", "truncation_strategy")
-"""What a tokenizer remembers of where it was loaded from and how it was last called."""
+"""Keys of a tokenizer that record its origin and its last call."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Tagger:
 
     @classmethod
     def load(cls, directory: Path) -> "Tagger":
-        """An encoder gets a fresh head, drawn from torch's global generator; a checkpoint keeps its own."""
+        """Load a checkpoint with its head, or an encoder with a new head from torch's global generator."""
         with _quiet():
             tokenizer = transformers.AutoTokenizer.from_pretrained(directory, local_files_only=True)
             model = transformers.AutoModelForTokenClassification.from_pretrained(
@@ -39,7 +39,7 @@ class Tagger:
         return cls(model, tokenizer)
 
     def save(self, directory: Path) -> None:
-        """A directory that `from_pretrained` reads. Nothing in it says where or when it was made."""
+        """Write a directory that `from_pretrained` reads. It records neither place nor time."""
         self.tokenizer.backend_tokenizer.no_truncation()
         self.tokenizer.backend_tokenizer.no_padding()
         for habit in HABITS:
@@ -50,7 +50,7 @@ class Tagger:
             self.tokenizer.save_pretrained(directory)
 
     def find(self, sentences: Sequence[Sentence], batch: int = 32) -> list[list[Span]]:
-        """The spans of each sentence, each token taking its likeliest tag."""
+        """The spans of each sentence, from the likeliest tag of each token."""
         found: list[list[Span]] = [[] for _ in sentences]
         by_length = sorted(range(len(sentences)), key=lambda at: len(sentences[at].text))
         self.model.eval()
@@ -64,7 +64,7 @@ class Tagger:
         return found
 
     def examples(self, sentences: Sequence[Sentence], max_tokens: int) -> dict[str, torch.Tensor]:
-        """One batch to learn from."""
+        """One training batch."""
         encoded = self._encode(sentences, max_tokens)
         offsets = encoded["offset_mapping"]
         tags = [align(s.spans, o) for s, o in zip(sentences, offsets, strict=True)]
@@ -82,7 +82,7 @@ class Tagger:
 def fine_tune(
     encoder: Path, sentences: Sequence[Sentence], recipe: Recipe, report: Report
 ) -> Iterator[tuple[int, Tagger]]:
-    """Yields the tagger at each of the recipe's checkpoints, with the steps behind it.
+    """Yield the tagger at each of the recipe's checkpoints, with the number of steps so far.
 
     It is one tagger, still learning: save it before asking for the next.
     """
@@ -102,7 +102,7 @@ def fine_tune(
 def _learn(
     tagger: Tagger, optimizer: torch.optim.Optimizer, batch: Sequence[Sentence], step: int, recipe: Recipe
 ) -> float:
-    """One step. The rate rises over the first tenth of the run and falls to nothing by its end."""
+    """Run one step. The learning rate rises over the first tenth of the run and falls to zero at its end."""
     rise, fall = step / max(1, recipe.steps // 10), (recipe.steps + 1 - step) / recipe.steps
     for group in optimizer.param_groups:
         group["lr"] = recipe.learning_rate * min(1.0, rise, fall)
@@ -127,7 +127,7 @@ def _tensor(rows: Sequence[Sequence[int]], fill: int) -> torch.Tensor:
 
 @contextmanager
 def _determinism(recipe: Recipe) -> Iterator[None]:
-    """Fixed seed, fixed threads, deterministic kernels; the caller's own settings come back afterwards."""
+    """Use a fixed seed, fixed threads and deterministic kernels; restore the caller's settings afterwards."""
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     with torch.random.fork_rng(devices=[]):
         try:
@@ -142,7 +142,7 @@ def _determinism(recipe: Recipe) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without transformers' loading bar and its report of the new head and the unused pooler."""
+    """Hide transformers' loading bar and its report of the new head and the unused pooler."""
     logging = transformers.utils.logging
     verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     try:
@@ -156,7 +156,7 @@ def _quiet() -> Iterator[None]:
 
 
 def tools() -> dict[str, str]:
-    """What the bytes of a run also depend on."""
+    """The machine settings on which the bytes of a run depend."""
     return {
         "torch": torch.__version__,
         "transformers": transformers.__version__,

@@ -1,4 +1,4 @@
-"""The words of the synthetic sentences: one vocabulary to train on, another that is held out.
+"""The words of the synthetic sentences: one vocabulary for training, another that is held out.
 
 The two share no name, street, town, mail domain, medicine or template. In a template a field in capitals is a PII
 value and its name is the label; a field in small letters is filler that must not be labelled.
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What one side of the split may say. `held_out` also decides which numbers and dates it may use."""
+    """The vocabulary of one side of the split. `held_out` also decides its numbers and dates."""
 
     held_out: bool
     first_names: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Run a pulled model family on one image: its species, its disease, and whether it is of a kind that was trained on.
+"""Run a pulled model family on one image: its species, its disease, and whether it resembles the training images.
 
     reg pull examples/digits origin --output ./family
     python examples/run_family.py ./family image.npy
@@ -20,7 +20,7 @@ import onnxruntime as ort
 
 @dataclass(frozen=True)
 class Answer:
-    """`disease` is None where the species has no head; the verdict and its distance are None without a detector."""
+    """`disease` is None if the species has no head; the verdict and its distance are None without a detector."""
 
     species: str
     disease: str | None
@@ -43,7 +43,7 @@ class Family:
         self._head = cache(self._load)
 
     def ask(self, image: Any) -> Answer:
-        """What an image is, float32 `[channels, height, width]`; ValueError for another one."""
+        """Classify an image, float32 `[channels, height, width]`; ValueError for another shape or type."""
         shape = self._backbone.get_inputs()[0].shape[1:]
         if image.dtype != np.float32 or list(image.shape) != shape:
             raise ValueError(

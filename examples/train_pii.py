@@ -36,7 +36,7 @@ Tell = Callable[[str], object]
 
 
 class OccupiedError(Exception):
-    """The output directory holds something that this run may not replace."""
+    """The output directory has files that this run must not replace."""
 
 
 def train(
@@ -48,10 +48,10 @@ def train(
     report: Report = lambda step, loss: None,
     tell: Tell = lambda what: None,
 ) -> bool:
-    """Make `output` hold the run of this recipe; False if it already did.
+    """Put the run of this recipe into `output`; return False if it is already there.
 
     Killed at any moment, it leaves `output` as it was. Without `encoder` the recorded one is fetched into `cache`.
-    `tell` is told what takes a while.
+    `tell` is called with a line before each slow step.
     """
     settings = recipe.settings(sha256(encoder / WEIGHTS) if encoder else ENCODER_FILES[WEIGHTS])
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def provenance(output: Path) -> dict[str, Any]:
 
 
 def _require_finished(output: Path, settings: dict[str, object]) -> None:
-    """Raises unless `output` holds a run of these settings, byte for byte as it was recorded."""
+    """Raise unless `output` has a run of these settings, byte for byte as recorded."""
     try:
         recorded = provenance(output)
         same = recorded["settings"] == settings
@@ -117,7 +117,7 @@ def _build(
 
 @contextmanager
 def _scratch(place: Path) -> Iterator[Path]:
-    """An empty directory, gone again unless it was renamed. What a killed run left there is cleared first."""
+    """An empty directory, removed at the end unless it was renamed. Leftovers of a killed run are removed first."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     try:
@@ -128,7 +128,7 @@ def _scratch(place: Path) -> Iterator[Path]:
 
 @contextmanager
 def _progress(console: Console, steps: int) -> Iterator[Report]:
-    """A bar on a terminal; elsewhere a plain line at every tenth of the way."""
+    """Show a progress bar on a terminal, otherwise a line at every tenth of the way."""
     if not console.is_terminal:
         every = max(1, steps // 10)
 

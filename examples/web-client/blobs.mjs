@@ -5,7 +5,7 @@
  * only piece. Keys of the store:
  *
  *     piece/<hex>               a verified piece, under its SHA-256
- *     arriving/<hex>/<offset>   what came of a piece so far, and `etag`; nobody reads these but who goes on from there
+ *     arriving/<hex>/<offset>   the part of a piece that arrived, and `etag`; only a resumed download reads these
  */
 
 import { concat, pause, RemoteError } from './http.mjs'
@@ -44,7 +44,7 @@ export class Blobs {
   }
 
   /**
-   * Have every piece of a file in the store. `onBytes` is told how many more bytes are there.
+   * Have every piece of a file in the store. `onBytes` is called with the number of bytes that arrived.
    * @param {File} file
    * @param {Options} [options]
    */
@@ -123,7 +123,7 @@ export class Blobs {
     }
   }
 
-  /** Ask for the rest until all is there; give up where several attempts in a row brought nothing new. */
+  /** Request the rest until everything has arrived; give up if several attempts in a row bring nothing new. */
   async #complete(
     /** @type {string} */ blob,
     /** @type {Piece} */ piece,
@@ -199,7 +199,7 @@ function rangeHeaders(piece, { size, etag }) {
   return size && etag ? { ...range, 'If-Range': etag } : range
 }
 
-/** What came of a piece so far. It outlives the program, and is believed only once all of it was hashed. */
+/** The part of a piece that arrived. It outlives the program, and is trusted only when all of it was hashed. */
 class Arriving {
   size = 0
   /** @type {string | null} */
@@ -251,7 +251,7 @@ class Arriving {
     return this.#fresh.reduce((sum, part) => sum + part.length, 0)
   }
 
-  /** Write down what is only in memory. */
+  /** Store the bytes that are only in memory. */
   async putAway() {
     const bytes = concat(this.#fresh)
     if (!bytes.length) return

@@ -1,4 +1,4 @@
-/** The demo page: `index.html?registry=URL&model=NAME` tags what is typed, with the model that this browser gets. */
+/** The demo page: `index.html?registry=URL&model=NAME` tags the typed text with the model that this browser gets. */
 
 import * as ort from 'onnxruntime-web'
 
@@ -23,7 +23,7 @@ const progress = element('progress')
 /** @type {HTMLTextAreaElement} */
 const text = element('text')
 
-/** Take the release that answers now; the present one stays where that fails. */
+/** Switch to the release that matches now; if that fails, keep the current one. */
 async function update() {
   say('Looking for the model that this browser runs...')
   progress.hidden = false

@@ -1,7 +1,7 @@
 /**
- * A device: what an app says about the ONNX Runtime it ships with and the phone it runs on, as tests of artifacts.
+ * A device: an app's description of its ONNX Runtime and its phone, as tests of artifacts.
  *
- * `docs/resolve.md` is the specification. A test gives a code where an artifact does not meet it, else null.
+ * `docs/resolve.md` is the specification. A test returns a code if an artifact does not meet it, otherwise null.
  */
 
 import { readBuild } from './operators.mjs'
@@ -75,7 +75,7 @@ function texts(value) {
   return items(value, text)
 }
 
-/** What a release such as 1.23.2 loads. @param {string} written */
+/** The formats and opsets that a release such as 1.23.2 loads. @param {string} written */
 function runtime(written) {
   const found = /^([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,4})?$/.exec(written)
   if (!found) throw new InputError(`not a release of ONNX Runtime: ${written.slice(0, 40)}`)

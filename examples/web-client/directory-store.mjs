@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto'
 import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 
-/** @param {string} root made where it is missing @returns {import('./stores.mjs').Store} */
+/** @param {string} root created if missing @returns {import('./stores.mjs').Store} */
 export function directoryStore(root) {
   const path = (/** @type {string} */ key) => join(root, encodeURIComponent(key))
   return {

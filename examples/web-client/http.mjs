@@ -1,5 +1,5 @@
 /**
- * Requests to a static tree: a wait that ends, and errors that say whether asking again may help.
+ * Requests to a static tree: limited waits, and errors that say whether a retry may help.
  */
 
 import { InputError, NotFoundError, RegError } from './values.mjs'
@@ -8,7 +8,7 @@ import { InputError, NotFoundError, RegError } from './values.mjs'
 export const MAX_DOCUMENT = 64 * 2 ** 20
 const PASSING = [408, 425, 429, 500, 502, 503, 504]
 
-/** The server, or the way to it, failed. `passing`: asking again may help. */
+/** The server or the network failed. `passing`: a retry may help. */
 export class RemoteError extends RegError {
   /** @param {string} message @param {boolean} passing */
   constructor(message, passing) {
@@ -24,7 +24,7 @@ export class Http {
    * @param {string} url of the tree
    * @param {object} [options]
    * @param {typeof fetch} [options.fetch]
-   * @param {string} [options.token] what a server behind `--token-file` asks for
+   * @param {string} [options.token] the token of a server with `--token-file`
    * @param {number} [options.patience] milliseconds without a byte after which a server counts as gone
    * @param {number[]} [options.delays] milliseconds before each new attempt
    */
@@ -63,7 +63,7 @@ export class Http {
   }
 
   /**
-   * A small file; null where it is still the one with this entity tag.
+   * A small file; null if it still has this entity tag.
    * @param {string} path
    * @param {string | null} [known]
    * @param {AbortSignal} [signal]
@@ -82,7 +82,7 @@ export class Http {
   }
 
   /**
-   * Ask again where that may help.
+   * Retry if that may help.
    * @template T
    * @param {() => Promise<T>} attempt
    * @returns {Promise<T>}
@@ -159,7 +159,7 @@ async function* chunks(path, response, waiting) {
 }
 
 /**
- * What `fetch` throws, as ours; a caller that gave up gets its own reason.
+ * Convert an error of `fetch` to one of ours; an aborted call gets the caller's reason.
  * @param {string} path
  * @param {any} error
  * @param {AbortSignal} [signal]

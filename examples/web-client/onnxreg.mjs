@@ -64,7 +64,7 @@ export class Registry {
   }
 
   /**
-   * A model's state: the registry's, by one conditional request; where it cannot be reached, the one seen last.
+   * A model's state: the registry's, by one conditional request; if it cannot be reached, the last one seen.
    * @param {string} name
    * @param {AbortSignal} [signal]
    * @returns {Promise<{state: Json, offline: boolean}>}
@@ -116,7 +116,7 @@ export class Registry {
   }
 
   /**
-   * The present release of a model and the one before it; null where there is none.
+   * The current release of a model and the previous one, each or null.
    * @param {string} name
    * @returns {Promise<Slot>}
    */
@@ -131,7 +131,7 @@ export class Registry {
    */
   async rollback(name) {
     const { current, previous } = await this.slot(name)
-    if (!previous) throw new NotFoundError(`there is no release of ${name} before the present one`)
+    if (!previous) throw new NotFoundError(`${name} has no previous release`)
     await this.#save(`slot/${name}`, { current: previous, previous: null, refused: current })
     return previous
   }
@@ -191,13 +191,13 @@ export class Registry {
     const found = await this.#http.document('registry.json')
     const identity = decode(found?.bytes ?? new Uint8Array())
     if (identity.layout !== 'onnxreg' || !(identity.min_reader <= 1)) {
-      throw new RegError('this is no registry, or one for newer clients', 'remote')
+      throw new RegError('this is not a registry, or it needs a newer client', 'remote')
     }
     if (identity.id !== id) throw new IntegrityError(`registry.json is of ${identity.id}, the index file of ${id}`)
   }
 
   /**
-   * A state that knows the version of a tag, also where its index file no longer has it: from catalog and manifest.
+   * A state that has the version of a tag; if the index file no longer has it, from catalog and manifest.
    * @param {Json} state
    * @param {string | null} tag
    * @param {AbortSignal} [signal]
@@ -215,13 +215,13 @@ export class Registry {
     }
   }
 
-  /** What the manifest of a version says. @param {Json} entry of the version @param {AbortSignal} [signal] */
+  /** The contents of a version's manifest. @param {Json} entry of the version @param {AbortSignal} [signal] */
   async #summary({ manifest, size }, signal) {
     return summarize(decode(await this.#blobs.document(manifest, signal)), manifest, size)
   }
 
   /**
-   * The files of an artifact, from its manifest. IntegrityError where the index file said other things of the version.
+   * The files of an artifact, from its manifest. IntegrityError if the index file contradicts it.
    * @param {Json} state
    * @param {string} version
    * @param {Json} summary of the artifact

@@ -9,7 +9,7 @@ import { InputError, items, mapping, own, text } from './values.mjs'
 /** @typedef {{inputs: Types, outputs: Types, custom?: string[][]}} Restriction */
 /** @typedef {{domain: string, name: string, opset: number, inputs?: Types, outputs?: Types}} Need */
 /**
- * `operators` is null where the build has all; `everywhere` are the globally allowed types, null where any are.
+ * `operators` is null if the build has all; `everywhere` has the globally allowed types, null if all are.
  * @typedef {{operators: Set<string> | null, types: Map<string, Restriction>, everywhere: string[] | null}} Build
  */
 
@@ -17,7 +17,7 @@ const GLOBAL = '!globally_allowed_types;'
 const ALL = '!no_ops_specified_means_all_ops_are_required'
 
 /**
- * What a build lacks for these operators: a code, or null where it has all.
+ * The code of what a build lacks for these operators, or null if it has all.
  * @param {Build} build
  * @param {Need[]} needs
  */
@@ -57,7 +57,7 @@ function fitsTypes(need, restriction) {
   )
 }
 
-/** Its types are always triples: what a config says of it in any other form leaves none. @param {Need} need */
+/** Its types are always triples: a config in any other form allows none. @param {Need} need */
 function isOneHot({ domain, name }) {
   return domain === 'ai.onnx' && name === 'OneHot'
 }
@@ -83,7 +83,7 @@ export function readBuild(config) {
     if (!line || line.startsWith('#')) continue
     if (line === ALL) all = true
     else if (line.startsWith(GLOBAL)) {
-      if (everywhere) throw new InputError('globally allowed types stand there twice')
+      if (everywhere) throw new InputError('globally allowed types are given twice')
       everywhere = line.split(';')[1].split(',').map((name) => name.trim())
     } else readOperators(line, operators, types)
   }
@@ -132,7 +132,7 @@ function* entries(rest) {
   }
 }
 
-/** Where the JSON object that begins at a place ends. @param {string} source @param {number} start */
+/** The end of the JSON object that begins at a position. @param {string} source @param {number} start */
 function endOfObject(source, start) {
   const mark = /"(?:[^"\\]|\\.)*"|[{}]/g
   mark.lastIndex = start

@@ -1,5 +1,5 @@
 /**
- * From a model's state to one artifact, as `docs/resolve.md` says. `run-vectors.mjs` holds it to the vectors.
+ * From a model's state to one artifact, as specified by `docs/resolve.md`. `run-vectors.mjs` tests it with the vectors.
  *
  * Everything is decided here, on the device: nothing about it is sent anywhere.
  */
@@ -28,7 +28,7 @@ const MAX_CONDITIONS = 100
 const KEYS = ['formats', 'precision', 'certified', 'max_size', 'min_recall', 'where', 'member']
 
 /**
- * Resolve a model by its state. An InputError for what cannot be read, a NotFoundError where there is no such version.
+ * Resolve a model by its state. Throws InputError for unreadable input, NotFoundError for a missing version.
  * @param {Json} state line 1 of the model's index file
  * @param {object} [question]
  * @param {string | null} [question.tag] a version or a channel; without it the newest release that answers
@@ -84,7 +84,7 @@ function usable(state, tag) {
 }
 
 /**
- * Versions above the last one asked that a name without a tag does not mean.
+ * The rejected versions above the last one that was considered.
  * @param {Json} state
  * @param {string | null} lowest
  */
@@ -222,7 +222,7 @@ function recalls(value) {
 }
 
 /**
- * The fields of a candidate that say where its version stands.
+ * The fields of a candidate about its version's status.
  * @param {Json} state
  * @param {string} version
  */

@@ -1,7 +1,7 @@
 /**
  * Runs the vectors of `docs/resolve.md` and `docs/query.md`: node run-vectors.mjs [DIRECTORY]
  *
- * DIRECTORY has `where.json` and `resolve/*.json`; without it, that of this repository. Exits with 1 where one fails.
+ * DIRECTORY has `where.json` and `resolve/*.json`; by default that of this repository. Exits with 1 if one fails.
  */
 
 import assert from 'node:assert/strict'
@@ -35,7 +35,7 @@ async function load(path) {
   return JSON.parse(await readFile(new URL(path, directory), 'utf-8'))
 }
 
-/** What the code says, in the shape of a vector's `expect`. @param {Json} document @param {Json} vector */
+/** The result of the code, in the shape of a vector's `expect`. @param {Json} document @param {Json} vector */
 async function answer(document, vector) {
   try {
     const { tag, query, device } = vector

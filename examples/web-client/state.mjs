@@ -2,7 +2,7 @@
  * A model's index file, as `docs/format.md` has it: line 1 is the state, then come the latest lines of its log.
  *
  * The lines are hash-chained and the state names the last one, so a client that remembers the last line it saw notices
- * a registry that goes back behind it, or tells another story.
+ * a registry that goes back, or has another history.
  */
 
 import { sha256 } from './blobs.mjs'
@@ -16,7 +16,7 @@ const SEGMENT = 64
 const decoder = new TextDecoder('utf-8', { fatal: true })
 
 /**
- * Read an index file. An IntegrityError where its lines do not form a chain that ends in the state's head.
+ * Read an index file. Throws IntegrityError if its lines do not form a chain that ends in the state's head.
  * @param {Uint8Array} bytes
  * @param {string} name
  * @returns {Promise<{state: Json, lines: Line[]}>}
@@ -33,7 +33,7 @@ export async function readIndex(bytes, name) {
 }
 
 /**
- * IntegrityError where a new state does not continue the one that was seen last.
+ * Throw IntegrityError if a new state does not continue the last one seen.
  * @param {Json} seen
  * @param {{state: Json, lines: Line[]}} index
  * @param {(digest: string) => Promise<Uint8Array>} document reads a sealed segment of the log
@@ -55,7 +55,7 @@ export async function checkContinues(seen, { state, lines }, document) {
 }
 
 /**
- * The lines of the segment that holds a line.
+ * The lines of the segment that contains a line.
  * @param {Json} state
  * @param {number} seq
  * @param {(digest: string) => Promise<Uint8Array>} document
@@ -115,7 +115,7 @@ const ARTIFACT = [
 ]
 
 /**
- * What a state line says by the keys that every build of onnxreg writes: a newer build may encode the same log with more.
+ * The keys of a state line that every build of onnxreg writes; a newer build may add keys for the same log.
  * @param {Json} state
  */
 function said({ registry, name, seq, head, segments, channels, versions, summaries, ...more }) {
@@ -136,12 +136,12 @@ function each(table, change) {
   return Object.fromEntries(Object.entries(table).map(([key, item]) => [key, change(item)]))
 }
 
-/** @param {Json} value @param {string[]} keys @returns {Json} with null for what is not there */
+/** @param {Json} value @param {string[]} keys @returns {Json} with null for missing keys */
 function picked(value, keys) {
   return Object.fromEntries(keys.map((key) => [key, value[key] ?? null]))
 }
 
-/** The parts that resolving relies on are what they should be. @param {Json} state @param {string} name */
+/** Check the parts that resolving relies on. @param {Json} state @param {string} name */
 function readState(state, name) {
   try {
     text(state.registry)

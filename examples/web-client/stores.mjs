@@ -1,7 +1,7 @@
 /**
- * Where a client keeps what it has: bytes by key. `directory-store.mjs` has one for Node.
+ * The store of a client: bytes by key. `directory-store.mjs` has one for Node.
  *
- * A store promises that `put` is whole or not at all, also where the program ends in the middle, and that what was put
+ * A store promises that `put` is complete or absent, even if the program ends in the middle, and that what was put
  * stays until `delete`. It may lose everything at once (a browser that clears its sites): then all is fetched anew.
  */
 
@@ -9,7 +9,7 @@
  * @typedef {object} Store
  * @property {(key: string) => Promise<Uint8Array | undefined>} get
  * @property {(key: string, bytes: Uint8Array) => Promise<void>} put
- * @property {(key: string) => Promise<void>} delete deleting what is not there is fine
+ * @property {(key: string) => Promise<void>} delete deleting a missing key is allowed
  * @property {(prefix: string) => Promise<string[]>} keys in order
  */
 

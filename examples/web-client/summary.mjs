@@ -1,5 +1,5 @@
 /**
- * What an index file says of a version, made from the version's manifest as `docs/format.md` has it, to compare the two;
+ * The summary of a version, made from its manifest as `docs/format.md` specifies, to compare it with the index file;
  * and for versions that the index file no longer summarises.
  */
 
@@ -62,7 +62,7 @@ function listed(values) {
   return values.length ? values : null
 }
 
-/** An object without what is not known. @param {Json} value @returns {Json} */
+/** An object without its unknown values. @param {Json} value @returns {Json} */
 function filled(value) {
   return Object.fromEntries(Object.entries(value).filter(([, item]) => (item ?? null) !== null))
 }

@@ -1,7 +1,7 @@
 /**
  * A token classifier in ONNX Runtime Web: a text in, labelled spans out.
  *
- * All that it takes is a release of the registry: the model, `tokenizer.json`, the labels and `config.json`.
+ * It needs only a release of the registry: the model, `tokenizer.json`, the labels and `config.json`.
  */
 
 import { WordPiece } from './wordpiece.mjs'
@@ -43,7 +43,7 @@ export class Tagger {
   }
 
   /**
-   * The spans of a text, and how many code points of it were read: all but where it is longer than the model takes.
+   * The spans of a text, and how many code points were read: fewer than all if the text is too long for the model.
    * @param {string} text
    */
   async tag(text) {
@@ -89,7 +89,7 @@ function best(row) {
 /**
  * Neighbouring tokens of one label form one span, unless a tag says that it begins or ends one.
  *
- * BIO, BIOES, BILOU and IO are told apart by the labels: a prefix is one where `B` of the same name is a label too.
+ * BIO, BIOES, BILOU and IO are distinguished by the labels: a prefix is one where `B` of the same name is a label too.
  * @param {string[]} tags of tokens in reading order
  * @param {[number, number][]} offsets
  * @param {string[]} labels all that the model has

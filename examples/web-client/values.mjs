@@ -1,5 +1,5 @@
 /**
- * Plain values, read strictly: versions, sizes, digests and the parts of JSON documents. What does not fit is an
+ * Plain values, read strictly: versions, sizes, digests and the parts of JSON documents. Invalid values are an
  * InputError.
  */
 
@@ -81,7 +81,7 @@ export function share(value) {
 }
 
 /**
- * A key's value where the object itself has it: `constructor` is no key of `{}`.
+ * A key's value if the object itself has it: `constructor` is not a key of `{}`.
  * @param {Json} found
  * @param {string} key
  * @returns {any}
@@ -165,11 +165,11 @@ export function size(value) {
  * @param {string} unit
  */
 export function wholeBytes(whole, part, unit) {
-  if (!Object.hasOwn(UNITS, unit)) throw new InputError(`${unit.slice(0, 40)} is no unit of size`)
+  if (!Object.hasOwn(UNITS, unit)) throw new InputError(`${unit.slice(0, 40)} is not a unit of size`)
   const bytes = BigInt(whole + part) * UNITS[unit]
   const scale = 10n ** BigInt(part.length)
   if (bytes % scale || bytes / scale > BigInt(Number.MAX_SAFE_INTEGER)) {
-    throw new InputError(`${whole}.${part}${unit} is no whole number of bytes below 2^53`)
+    throw new InputError(`${whole}.${part}${unit} is not a whole number of bytes below 2^53`)
   }
   return Number(bytes / scale)
 }

@@ -67,7 +67,7 @@ function tokenize(source) {
   for (let place = 0; place < source.length; ) {
     TOKEN.lastIndex = place
     const match = TOKEN.exec(source)
-    if (!match) throw strange(source, place)
+    if (!match) throw unexpected(source, place)
     const [kind] = Object.entries(match.groups ?? {}).find(([, part]) => part !== undefined) ?? ['space']
     const start = place
     place += match[0].length
@@ -79,7 +79,7 @@ function tokenize(source) {
 }
 
 /** @param {string} source @param {number} place */
-function strange(source, place) {
+function unexpected(source, place) {
   const char = String.fromCodePoint(/** @type {number} */ (source.codePointAt(place)))
   if (`'"`.includes(char)) return wrong(source, place, source.length, `the text that begins with ${char} has no end`)
   return wrong(source, place, place + char.length, `'${char}' is not part of the language`)
@@ -140,7 +140,7 @@ class Parser {
     return test
   }
 
-  /** What stands behind the next token, one level down. @param {() => Predicate} read */
+  /** The condition after the next token, one level down. @param {() => Predicate} read */
   #deeper(read) {
     if (this.#depth === DEPTH) throw this.#wrong(this.#next, `it is nested deeper than ${DEPTH} levels`)
     this.#depth++
@@ -160,7 +160,7 @@ class Parser {
     return (candidate) => field.read(candidate) === true
   }
 
-  /** Whether a value and `in` stand here, without the bracket of a list of values. */
+  /** Return true for a value and `in`, without the bracket of a list of values. */
   #isMembership() {
     const after = this.#tokens.slice(this.#place + 1, this.#place + 4).map((token) => token.text)
     if (after[0] === 'not') after.shift()
@@ -286,7 +286,7 @@ class Parser {
 const READERS = {
   text: (written) => written,
   version: (written) => {
-    if (!isVersion(written)) throw new InputError('it is none')
+    if (!isVersion(written)) throw new InputError('it is not a version')
     return written
   },
   number: (written) => Number(numeral(written).join('.')),
@@ -305,7 +305,7 @@ const READERS = {
 
 /** NUMBER = DIGITS ["." DIGITS] @param {string} written @returns {string[]} */
 function numeral(written) {
-  if (!/^[0-9]+(\.[0-9]+)?$/.test(written)) throw new InputError('it is no number')
+  if (!/^[0-9]+(\.[0-9]+)?$/.test(written)) throw new InputError('it is not a number')
   if (written.replace('.', '').length > DIGITS) throw new InputError(`it has more than ${DIGITS} digits`)
   return written.split('.')
 }

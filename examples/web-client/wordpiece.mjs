@@ -3,7 +3,7 @@
  *
  * A text goes through four stages: added tokens such as [SEP] are found in it as they are; the rest is normalized
  * character by character, so that each keeps its place in the text; split at spaces and punctuation; and each word cut
- * into the longest pieces that the vocabulary has. What a `tokenizer.json` asks for beyond that is refused.
+ * into the longest pieces that the vocabulary has. Other features of a `tokenizer.json` are refused.
  */
 
 /** @typedef {Record<string, any>} Json */
@@ -68,7 +68,7 @@ export class WordPiece {
     for (const word of wordsOf(normalized)) this.#encodeWord(word, encoding)
   }
 
-  /** What becomes of one character. @param {string} char @returns {string[]} */
+  /** The replacement of one character. @param {string} char @returns {string[]} */
   #normalize(char) {
     const { clean_text: clean, handle_chinese_chars: chinese, strip_accents: strip, lowercase } = this.#normalizer
     if (clean && DROPPED.test(char)) return []
@@ -79,7 +79,7 @@ export class WordPiece {
   }
 
   /**
-   * The longest piece of the vocabulary, and again; one unknown token where there is none.
+   * The longest pieces of the vocabulary, one after the other; a single unknown token if none matches.
    * @param {Char[]} word
    * @param {Encoding} encoding
    */
@@ -142,7 +142,7 @@ function addedTokens(tokens) {
 }
 
 /**
- * What puts special tokens around a text.
+ * The function that puts special tokens around a text.
  * @param {Json | null} template
  * @returns {(content: Encoding) => Encoding}
  */
@@ -160,7 +160,7 @@ function templateOf(template) {
   }
 }
 
-/** The ids of a template; null where the text stands. @param {Json} template @returns {(number | null)[]} */
+/** The ids of a template; null in the place of the text. @param {Json} template @returns {(number | null)[]} */
 function itemsOf({ type, single, special_tokens: special }) {
   refuseUnless(type === 'TemplateProcessing', `the post-processor ${type}`)
   return single.flatMap((/** @type {Json} */ item) => (item.SpecialToken ? special[item.SpecialToken.id].ids : [null]))
