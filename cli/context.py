@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from onnxreg.registry.read.remotes import Remotes
     from onnxreg.registry.registry import Registry
     from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
-    from onnxreg.registry.transfer.copy import Progress
     from onnxreg.registry.trust.rollback import CheckpointStore, StaleNotice
+    from onnxreg.schema.core.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -148,14 +148,14 @@ class Session:
     def table(self, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         self.say(*output.table(header, rows))
 
-    def progress(self, what: str, as_json: bool) -> "AbstractContextManager[Progress]":
-        """A bar on stderr while something long is under way; nothing where no person watches."""
-        from onnxreg.cli.render.progress import shown
+    def progress(self, label: str, as_json: bool) -> "AbstractContextManager[Progress]":
+        """Draw on stderr the files that move; nothing if it is not a terminal."""
+        from onnxreg.cli.render.progress import files
 
-        return shown(what, silent=self.quiet or as_json)
+        return files(label, silent=self.quiet or as_json)
 
-    def steps(self, as_json: bool) -> "AbstractContextManager[Callable[[str], None]]":
-        """Is told the steps of a conversion; shows them on stderr."""
+    def steps(self, as_json: bool) -> "AbstractContextManager[Progress]":
+        """Show on stderr the steps of long work."""
         from onnxreg.cli.render.progress import steps
 
         return steps(silent=self.quiet or as_json)

@@ -1,6 +1,6 @@
 """Running the recipe that a version recorded, from the source that it recorded and no other."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.schema.core.codec import mapping, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
@@ -60,7 +61,7 @@ def rebuild(
     label: str,
     materials: Materials,
     workspace: Path,
-    report: Callable[[str], None] = lambda step: None,
+    progress: Progress = SILENT,
 ) -> Draft:
     """Run the recipe of a manifest into `workspace`. `label` is how people call the version.
 
@@ -68,7 +69,7 @@ def rebuild(
     those recorded, and whatever the profile's export raises.
     """
     if manifest.model_family is not None and not manifest.stages:
-        return _rebuild_family(manifest, label, materials, workspace, report)
+        return _rebuild_family(manifest, label, materials, workspace, progress)
     recipe = _recipe(manifest, label)
     if recipe.trust_remote_code and not materials.trust_remote_code:
         raise InputError(
@@ -79,7 +80,7 @@ def rebuild(
     recorded = _read(recipe.parameters["recipe"], label).to_json()
     requested = _read(with_data(recorded, materials.data, label, materials.folder), label)
     _check_profile(recipe, label)
-    report("checking the source")
+    progress.step("checking the source")
     source = _source(manifest, label, materials.source)
     contract = _contract(recipe, suite)
     trusted = recipe.trust_remote_code
@@ -96,18 +97,18 @@ def rebuild(
     check_data(recorded, plan.recorded_recipe(), label)
     if recipe.code is None:
         plan = plan.without_code()
-    return execute(plan.recorded_as(manifest.source), workspace, report=report)
+    return execute(plan.recorded_as(manifest.source), workspace, progress=progress)
 
 
 def _rebuild_family(
-    manifest: Manifest, label: str, materials: Materials, workspace: Path, report: Callable[[str], None]
+    manifest: Manifest, label: str, materials: Materials, workspace: Path, progress: Progress
 ) -> Draft:
     if materials.suite is not None or materials.data:
         raise InputError(
             f"{label} is a family: its document names all rows",
             "name the document alone: --source family.yaml",
         )
-    return families.rebuild(manifest, label, materials.source, workspace, report, materials.consent)
+    return families.rebuild(manifest, label, materials.source, workspace, progress, materials.consent)
 
 
 def _recipe(manifest: Manifest, label: str) -> Recipe:

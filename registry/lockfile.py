@@ -14,9 +14,10 @@ from onnxreg.registry.log.selection import Selection
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.registry import Registry
 from onnxreg.registry.store.protocol import RegistryReader
-from onnxreg.registry.transfer.copy import Progress, TransferResult
+from onnxreg.registry.transfer.copy import TransferResult
 from onnxreg.registry.transfer.export_files import check_target, materialize
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.lockfile import LockedArtifact, Lockfile
 from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.query.request import ResolveRequest
@@ -67,7 +68,7 @@ class FetchedEntry:
 
 
 def pull_locked(
-    registry: Registry, lockfile: Lockfile, source: str | None = None, progress: Progress | None = None
+    registry: Registry, lockfile: Lockfile, source: str | None = None, progress: Progress = SILENT
 ) -> list[FetchedEntry]:
     """Fetch exactly the artifacts of a lock, beside what is here, every byte verified.
 
@@ -78,9 +79,7 @@ def pull_locked(
     return [_pull(registry, entry, source, progress) for entry in lockfile.models.values()]
 
 
-def _pull(
-    registry: Registry, entry: LockedArtifact, source: str | None, progress: Progress | None
-) -> FetchedEntry:
+def _pull(registry: Registry, entry: LockedArtifact, source: str | None, progress: Progress) -> FetchedEntry:
     done = registry.pull(entry.ref, source, progress, selection=Selection(paths=(entry.path,)))
     published = registry.get(entry.ref)
     _check_files(entry, published)
@@ -117,7 +116,7 @@ def folders(lockfile: Lockfile, output: Path, registry: Path) -> dict[str, Path]
 
 
 def write_locked(
-    registry: Registry, fetched: Sequence[FetchedEntry], output: Path, progress: Progress | None = None
+    registry: Registry, fetched: Sequence[FetchedEntry], output: Path, progress: Progress = SILENT
 ) -> None:
     """Write the files of a lock, each model into a directory of its name, which is replaced as a whole."""
     targets = folders(Lockfile.of(item.entry for item in fetched), output, registry.store.root)

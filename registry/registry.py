@@ -32,7 +32,7 @@ from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors, replace_file
 from onnxreg.registry.support.home import default_root
 from onnxreg.registry.transfer import push_record
-from onnxreg.registry.transfer.copy import Progress, TransferResult
+from onnxreg.registry.transfer.copy import TransferResult
 from onnxreg.registry.transfer.cross_registry import BulkResult
 from onnxreg.registry.transfer.exchange import Exchange, check_distinct
 from onnxreg.registry.transfer.export_files import check_target, materialize
@@ -42,6 +42,7 @@ from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
+from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, check_name
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import Expire
@@ -374,7 +375,7 @@ class Registry:
     def verify(
         self,
         ref: Ref | str | None = None,
-        progress: Progress | None = None,
+        progress: Progress = SILENT,
         remote: RegistryStore | None = None,
     ) -> VerifyReport:
         """Read everything again (or one model, or one version of it) and list every damage."""
@@ -464,7 +465,7 @@ class Registry:
         self,
         ref: Ref | str | None = None,
         source: str | None = None,
-        progress: Progress | None = None,
+        progress: Progress = SILENT,
         remote: RegistryStore | None = None,
     ) -> RepairResult:
         """Verify, fetch good copies of damaged files from a remote, and verify again; see `repair.repair`.
@@ -503,7 +504,7 @@ class Registry:
         self,
         ref: Ref | str,
         to: str | None = None,
-        progress: Progress | None = None,
+        progress: Progress = SILENT,
         restore: bool = False,
         heal: bool = False,
         channels: Collection[str] = (),
@@ -516,16 +517,14 @@ class Registry:
         remote's log has the versions, it is believed to have their files, unless `heal` checks each; a local
         remote is always checked.
         """
-        return self._exchange(restore).push(
-            _ref(ref), to, progress=progress or Progress(), heal=heal, channels=channels
-        )
+        return self._exchange(restore).push(_ref(ref), to, progress=progress, heal=heal, channels=channels)
 
     def push_many(
         self,
         glob: str = "*",
         to: str | None = None,
         every: bool = False,
-        progress: Progress | None = None,
+        progress: Progress = SILENT,
         restore: bool = False,
         heal: bool = False,
         channels: Collection[str] = (),
@@ -534,14 +533,14 @@ class Registry:
         `bulk_push.push_many`.
         """
         return self._exchange(restore).push_many(
-            glob, to, every=every, progress=progress or Progress(), heal=heal, channels=channels
+            glob, to, every=every, progress=progress, heal=heal, channels=channels
         )
 
     def pull(
         self,
         ref: Ref | str,
         source: str | None = None,
-        progress: Progress | None = None,
+        progress: Progress = SILENT,
         restore: bool = False,
         selection: Selection = EVERYTHING,
         channels: Collection[str] = (),
@@ -554,7 +553,7 @@ class Registry:
         are present. `channels` move here to the versions that they hold there, which are copied too.
         """
         return self._exchange(restore).pull(
-            _ref(ref), source, progress=progress or Progress(), selection=selection, channels=channels
+            _ref(ref), source, progress=progress, selection=selection, channels=channels
         )
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
@@ -568,7 +567,7 @@ class Registry:
     def _exchange(self, restore: bool = False) -> Exchange:
         return Exchange(self.store, self.heads, self.actor, restore)
 
-    def write_out(self, ref: Ref | str, output: Path, progress: Progress | None = None) -> PublishedVersion:
+    def write_out(self, ref: Ref | str, output: Path, progress: Progress = SILENT) -> PublishedVersion:
         """Write the present files of a version into a directory; an earlier export there is replaced as a
         whole.
 
@@ -585,7 +584,7 @@ class Registry:
         ref: Ref | str,
         output: Path,
         selection: Selection = EVERYTHING,
-        progress: Progress | None = None,
+        progress: Progress = SILENT,
     ) -> tuple[PublishedVersion, PackageLayout]:
         """Write the present or the selected artifacts of a version as a model package of ONNX Runtime.
 

@@ -21,12 +21,12 @@ class BatchError(RegError):
 
 
 @contextmanager
-def told(session: Session, count: int, as_json: bool) -> Iterator[Callable[[JobOutcome], None]]:
-    """Is told each outcome: a line on stderr, on a terminal with a bar below."""
+def announced(session: Session, count: int, as_json: bool) -> Iterator[Callable[[JobOutcome], None]]:
+    """Print each outcome on stderr, on a terminal with a bar below."""
     from onnxreg.cli.render.progress import counted
 
-    with counted("exporting", count, session.quiet or as_json) as tell:
-        yield lambda outcome: tell(*_lines(outcome))
+    with counted("exporting", count, session.quiet or as_json) as progress:
+        yield lambda outcome: progress.step("\n".join(map(output.printable, _lines(outcome))))
 
 
 def _lines(outcome: JobOutcome) -> Iterator[str]:

@@ -42,7 +42,7 @@ def run(session: Session, fleet: Fleet, as_json: bool) -> None:
     terms = _terms(session, fleet)
     outcomes: dict[int, JobOutcome] = {}
     interrupted = False
-    with batch_report.told(session, len(jobs), as_json) as tell:
+    with batch_report.announced(session, len(jobs), as_json) as tell:
         try:
             with closing(_start(fleet, jobs, terms)) as finished:
                 for job, result in finished:

@@ -14,9 +14,11 @@ from onnxreg.cli.batch.jobs import OPTION_PATHS, Job
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.interrupts import interruptible
+from onnxreg.cli.render.progress import Checked
 from onnxreg.cli.services import export_request, export_service
 from onnxreg.cli.services.export_request import ExportRequest, Trust
 from onnxreg.schema.core.errors import ConflictError, HostError, NotFoundError, RegError
+from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
 
@@ -77,7 +79,7 @@ def _run(job: Job, terms: Terms, outcome: JobOutcome, check: Callable[[], None])
     if known is not None:
         return replace(outcome, status="current", ref=str(known.ref), digest=str(known.digest), pushed=True)
     request = export_request.repeatable(asked, asked.request()) if terms.cached else None
-    made = export_service.publish(registry, order, version, lambda step: check(), request)
+    made = export_service.publish(registry, order, version, Checked(SILENT, check), request)
     status: Status = "published" if made.new else "current"
     outcome = replace(outcome, status=status, ref=str(made.ref), digest=str(made.digest))
     if terms.to is None:

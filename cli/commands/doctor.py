@@ -130,8 +130,8 @@ def _try(session: Session, url: str, as_json: bool) -> None:
     if not as_json:
         session.say(f"makes {scratch.description}, and removes it at the end")
         sys.stdout.flush()
-    with session.steps(as_json) as told:
-        outcomes = conformance.run(scratch, told)
+    with session.steps(as_json) as progress:
+        outcomes = conformance.run(scratch, progress)
     bad = [outcome for outcome in outcomes if not outcome.ok]
     if as_json:
         found = [outcome.to_json() for outcome in outcomes]

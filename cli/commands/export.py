@@ -210,8 +210,8 @@ def command(
             for message in export_service.thin_evidence(eval_suite, min_gold_chars):
                 session.warn(f"warning: {message}")
         registry = session.open(create=None)
-        with session.steps(as_json) as report:
-            published = export_service.publish(registry, order, asked, report, again)
+        with session.steps(as_json) as progress:
+            published = export_service.publish(registry, order, asked, progress, again)
     write_out(registry, published, output)
     outcome = partial(announce, session, published, as_json, output)
     report_and_push(session, published.ref, push, as_json, outcome)

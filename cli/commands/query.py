@@ -16,6 +16,7 @@ from onnxreg.cli.options.shared import Json, MaxAge, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import candidates, table_export
+from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import is_name
 from onnxreg.schema.query.expression import parser
 from onnxreg.schema.query.expression.tree import And, Literal
@@ -89,11 +90,11 @@ def command(
         lookup.read_state(place, names)
 
     def ask(take: Callable[[Iterator[Row]], Answer]) -> tuple[Answer, list[str]]:
-        with _steps(session, as_json) as report:
+        with _steps(session, as_json) as progress:
             if remote is not None:
-                return candidates.query(place, asked, names, take, report, profiled)
+                return candidates.query(place, asked, names, take, progress, profiled)
             with index(place) as search:
-                return search.query(asked, names, take, report, profiled=profiled)
+                return search.query(asked, names, take, progress, profiled=profiled)
 
     if export is not None:
         table_export.check_file(export)
@@ -113,9 +114,9 @@ def _with_profile(asked: parser.Expression | None, profile: str | None) -> parse
     return only if asked is None else parser.Expression(And((only.tree, asked.tree)))
 
 
-def _steps(session: Session, as_json: bool) -> AbstractContextManager[Callable[[str], None]]:
-    """Shows how far a long reading is, where a person watches."""
-    return session.steps(as_json) if sys.stderr.isatty() else nullcontext(lambda step: None)
+def _steps(session: Session, as_json: bool) -> AbstractContextManager[Progress]:
+    """Show how far a long reading is; nothing if stderr is not a terminal."""
+    return session.steps(as_json) if sys.stderr.isatty() else nullcontext(SILENT)
 
 
 def _say_written(session: Session, path: Path, rows: int, as_json: bool) -> None:

@@ -72,9 +72,9 @@ def command(
         registry = session.open()
         found = registry.get(ref)
         what = str(found.ref)
-        with registry.scratch() as workspace, session.steps(as_json) as report:
+        with registry.scratch() as workspace, session.steps(as_json) as progress:
             materials = Materials(source, eval_suite, trust_remote_code, _named(data or ()), allow_code or ())
-            draft = rebuild(found.manifest, what, materials, workspace, report)
+            draft = rebuild(found.manifest, what, materials, workspace, progress)
             done = registry.compare(found, draft)
     if as_json:
         output.write_json({"ref": what, "manifest": str(found.digest), **done.to_json()})

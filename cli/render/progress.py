@@ -1,65 +1,79 @@
-"""Progress: drawn on a terminal, where a person watches; else nothing, or a line for each step."""
+"""Progress: drawn on a terminal that a person watches; else nothing, or a line for each step."""
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from onnxreg.cli.interrupts import interruptible
-from onnxreg.cli.render import output
-from onnxreg.registry.transfer.copy import Progress
+from onnxreg.schema.core.progress import SILENT, Progress
+
+
+class Lines(Progress):
+    """Prints each step on stderr."""
+
+    def __init__(self, ending: str = "") -> None:
+        self._ending = ending
+
+    def step(self, label: str) -> None:
+        print(f"{label}{self._ending}", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def shown(what: str, silent: bool) -> Iterator[Progress]:
-    """Draws on stderr what is done until it is done; a mute Progress where stderr is no terminal."""
+def files(label: str, silent: bool) -> Iterator[Progress]:
+    """Draw the files that move, and the whole; nothing if stderr is not a terminal."""
     if silent or not sys.stderr.isatty():
-        yield Progress()
+        yield SILENT
         return
     from onnxreg.cli.render.progress_display import files_drawn
 
-    with files_drawn(what) as drawn:
+    with files_drawn(label) as drawn:
         yield drawn
 
 
 @contextmanager
-def steps(silent: bool) -> Iterator[Callable[[str], None]]:
-    """Told what is being done, in a few words: a spinner with the time on a terminal, else a line for each step.
+def steps(silent: bool) -> Iterator[Progress]:
+    """Draw the current step with a spinner and the time; a line for each step if stderr is not a terminal.
 
-    Ctrl-C is raised at the next step and at the end of the last one, even where what was done in between swallowed it.
+    Ctrl-C is raised at the next step and at the end of the last one, even if the work in between swallowed it.
     """
-    with _told(silent) as tell, interruptible() as check:
-
-        def report(step: str) -> None:
-            check()
-            tell(step)
-
-        yield report
+    with _steps(silent) as drawn, interruptible() as check:
+        yield Checked(drawn, check)
 
 
-@contextmanager
-def _told(silent: bool) -> Iterator[Callable[[str], None]]:
-    if silent:
-        yield lambda step: None
-        return
-    if not sys.stderr.isatty():
-        yield lambda step: print(f"{step} ...", file=sys.stderr, flush=True)
-        return
-    from onnxreg.cli.render.progress_display import steps_drawn
+class Checked(Progress):
+    """Calls `check` before each step is drawn; `check` may raise."""
 
-    with steps_drawn() as tell:
-        yield tell
+    def __init__(self, drawn: Progress, check: Callable[[], None]) -> None:
+        self._drawn = drawn
+        self._check = check
+
+    def step(self, label: str) -> None:
+        self._check()
+        self._drawn.step(label)
 
 
 @contextmanager
-def counted(what: str, total: int, silent: bool) -> Iterator[Callable[..., None]]:
-    """Told of each piece of work that ended, in lines: prints them on stderr, on a terminal with a bar of `total` below."""
+def _steps(silent: bool) -> Iterator[Progress]:
     if silent:
-        yield lambda *lines: None
-        return
-    if not sys.stderr.isatty():
-        yield lambda *lines: print(*map(output.printable, lines), sep="\n", file=sys.stderr, flush=True)
-        return
-    from onnxreg.cli.render.progress_display import count_drawn
+        yield SILENT
+    elif not sys.stderr.isatty():
+        yield Lines(" ...")
+    else:
+        from onnxreg.cli.render.progress_display import steps_drawn
 
-    with count_drawn(what, total) as tell:
-        yield tell
+        with steps_drawn() as drawn:
+            yield drawn
+
+
+@contextmanager
+def counted(label: str, total: int, silent: bool) -> Iterator[Progress]:
+    """Print a text for each step that ended; on a terminal with a bar of `total` below."""
+    if silent:
+        yield SILENT
+    elif not sys.stderr.isatty():
+        yield Lines()
+    else:
+        from onnxreg.cli.render.progress_display import count_drawn
+
+        with count_drawn(label, total) as drawn:
+            yield drawn

@@ -1,7 +1,7 @@
 """What a person sees on a terminal while work is under way. Only imported where there is one."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich import progress as bars
@@ -12,7 +12,8 @@ from rich.text import Text
 
 from onnxreg.cli.render import output
 from onnxreg.registry.store.net import pending
-from onnxreg.registry.transfer.copy import WORKERS, Progress
+from onnxreg.registry.transfer.copy import WORKERS
+from onnxreg.schema.core.progress import Advance, Progress
 
 BESIDE = 46
 """Columns that the figures of the whole and a short bar take."""
@@ -23,7 +24,7 @@ CONTROL_C = "^C "
 class ProgressDisplay(Progress):
     """Draws the files under way, at most `lines` of them, below them the whole."""
 
-    def __init__(self, what: str, width: int, lines: int) -> None:
+    def __init__(self, label: str, width: int, lines: int) -> None:
         self._room = max(width - BESIDE, 8)
         self._planned = 0
         self._free = threading.Semaphore(lines)
@@ -36,35 +37,35 @@ class ProgressDisplay(Progress):
             bars.TimeRemainingColumn(compact=True),
             expand=True,
         )
-        self._task = self._all.add_task(_fit(what, self._room), total=None)
+        self._task = self._all.add_task(_fit(label, self._room), total=None)
         self.lines = Constrain(Group(self._files, self._all, Waiting()), width - len(CONTROL_C))
 
     def plan(self, files: int, size: int) -> None:
         self._planned += size
         self._all.update(self._task, total=self._planned)
 
-    def step(self, what: str) -> None:
-        self._all.update(self._task, description=_fit(what, self._room))
+    def step(self, label: str) -> None:
+        self._all.update(self._task, description=_fit(label, self._room))
 
     @contextmanager
-    def file(self, path: str, size: int | None) -> Iterator[Callable[[int], None]]:
+    def file(self, path: str, size: int | None) -> Iterator[Advance]:
         if not self._free.acquire(blocking=False):
-            yield self._moved
+            yield self._advance
             return
         task = self._files.add_task(f"  {_fit(path, self._room - 2)}", total=size)
 
-        def moved(count: int) -> None:
+        def advance(count: int) -> None:
             if task in self._files.task_ids:
                 self._files.advance(task, count)
-            self._moved(count)
+            self._advance(count)
 
         try:
-            yield moved
+            yield advance
         finally:
             self._files.remove_task(task)
             self._free.release()
 
-    def _moved(self, count: int) -> None:
+    def _advance(self, count: int) -> None:
         self._all.advance(self._task, count)
 
 
@@ -87,35 +88,49 @@ def _fit(text: str, width: int) -> str:
     return text if len(text) <= width else f"…{text[1 - width :]}"
 
 
+class StepDisplay(Progress):
+    """Draws a spinner, the current step and the time."""
+
+    def __init__(self, bar: bars.Progress) -> None:
+        self._bar = bar
+        self._task = bar.add_task("", total=None)
+
+    def step(self, label: str) -> None:
+        self._bar.update(self._task, description=label)
+
+
+class CountDisplay(Progress):
+    """Prints the text of each step that ended above a bar of `total`."""
+
+    def __init__(self, bar: bars.Progress, label: str, total: int) -> None:
+        self._bar = bar
+        self._task = bar.add_task(label, total=total)
+
+    def step(self, label: str) -> None:
+        self._bar.console.print(label, markup=False, highlight=False, soft_wrap=True)
+        self._bar.advance(self._task)
+
+
 @contextmanager
-def files_drawn(what: str) -> Iterator[Progress]:
+def files_drawn(label: str) -> Iterator[Progress]:
     """A line for each file under way and one for the whole, gone when the work is done."""
     console = Console(stderr=True)
-    drawn = ProgressDisplay(what, console.width, min(WORKERS, max(console.height - 2, 1)))
+    drawn = ProgressDisplay(label, console.width, min(WORKERS, max(console.height - 2, 1)))
     with Live(drawn.lines, console=console, transient=True, refresh_per_second=10):
         yield drawn
 
 
 @contextmanager
-def steps_drawn() -> Iterator[Callable[[str], None]]:
-    """A spinner, what it is told and the time, gone when the work is done."""
+def steps_drawn() -> Iterator[Progress]:
+    """The current step, gone when the work is done."""
     columns = (bars.SpinnerColumn(), bars.TextColumn("{task.description}"), bars.TimeElapsedColumn())
-    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
-        task = drawn.add_task("", total=None)
-        yield lambda step: drawn.update(task, description=step)
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield StepDisplay(bar)
 
 
 @contextmanager
-def count_drawn(what: str, total: int) -> Iterator[Callable[..., None]]:
-    """Told of each piece of work that ended, in lines, which stay above a bar of `total`."""
-    console = Console(stderr=True)
+def count_drawn(label: str, total: int) -> Iterator[Progress]:
+    """The text of each step that ended, which stays, above a bar that goes."""
     columns = (_text(), bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeElapsedColumn())
-    with bars.Progress(*columns, console=console, transient=True) as drawn:
-        task = drawn.add_task(what, total=total)
-
-        def tell(*lines: str) -> None:
-            text = "\n".join(map(output.printable, lines))
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
-            drawn.advance(task)
-
-        yield tell
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield CountDisplay(bar, label, total)

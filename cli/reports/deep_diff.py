@@ -16,7 +16,7 @@ from onnxreg.schema.manifest.manifest import Artifact
 if TYPE_CHECKING:
     from onnxreg.registry.read.versions import PublishedVersion
     from onnxreg.registry.store.protocol import RegistryReader
-    from onnxreg.registry.transfer.copy import Progress
+    from onnxreg.schema.core.progress import Progress
 
 SAME = "the semantic digests are equal: same graph and weights"
 OTHER_KIND = "the files are of different kinds, or of one that cannot be opened"

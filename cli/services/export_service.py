@@ -1,12 +1,13 @@
 """Joining converters and registry: an order is run, or found to have been run before, and published."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxreg.cli.services.export_lookup import cache_at
 from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.sizes import parse_size
 
 if TYPE_CHECKING:
@@ -45,14 +46,14 @@ def add(
     order: "ExportPlan",
     draft: "Draft",
     version: "Version | None",
-    report: Callable[[str], None],
+    progress: Progress,
 ) -> "PublishedVersion":
     """Publish a draft; a benchmark that its recipe asks for is made before, and put on record after."""
     if order.recipe.benchmark is None:
         return registry.add(draft, version)
     from onnxreg.converters.engine.latency import measure
 
-    report("timing what was made")
+    progress.step("timing what was made")
     found = measure(draft, order.recipe.benchmark)
     published = registry.add(draft, version)
     registry.attest_benchmark(published.ref, found.document(published.manifest).encode())
@@ -63,7 +64,7 @@ def publish(
     registry: "Registry",
     order: "ExportPlan",
     version: "Version | None",
-    report: Callable[[str], None],
+    progress: Progress,
     request: "RepeatableExport | None" = None,
 ) -> "PublishedVersion":
     """Run an order and publish its draft; where it was run before and all its files are here, only the latter.
@@ -77,15 +78,15 @@ def publish(
 
     with registry.workspace() as workspace:
         if request is None:
-            return add(registry, order, execute(order, workspace, report=report), version, report)
-        return _publish_cached(registry, order, version, report, request, workspace)
+            return add(registry, order, execute(order, workspace, progress=progress), version, progress)
+        return _publish_cached(registry, order, version, progress, request, workspace)
 
 
 def _publish_cached(
     registry: "Registry",
     order: "ExportPlan",
     version: "Version | None",
-    report: Callable[[str], None],
+    progress: Progress,
     request: "RepeatableExport",
     workspace: Path,
 ) -> "PublishedVersion":
@@ -96,8 +97,8 @@ def _publish_cached(
     known = memo.recall(cache, order)
     published = None if known is None else registry.add_again(known, version)
     if published is None:
-        draft = execute(order, workspace, cache, report)
-        published = add(registry, order, draft, version, report)
+        draft = execute(order, workspace, cache, progress)
+        published = add(registry, order, draft, version, progress)
         cache.trim(limit)
         if any(step.get("skipped") for step in draft.fields["recipe"]["steps"]):
             return published

@@ -54,8 +54,8 @@ def export(
 
     registry = session.open(create=None)
     with registry.workspace() as workspace:
-        with session.steps(as_json) as report:
-            done = export_family(asked, directory, workspace, report, Consent.of(allow_code))
+        with session.steps(as_json) as progress:
+            done = export_family(asked, directory, workspace, progress, Consent.of(allow_code))
         published = registry.add(done.draft, version)
     if published.new:
         registry.attest_benchmark(published.ref, document(done.latencies, published.manifest).encode())

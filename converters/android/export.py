@@ -1,6 +1,5 @@
 """A trained token classifier to the files that mobile kits load."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from onnxreg.converters.android.android_options import AndroidOptions, check_options, recipe_of
@@ -10,6 +9,7 @@ from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.suite import load as load_suite
 from onnxreg.converters.source.source_files import hub_id
 from onnxreg.converters.source.toolchain import require
+from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.manifest.draft import Draft
 
 
@@ -19,7 +19,7 @@ def export_android(
     *,
     name: str | None = None,
     options: AndroidOptions | None = None,
-    report: Callable[[str], None] = lambda step: None,
+    progress: Progress = SILENT,
 ) -> Draft:
     """Export a checkpoint into `workspace` and return the draft of a version.
 
@@ -27,12 +27,12 @@ def export_android(
         source: a checkpoint directory, or a hub id with an optional `@revision`.
         workspace: a fresh directory; whatever is written lies in it.
         name: the model's name; the lower-cased hub id where absent.
-        report: is told each step as it begins, in a few words.
+        progress: gets each step as it begins.
 
     Raises InputError, NotFoundError or RemoteError for a source or option that cannot be used, ConversionError
     where a graph breaks the profile's contract or is not what was asked for, HostError for a missing extra.
     """
-    return execute(order_android(source, name, options or AndroidOptions()), workspace, report=report)
+    return execute(order_android(source, name, options or AndroidOptions()), workspace, progress=progress)
 
 
 def check_here(source: str, options: AndroidOptions) -> None:

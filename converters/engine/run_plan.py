@@ -1,7 +1,7 @@
 """Run a plan: load the source, run each step, and measure its result while the next step runs."""
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -25,14 +25,14 @@ from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.source.toolchain import tools
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.errors import HostError
+from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.manifest.draft import Draft
 
-Report = Callable[[str], None]
 Results = Mapping[str, Future[StepResult]]
 
 
 def execute(
-    plan: ExportPlan, workspace: Path, cache: StepCache | None = None, report: Report = lambda step: None
+    plan: ExportPlan, workspace: Path, cache: StepCache | None = None, progress: Progress = SILENT
 ) -> Draft:
     """Run a plan into `workspace` and return the draft of a version. Steps whose result is in `cache` are not
     run.
@@ -41,25 +41,27 @@ def execute(
     differs from its parent, or is further from the source than a check allows. Then the workspace is not
     valid.
     """
-    return Execution(plan, workspace, cache, report).run()
+    return Execution(plan, workspace, cache, progress).run()
 
 
 class Execution:
     """One run of a plan. Steps run one after the other; a second thread measures their results."""
 
-    def __init__(self, plan: ExportPlan, workspace: Path, cache: StepCache | None, report: Report) -> None:
+    def __init__(
+        self, plan: ExportPlan, workspace: Path, cache: StepCache | None, progress: Progress
+    ) -> None:
         self._plan = plan
         self._workspace = workspace
         self._scratch = workspace / SCRATCH_DIRECTORY
         self._steps = self._scratch / "steps"
         self._cache = cache
-        self._report = report
+        self._progress = progress
         self._names = {output.step: file_name(plan.nodes[output.step], output) for output in plan.outputs}
         self._loading = Lock()
 
     def run(self) -> Draft:
         self._steps.mkdir(parents=True)
-        self._report("loading the source")
+        self._progress.step("loading the source")
         self._subject = subjects.load(self._plan, self._scratch / SUBJECT_DIRECTORY, self._cache)
         with ThreadPoolExecutor(max_workers=1) as executor:
             results = self._run_steps(executor)
@@ -68,10 +70,10 @@ class Execution:
             self._loaded()
         else:
             self._subject = replace(self._subject, start=None, loaded=None)
-        self._report("describing what was made")
+        self._progress.step("describing what was made")
         draft = draft_of(self._plan, self._subject, results, self._workspace)
         if contract.finishing is not None:
-            self._report(contract.finishing)
+            self._progress.step(contract.finishing)
         draft = contract.finish(draft, self._subject, self._workspace)
         shutil.rmtree(self._scratch)
         return draft
@@ -83,7 +85,7 @@ class Execution:
             parent = None if node.parent is None else step_files[node.parent.name]
             step_files[name], key = self._make(node, parent, results)
             results[name] = executor.submit(self._measure, node, step_files[name], key, dict(results))
-        self._report("measuring what was made")
+        self._progress.step("measuring what was made")
         return {name: future.result() for name, future in results.items()}
 
     def _make(
@@ -98,7 +100,7 @@ class Execution:
         directory.mkdir()
         if self._cache is not None and self._cache.find("steps", key, directory):
             return StepFiles.read(directory, node), None
-        self._report(f"running {node.name}")
+        self._progress.step(f"running {node.name}")
         start = self._loaded().start if parent is None else None
         try:
             step_files = make(node, start, parent, directory, name, self._feed(node, previous))

@@ -1,6 +1,6 @@
 """A family exported: its members made and measured, held against the limits, and put together as one draft."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -28,11 +28,11 @@ from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks.code.consent import NO_CONSENT, Consent
 from onnxreg.schema.core.errors import GateError, InputError
+from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.family_file import AskedBackbone, FamilyFile
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.preprocessing import Preprocessing
 
-Report = Callable[[str], None]
 """Is told each step as it begins, in a few words."""
 SAMPLED = 64
 """Embeddings that the variants of heads and the detector are compared on."""
@@ -63,15 +63,15 @@ def export_family(
     asked: FamilyFile,
     directory: Path,
     workspace: Path,
-    report: Report = lambda step: None,
+    progress: Progress = SILENT,
     consent: Consent = NO_CONSENT,
 ) -> ExportedFamily:
     """Make a family that keeps its limits.
 
     Raises GateError where a stated limit does not hold, and as `make_family`. Then nothing in the workspace counts.
     """
-    family = make_family(asked, directory, workspace, report, consent)
-    report("measuring the latency")
+    family = make_family(asked, directory, workspace, progress, consent)
+    progress.step("measuring the latency")
     latencies = tuple(_time(workspace, family))
     check_limits(asked, family.made, latencies)
     return ExportedFamily(family.draft, latencies)
@@ -81,7 +81,7 @@ def make_family(
     asked: FamilyFile,
     directory: Path,
     workspace: Path,
-    report: Report = lambda step: None,
+    progress: Progress = SILENT,
     consent: Consent = NO_CONSENT,
 ) -> Family:
     """Make every member of a family in `workspace`, whatever its limits say of it.
@@ -94,10 +94,10 @@ def make_family(
     graph is not what it was made from.
     """
     require("torch", "transformers", "safetensors", "onnxruntime")
-    report("loading the backbone and the heads")
+    progress.step("loading the backbone and the heads")
     parts, held_out = _gather(asked, directory, consent)
     work, heads = MemberBuild(asked, workspace, held_out), parts.heads
-    report("exporting the backbone")
+    progress.step("exporting the backbone")
     backbone = make_backbone(work, parts.backbone)
     embedders = {
         each.precision: Embedder(load_session(workspace / each.path), directory) for each in backbone
@@ -109,12 +109,12 @@ def make_family(
         backbone = judge_backbone(work, backbone, logits, parts.backbone.classes)
         judged_on = seen[0][EMBEDDING]
         rows = judged_on[:SAMPLED]
-    report(f"exporting {len(heads)} heads")
+    progress.step(f"exporting {len(heads)} heads")
     separate = list(make_heads(work, heads, rows, judged_on))
     fused = make_fused(work, list(heads.values()), [each[0] for each in separate], rows)
     detector, ood = _detect(work, embedders, rows)
     made = [*backbone, *chain.from_iterable(separate), *fused, *ood]
-    report("describing what was made")
+    progress.step("describing what was made")
     draft = assemble(asked, replace(parts, detector=detector), made, workspace)
     if (record(asked, directory), source_digest(asked, directory)) != (parts.document, parts.source):
         raise InputError(

@@ -1,6 +1,5 @@
 """A family made again from the files that its manifest records the digests of."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from onnxreg.converters.families.export_family import make_family
 from onnxreg.converters.families.family_document import DOCUMENT, read, record, source_digest
 from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.tolerance import differences
 from onnxreg.schema.inputs.family_file import FamilyFile
 from onnxreg.schema.manifest.draft import Draft
@@ -24,7 +24,7 @@ def rebuild(
     what: str,
     document: str | None,
     workspace: Path,
-    report: Callable[[str], None],
+    progress: Progress,
     consent: Consent,
 ) -> Draft:
     """Make the members of a family again, which `what` names; limits are not judged again, and nothing is timed.
@@ -43,9 +43,9 @@ def rebuild(
     asked = read(path, manifest.name)
     if asked is None:
         raise InputError(f"{path.name} describes no family", f"give the document that {what} was made from")
-    report("checking the document and its files")
+    progress.step("checking the document and its files")
     _check(manifest, recorded, asked, path)
-    return make_family(asked, path.parent, workspace, report, consent).draft
+    return make_family(asked, path.parent, workspace, progress, consent).draft
 
 
 def _recorded(manifest: Manifest, what: str) -> dict[str, Any]:

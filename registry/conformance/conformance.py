@@ -5,14 +5,13 @@ its scratch space. No file of the registry is read or written. At the end, and a
 removed; if that fails, the outcome names the rest.
 """
 
-from collections.abc import Callable
-
 from onnxreg.registry.conformance.directory_trials import LocalScratch
 from onnxreg.registry.conformance.trial import Scratch, Trial, TrialOutcome, judge
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.fsspec_store import PROTOCOLS
 from onnxreg.registry.store.open import open_url
 from onnxreg.schema.core.errors import InputError, RemoteError
+from onnxreg.schema.core.progress import SILENT, Progress
 
 
 def scratch_at(url: str) -> Scratch:
@@ -38,15 +37,15 @@ def scratch_at(url: str) -> Scratch:
     raise InputError(f"nothing can be tried at {url}", "name a directory, or an s3://, hf:// or fsspec URL")
 
 
-def run(scratch: Scratch, report: Callable[[str], None] = lambda check: None) -> list[TrialOutcome]:
-    """Run all trials; `report` gets the name of each before it runs. RemoteError if scratch is left after an
+def run(scratch: Scratch, progress: Progress = SILENT) -> list[TrialOutcome]:
+    """Run all trials; each is a step of `progress`. RemoteError if scratch is left after an
     interruption.
     """
     outcomes: list[TrialOutcome] = []
     scratch.make()
     try:
         for trial in scratch.trials():
-            report(trial.check)
+            progress.step(trial.check)
             outcomes.append(judge(trial))
     except BaseException as error:
         cleanup = _clear(scratch)

@@ -18,9 +18,10 @@ from onnxreg.registry.maintain.verification import Damage, VerifyReport
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.layout import BlobKey, usable_key
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, Push, RegistryStore
-from onnxreg.registry.transfer.copy import MeteredReader, Progress, run_parallel
+from onnxreg.registry.transfer.copy import MeteredReader, run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RegError
+from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.log.logline import LogLine
 
 LOGS = frozenset({"index", "log", "state"})
@@ -43,7 +44,7 @@ def repair(
     remote: RegistryStore,
     source: RegistryStore | None,
     check: Callable[[], VerifyReport],
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
     keep: Keep | None = None,
 ) -> RepairResult:
     """Run `check`, repair what it found, and check again, until nothing more can be repaired.
@@ -51,7 +52,7 @@ def repair(
     A repair may reveal more damage: a restored manifest names files. Each repair is tried once. A blob that
     cannot be fetched does not stop the others.
     """
-    work = _Repair(remote, source, progress or Progress(), keep)
+    work = _Repair(remote, source, progress, keep)
     report = check()
     while work.repair_all(report.damages):
         report = check()
@@ -124,9 +125,9 @@ class _Repair:
             try:
                 size = _size(by_key[key])
                 file = self.progress.file(by_key[key].name, size)
-                with file as moved, source.open_blob(key.digest) as stream:
+                with file as advance, source.open_blob(key.digest) as stream:
                     action = f"reading blob {key.digest} from {source.url}"
-                    metered = MeteredReader(stream, moved, stop, action, size)
+                    metered = MeteredReader(stream, advance, stop, action, size)
                     push.put(cast(BinaryIO, metered), key.digest)
             except RegError as error:
                 return error.message

@@ -23,9 +23,10 @@ from onnxreg.registry.store.protocol import (
     UnlistedError,
 )
 from onnxreg.registry.transfer import copy
-from onnxreg.registry.transfer.copy import MeteredReader, Progress, run_parallel
+from onnxreg.registry.transfer.copy import MeteredReader, run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RegError
+from onnxreg.schema.core.progress import SILENT, Advance, Progress
 from onnxreg.schema.core.version import Version
 
 WORKERS = max(copy.WORKERS, os.cpu_count() or 1)
@@ -100,7 +101,7 @@ def no_audit(ledger: Ledger, index: IndexFile) -> Iterable[tuple[str, str]]:
 
 def verify(
     remote: RegistryStore,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
     audit: Audit = no_audit,
     only: Mapping[str, Collection[Version]] | None = None,
 ) -> VerifyReport:
@@ -117,7 +118,7 @@ def verify(
     keys = {key: file.size or 0 for file in tree if (key := _key_of(file)) is not None}
     report.unreferenced = sum(key.digest not in needed for key in keys)
     report.damages += _strays(tree)
-    _check_blobs(remote.open_key, needed, keys, report, progress or Progress())
+    _check_blobs(remote.open_key, needed, keys, report, progress)
     return report
 
 
@@ -125,7 +126,7 @@ def verify_model(
     remote: RegistryStore,
     name: str,
     only: Collection[Version] | None = None,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
     audit: Audit = no_audit,
 ) -> VerifyReport:
     """Verify the files of one model, or only of these versions of it."""
@@ -135,9 +136,9 @@ def verify_model(
         keys = {key: size for key, size in blob_keys(remote).items() if key.digest in needed}
     except UnlistedError:
         named_keys = {BlobKey(digest): needed[digest].size or 0 for digest in remote.has(needed)}
-        _check_blobs(_by_digest(remote), needed, named_keys, report, progress or Progress())
+        _check_blobs(_by_digest(remote), needed, named_keys, report, progress)
     else:
-        _check_blobs(remote.open_key, needed, keys, report, progress or Progress())
+        _check_blobs(remote.open_key, needed, keys, report, progress)
     return report
 
 
@@ -210,8 +211,8 @@ def _check_blobs(
 
     def check(key: BlobKey) -> tuple[int, Damage | None]:
         reference = needed.get(key.digest)
-        with progress.file(reference.label if reference else key.path, keys[key]) as moved:
-            return _check_blob(open_key, key, reference, moved, stop)
+        with progress.file(reference.label if reference else key.path, keys[key]) as advance:
+            return _check_blob(open_key, key, reference, advance, stop)
 
     ordered = sorted(keys, key=lambda key: (-keys[key], key))
     whole = set()
@@ -234,13 +235,13 @@ def _check_blob(
     open_key: Open,
     key: BlobKey,
     reference: Reference | None,
-    moved: Callable[[int], None],
+    advance: Advance,
     stop: threading.Event,
 ) -> tuple[int, Damage | None]:
     digest, label = key.digest, reference.label if reference else "nothing refers to it"
     try:
         with open_key(key) as stream:
-            metered = MeteredReader(stream, moved, stop, f"reading blob {digest}")
+            metered = MeteredReader(stream, advance, stop, f"reading blob {digest}")
             actual, count = hash_stream.pump(cast(BinaryIO, metered), None)
     except MissingBlobError:
         if reference is None:

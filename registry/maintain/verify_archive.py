@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from onnxreg.registry.log.lookup import read_versions
 from onnxreg.registry.maintain.verification import Audit, Damage, VerifyReport, no_audit, verify
 from onnxreg.registry.store.archive.archive_reader import TRUST, ArchiveRegistry
-from onnxreg.registry.transfer.copy import Progress
 from onnxreg.schema.core.errors import RegError
+from onnxreg.schema.core.progress import SILENT, Progress
 
 
 def verify_archive(
-    archive: ArchiveRegistry, progress: Progress | None = None, audit: Audit = no_audit
+    archive: ArchiveRegistry, progress: Progress = SILENT, audit: Audit = no_audit
 ) -> VerifyReport:
     """Verify the versions that the archive carries, without any other source."""
     report = verify(archive, progress, audit, archive.carried)

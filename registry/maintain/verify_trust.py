@@ -13,18 +13,18 @@ from onnxreg.registry.maintain.verification import Audit, Damage, VerifyReport, 
 from onnxreg.registry.maintain.verify_archive import verify_archive
 from onnxreg.registry.store.archive.archive_reader import POLICIES, ArchiveRegistry, carried_by
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
-from onnxreg.registry.transfer.copy import Progress
 from onnxreg.registry.trust.checked_source import CheckedReader
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.requirements import audit_head, audit_signatures, enforce_policies
 from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core.errors import RegError
+from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.inputs.trust_file import Trust
 
 
 def verify_watched(
-    store: RegistryStore, heads: CheckpointStore, ref: Ref | None = None, progress: Progress | None = None
+    store: RegistryStore, heads: CheckpointStore, ref: Ref | None = None, progress: Progress = SILENT
 ) -> VerifyReport:
     """Verify a registry, a model or a version, also against the user's checkpoints `heads` and trust file."""
 
@@ -42,7 +42,7 @@ def verify_watched(
     return report
 
 
-def verify_trusted(archive: ArchiveRegistry, trust: Trust, progress: Progress | None = None) -> VerifyReport:
+def verify_trusted(archive: ArchiveRegistry, trust: Trust, progress: Progress = SILENT) -> VerifyReport:
     """Verify an archive. A signature that is wrong, or required and missing, is damage, and so is a governed
     channel with a version that the archive's policy bars. Only `trust` counts: the copy in the archive is not
     read.
@@ -56,7 +56,7 @@ def verify_trusted(archive: ArchiveRegistry, trust: Trust, progress: Progress | 
     return report
 
 
-def _verify_ref(store: RegistryStore, ref: Ref, progress: Progress | None, audit: Audit) -> VerifyReport:
+def _verify_ref(store: RegistryStore, ref: Ref, progress: Progress, audit: Audit) -> VerifyReport:
     if store.read_index(ref.name) is None:
         raise lookup.unknown_model(ref.name, store)
     located = None if ref.is_bare else lookup.find(store, ref, yanked=True)

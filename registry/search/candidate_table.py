@@ -17,6 +17,7 @@ from onnxreg.registry.search.db import transaction
 from onnxreg.registry.search.sql import JSON_COLUMNS, Condition
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core.budget import current
+from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.query.expression.fields import FIELDS, FieldKind
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def fill(
     database: sqlite3.Connection,
     remote: RegistryReader,
     pattern: str,
-    report: Callable[[str], None],
+    progress: Progress,
     profiled: bool = False,
 ) -> list[str]:
     """Update the candidates of the models whose name fits; return the damages of those that cannot be read.
@@ -55,7 +56,7 @@ def fill(
     from onnxreg.registry.search import candidates
 
     damages: list[str] = []
-    for batch in candidates.batches(stale, report):
+    for batch in candidates.batches(stale, progress):
         known_contents = dict(item for name in batch for item in _read_contents(database, name, profiled))
         models = candidates.read(remote, batch, known_contents, profiled)
         with transaction(database):

@@ -18,6 +18,7 @@ from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.copy import run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
+from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import is_name
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.artifact_state import effective_state
@@ -53,7 +54,7 @@ def query(
     expression: Expression | None,
     pattern: str,
     take: Callable[[Iterator[dict[str, Any]]], Answer],
-    report: Callable[[str], None] = lambda step: None,
+    progress: Progress = SILENT,
     profiled: bool = False,
 ) -> tuple[Answer, list[str]]:
     """Query a remote as `SearchIndex.query` does: reads every index file and older manifest, and keeps
@@ -64,7 +65,7 @@ def query(
     profiled = profiled or has_profile(expression)
 
     def fitting() -> Iterator[dict[str, Any]]:
-        for batch in batches(names, report):
+        for batch in batches(names, progress):
             for model in read(remote, batch, {}, profiled):
                 damages.extend(model.damages)
                 yield from (
@@ -81,10 +82,10 @@ def has_profile(expression: Expression | None) -> bool:
     return expression is not None and "profile" in expression.fields()
 
 
-def batches(names: Sequence[str], report: Callable[[str], None]) -> Iterator[Sequence[str]]:
-    """Split names into batches; `report` gets the progress."""
+def batches(names: Sequence[str], progress: Progress) -> Iterator[Sequence[str]]:
+    """Split names into batches, each announced as a step."""
     for start in range(0, len(names), BATCH_MODELS):
-        report(f"reading models {start + 1:,} of {len(names):,}")
+        progress.step(f"reading models {start + 1:,} of {len(names):,}")
         yield names[start : start + BATCH_MODELS]
 
 

@@ -28,6 +28,7 @@ from onnxreg.registry.search.listing import ModelListing
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RegError
+from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class SearchIndex:
         expression: "Expression | None",
         pattern: str,
         take: Callable[[Iterator[dict[str, Any]]], Answer],
-        report: Callable[[str], None] = lambda step: None,
+        progress: Progress = SILENT,
         limit: int | None = None,
         profiled: bool = False,
     ) -> tuple[Answer, list[str]]:
@@ -152,14 +153,14 @@ class SearchIndex:
         With a `limit`, `take` gets at most that many, and memory does not grow with the others.
 
         Every version whose files are here counts; the expression None fits all. `take` may be called a second
-        time. `report` gets the progress of long work: reading manifests that were not read before.
+        time. `progress` gets the steps of long work: reading manifests that were not read before.
         """
         from onnxreg.registry.search import candidate_table
 
         with_profiles = profiled or (expression is not None and "profile" in expression.fields())
 
         def ask(database: sqlite3.Connection) -> tuple[Answer, list[str]]:
-            damages = candidate_table.fill(database, self._remote, pattern, report, with_profiles)
+            damages = candidate_table.fill(database, self._remote, pattern, progress, with_profiles)
             with candidate_table.bounded(database):
                 answer = take(candidate_table.matching(database, expression, pattern, limit, with_profiles))
             return answer, _damages(database, pattern) + damages

@@ -7,8 +7,9 @@ from typing import Any, BinaryIO
 
 from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.protocol import Piece
-from onnxreg.registry.store.upload_body import Sent, hand_over
+from onnxreg.registry.store.upload_body import hand_over
 from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.progress import Advance
 
 
 class CheckedStream(io.RawIOBase):
@@ -27,7 +28,7 @@ class CheckedStream(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def hand_over(self) -> Sent:
+    def hand_over(self) -> Advance:
         return hand_over(self._source)
 
     def readinto(self, buffer: Any, /) -> int:

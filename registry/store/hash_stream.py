@@ -2,7 +2,7 @@
 
 import hashlib
 import mmap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -10,6 +10,7 @@ from onnxreg.registry.store.protocol import CHUNK_BYTES, Hasher
 from onnxreg.schema.core.descriptor import PIECE_BYTES, Descriptor, Pieces, piece_size
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GOOD_COPY, IntegrityError
+from onnxreg.schema.core.progress import Advance
 
 
 class Sink(Protocol):
@@ -67,12 +68,12 @@ def measure(root: Path, paths: Iterable[str]) -> dict[str, Descriptor]:
 def pump(
     source: BinaryIO,
     sink: Sink | None,
-    tick: Callable[[int], None] | None = None,
+    advance: Advance = lambda count: None,
     hasher: Hasher | None = None,
 ) -> tuple[Digest, int]:
     """Move a stream's bytes into a sink (None: nowhere), hashing them as they pass.
 
-    `tick` receives the bytes moved since the last call; a `hasher` has seen the bytes before these. Returns digest and
+    `advance` receives the bytes moved since the last call; a `hasher` has seen the bytes before these. Returns digest and
     size. Memory: one block of 1 MiB, none if the source hands out its own. The sink receives whole blocks, which begin
     at a page of memory, and then the rest.
     """
@@ -83,8 +84,7 @@ def pump(
         if sink is not None:
             sink.write(piece)
         total += len(piece)
-        if tick is not None:
-            tick(len(piece))
+        advance(len(piece))
     return Digest(hasher.hexdigest()), total
 
 

@@ -5,22 +5,21 @@ client is made to call when it starts to send; going back takes back what counte
 """
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from onnxreg.registry.support.cancellation import check_stop
-
-Sent = Callable[[int], None]
+from onnxreg.schema.core.progress import Advance
 
 BLOCK_BYTES = 2**18
 """Bytes."""
 
 
-def hand_over(source: Any) -> Sent:
+def hand_over(source: Any) -> Advance:
     """Take over the progress reports of a stream: the caller reports the bytes moved, the stream no longer does."""
     method = getattr(source, "hand_over", None)
-    on_sent: Sent = method() if method else lambda count: None
-    return on_sent
+    advance: Advance = method() if method else lambda count: None
+    return advance
 
 
 class Borrowed(io.RawIOBase):
@@ -43,11 +42,11 @@ class Borrowed(io.RawIOBase):
 
 
 class UploadBody(Borrowed):
-    """A file whose reads are reported to `on_sent`. Closing it leaves the file open."""
+    """A file whose reads are reported to `advance`. Closing it leaves the file open."""
 
-    def __init__(self, file: BinaryIO, on_sent: Sent) -> None:
+    def __init__(self, file: BinaryIO, advance: Advance) -> None:
         super().__init__(file)
-        self._sent = on_sent
+        self._advance = advance
         self._sending = False
         self._counted = 0
 
@@ -60,7 +59,7 @@ class UploadBody(Borrowed):
         data = self._file.read(size)
         if self._sending:
             self._counted += len(data)
-            self._sent(len(data))
+            self._advance(len(data))
         return data
 
     def rewind(self) -> int:
@@ -78,6 +77,6 @@ class UploadBody(Borrowed):
     def seek(self, offset: int, whence: int = 0, /) -> int:
         if self._sending:
             self._sending = False
-            self._sent(-self._counted)
+            self._advance(-self._counted)
             self._counted = 0
         return super().seek(offset, whence)

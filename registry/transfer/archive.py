@@ -33,9 +33,10 @@ from onnxreg.registry.store.identity import new_identity
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.support.disk import Disk, host_errors
-from onnxreg.registry.transfer.copy import MeteredReader, Progress
+from onnxreg.registry.transfer.copy import MeteredReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import EXTENT, InputError, IntegrityError, RegError, at
+from onnxreg.schema.core.progress import SILENT, Advance, Progress
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.core.version import Version
 
@@ -131,7 +132,7 @@ def create_archive(
     source: RegistryReader,
     chosen: Mapping[str, Collection[Version]],
     target: Path,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
     trust: bytes | None = None,
 ) -> ArchiveResult:
     """Write an archive, which replaces an earlier archive at the target. The bytes `trust` are added
@@ -158,7 +159,7 @@ def create_archive(
         destination.parent.mkdir(parents=True, exist_ok=True)
         disk = Disk()
         with staging(destination.parent, disk, f".{destination.name}.") as directory:
-            _write(directory / destination.name, plan.entries, progress or Progress())
+            _write(directory / destination.name, plan.entries, progress)
             disk.write_all([(directory / destination.name, destination)], destination.parent)
         return ArchiveResult(source.registry_id, carried, blobs, destination.stat().st_size)
 
@@ -181,16 +182,18 @@ def _write(path: Path, entries: Mapping[str, _Entry], progress: Progress) -> Non
     with zipfile.ZipFile(path, "x", zipfile.ZIP_STORED) as archive:
         for name in sorted(entries):
             entry = entries[name]
-            with progress.file(entry.label or name, entry.size) as moved:
-                _write_entry(archive, name, entry, moved)
+            with progress.file(entry.label or name, entry.size) as advance:
+                _write_entry(archive, name, entry, advance)
 
 
-def _write_entry(archive: zipfile.ZipFile, name: str, entry: _Entry, moved: Callable[[int], None]) -> None:
+def _write_entry(archive: zipfile.ZipFile, name: str, entry: _Entry, advance: Advance) -> None:
     info = zipfile.ZipInfo(name)
     info.create_system, info.external_attr = 3, (stat.S_IFREG | 0o644) << 16
     info.file_size = entry.size
     with entry.open() as source, archive.open(info, "w") as sink:
-        stream = MeteredReader(source, moved, threading.Event(), f"reading {entry.label or name}", entry.size)
+        stream = MeteredReader(
+            source, advance, threading.Event(), f"reading {entry.label or name}", entry.size
+        )
         digest, size = hash_stream.pump(cast(BinaryIO, stream), cast(hash_stream.Sink, sink))
     if entry.digest is not None:
         hash_stream.check(digest, entry.digest, f"{entry.label or name} (blob {entry.digest})")

@@ -7,10 +7,10 @@ from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.transfer import push_record
-from onnxreg.registry.transfer.copy import Progress
 from onnxreg.registry.transfer.cross_registry import BulkOptions, BulkResult, SkippedVersion, send
 from onnxreg.registry.transfer.plan import MakeRestore
 from onnxreg.schema.core.errors import NotFoundError
+from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import check_channel

@@ -6,9 +6,8 @@ import io
 import os
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
@@ -24,6 +23,7 @@ from onnxreg.registry.support.disk import host_errors
 from onnxreg.registry.transfer.plan import PlannedFile, TransferPlan, TransferRequest, make_plan
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import EXTENT, IntegrityError, placed
+from onnxreg.schema.core.progress import SILENT, Advance, Progress
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import Tag
 from onnxreg.schema.log.state import Channel
@@ -35,23 +35,6 @@ JOIN_TIMEOUT_SECONDS = 1.0
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-class Progress:
-    """Receiver of the progress of long work, which the command line draws. Called from several threads."""
-
-    def plan(self, files: int, size: int) -> None:
-        """Announce that so many more files and bytes will move."""
-
-    def step(self, label: str) -> None:
-        """Announce the next part of the work by its label; its size is not known."""
-
-    @contextmanager
-    def file(self, path: str, size: int | None) -> Iterator[Callable[[int], None]]:
-        """Follow one file of `size` bytes, if known. Call the yielded function with the number of bytes that
-        moved since the last call; a store that sends files together may call it late.
-        """
-        yield lambda count: None
 
 
 @dataclass(frozen=True)
@@ -76,7 +59,7 @@ def copy(
     source: RegistryReader,
     destination: RegistryStore,
     request: TransferRequest,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
     *,
     source_ledger: Ledger | None = None,
     near: Collection[BlobReader] = (),
@@ -99,7 +82,7 @@ def copy(
         destination,
         make_plan(request, ledger, destination_ledger),
         dict(destination_ledger.channels),
-        progress or Progress(),
+        progress,
     )
     if work.plan.moves:
         from onnxreg.registry.gates.policy_log import check_free
@@ -179,8 +162,8 @@ def move_blobs(
 
     def move(digest: Digest) -> None:
         file = moving[digest]
-        with progress.file(file.path, file.size) as moved, one_file():
-            blob = BlobTransfer(source, digest, file, moved, stop)
+        with progress.file(file.path, file.size) as advance, one_file():
+            blob = BlobTransfer(source, digest, file, advance, stop)
             try:
                 size = push.fetch(blob)
             except IntegrityError:
@@ -201,7 +184,7 @@ class BlobTransfer:
     source: RegistryReader
     digest: Digest
     file: PlannedFile
-    moved: Callable[[int], None]
+    advance: Advance
     stop: threading.Event
     counted: int = 0
 
@@ -219,9 +202,9 @@ class BlobTransfer:
         stream = self.source.open_blob(self.digest, start)
         return cast(BinaryIO, MeteredReader(stream, self._count, self.stop, action, self.size - start))
 
-    def _count(self, moved: int) -> None:
-        self.counted += moved
-        self.moved(moved)
+    def _count(self, count: int) -> None:
+        self.counted += count
+        self.advance(count)
 
     def pieces(self) -> Sequence[Piece]:
         return self.file.pieces
@@ -263,14 +246,14 @@ class MeteredReader(io.RawIOBase):
     def __init__(
         self,
         stream: BinaryIO,
-        moved: Callable[[int], None],
+        advance: Advance,
         stop: threading.Event,
         action: str,
         size: int | None = None,
     ) -> None:
         self._stream = cast(Any, stream)
         self._left = sys.maxsize if size is None else size
-        self._moved = moved
+        self._advance = advance
         self._stop = stop
         self._action = action
 
@@ -281,12 +264,12 @@ class MeteredReader(io.RawIOBase):
         self._stream.close()
         super().close()
 
-    def hand_over(self) -> Callable[[int], None]:
+    def hand_over(self) -> Advance:
         """Return the callback that counts moved bytes, to a caller that knows better when they moved; reads
         no longer count.
         """
-        moved, self._moved = self._moved, lambda count: None
-        return moved
+        advance, self._advance = self._advance, lambda count: None
+        return advance
 
     @property
     def take(self) -> Callable[[int], memoryview] | None:
@@ -315,4 +298,4 @@ class MeteredReader(io.RawIOBase):
         self._left -= count
         if self._left < 0:
             raise IntegrityError(f"{self._action}: it is longer than its manifest says", EXTENT)
-        self._moved(count)
+        self._advance(count)

@@ -12,7 +12,7 @@ from onnxreg.registry.log.references import files
 from onnxreg.registry.log.selection import EVERYTHING
 from onnxreg.registry.log.transfer_rules import check_versions
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.registry.transfer.copy import Progress, TransferResult, copy
+from onnxreg.registry.transfer.copy import TransferResult, copy
 from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest, make_plan
 from onnxreg.schema.core.errors import (
     ConflictError,
@@ -23,6 +23,7 @@ from onnxreg.schema.core.errors import (
     RegError,
     RemoteError,
 )
+from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.state import VersionEntry
 

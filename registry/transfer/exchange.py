@@ -24,12 +24,13 @@ from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryS
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.bulk_push import check_models, push_many
-from onnxreg.registry.transfer.copy import Progress, TransferResult, copy
+from onnxreg.registry.transfer.copy import TransferResult, copy
 from onnxreg.registry.transfer.cross_registry import BulkResult
 from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest
 from onnxreg.registry.trust.checked_source import CheckedReader, check_history, recheck
 from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core.errors import ConflictError, HostError, RegError
+from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.state import State

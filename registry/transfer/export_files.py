@@ -17,9 +17,10 @@ from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.directory.scratch import staging
 from onnxreg.registry.store.protocol import BlobReader
 from onnxreg.registry.support.disk import Disk, host_errors
-from onnxreg.registry.transfer.copy import MeteredReader, Progress, run_parallel
+from onnxreg.registry.transfer.copy import MeteredReader, run_parallel
 from onnxreg.registry.transfer.run_directory import check_apart, prefix_in
 from onnxreg.schema.core.errors import InputError, IntegrityError
+from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.manifest.manifest import FILENAME, FileEntry, Manifest
 
 _CWD = -100
@@ -89,7 +90,7 @@ def materialize(
     manifest: Manifest,
     data: bytes,
     target: Path,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
     artifacts: ArtifactPaths = None,
 ) -> None:
     """Write the files of a manifest, or of these `artifacts`, and the manifest's own bytes `data` into
@@ -102,7 +103,7 @@ def materialize(
     prefix, files = prefix_in(target.resolve()), list(held_files(manifest, artifacts))
     check_apart({entry.path for entry in files}, prefix)
     with replacing(target) as fresh:
-        fill(store, files, fresh, progress or Progress(), prefix)
+        fill(store, files, fresh, progress, prefix)
         (fresh / FILENAME).write_bytes(data)
 
 
@@ -136,8 +137,8 @@ def fill(
         path = directory / entry.path.removeprefix(prefix)
         path.parent.mkdir(parents=True, exist_ok=True)
         file = progress.file(entry.path, entry.size)
-        with file as moved, store.open_blob(entry.digest) as source, path.open("xb") as sink:
-            metered = MeteredReader(source, moved, stop, f"reading blob {entry.digest}", entry.size)
+        with file as advance, store.open_blob(entry.digest) as source, path.open("xb") as sink:
+            metered = MeteredReader(source, advance, stop, f"reading blob {entry.digest}", entry.size)
             digest, size = hash_stream.pump(cast(BinaryIO, metered), sink)
         hash_stream.check(digest, entry.digest, f"{entry.path} (blob {entry.digest})")
         if size != entry.size:

@@ -23,7 +23,7 @@ from onnxreg.registry.store.archive.archive_reader import carried_by
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.transfer import push_record, unfinished_mirror
-from onnxreg.registry.transfer.copy import Progress, TransferResult, copy
+from onnxreg.registry.transfer.copy import TransferResult, copy
 from onnxreg.registry.transfer.cross_registry import BulkOptions, SkippedVersion, listing, send
 from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.registry.trust.read_trust_file import load_trust
@@ -35,6 +35,7 @@ from onnxreg.schema.core.errors import (
     InputError,
     RemoteError,
 )
+from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.inputs.trust_file import Trust
@@ -82,7 +83,7 @@ def mirror(
     source: RegistryStore,
     destination: RegistryStore,
     channels: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
     actor: str | None = None,
 ) -> MirrorResult:
     """Copy everything from one registry to another; versions and blobs that are there already are not sent
@@ -93,7 +94,6 @@ def mirror(
     the source, by events of its own; a verbatim mirror has them anyway.
     """
     report = MirrorResult(source.url, destination.url)
-    progress = progress or Progress()
     with _unfinished(destination):
         if source.registry_id == destination.registry_id:
             _verbatim(source, destination, report, progress)

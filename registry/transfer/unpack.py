@@ -11,9 +11,9 @@ from onnxreg.registry.read.resolution import Resolution
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.registry.store.protocol import RegistryReader
-from onnxreg.registry.transfer.copy import Progress
 from onnxreg.registry.transfer.export_files import fill, materialize
 from onnxreg.schema.core.errors import NotFoundError
+from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
 
@@ -36,7 +36,7 @@ class UnpackedArtifact:
 
 @contextmanager
 def unpacked(
-    reader: RegistryReader, resolution: Resolution, progress: Progress | None = None
+    reader: RegistryReader, resolution: Resolution, progress: Progress = SILENT
 ) -> Iterator[UnpackedArtifact]:
     """Unpack the files of a resolution from the registry that gave it. IntegrityError if one is damaged."""
     digest = resolution.target.entry.manifest
@@ -54,7 +54,7 @@ def fetched(
     reader: RegistryReader,
     artifact: Artifact,
     present: ArtifactPaths = None,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> Iterator[Path]:
     """Fetch the main file of one artifact into a temporary directory, with only its external data beside it,
     verified.
@@ -66,5 +66,5 @@ def fetched(
         raise NotFoundError(f"{artifact.path} is not held in {reader.url}", "`reg pull` fetches the rest")
     parts = [file for file in artifact.all_files() if file.role in ("artifact", "external-data")]
     with TemporaryDirectory(prefix="onnxreg-") as scratch:
-        fill(reader, parts, Path(scratch), progress or Progress())
+        fill(reader, parts, Path(scratch), progress)
         yield Path(scratch) / artifact.path

@@ -26,11 +26,11 @@ def test_a_swallowed_press_ends_the_work() -> None:
 
 def test_a_swallowed_press_ends_before_the_next_step() -> None:
     done = []
-    with pytest.raises(KeyboardInterrupt), steps(silent=True) as report:
-        report("the first")
+    with pytest.raises(KeyboardInterrupt), steps(silent=True) as progress:
+        progress.step("the first")
         press()
         done.append("the first")
-        report("the second")
+        progress.step("the second")
         done.append("the second")
     assert done == ["the first"]
 

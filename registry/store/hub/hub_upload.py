@@ -6,21 +6,22 @@ from typing import BinaryIO, cast
 
 from huggingface_hub import CommitOperationAdd
 
-from onnxreg.registry.store.upload_body import Borrowed, Sent
+from onnxreg.registry.store.upload_body import Borrowed
 from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.progress import Advance
 
 
 class Meter:
     """Counts the bytes of a blob that were sent and reports them; going back subtracts them."""
 
-    def __init__(self, size: int, on_sent: Sent) -> None:
+    def __init__(self, size: int, advance: Advance) -> None:
         self._size = size
-        self._sent = on_sent
+        self._advance = advance
         self._reached = 0
 
     def reach(self, position: int) -> None:
         """So many of its bytes are sent."""
-        self._sent(position - self._reached)
+        self._advance(position - self._reached)
         self._reached = position
 
     def end(self) -> None:

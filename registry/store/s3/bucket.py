@@ -31,8 +31,9 @@ from onnxreg.registry.store.range_stream import Block, RangedReader, ReadAhead
 from onnxreg.registry.store.require_cas import CasGuardedStore
 from onnxreg.registry.store.s3.multipart import MultipartUpload
 from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client, S3Url
-from onnxreg.registry.store.upload_body import Sent, UploadBody, hand_over
+from onnxreg.registry.store.upload_body import UploadBody, hand_over
 from onnxreg.schema.core.errors import InputError, RemoteError
+from onnxreg.schema.core.progress import Advance
 
 MAX_SINGLE_UPLOAD_BYTES = 16 * 2**20
 """Objects of up to so many bytes go up in one request, whose checksum is that of the whole object."""
@@ -144,32 +145,32 @@ class S3Store:
         return True
 
     def create(self, key: str, source: BinaryIO) -> bool:
-        on_sent = hand_over(source)
+        advance = hand_over(source)
         if source.seekable():
-            return self._create(key, source, on_sent)
+            return self._create(key, source, advance)
         with SpooledTemporaryFile(SPOOL_BYTES) as spool:
             size = 0
             while size <= MAX_SINGLE_UPLOAD_BYTES and (data := source.read(CHUNK_BYTES)):
                 size += spool.write(data)
             if size <= MAX_SINGLE_UPLOAD_BYTES:
-                return self._create(key, cast(BinaryIO, spool), on_sent)
+                return self._create(key, cast(BinaryIO, spool), advance)
             spool.seek(0)
             pieces = getattr(source, "pieces", ())
-            return self._uploader.upload(key, cast(BinaryIO, spool), source, on_sent=on_sent, pieces=pieces)
+            return self._uploader.upload(key, cast(BinaryIO, spool), source, advance=advance, pieces=pieces)
 
-    def _create(self, key: str, source: BinaryIO, on_sent: Sent) -> bool:
+    def _create(self, key: str, source: BinaryIO, advance: Advance) -> bool:
         """Create an object from a file whose bytes are known to be right."""
         size = source.seek(0, 2)
         source.seek(0)
         if size > MAX_SINGLE_UPLOAD_BYTES:
-            return self._uploader.upload(key, source, on_sent=on_sent)
+            return self._uploader.upload(key, source, advance=advance)
         blob = BlobKey.of_path(key)
         digest = blob.digest if blob else hash_stream.pump(source, None)[0]
         if size > SPOOL_BYTES:
-            return self._put(key, UploadBody(source, on_sent), digest.hex, IfNoneMatch="*")
+            return self._put(key, UploadBody(source, advance), digest.hex, IfNoneMatch="*")
         source.seek(0)
         is_created = self._put(key, source.read(), digest.hex, IfNoneMatch="*")
-        on_sent(size)
+        advance(size)
         return is_created
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from onnxreg.registry.store.protocol import CHUNK_BYTES, Piece
 from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
-from onnxreg.registry.store.upload_body import Sent, UploadBody
+from onnxreg.registry.store.upload_body import UploadBody
 from onnxreg.registry.support.cancellation import (
     POLL_SECONDS,
     CancelledError,
@@ -25,6 +25,7 @@ from onnxreg.registry.support.cancellation import (
 from onnxreg.schema.core.descriptor import PIECE_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RemoteError
+from onnxreg.schema.core.progress import Advance
 
 MIN_PART_BYTES = 5 * 2**20
 """Bytes of a part, of the first ones; S3 takes no smaller ones."""
@@ -47,8 +48,8 @@ class MultipartUpload:
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(MAX_PARTS_IN_FLIGHT, thread_name_prefix="upload")
 
-    def upload(self, key: str, *streams: BinaryIO, on_sent: Sent, pieces: Sequence[Piece] = ()) -> bool:
-        """Create an object from streams, one after the other; False if it exists by now. `on_sent` receives the bytes sent.
+    def upload(self, key: str, *streams: BinaryIO, advance: Advance, pieces: Sequence[Piece] = ()) -> bool:
+        """Create an object from streams, one after the other; False if it exists by now. `advance` receives the bytes sent.
 
         Nothing is visible before the end. If anything fails, also reading, the upload is aborted.
         If digests of its pieces are stated, the pieces are the parts: then only the server hashes them.
@@ -60,7 +61,7 @@ class MultipartUpload:
         is_created = False
         try:
             fitting = pieces if pieces and pieces[0].stop == PIECE_BYTES else ()
-            parts = self._send_parts(doing, upload, deque(streams), on_sent, deque(fitting))
+            parts = self._send_parts(doing, upload, deque(streams), advance, deque(fitting))
             is_created = self._complete(doing, upload, parts)
         finally:
             if not is_created:
@@ -73,7 +74,7 @@ class MultipartUpload:
         doing: str,
         upload: dict[str, Any],
         streams: deque[BinaryIO],
-        on_sent: Sent,
+        advance: Advance,
         pieces: deque[Piece],
     ) -> list[dict[str, Any]]:
         parts: list[Future[dict[str, Any]]] = []
@@ -94,7 +95,7 @@ class MultipartUpload:
                     break
                 number, stated_digest = len(parts) + 1, piece.digest if piece else None
                 parts.append(
-                    submit(self._pool, self._send, doing, upload, number, part, on_sent, stated_digest)
+                    submit(self._pool, self._send, doing, upload, number, part, advance, stated_digest)
                 )
                 for earlier in parts:
                     if earlier.done():
@@ -119,14 +120,14 @@ class MultipartUpload:
         upload: dict[str, Any],
         number: int,
         data: BytesIO,
-        on_sent: Sent,
+        advance: Advance,
         stated_digest: Digest | None,
     ) -> dict[str, Any]:
         """Send a part and give its memory back.
 
         If the try with a `stated_digest` fails, the part is hashed and sent again; that result counts.
         """
-        body = UploadBody(data, on_sent)
+        body = UploadBody(data, advance)
         part = _part(
             number,
             bytes.fromhex(stated_digest.hex) if stated_digest else hashlib.sha256(data.getbuffer()).digest(),

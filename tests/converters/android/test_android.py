@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from support.progress import RecordedSteps
 
 from onnxreg.converters.android import AndroidOptions, export_android
 from onnxreg.converters.engine import measure
@@ -341,12 +342,12 @@ def test_nothing_is_written_elsewhere(bert: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path / "cwd")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     before = sorted(bert.iterdir())
-    steps: list[str] = []
+    steps = RecordedSteps()
     (tmp_path / "w").mkdir()
-    export_android(str(bert), tmp_path / "w", name="x", report=steps.append)
+    export_android(str(bert), tmp_path / "w", name="x", progress=steps)
     assert list((tmp_path / "cwd").iterdir()) == list((tmp_path / "tmp").iterdir()) == []
     assert sorted(bert.iterdir()) == before
-    assert steps[0] == "loading the source" and len(steps) >= 3
+    assert steps.labels[0] == "loading the source" and len(steps.labels) >= 3
 
 
 def test_graphs_pass_the_full_checker(draft: Draft) -> None:

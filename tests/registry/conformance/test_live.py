@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.progress import RecordedSteps
 from support.servers import s3servers
 
 from onnxreg.registry import Registry
@@ -133,10 +134,10 @@ def uploads(server: s3servers.Server, url: str) -> list[str]:
 
 def test_an_interruption_leaves_nothing(ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch) -> None:
     enter(ministack, monkeypatch)
-    url, heard = ministack.fresh(), list[str]()
+    url, steps = ministack.fresh(), RecordedSteps()
     with pytest.raises(KeyboardInterrupt):
-        conformance.run(Interrupted(S3Url.parse(url)), heard.append)
-    assert heard == ["create-only", "stop"]
+        conformance.run(Interrupted(S3Url.parse(url)), steps)
+    assert steps.labels == ["create-only", "stop"]
     assert objects(url) == {} and uploads(ministack, url) == []
 
 
@@ -202,7 +203,7 @@ def test_an_interruption_leaves_no_local_scratch(registry: Registry) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        conformance.run(conformance.scratch_at(str(registry.store.root)), stop)
+        conformance.run(conformance.scratch_at(str(registry.store.root)), RecordedSteps(stop))
     assert list(registry.store.scratch.iterdir()) == []
 
 

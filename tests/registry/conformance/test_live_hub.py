@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub.utils import close_session
+from support.progress import RecordedSteps
 from support.servers.hub import READER, TOKEN, Hub, running
 
 from onnxreg.registry import Registry
@@ -106,7 +107,7 @@ def test_an_interruption_deletes_the_scratch(hub: Hub) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        conformance.run(conformance.scratch_at(URL), stop)
+        conformance.run(conformance.scratch_at(URL), RecordedSteps(stop))
     assert hub.repositories.keys() == {"models/acme/models"}
 
 

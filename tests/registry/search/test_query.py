@@ -16,6 +16,7 @@ import duckdb
 import pyarrow.parquet
 import pytest
 from hypothesis import given
+from support.progress import RecordedSteps
 from support.registries import grow
 from support.registries.opened import opened
 from support.schema.expressions import CANDIDATES, EXPRESSIONS, Case
@@ -180,13 +181,13 @@ def test_manifests_of_old_versions_are_read_once(home: DirectoryRegistry) -> Non
 def test_what_takes_long_is_reported(home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidates, "BATCH_MODELS", 3)
     tick()
-    steps: list[str] = []
+    steps = RecordedSteps()
     for _ in range(2):
         with SearchIndex(home) as index:
-            index.query(None, "*", list, steps.append)
-        assert steps == ["reading models 1 of 4", "reading models 4 of 4"]
-    candidates.query(home, None, SECOND, list, steps.append)
-    assert steps[2:] == ["reading models 1 of 1"]
+            index.query(None, "*", list, steps)
+        assert steps.labels == ["reading models 1 of 4", "reading models 4 of 4"]
+    candidates.query(home, None, SECOND, list, steps)
+    assert steps.labels[2:] == ["reading models 1 of 1"]
 
 
 @pytest.mark.usefixtures("settled")

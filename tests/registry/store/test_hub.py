@@ -32,7 +32,6 @@ from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.net import retry
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
-from onnxreg.registry.transfer.copy import Progress
 from onnxreg.registry.transfer.mirror_registry import mirror, open_both
 from onnxreg.registry.trust.checked_source import CheckedReader
 from onnxreg.schema.core.digest import Digest
@@ -45,6 +44,7 @@ from onnxreg.schema.core.errors import (
     RegError,
     RemoteError,
 )
+from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.manifest.draft import Draft
 
 # The client hands its uploads to its HTTP library in a way that this one calls outdated.

@@ -24,10 +24,10 @@ from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.net import retry
 from onnxreg.registry.store.protocol import Piece
 from onnxreg.registry.transfer import copy
-from onnxreg.registry.transfer.copy import Progress
 from onnxreg.schema.core.descriptor import MAX_PIECES, PIECE_BYTES, piece_size
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, IntegrityError, RemoteError
+from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 MIB = 2**20

@@ -22,10 +22,10 @@ from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.net import retry
 from onnxreg.registry.store.protocol import RegistryStore, UnlistedError
 from onnxreg.registry.transfer import unfinished_mirror
-from onnxreg.registry.transfer.copy import Progress
 from onnxreg.registry.transfer.mirror_registry import MirrorResult, mirror, open_both
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, InputError, NotFoundError, RemoteError
+from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]

@@ -1,0 +1,27 @@
+"""The progress of long work: transfers, exports, searches and trials report it here, and the command line draws it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Advance = Callable[[int], None]
+"""Reports how many more bytes moved; a negative number takes back those of a try that failed."""
+
+
+class Progress:
+    """Receiver of progress; this one draws nothing. Called from several threads."""
+
+    def plan(self, files: int, size: int) -> None:
+        """Announce that so many more files and bytes will move."""
+
+    def step(self, label: str) -> None:
+        """Announce the next part of the work by its label; its size is not known."""
+
+    @contextmanager
+    def file(self, path: str, size: int | None) -> Iterator[Advance]:
+        """Follow one file of `size` bytes, if known. Call the yielded function with the number of bytes that
+        moved since the last call; a store that sends files together may call it late.
+        """
+        yield lambda count: None
+
+
+SILENT = Progress()
