@@ -14,6 +14,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.errors import InterruptError, needs
 from onnxreg.cli.services import export_request
 from onnxreg.cli.services.export_request import Trust
+from onnxreg.cli.services.export_service import thin_evidence
 from onnxreg.schema.core.errors import HostError, InputError, RegError
 
 Finished = Generator[tuple[Job, JobOutcome | HostError]]
@@ -39,6 +40,7 @@ def run(session: Session, fleet: Fleet, as_json: bool) -> None:
     with needs("export", "reg export"):
         jobs = read_jobs(fleet.file)
         _check(fleet, jobs)
+        _warn_of_thin_suites(session, jobs)
     terms = _terms(session, fleet)
     outcomes: dict[int, JobOutcome] = {}
     interrupted = False
@@ -80,6 +82,20 @@ def _check_job(fleet: Fleet, job: Job) -> str:
     if fleet.scheduler is not None and job.asked.version is None:
         raise InputError("there is no version", "workers cannot agree on the next one: name it")
     return export_request.check(asked_of(job, fleet.trust)) or job.called
+
+
+def _warn_of_thin_suites(session: Session, jobs: Sequence[Job]) -> None:
+    """Say, before anything runs, which suites are too small for a verdict."""
+    suites: dict[tuple[str, int | None], list[int]] = {}
+    for job in jobs:
+        options = job.asked.options
+        if options.get("eval_suite") is not None:
+            suites.setdefault((options["eval_suite"], options.get("min_gold_chars")), []).append(job.row)
+    for (suite, gold_chars), rows in suites.items():
+        for message in thin_evidence(Path(suite), gold_chars):
+            session.warn(
+                f"warning: {'row' if len(rows) == 1 else 'rows'} {', '.join(map(str, rows))}: {message}"
+            )
 
 
 def _terms(session: Session, fleet: Fleet) -> Terms:

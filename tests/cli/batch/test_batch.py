@@ -56,6 +56,18 @@ ROWS = tuple({"source": f"s{number}", "name": f"acme/m{number}"} for number in r
 RUN = ("--registry", "r", "export", "--batch")
 
 
+def test_a_suite_that_proves_little_is_said_before_anything_runs(
+    reg: Reg, given: Given, outcomes: dict[int, Any], tmp_path: Path
+) -> None:
+    span = {"start": 0, "end": 4, "label": "NAME"}
+    (tmp_path / "thin.json").write_text(json.dumps([{"id": "1", "text": "Anna", "gold_spans": [span]}]))
+    suite = {"eval_suite": "thin.json"}
+    rows = [{**ROWS[0], "options": suite}, ROWS[1], {**ROWS[2], "options": suite}]
+    done = reg(*RUN, given(*rows))
+    warning = "warning: rows 1, 3: the suite has fewer than 200 gold characters of NAME"
+    assert done.status == 0 and done.err.splitlines()[0].startswith(warning)
+
+
 def test_all_is_well(reg: Reg, given: Given, outcomes: dict[int, Any]) -> None:
     done = reg(*RUN, given(*ROWS))
     assert done.status == 0
