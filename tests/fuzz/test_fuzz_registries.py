@@ -43,6 +43,10 @@ class Wrong:
     changed: bool
 
 
+TABLES = ("channels", "versions", "summaries")
+"""Keys of a state line whose values are tables: a row more is no key of a later build."""
+
+
 def is_same(before: bytes, after: bytes) -> bool:
     """True if an index file differs at most by keys of its state that this build does not know: these are not compared."""
     states = [data.partition(b"\n") for data in (before, after)]
@@ -52,7 +56,16 @@ def is_same(before: bytes, after: bytes) -> bool:
         known, changed = (json.loads(state) for state, _, _ in states)
     except (ValueError, RecursionError):
         return False
-    return isinstance(changed, dict) and all(changed.get(key) == value for key, value in known.items())
+    return contains(changed, known) and all(changed[table].keys() == known[table].keys() for table in TABLES)
+
+
+def contains(value: Any, part: Any) -> bool:
+    """True if a JSON value is `part`, with keys more at any depth; 1, 1.0 and true are three values."""
+    if isinstance(part, dict) and isinstance(value, dict):
+        return all(key in value and contains(value[key], item) for key, item in part.items())
+    if isinstance(part, list) and isinstance(value, list):
+        return len(part) == len(value) and all(map(contains, value, part))
+    return type(part) is type(value) and bool(part == value)
 
 
 def wrong(seed: int) -> Wrong:

@@ -366,6 +366,23 @@ def strip_the_release_and_all_signatures(world: World, tree: Tree) -> None:
     strip_all_signatures(world, tree)
 
 
+def hide_the_yank_and_strip_all_signatures(world: World, tree: Tree) -> None:
+    hide_the_yank(world, tree)
+    strip_all_signatures(world, tree)
+
+
+def move_a_channel_and_strip_all_signatures(world: World, tree: Tree) -> None:
+    replay_an_old_event(world, tree)
+    strip_all_signatures(world, tree)
+
+
+def hide_a_version_and_strip_all_signatures(world: World, tree: Tree) -> None:
+    """All that the log says of 1.1.0 is gone."""
+    hidden = tree.state(MODEL)["versions"]["1.1.0"]["manifest"]
+    lines = [unsigned(line) for line in tree.lines(MODEL)]
+    tree.remake(MODEL, [line for line in lines if line["event"].get("manifest") != hidden])
+
+
 def garble_an_envelope(world: World, tree: Tree) -> None:
     path = tree.blob(_release(tree)[1])
     data = path.read_bytes()
@@ -605,6 +622,20 @@ ATTACKS = {
         "nobody signed it",
         "nobody signed it",
         "1.1.0 is not signed",
+    ),
+    "a yank is taken back, where only versions are signed": Attack(
+        hide_the_yank_and_strip_all_signatures, "versions", NOT_NOTICED, NOT_NOTICED, NOT_NOTICED
+    ),
+    "a channel is moved, where only versions are signed": Attack(
+        move_a_channel_and_strip_all_signatures,
+        "versions",
+        NOT_NOTICED,
+        NOT_NOTICED,
+        NOT_NOTICED,
+        f"{MODEL}:stable",
+    ),
+    "a version is hidden, where only versions are signed": Attack(
+        hide_a_version_and_strip_all_signatures, "versions", NOT_NOTICED, NOT_NOTICED, NOT_NOTICED
     ),
     "an envelope is garbled": Attack(
         garble_an_envelope, "versions", "is damaged", "is damaged", "other bytes"
