@@ -3,14 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.engine import steps
 from onnxreg.converters.engine.profile_contract import ProfilePromises
 from onnxreg.converters.passes.tools import samples
-from onnxreg.converters.source.toolchain import package_versions, tools
+from onnxreg.converters.source.toolchain import distributions, package_versions, tools
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.converters.tasks.task import LocatedSource, Task
@@ -216,4 +215,4 @@ def pass_key(node: steps.StepNode) -> dict[str, Any]:
 def _packages(part: type) -> dict[str, str | None]:
     """Map the third-party packages of a class to their versions; empty for onnxreg's own."""
     top = part.__module__.partition(".")[0]
-    return {} if top == "onnxreg" else package_versions(sorted(packages_distributions().get(top, ())))
+    return {} if top == "onnxreg" else package_versions(sorted(distributions().get(top, ())))

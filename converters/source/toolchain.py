@@ -2,7 +2,8 @@
 
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -82,6 +83,27 @@ def package_versions(names: Iterable[str]) -> dict[str, str | None]:
     return {name: _version(name) for name in names}
 
 
+def distributions() -> Mapping[str, list[str]]:
+    """Map the top-level modules of installed packages to their distributions.
+
+    Reading them takes a quarter of a second, so that is done again only if a folder of `sys.path` changed.
+    """
+    return _distributions(tuple((folder, _changed(folder)) for folder in sys.path))
+
+
+@lru_cache(maxsize=1)
+def _distributions(folders: tuple[tuple[str, int | None], ...]) -> Mapping[str, list[str]]:
+    return packages_distributions()
+
+
+def _changed(folder: str) -> int | None:
+    """When a folder last changed, in nanoseconds; None if it does not exist."""
+    try:
+        return Path(folder).stat().st_mtime_ns
+    except OSError:
+        return None
+
+
 def distribution_of(module: str) -> tuple[str, str] | None:
     """The distribution that an installed module is in, and its version without a local part; `python` for Python's own.
 
@@ -90,7 +112,7 @@ def distribution_of(module: str) -> tuple[str, str] | None:
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names:
         return "python", platform.python_version()
-    versions = package_versions(sorted(set(packages_distributions().get(top, ()))))
+    versions = package_versions(sorted(set(distributions().get(top, ()))))
     return next(
         ((name, release.partition("+")[0]) for name, release in versions.items() if release is not None), None
     )

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.metadata import packages_distributions
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.source.file_hash import digest_file
-from onnxreg.converters.source.toolchain import distribution_of
+from onnxreg.converters.source.toolchain import distribution_of, distributions
 from onnxreg.converters.tasks.code.definition import Definition, find_definition, parse
 from onnxreg.converters.tasks.code.import_factory import SourceLoader, importing, is_installed
 from onnxreg.schema.core.digest import directory_digest
@@ -74,7 +73,7 @@ class Factory:
     @property
     def packages(self) -> tuple[str, ...]:
         """The installed packages that its files import by name, or that it is in; a file that is no Python has none."""
-        installed = packages_distributions()
+        installed = distributions()
         imported = {top for label, path in self.files.items() for top in _imports(path, label)}
         imported |= {self.module.partition(".")[0]} if self.label is None else set()
         return tuple(sorted({package for top in imported for package in installed.get(top, ())}))
