@@ -26,11 +26,12 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 class Change(Document):
     """One difference.
 
-    `kind` is `<noun>-<verb>`; the verb is `added`, `removed`, `reordered` or `changed` (of a tensor: `renamed`,
-    `retyped`, `reshaped`), the noun of a field without a rule is `field`. `path` leads to the field, with a list's
-    item by its name: `artifacts[onnx/float32/model.onnx].metadata.inputs[input_ids].dtype`. `artifact` is the name
-    in the first brackets, for changes of an artifact. `old` is null where added, `new` where removed. `note` says what
-    follows, where something is known; the message ends in it.
+    `kind` is `<noun>-<verb>`. The verb is `added`, `removed`, `reordered` or `changed` (for a tensor also
+    `renamed`, `retyped`, `reshaped`); the noun of a field without a rule is `field`. `path` leads to the
+    field, with a list's item by its name:
+    `artifacts[onnx/float32/model.onnx].metadata.inputs[input_ids].dtype`. `artifact` is the name in the first
+    brackets, for changes of an artifact. `old` is null if added, `new` if removed. `note` states the
+    consequence, if it is known; the message ends in it.
     """
 
     kind: str = Field(pattern=r"^[a-z0-9-]+$")
@@ -46,7 +47,7 @@ class Change(Document):
 class ManifestDiff(Document):
     """All changes, worst first. `compatible`: an app that ran the old version can run the new one unchanged.
 
-    `members`, of two model families: the kinds of changes of each member that changed, by its name.
+    `members`, for two model families: the kinds of changes of each changed member, by its name.
     """
 
     format: Literal["onnxreg-diff"]

@@ -21,7 +21,7 @@ MEDIA_TYPE = "application/vnd.onnxreg.benchmark.v1+json"
 
 
 class TimedArtifact(Document):
-    """One artifact. Milliseconds for each run of a whole batch."""
+    """The latency of one artifact, in milliseconds for each run of a whole batch."""
 
     artifact: Digest
     path: RelPath
@@ -29,8 +29,11 @@ class TimedArtifact(Document):
 
 
 class BenchmarkDocument(Document):
-    """`cpu` is the processor's model, `isa` its widest instruction set, `runtime` name and version, `warm_up` the runs of each
-    batch before the `runs` that were timed."""
+    """The measured latencies of a version's artifacts on one machine.
+
+    `cpu` is the processor's model, `isa` its widest instruction set, `runtime` name and version, `warm_up`
+    the number of runs of each batch before the `runs` that were timed.
+    """
 
     format: Literal["onnxreg-benchmark"]
     format_version: First

@@ -46,7 +46,10 @@ class Evaluation:
 
 
 class EvaluationDocument(Document):
-    """The document that other tools write. `claimed`: a manifest refuses without naming a suite; `suite` is its digest."""
+    """An evaluation that other tools write.
+
+    `claimed`: a manifest refuses without naming a suite; `suite` is its digest.
+    """
 
     format: Literal["onnxreg-evaluation"]
     format_version: First

@@ -37,12 +37,12 @@ class BackboneOutputs(Strict):
 
 
 class AskedBackbone(Strict):
-    """`checkpoint` is what `save_pretrained` wrote, `file` how its graphs are called.
+    """The backbone. `checkpoint` is a directory of `save_pretrained`, `file` the file name of its graphs.
 
-    `classes` are its class ids in order; the checkpoint's config must say the same.
+    `classes` are its class ids in order; the checkpoint's config must have the same.
 
-    With a `factory` (`module:function` or `file.py:function`), the function makes the module and gets `arguments`, and
-    `checkpoint` is a file with its weights. `input` is (channels, height, width).
+    With a `factory` (`module:function` or `file.py:function`), the function makes the module and gets
+    `arguments`, and `checkpoint` is a file with its weights. `input` is (channels, height, width).
     """
 
     checkpoint: Text
@@ -64,10 +64,13 @@ class AskedBackbone(Strict):
 
 
 class AskedHeads(Strict):
-    """`folder` has a checkpoint for each class id of the backbone: `<id>.safetensors`, `.npz` or `.pth`.
+    """The heads of a family.
 
-    `none` are the classes that have none. `classes` are, by class id, the classes of heads whose order somebody relies on;
-    each checkpoint must record the same. `activation` stands between the layers of a head; `file` is the folder of their graphs.
+    `folder` has a checkpoint for each class id of the backbone: `<id>.safetensors`, `.npz` or `.pth`.
+
+    `none` lists the classes without a head. `classes` has, by class id, the classes of heads whose order must
+    not change; each checkpoint must record the same. `activation` is applied between the layers of a head;
+    `file` is the folder of their graphs.
     """
 
     folder: Text
@@ -78,9 +81,10 @@ class AskedHeads(Strict):
 
 
 class AskedDetector(Strict):
-    """Rows to fit on, to take the threshold from, and outliers to reject: `.npz` files with `input` (images) or `embedding`.
+    """Rows for the fit, for the threshold, and outliers: `.npz` files with `input` or `embedding`.
 
-    `percentile` is of the distances of `calibrate`. `shrinkage` of the covariance is Ledoit and Wolf's where it is absent.
+    `percentile` is that of the distances of `calibrate`. `shrinkage` of the covariance is by default Ledoit
+    and Wolf's.
     """
 
     fit: Text
@@ -91,7 +95,7 @@ class AskedDetector(Strict):
 
 
 class AskedVariants(Strict):
-    """The precisions of each role beside float32; of the fused graph, which is made only where asked for, all of them."""
+    """The precisions of each role besides float32; for the optional fused graph, all of them."""
 
     backbone: Items[Literal["float16", "int8"]] = ("float16", "int8")
     head: Items[Literal["float16", "int8"]] = ("float16", "int8")
@@ -99,8 +103,11 @@ class AskedVariants(Strict):
 
 
 class ParityLimits(Strict):
-    """The largest difference of an output: of float32 to the checkpoint, absolute; of the others to float32, in parts of its
-    largest value (at least 1)."""
+    """The largest difference of an output.
+
+    For float32 it is the absolute difference from the checkpoint; for the others the difference from float32,
+    relative to its largest value (at least 1).
+    """
 
     float32: Above0 | None = 0.01
     float16: Above0 | None = 0.02
@@ -108,7 +115,7 @@ class ParityLimits(Strict):
 
 
 class BackboneSizes(Strict):
-    """A little more than a Swin-T of 28 million parameters takes."""
+    """Size limits of the backbone, a little above a Swin-T of 28 million parameters."""
 
     float32: Bytes | None = 120_000_000
     float16: Bytes | None = 60_000_000
@@ -116,7 +123,7 @@ class BackboneSizes(Strict):
 
 
 class HeadSizes(Strict):
-    """The difference that about 65 classes of a 768 wide embedding reach in float32."""
+    """Size limits of a head; in float32 about 65 classes of a 768 wide embedding reach it."""
 
     float32: Bytes | None = 200_000
     float16: Bytes | None = 200_000
@@ -124,20 +131,23 @@ class HeadSizes(Strict):
 
 
 class DetectorSizes(Strict):
-    """The detector is in float32 only."""
+    """Size limit of the detector, which has only float32."""
 
     float32: Bytes | None = None
 
 
 class FusedSizes(Strict):
-    """The precisions of the fused graph."""
+    """Size limits of the fused graph, by precision."""
 
     float32: Bytes | None = None
     int8: Bytes | None = None
 
 
 class SizeLimits(Strict):
-    """The most bytes of one file, by role and precision; a number, or a text such as `32MB`. null lifts those of a role."""
+    """The most bytes of one file, by role and precision.
+
+    A number, or a text such as `32MB`; null removes those of a role.
+    """
 
     backbone: BackboneSizes | None = BackboneSizes()
     head: HeadSizes | None = HeadSizes()
@@ -146,10 +156,11 @@ class SizeLimits(Strict):
 
 
 class FamilyLimits(Strict):
-    """What a release must keep; null lifts a limit.
+    """The limits of a release; null removes one.
 
-    `accuracy_loss` is what a reduced precision may lose of float32's accuracy on `evaluation`; `ood_true_positive` the least
-    share of `outliers` that is rejected; `latency_p95` the milliseconds of backbone, head and detector together, on the CPU.
+    `accuracy_loss` is the greatest loss of a reduced precision against float32's accuracy on `evaluation`;
+    `ood_true_positive` the least share of rejected `outliers`; `latency_p95` the milliseconds of backbone,
+    head and detector together, on the CPU.
     """
 
     parity: ParityLimits = ParityLimits()
@@ -160,9 +171,12 @@ class FamilyLimits(Strict):
 
 
 class FamilyFile(Strict):
-    """See the module. `evaluation` is an `.npz` file with `input` (float32 `[n, channels, height, width]`), `species` (class
-    ids) and, for each head that can be judged, `head:<id>` (its class ids, "" where a row is none of its). `preprocessing` has
-    the keys of the manifest's; its size is that of the backbone's input."""
+    """A model family: backbone, heads, detector, variants and limits.
+
+    `evaluation` is an `.npz` file with `input` (float32 `[n, channels, height, width]`), `species` (class
+    ids) and, for each head to judge, `head:<id>` (its class ids, "" if a row does not belong to the head).
+    `preprocessing` has the keys of the manifest's; its size is that of the backbone's input.
+    """
 
     family: First
     name: ModelName

@@ -24,10 +24,11 @@ def _check_version(text: str) -> str:
 
 
 class JobRow(Document):
-    """What `reg export` takes, for one export. Paths start at the job file.
+    """One export of `reg export --batch`. Paths start at the job file.
 
-    One of `profile` (a built-in recipe), `recipe` (a file) and `task` says what is made; `options` are the profile's or
-    the task's own. Without a version it is the next patch, or 0.1.0; without a name that of the recipe or of the hub.
+    Exactly one of `profile` (a built-in recipe), `recipe` (a file) and `task` decides what is made; `options`
+    are those of the profile or the task. The default version is the next patch, or 0.1.0; the default name is
+    that of the recipe or of the hub.
     """
 
     model_config = ConfigDict(extra="forbid")

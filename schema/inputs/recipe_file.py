@@ -44,8 +44,9 @@ class Strict(Document):
 class AskedStep(Strict):
     """One pass to run. `input` names the step whose result it takes (absent: the source).
 
-    `data` is a `.npz` file, or a directory of these, for passes that measure; its rows are read beside the recipe.
-    An `optional` step is skipped, on record, where a dependency of its pass is not installed.
+    `data` is a `.npz` file, or a directory of such files, for passes that measure; its path is relative to
+    the recipe. An `optional` step is skipped, which is recorded, if a dependency of its pass is not
+    installed.
     """
 
     name: StepName
@@ -59,9 +60,9 @@ class AskedStep(Strict):
 class AskedOutput(Strict):
     """A step's result to publish.
 
-    `format` is told from the graph where it is absent. `golden` is how far another runtime may be from this
-    artifact's golden vectors, in parts of its largest value; 0 leaves the vectors out. `member` is the stage of a pipeline
-    that it is published as.
+    The default `format` is read from the graph. `golden` is the tolerance of this artifact's golden vectors
+    for other runtimes, relative to its largest value; 0 leaves the vectors out. `member` is its name as the
+    stage of a pipeline.
     """
 
     step: StepName
@@ -72,11 +73,12 @@ class AskedOutput(Strict):
 
 
 class AskedCheck(Strict):
-    """A limit on what is measured of an output; if it does not hold, nothing is published.
+    """A limit on a measurement of an output; if it does not hold, nothing is published.
 
-    `output` is the path of one, or `*`. `max_abs_diff` is limited by `max`, or by `share` of the source's largest value;
-    `accuracy_loss` is what the accuracy on the task's dataset is below that of the full precision, `bytes` the size of
-    the file. Everything is measured against the source, `accuracy` against the labels.
+    `output` is the path of an output, or `*`. `max_abs_diff` is limited by `max`, or by `share` of the
+    source's largest value. `accuracy_loss` is the accuracy of full precision on the task's dataset minus that
+    of the output, `bytes` the size of the file. Everything is compared with the source, `accuracy` with the
+    labels.
     """
 
     output: Text = "*"
@@ -101,9 +103,11 @@ class AskedCheck(Strict):
 
 
 class Benchmark(Strict):
-    """Time the outputs on the CPU: `runs` of each size of `batches` after a warm-up, with one thread or as many as given.
+    """Time the outputs on the CPU.
 
-    What was measured is put on record beside the version, never in its manifest: see docs/vision.md.
+    `runs` of each size of `batches` are timed after a warm-up, with one thread or the given number.
+
+    The figures are attested beside the version, never in its manifest: see docs/vision.md.
     """
 
     runs: Annotated[Count, Field(gt=0, le=100_000)] = 100
@@ -115,7 +119,10 @@ class Benchmark(Strict):
 
 
 class Translated(Strict):
-    """What became of one field of another tool's document: `value` is the one given, or the field's default; null where it is not used."""
+    """The translation of one field of another tool's document.
+
+    `value` is the given one, or the field's default; null if the field is not used.
+    """
 
     field: Text
     value: Any
@@ -123,10 +130,11 @@ class Translated(Strict):
 
 
 class RecipeFile(Strict):
-    """See the module. `options` are the task's own; `profile` and `profile_version` name a built-in recipe.
+    """A recipe: the source's task, the steps, their outputs and the limits.
 
-    `translation` is there where the recipe was another tool's document: what was done with each of its fields. The
-    program alone says these three: in a file given to `reg export --recipe` they are an error.
+    `options` are those of the task. Three keys are set by the program and are an error in a file given to
+    `reg export --recipe`: `profile` and `profile_version` name a built-in recipe, and `translation` says what
+    became of each field of another tool's document.
     """
 
     recipe: First = 1

@@ -16,8 +16,8 @@ LIMIT = 0.005
 class Check(Document):
     """A measured claim.
 
-    `value` is None if it could not be measured; `dataset` is the digest of what it was measured on;
-    `interval` is a 95 % interval of the value where one was computed.
+    `value` is None if it could not be measured; `dataset` is the digest of the data it was measured on;
+    `interval` is a 95 % interval of the value, if one was computed.
     """
 
     name: Text
@@ -46,9 +46,9 @@ class Check(Document):
 
 
 class Evidence(Document):
-    """The bytes a verdict is bound to: the artifact, its full-precision parent, the evaluation suite, the report.
+    """The bytes that a verdict is bound to: artifact, full-precision parent, evaluation suite, report.
 
-    `synthetic`: whether the suite says that its texts were made up; None if it does not say.
+    `synthetic`: True if the suite says that its texts are synthetic; None if it does not say.
     """
 
     artifact: Digest
@@ -59,7 +59,7 @@ class Evidence(Document):
 
 
 class ArtifactCertification(Document):
-    """Whether an artifact may be called certified, by which rule, and why or why not."""
+    """The certification of an artifact: its state, the rule, and the reasons."""
 
     state: Literal["certified", "refused", "unknown"]
     rule: Text | None = None

@@ -31,9 +31,9 @@ def classes_digest(ids: Sequence[str]) -> Digest:
 
 
 class Classes(Document):
-    """What the last axis of the output `output` means, in order.
+    """The meaning of the last axis of the output `output`, in order.
 
-    `digest` is `classes_digest` of the list in the order of training, as it was recorded with the checkpoint.
+    `digest` is `classes_digest` of the list in the order of training, as recorded with the checkpoint.
     """
 
     output: Text
@@ -57,9 +57,9 @@ class StackedHead(Document):
 
 
 class Member(Document):
-    """One graph of a family with its variants (`artifacts`, by path), or files that describe it (`files`, by path).
+    """One graph of a family with its variants (`artifacts`, by path), or files about it (`files`, by path).
 
-    `heads` are, of a fused graph, the heads in the order of its index input.
+    `heads` of a fused graph are the heads in the order of its index input.
     """
 
     name: MemberName
@@ -92,10 +92,11 @@ class Edge(Document):
 
 
 class ModelFamily(Document):
-    """The members of a family, how they are joined, and the head of each class of the backbone.
+    """The members of a family, their connections, and the head of each class of the backbone.
 
-    `routing` maps every class id of the backbone to the name of its head, or to null where it has none on purpose.
-    A family of stages is a pipeline: graphs under free names that an app runs together, without backbone, edges and routing.
+    `routing` maps every class id of the backbone to the name of its head, or to null if it deliberately has
+    none. A family of stages is a pipeline: named graphs that an app runs together, without backbone, edges
+    and routing.
     """
 
     members: Annotated[Items[Member], Field(min_length=1, max_length=10_000)]

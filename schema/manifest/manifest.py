@@ -53,9 +53,12 @@ PrecisionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]
 
 
 class PieceDigests(Document):
-    """The SHA-256 of a file's consecutive parts, `size` bytes each, the last one shorter; for files over 8 MiB.
+    """The SHA-256 of a file's consecutive parts, `size` bytes each, the last one shorter.
 
-    They follow from the file's bytes, so they say nothing new; a download can be checked and mended part by part.
+    Only files over 8 MiB have them.
+
+    They follow from the file's bytes and add no information; with them a download can be checked and repaired
+    part by part.
     """
 
     size: Annotated[Size, Field(gt=0)]
@@ -138,9 +141,9 @@ class Operator(Document):
 
 
 class WeightCount(Document):
-    """How much of a graph's constant weights a quantization reached, read back from the file.
+    """The share of a graph's constant weights that a quantization reached, read from the file.
 
-    Bytes are those of the file, so a quantized weight counts a quarter of what it did in float32.
+    Bytes are those of the file, so a quantized weight counts a quarter of its bytes in float32.
     """
 
     weights_quantized: Count
@@ -156,18 +159,18 @@ class WeightCount(Document):
 
 
 class Quantization(Document):
-    """What was asked of a quantization and what was got."""
+    """The requested quantization and the measured result."""
 
     requested: JsonObject
     measured: WeightCount
 
 
 class SemanticDigest(Document):
-    """What a model computes, apart from how its file is written: see docs/format.md.
+    """Digests of what a model computes, independent of how its file is written (docs/format.md).
 
-    `graph` is over operators, attributes and how values flow, without names of values and nodes, without what tools say
-    of themselves; `weights` is over the stored tensors: names, types, shapes and bytes. Equal digests mean the same
-    computation; different ones need not mean another.
+    `graph` covers operators, attributes and the flow of values, without names of values and nodes, and
+    without statements of tools about themselves; `weights` covers the stored tensors: names, types, shapes
+    and bytes. Equal digests mean the same computation; different digests do not prove a difference.
     """
 
     graph: Digest
@@ -188,11 +191,11 @@ class ArtifactMetadata(Document):
 
 
 class Artifact(Document):
-    """One runnable export: its main file, its sidecars, and what is known of it.
+    """One runnable export: its main file, its sidecars, and their properties.
 
     `parent` is the digest of the artifact it was derived from; `reproducible` is False if the bytes are known
-    to differ from one conversion to the next; `ort_format` is the version number inside an ORT-format file; `semantic` is
-    absent where nobody could read the format, or the version is older than this field.
+    to differ between conversions; `ort_format` is the version number inside an ORT-format file; `semantic` is
+    absent if the format cannot be read, or if the version is older than this field.
     """
 
     format: FormatName
@@ -247,10 +250,10 @@ class Artifact(Document):
 
 
 class Source(Document):
-    """What a version was made from: its public id, revision, and a digest over the source files.
+    """The source of a version: its public id, revision, and a digest over the source files.
 
-    `digest` is the SHA-256 of one line `<sha256 of file>  <relative path>` for each file that took part, sorted by
-    path (the form `sha256sum` prints).
+    `digest` is the SHA-256 of one line `<sha256 of file>  <relative path>` for each file that was used,
+    sorted by path (the form that `sha256sum` prints).
     """
 
     id: Text

@@ -15,10 +15,13 @@ Pixels = Annotated[Count, Field(gt=0)]
 
 
 class Preprocessing(Document):
-    """How an image becomes numbers: scaled to `size` (height, width) in pixels, its values as shares of full scale (0 to
-    1), less `mean` and divided by `std` of each channel in the order of `color`, laid out as `layout`.
+    """The conversion of an image to numbers.
 
-    `resize`: the shorter edge first becomes so many pixels, and `size` is cut out of the middle.
+    The image is scaled to `size` (height, width) in pixels, its values as shares of full scale (0 to 1),
+    minus `mean` and divided by `std` of each channel in the order of `color`, arranged as `layout`.
+
+    `resize`: the shorter edge is first scaled to this number of pixels, and `size` is cropped from the
+    centre.
     """
 
     size: tuple[Pixels, Pixels]

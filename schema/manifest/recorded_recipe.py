@@ -10,10 +10,10 @@ from onnxreg.schema.core.frozen import FrozenDict
 
 
 class Step(Document):
-    """One pass that was applied, what was asked of it and what came out.
+    """One pass that was applied, with its parameters and its result.
 
-    `input` names the earlier step whose graph it read (absent: the source). `skipped` is set, with the reason,
-    where the pass could not run and the profile allows that; the reason names a dependency, never data.
+    `input` names the earlier step whose graph it read (absent: the source). `skipped` has the reason if the
+    pass could not run and the profile allows that; the reason names a dependency, never data.
     """
 
     name: Text
@@ -26,10 +26,11 @@ class Step(Document):
 
 
 class Code(Document):
-    """The function that made the model, `module:function`: what `--allow-code` was given for.
+    """The function that made the model, `module:function`, which `--allow-code` allowed.
 
-    A function of a Python file is bound by `digest`: that of the file, or of all Python files of its package as a directory.
-    One that is installed is bound by its `distribution` and the `version` of that; Python's own are of `python`.
+    A function of a Python file is bound by `digest`: that of the file, or of all Python files of its package
+    as a directory. An installed function is bound by its `distribution` and that distribution's `version`;
+    `python` means Python's own.
     """
 
     name: Text
@@ -39,11 +40,11 @@ class Code(Document):
 
 
 class Recipe(Document):
-    """A profile with its parameters filled in, as it was run.
+    """A profile with all its parameters, as it was run.
 
     `tools` maps a tool's name to its version, for the tools (and, as `isa`, the instruction-set class of the
-    machine) that shape bytes: the promise of a rebuild holds for equal tools. `trust_remote_code` is for code that a
-    checkpoint of transformers brought, `code` for the function that made the module.
+    machine) that shape bytes: the promise of a rebuild holds for equal tools. `trust_remote_code` is for the
+    code of a transformers checkpoint, `code` for the function that made the module.
     """
 
     profile: Text
