@@ -125,6 +125,7 @@ def test_a_checkpoint(
     assert clean() > 5
 
 
+@pytest.mark.more
 def test_a_decoder(
     reg: Reg, make_checkpoint: Any, soiled: Callable[[Path], Path], clean: Callable[[], int], tmp_path: Path
 ) -> None:

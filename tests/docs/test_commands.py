@@ -15,11 +15,15 @@ PROMPT = re.compile(r"^(\$ |reg )", re.MULTILINE)
 INLINE = re.compile(r"`(reg [^`]+)`")
 
 
+SLOW = {"howto-ci.md", "recipes.md", "tutorial.md"}
+"""Pages that export more than one model."""
+
+
 def pages_to_run() -> list[object]:
     found: list[object] = []
     for page in PAGES:
         notes = {note for block in blocks(page) if block.commands for note in block.notes}
-        marks = [pytest.mark.large] if "large" in notes else []
+        marks = [pytest.mark.large] if "large" in notes else [pytest.mark.more] if page.name in SLOW else []
         if any(block.commands and "not run" not in block.notes for block in blocks(page)):
             found.append(pytest.param(page, id=page.name, marks=marks))
     return found

@@ -82,6 +82,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", place], check=True)
 
 
+@pytest.mark.more
 def test_a_full_disk(reg: Callable, make_checkpoint: MakeCheckpoint, small_disk: Path) -> None:
     reg("--registry", small_disk / "home", "add", _small(small_disk.parent), "--name", "acme/kept")
     failed = reg("--registry", small_disk / "home", *EXPORT, make_checkpoint(), code=9)

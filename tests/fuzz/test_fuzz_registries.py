@@ -22,7 +22,7 @@ from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RegError
 
-SAMPLE = 150
+SAMPLE, MORE = 50, 150
 PRISTINE = specimens.tree()
 OTHER = specimens.tree("e" * 32)
 INDEXES = [path for path in PRISTINE if path.startswith("index/")]
@@ -145,9 +145,10 @@ def test_the_pristine_registry_is_intact_and_travels() -> None:
     copy_is_right(Wrong(PRISTINE, False))
 
 
+@pytest.mark.parametrize("cases", [SAMPLE, pytest.param(MORE, marks=pytest.mark.more)])
 @pytest.mark.parametrize("judge", LARGE)
-def test_one_wrong_file(judge: Callable[[Wrong], None]) -> None:
-    assert run(judge, range(SAMPLE)) > SAMPLE // 3
+def test_one_wrong_file(judge: Callable[[Wrong], None], cases: int) -> None:
+    assert run(judge, range(cases)) > cases // 3
 
 
 @pytest.mark.large

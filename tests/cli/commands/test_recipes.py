@@ -274,6 +274,7 @@ def test_each_pass_runs_out_of_a_document_of_olive(
     assert str(here) not in json.dumps(done.json["manifest"])
 
 
+@pytest.mark.more
 def test_a_decoder_carries_what_generates(reg: Reg, here: Path, llama: Path) -> None:
     (here / "llm.yaml").write_text(
         "task: text-generation\nsteps:\n  - {name: int4, pass: ModelBuilder, params: {precision: int4}}\n"
