@@ -20,8 +20,7 @@ class DynamicQuantizationParams(base.PassParams, title="Params"):
 
 
 class OnnxDynamicQuantization(QuantizationPass):
-    """8-bit weights with ONNX Runtime's quantizer, `QInt8` symmetric or `QUInt8` with a zero point; activations are
-    uint8 at run time.
+    """Quantize weights to 8 bits, `QInt8` symmetric or `QUInt8` with a zero point; activations are uint8 at run time.
 
     Per channel by default: on MiniLM it keeps the mean pooled cosine to the parent at .993 where per tensor
     gives .963. `weight_error` in the result is what either loses of this graph's weights (`int8.relative_error`).

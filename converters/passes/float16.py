@@ -41,7 +41,7 @@ class Float16Params(base.PassParams, title="Params"):
 
 
 class OnnxFloatToFloat16(GraphPass):
-    """float32 weights and activations to float16 with ONNX Runtime's converter.
+    """Convert float32 weights and activations to float16 with ONNX Runtime's converter.
 
     Nodes that handle values beyond float16 on the sample inputs stay float32 too (`overflowing` in the result; null if the
     graph does not run on samples that are drawn for it): other processors than a CPU would make infinity of these. An error if an include list names one of them.

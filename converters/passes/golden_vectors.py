@@ -39,7 +39,7 @@ class GoldenParams(PassParams):
 
 
 class GoldenVectors(Pass[Outputs, Vectors]):
-    """Write the outputs of an artifact itself, run in ONNX Runtime on the CPU, as what other runtimes are held to."""
+    """Write an artifact's own outputs in ONNX Runtime on the CPU, as the reference for other runtimes."""
 
     id = "golden-vectors"
     version = 1

@@ -37,7 +37,7 @@ class IoDataTypeParams(base.PassParams, title="Params"):
 
 
 class OnnxIODataTypeConverter(GraphPass):
-    """Put a Cast behind each input, and before each output, of one element type whose name matches a pattern.
+    """Put a Cast after each input, and before each output, of one element type whose name matches a pattern.
 
     Types are numbers of `onnx.TensorProto.DataType`. The pattern is a regular expression that is searched for in the
     name: `logits`, as in Olive, unless another is given; `.*` means all inputs and outputs.

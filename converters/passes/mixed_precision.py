@@ -32,7 +32,7 @@ class MixedPrecisionParams(base.PassParams, title="Params"):
 
 
 class OrtMixedPrecision(GraphPass):
-    """Convert to float16 and keep in float32 what the accuracy needs.
+    """Convert to float16, and keep the nodes in float32 that the accuracy needs.
 
     Nodes that handle values beyond float16 on the sample inputs stay float32 (`overflowing` in the result), and so
     does every operator of `op_block_list`. With `search`, which others do is found by trying: none, then those that

@@ -62,7 +62,7 @@ class ModelBuilderParams(base.PassParams, title="Params"):
 
 
 class ModelBuilder(base.Pass[Decoder, Generator]):
-    """Build with the model builder of onnxruntime-genai, for the CPU, in a process of its own and offline.
+    """Build with the model builder of onnxruntime-genai, for the CPU, in a separate process and offline.
 
     With `int4` and `int8`, blocks of `int4_block_size` weights share a scale; `int4_accuracy_level` is what
     `MatMulNBits` may round activations to (4, int8, if not given). Both are read back from the graph. The logits of the graph are compared with the checkpoint's in PyTorch on seeded tokens, the

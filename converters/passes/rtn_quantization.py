@@ -20,7 +20,7 @@ class RtnQuantizationParams(base.PassParams, title="Params"):
 
 
 class OnnxBlockWiseRtnQuantization(QuantizationPass):
-    """Each MatMul with a constant matrix becomes a `MatMulNBits` of the domain `com.microsoft`.
+    """Convert each MatMul with a constant matrix to a `MatMulNBits` of the domain `com.microsoft`.
 
     A block of `block_size` weights of one column shares a scale, and unless `is_symmetric` a zero point.
     `accuracy_level` is the type that activations may be rounded to while the model runs: 0 as the runtime likes,

@@ -29,7 +29,7 @@ class StaticQuantizationParams(base.PassParams, title="Params"):
 
 
 class OnnxStaticQuantization(QuantizationPass):
-    """Quantize with ONNX Runtime, on the ranges that values have for the calibration data handed to the pass.
+    """Quantize with ONNX Runtime, by the ranges of values on the calibration data.
 
     `quant_format` `QDQ` puts pairs of QuantizeLinear and DequantizeLinear around the operators, `QOperator` puts
     quantized operators in their place. `op_types_to_quantize` is every operator that ONNX Runtime can quantize where

@@ -251,10 +251,10 @@ def table() -> str:
         for work in PASSES
     ]
     lines = [
-        "| pass | filled in | ours where absent | said otherwise | only Olive's default | not used |",
+        "| pass | filled in | our default | converted | only Olive's default | ignored |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    note = "Not used in any: " + _listed(LAYOUT, all_of_them=True) + "."
+    note = "Ignored in every pass: " + _listed(LAYOUT, all_of_them=True) + "."
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows), "", note]) + "\n"
 
 
