@@ -13,7 +13,7 @@ from onnxreg.cli.batch.work import Terms, asked_of, run_job
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import InterruptError, needs
 from onnxreg.cli.services import export_request
-from onnxreg.cli.services.export_request import Trust
+from onnxreg.cli.services.export_request import CodeTrust
 from onnxreg.cli.services.export_service import thin_evidence
 from onnxreg.schema.core.errors import HostError, InputError, RegError
 
@@ -28,7 +28,7 @@ class Fleet:
     processes: int | None = None
     scheduler: str | None = None
     to: str | None = None
-    trust: Trust = field(default_factory=Trust)
+    trust: CodeTrust = field(default_factory=CodeTrust)
     cached: bool = True
 
 

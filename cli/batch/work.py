@@ -16,7 +16,7 @@ from onnxreg.cli.errors import needs
 from onnxreg.cli.interrupts import interruptible
 from onnxreg.cli.render.progress import Checked
 from onnxreg.cli.services import export_request, export_service
-from onnxreg.cli.services.export_request import ExportRequest, Trust
+from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
 from onnxreg.schema.core.errors import ConflictError, HostError, NotFoundError, RegError
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref
@@ -41,11 +41,11 @@ class Terms:
 
     registry: Path | None = None
     to: str | None = None
-    trust: Trust = field(default_factory=Trust)
+    trust: CodeTrust = field(default_factory=CodeTrust)
     cached: bool = True
 
 
-def asked_of(job: Job, trust: Trust) -> ExportRequest:
+def asked_of(job: Job, trust: CodeTrust) -> ExportRequest:
     """What a job asks of an export."""
     row = job.asked
     recipe = None if row.recipe is None else Path(row.recipe)

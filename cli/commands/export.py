@@ -15,7 +15,7 @@ from onnxreg.cli.options.shared import AllowCode, Json, NewVersion, Output
 from onnxreg.cli.reports.publish_report import announce, write_out
 from onnxreg.cli.services import export_request, export_service, family_service
 from onnxreg.cli.services.export_lookup import RepeatRequest, show_known
-from onnxreg.cli.services.export_request import ExportRequest, Trust
+from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
 from onnxreg.cli.services.push_published import check_remote, report_and_push
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
@@ -182,7 +182,7 @@ def command(
     if batch is not None:
         from onnxreg.cli.batch import run_batch
 
-        trust = Trust(trust_remote_code, tuple(allow_code or ()))
+        trust = CodeTrust(trust_remote_code, tuple(allow_code or ()))
         export_service.check_alone("batch", {"source": source, "version": version, "output": output, **given})
         run_batch.run(
             session, run_batch.Fleet(batch, jobs, scheduler, push or to, trust, not no_cache), as_json

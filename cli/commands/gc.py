@@ -61,13 +61,18 @@ def command(
         freed = {"blobs": len(collected.freed), "bytes": collected.size}
         value = {"dry_run": dry_run, "expired": [str(ref) for ref in expired], "freed": freed}
         output.write_json(
-            {**value, "kept": {"blobs": collected.kept}, "fenced": collected.fenced, "cache": asdict(trimmed)}
+            {
+                **value,
+                "kept": {"blobs": collected.in_use},
+                "fenced": collected.fenced,
+                "cache": asdict(trimmed),
+            }
         )
         return
     would = "would " if dry_run else ""
     session.say(*(f"{would}{'expire' if dry_run else 'expired'} {ref}" for ref in expired))
     what = f"{output.counted(len(collected.freed), 'blob')}, {output.size(collected.size)}"
-    session.say(f"{would}{'free' if dry_run else 'freed'} {what}; {collected.kept} in use")
+    session.say(f"{would}{'free' if dry_run else 'freed'} {what}; {collected.in_use} in use")
     if trimmed.entries:
         told = f"{output.counted(trimmed.entries, 'result')} of steps, {output.size(trimmed.bytes)}"
         session.say(

@@ -51,7 +51,7 @@ def command(
         with registry.workspace() as workspace:
             draft, differences = child.take(directory, workspace, name=name)
             published = registry.add(draft, asked)
-    found = [{"path": item.path, "claimed": item.claimed, "found": item.found} for item in differences]
+    found = [{"path": item.path, "claimed": item.claimed, "found": item.actual} for item in differences]
     announce(session, published, as_json, differences=found)
     if found and not as_json:
         session.say("", "what was claimed otherwise:")

@@ -83,7 +83,7 @@ def command(
     with session.progress("verifying", as_json) as progress:
         if repair:
             repaired = registry.repair(ref, source, progress, place)
-            report, done = repaired.report, repaired.done
+            report, done = repaired.report, repaired.repaired
         else:
             report, done = registry.verify(ref, progress, place), []
     if as_json:

@@ -21,7 +21,7 @@ FLAGS = ("quantize", "int8_embeddings")
 
 
 @dataclass(frozen=True)
-class Trust:
+class CodeTrust:
     """The code that a person lets run for one command: that of transformers checkpoints, and functions by name."""
 
     remote_code: bool = False
@@ -38,7 +38,7 @@ class ExportRequest:
     recipe: Path | None = None
     task: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    trust: Trust = field(default_factory=Trust)
+    trust: CodeTrust = field(default_factory=CodeTrust)
     is_typed: bool = False
     """Whether a person typed the source, rather than a job file: if it is a function, that is consent to run it."""
 
@@ -57,7 +57,7 @@ class ExportRequest:
         """By flags. InputError for one that has no meaning for what is asked for."""
         kind = f"profile {ANDROID}" if profile == ANDROID else "task" if task else "recipe"
         check_options(options, kind)
-        trust = Trust(trust_remote_code, tuple(allow_code))
+        trust = CodeTrust(trust_remote_code, tuple(allow_code))
         return cls(source, name, profile, recipe, task, options, trust, is_typed=True)
 
     @property

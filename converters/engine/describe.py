@@ -23,7 +23,7 @@ from onnxreg.converters.source.file_roles import role_of
 from onnxreg.converters.source.toolchain import tool_versions
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.errors import ConversionError, InputError
-from onnxreg.schema.inputs.recipe_file import AskedOutput
+from onnxreg.schema.inputs.recipe_file import RecipeOutput
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.pipeline import pipeline_of
 from onnxreg.schema.manifest.recorded_recipe import Recipe, Step
@@ -76,7 +76,7 @@ def draft_of(
     return Draft(plan.name, workspace, tuple(item.artifact for item in described), subject.companions, fields)
 
 
-def place_files(result: StepResult, output: AskedOutput, workspace: Path) -> tuple[str, ...]:
+def place_files(result: StepResult, output: RecipeOutput, workspace: Path) -> tuple[str, ...]:
     """Give the files of a result their places in the workspace; returns their paths, the main one first."""
     folder = PurePosixPath(output.path or "").parent
     paths = {name: (folder / name).as_posix() for name in result.step_files.files}
@@ -99,7 +99,7 @@ def _describe(
     plan: ExportPlan,
     subject: ExportSubject,
     results: Mapping[str, StepResult],
-    output_spec: AskedOutput,
+    output_spec: RecipeOutput,
     paths: Mapping[str, tuple[str, ...]],
     workspace: Path,
 ) -> DescribedOutput:
@@ -179,7 +179,7 @@ def _checks(
 
 
 def _write_golden(
-    output_spec: AskedOutput, result: StepResult, facts: GraphFacts, path: Path, checks: list[dict[str, Any]]
+    output_spec: RecipeOutput, result: StepResult, facts: GraphFacts, path: Path, checks: list[dict[str, Any]]
 ) -> Step | None:
     """Write the golden vectors of a graph; their tolerance is at least its own distance from the source."""
     tolerance = (

@@ -7,18 +7,18 @@ from onnxreg.converters.engine.measure import Agreement
 from onnxreg.converters.tasks.labelled_inputs import LabelledInputs
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError
-from onnxreg.schema.inputs.recipe_file import LABELLED, LEAST, AskedCheck
+from onnxreg.schema.inputs.recipe_file import LABELLED, LEAST, RecipeCheck
 
 MEASURED = ("max_abs_diff", "min_cosine", "argmax_agreement")
 
 
-def limits_of(checks: Sequence[AskedCheck], path: str) -> dict[str, AskedCheck]:
+def limits_of(checks: Sequence[RecipeCheck], path: str) -> dict[str, RecipeCheck]:
     """Map each metric to its check for the output at `path`; one that names the path wins over `*`."""
-    defaults: dict[str, AskedCheck] = {check.metric: check for check in checks if check.output == "*"}
+    defaults: dict[str, RecipeCheck] = {check.metric: check for check in checks if check.output == "*"}
     return defaults | {check.metric: check for check in checks if check.output == path}
 
 
-def refuse_unmeasured(limits: Mapping[str, AskedCheck], on_sample: bool, on_labels: bool, path: str) -> None:
+def refuse_unmeasured(limits: Mapping[str, RecipeCheck], on_sample: bool, on_labels: bool, path: str) -> None:
     """Raise InputError for a limit on a metric that is not measured: it would always hold.
 
     Args:
@@ -34,7 +34,7 @@ def refuse_unmeasured(limits: Mapping[str, AskedCheck], on_sample: bool, on_labe
 
 
 def parity_checks(
-    agreements: Mapping[str, Agreement], dataset: Digest, limits: Mapping[str, AskedCheck], path: str
+    agreements: Mapping[str, Agreement], dataset: Digest, limits: Mapping[str, RecipeCheck], path: str
 ) -> Iterator[dict[str, Any]]:
     """Yield `manifest.Check` entries in JSON form, three for each output of a graph; see `rounded`.
 
@@ -53,7 +53,7 @@ def accuracy_checks(
     accuracies: Mapping[str, float],
     source: Mapping[str, float],
     data: LabelledInputs,
-    limits: Mapping[str, AskedCheck],
+    limits: Mapping[str, RecipeCheck],
     path: str,
 ) -> Iterator[dict[str, Any]]:
     """Yield `accuracy` and its loss against the source, as shares of the rows, for each output with labels.
@@ -71,7 +71,7 @@ def judge(
     subject: Mapping[str, Any],
     metric: str,
     value: float,
-    bound: AskedCheck | None,
+    bound: RecipeCheck | None,
     path: str,
     scale: float = 1.0,
 ) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def rounded(value: float, metric: str) -> float:
     return float(value if metric == "bytes" else f"{value:.6g}")
 
 
-def _limit(bound: AskedCheck, scale: float) -> float:
+def _limit(bound: RecipeCheck, scale: float) -> float:
     number = (
         next(value for value in (bound.min, bound.max) if value is not None)
         if bound.share is None

@@ -15,7 +15,7 @@ from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.converters.tasks.task import LocatedSource, Task
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import check_name
-from onnxreg.schema.inputs.recipe_file import LABELLED, AskedOutput, RecipeFile
+from onnxreg.schema.inputs.recipe_file import LABELLED, RecipeFile, RecipeOutput
 from onnxreg.schema.manifest.manifest import Source
 
 
@@ -32,7 +32,7 @@ class ExportPlan:
     task: Task
     source: LocatedSource
     nodes: dict[str, steps.StepNode]
-    outputs: list[AskedOutput]
+    outputs: list[RecipeOutput]
     contract: ProfilePromises
     directory: Path
     start: str

@@ -13,7 +13,7 @@ from onnxreg.converters.passes.tools import samples
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.paths import check_distinct
 from onnxreg.schema.core.suggest import suggest
-from onnxreg.schema.inputs.recipe_file import AskedCheck, AskedOutput, AskedStep, RecipeFile
+from onnxreg.schema.inputs.recipe_file import RecipeCheck, RecipeFile, RecipeOutput, RecipeStep
 
 GOLDEN_PREFIX = "golden-"
 """Prefix of the name of a step that writes the golden vectors of another."""
@@ -23,7 +23,7 @@ GOLDEN_PREFIX = "golden-"
 class StepNode:
     """A step with its pass; `parent` is the step whose result it takes, None for the source."""
 
-    step: AskedStep
+    step: RecipeStep
     kind: type[Pass[Any, Any]]
     parent: "StepNode | None"
     data: Sequence[samples.Feed] | None = None
@@ -55,7 +55,7 @@ def nodes(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
     Args:
         directory: base of the paths of calibration data.
     """
-    steps_by_name: dict[str, AskedStep] = {}
+    steps_by_name: dict[str, RecipeStep] = {}
     for step in recipe.steps:
         if step.name in steps_by_name:
             raise InputError(f"two steps are called {step.name}", "give each step a name of its own")
@@ -76,10 +76,10 @@ def nodes(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
 
 
 def _line(
-    step: AskedStep, steps_by_name: Mapping[str, AskedStep], nodes_by_name: Mapping[str, StepNode]
-) -> list[AskedStep]:
+    step: RecipeStep, steps_by_name: Mapping[str, RecipeStep], nodes_by_name: Mapping[str, StepNode]
+) -> list[RecipeStep]:
     """List the steps that have no node yet, from this one up, this one first."""
-    line: dict[str, AskedStep] = {}
+    line: dict[str, RecipeStep] = {}
     name: str | None = step.name
     while name is not None and name not in nodes_by_name:
         if name in line:
@@ -95,19 +95,19 @@ def _line(
     return list(line.values())
 
 
-def _node(step: AskedStep, nodes_by_name: Mapping[str, StepNode], directory: Path) -> StepNode:
+def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Path) -> StepNode:
     parent = None if step.input is None else nodes_by_name[step.input]
     node = StepNode(step, _kind(step), parent, _data(step, directory))
     _check(node)
     return node
 
 
-def _kind(step: AskedStep) -> type[Pass[Any, Any]]:
+def _kind(step: RecipeStep) -> type[Pass[Any, Any]]:
     with about(f"step {step.name}"):
         return pass_catalog.find(step.pass_)
 
 
-def _data(step: AskedStep, directory: Path) -> Sequence[samples.Feed] | None:
+def _data(step: RecipeStep, directory: Path) -> Sequence[samples.Feed] | None:
     if step.data is None:
         return None
     path = directory / step.data
@@ -126,7 +126,7 @@ def _check(node: StepNode) -> None:
         raise InputError(f"step {node.name}: {node.kind.id} takes no data", "leave `data` out")
 
 
-def outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[AskedOutput]:
+def outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[RecipeOutput]:
     """List the outputs with their paths: those of the recipe, else the result of each step that no other one
     takes.
 
@@ -136,7 +136,7 @@ def outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[AskedOutp
     output_specs = list(recipe.outputs)
     if not output_specs:
         inputs = {node.step.input for node in steps.values()}
-        output_specs = [AskedOutput(step=name) for name in steps if name not in inputs]
+        output_specs = [RecipeOutput(step=name) for name in steps if name not in inputs]
     step_names = [output.step for output in output_specs]
     for step in step_names:
         if step not in steps:
@@ -152,7 +152,7 @@ def outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[AskedOutp
     return outputs_with_paths
 
 
-def _check_limits(checks: Sequence[AskedCheck], paths: Sequence[str]) -> None:
+def _check_limits(checks: Sequence[RecipeCheck], paths: Sequence[str]) -> None:
     limited = [(check.output, check.metric) for check in checks]
     for output, metric in limited:
         if output not in ("*", *paths):
@@ -161,7 +161,7 @@ def _check_limits(checks: Sequence[AskedCheck], paths: Sequence[str]) -> None:
             raise InputError(f"two checks limit {metric} of {output}", "state one limit")
 
 
-def file_name(node: StepNode, output: AskedOutput | None = None) -> str:
+def file_name(node: StepNode, output: RecipeOutput | None = None) -> str:
     """Return the name of the main file of a step's result, without its directory.
 
     Raises InputError, naming the step, if an output requests a name that its pass cannot write.
@@ -185,7 +185,7 @@ def file_name(node: StepNode, output: AskedOutput | None = None) -> str:
     return name
 
 
-def _path(node: StepNode, output: AskedOutput) -> str:
+def _path(node: StepNode, output: RecipeOutput) -> str:
     folder = PurePosixPath(output.path or "").parent
     return (folder / file_name(node, output)).as_posix()
 

@@ -12,7 +12,7 @@ from onnxreg.converters.evaluation.decode import Integers, tag_scheme
 from onnxreg.converters.evaluation.predict import onnx_runner, predict, torch_runner
 from onnxreg.converters.evaluation.recall import bootstrap, largest_loss, measure, tally
 from onnxreg.converters.evaluation.recall_report import FILENAME, METRIC, ReportSubject
-from onnxreg.converters.evaluation.rule import LIMIT, RULE, Decision, Floors, decide, over_limit
+from onnxreg.converters.evaluation.rule import MAX_RECALL_LOSS, RULE, Decision, Floors, decide, over_limit
 from onnxreg.converters.evaluation.suite import Suite
 from onnxreg.converters.evaluation.windows import windows
 from onnxreg.schema.core.digest import Digest
@@ -152,7 +152,11 @@ def _checks(subject: ReportSubject) -> list[dict[str, Any]]:
     overall = {"certified": "pass", "refused": "fail"}.get(decision.state, "unknown")
     checks.append(
         {"name": "quant_recall_delta", "metric": METRIC, "value": decision.largest_loss, "verdict": overall}
-        | {"limit": LIMIT, "samples": sum(item.spans for item in decision.gated), "dataset": dataset}
+        | {
+            "limit": MAX_RECALL_LOSS,
+            "samples": sum(item.spans for item in decision.gated),
+            "dataset": dataset,
+        }
         | ({"interval": list(subject.interval)} if subject.interval else {})
     )
     return checks
@@ -169,8 +173,8 @@ def _mirrored(decision: Decision, base: Mapping[str, Any]) -> tuple[dict[str, An
         "certified": decision.state == "certified",
         "recall_delta_path": FILENAME,
     }
-    quantization = {**base, **verdict, "certification_limit": LIMIT, "format": recall_report.FORMAT}
-    certification = {"gate": "G4", "limit": LIMIT, "metric": METRIC, "report_path": FILENAME}
+    quantization = {**base, **verdict, "certification_limit": MAX_RECALL_LOSS, "format": recall_report.FORMAT}
+    certification = {"gate": "G4", "limit": MAX_RECALL_LOSS, "metric": METRIC, "report_path": FILENAME}
     certification |= {} if is_known else {"state": decision.state}
     shared = {**verdict, "quantization": quantization}
     return {**shared, "certification": certification}, {**shared, "_onnx_quantization": quantization}

@@ -39,12 +39,12 @@ def predict(
                 f"the model gives logits of shape {logits.shape}, expected {(len(window.offsets), tags)}",
                 "the number of labels in config.json must be the number of logits",
             )
-        return np.asarray(logits.argmax(axis=-1)[window.kept], dtype=np.int64)
+        return np.asarray(logits.argmax(axis=-1)[window.positions], dtype=np.int64)
 
     chunks: list[list[tuple[Integers, Integers]]] = [[] for _ in texts]
     with ThreadPoolExecutor(_cores()) as pool:
         for window, chosen in zip(windows, pool.map(best, windows), strict=True):
-            chunks[window.text].append((chosen, window.offsets[window.kept]))
+            chunks[window.text].append((chosen, window.offsets[window.positions]))
     return [
         decode(
             np.concatenate([chosen for chosen, _ in parts]),

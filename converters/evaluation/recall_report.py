@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.converters.evaluation.recall import RESAMPLES, SEED, Interval, LabelRecall
-from onnxreg.converters.evaluation.rule import LIMIT, RULE, Decision, Floors, weakness
+from onnxreg.converters.evaluation.rule import MAX_RECALL_LOSS, RULE, Decision, Floors, weakness
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.manifest import Source
@@ -62,7 +62,7 @@ def _document(subject: ReportSubject) -> dict[str, Any]:
         "gold_char_count_by_label": {item.label: item.characters for item in subject.measured},
         "gold_span_count_of_other_labels": dict(subject.foreign),
         "metric": METRIC,
-        "limit": LIMIT,
+        "limit": MAX_RECALL_LOSS,
         "rule": RULE,
         "state": subject.decision.state,
         "reasons": list(subject.decision.reasons),
@@ -100,10 +100,12 @@ def _delta(decision: Decision, is_known: bool) -> dict[str, Any]:
         "format": FORMAT,
         "quantized": True,
         "passed": decision.state == "certified",
-        "limit": LIMIT,
+        "limit": MAX_RECALL_LOSS,
         "max_delta": decision.largest_loss if is_known else None,
         "per_label_delta": {item.label: _loss(item) for item in decision.gated},
-        "offending_labels": {item.label: {"delta": item.loss, "limit": LIMIT} for item in decision.offending},
+        "offending_labels": {
+            item.label: {"delta": item.loss, "limit": MAX_RECALL_LOSS} for item in decision.offending
+        },
         "labels_evaluated": sorted(item.label for item in decision.gated),
         "source": "computed_from_parent" if is_known else "missing_evidence",
         "blocking_format": None if decision.state == "certified" else FORMAT,

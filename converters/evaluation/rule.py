@@ -14,10 +14,10 @@ from onnxreg.converters.evaluation.suite import Suite
 from onnxreg.schema.core.errors import InputError
 
 RULE = "G4/point"
-LIMIT = 0.005
-SPANS = round(1 / LIMIT)
+MAX_RECALL_LOSS = 0.005
+MIN_GOLD_SPANS = round(1 / MAX_RECALL_LOSS)
 """With fewer gold spans of equal length, losing one is a loss of the limit or more."""
-LISTED = 20
+MAX_LISTED_LABELS = 20
 """Labels that one reason names."""
 
 
@@ -58,7 +58,7 @@ class Decision:
 
 def over_limit(item: LabelRecall) -> bool:
     """Strictly below the limit passes."""
-    return item.loss is not None and not item.loss < LIMIT
+    return item.loss is not None and not item.loss < MAX_RECALL_LOSS
 
 
 def decide(
@@ -69,7 +69,7 @@ def decide(
     weak = [reason for item in with_gold if (reason := weakness(item, floors))]
     gated = tuple(item for item in with_gold if weakness(item, floors) is None)
     lost = [
-        f"{item.label} loses {item.loss:.3g} of its recall, the limit is below {LIMIT}"
+        f"{item.label} loses {item.loss:.3g} of its recall, the limit is below {MAX_RECALL_LOSS}"
         for item in gated
         if over_limit(item)
     ]
@@ -80,7 +80,7 @@ def decide(
     if weak or largest is None:
         return Decision("unknown", (*weak, *_nothing(fixtures, with_gold), *notes), gated, largest)
     proof = (
-        f"no label loses {LIMIT} or more; judged: {_list([item.label for item in gated])}, each with at least "
+        f"no label loses {MAX_RECALL_LOSS} or more; judged: {_list([item.label for item in gated])}, each with at least "
         f"{floors.gold_chars} gold characters and a parent's recall above chance of at least {floors.parent_recall}"
     )
     return Decision("certified", (proof, *notes), gated, largest)
@@ -93,7 +93,7 @@ def thin_evidence(suite: Suite, gold_chars: int) -> Iterator[str]:
         characters[span.label] += span.end - span.start
         spans[span.label] += 1
     unjudged = sorted(label for label, count in characters.items() if count < gold_chars)
-    few = sorted(label for label, count in spans.items() if count < SPANS and label not in unjudged)
+    few = sorted(label for label, count in spans.items() if count < MIN_GOLD_SPANS and label not in unjudged)
     if unjudged:
         yield (
             f"the suite has fewer than {gold_chars} gold characters of {_list(unjudged)}: what they lose cannot be "
@@ -101,7 +101,7 @@ def thin_evidence(suite: Suite, gold_chars: int) -> Iterator[str]:
         )
     if few:
         yield (
-            f"the suite has fewer than {SPANS} gold spans of {_list(few)}: one lost span refuses, and a published "
+            f"the suite has fewer than {MIN_GOLD_SPANS} gold spans of {_list(few)}: one lost span refuses, and a published "
             "refusal holds for these bytes in every version"
         )
 
@@ -133,5 +133,5 @@ def _notes(measured: Sequence[LabelRecall], foreign: Sequence[str], any_gold: bo
 
 
 def _list(labels: Sequence[str]) -> str:
-    more = f" and {len(labels) - LISTED} more" if len(labels) > LISTED else ""
-    return ", ".join(label[:80] for label in labels[:LISTED]) + more
+    more = f" and {len(labels) - MAX_LISTED_LABELS} more" if len(labels) > MAX_LISTED_LABELS else ""
+    return ", ".join(label[:80] for label in labels[:MAX_LISTED_LABELS]) + more

@@ -44,7 +44,7 @@ def tag(graph: Path, tokenizer: Path, labels: Sequence[str], max_length: int, te
     """
     scheme = tag_scheme(labels)
     cut = list(_windows(tokenizer, max_length, text))
-    if not any(len(window.kept) for window in cut):
+    if not any(len(window.positions) for window in cut):
         return []
     run, _ = onnx_runner(graph)
     try:

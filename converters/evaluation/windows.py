@@ -18,7 +18,7 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 class TokenWindow:
     """Some tokens of one text.
 
-    `inputs` are int64 of shape (1, tokens); `offsets` (tokens, 2) are code points of the text; `kept` holds the
+    `inputs` are int64 of shape (1, tokens); `offsets` (tokens, 2) are code points of the text; `positions` holds the
     positions whose prediction counts: no special token, and in an overlap only the half that is nearer the middle
     of its window. Over the windows of a text every token of the text is kept once, in order.
     """
@@ -26,7 +26,7 @@ class TokenWindow:
     text: int
     inputs: dict[str, Integers]
     offsets: Integers
-    kept: Integers
+    positions: Integers
 
 
 def windows(tokenizer: Any, size: int, texts: Sequence[str]) -> list[TokenWindow]:

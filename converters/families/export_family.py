@@ -29,7 +29,7 @@ from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks.code.consent import NO_CONSENT, Consent
 from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.inputs.family_file import AskedBackbone, FamilyFile
+from onnxreg.schema.inputs.family_file import BackboneSpec, FamilyFile
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.preprocessing import Preprocessing
 
@@ -136,7 +136,7 @@ def _gather(asked: FamilyFile, directory: Path, consent: Consent) -> tuple[Parts
     return Parts(backbone, heads, document, source, preprocessing=_preprocessing(asked, backbone)), held_out
 
 
-def _load(asked: AskedBackbone, directory: Path, consent: Consent) -> LoadedBackbone:
+def _load(asked: BackboneSpec, directory: Path, consent: Consent) -> LoadedBackbone:
     if (factory := factory_backbone.find(asked, directory)) is not None:
         return factory_backbone.load(asked, directory, factory, consent)
     return load_backbone(checkpoint_of(asked, directory), asked.classes)

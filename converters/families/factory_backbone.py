@@ -22,10 +22,10 @@ from onnxreg.converters.tasks.code.factory import Factory
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, first_line
-from onnxreg.schema.inputs.family_file import AskedBackbone, BackboneOutputs
+from onnxreg.schema.inputs.family_file import BackboneOutputs, BackboneSpec
 
 
-def find(asked: AskedBackbone, directory: Path) -> Factory | None:
+def find(asked: BackboneSpec, directory: Path) -> Factory | None:
     """Find the factory of a backbone beside the document or among what is installed; None if it names none. Nothing runs.
 
     Raises InputError if its arguments, which are published, name a place on this machine, and as `factory.find`.
@@ -37,7 +37,7 @@ def find(asked: AskedBackbone, directory: Path) -> Factory | None:
     return factory.find(asked.factory, directory)
 
 
-def digests(asked: AskedBackbone, directory: Path) -> dict[str, Digest]:
+def digests(asked: BackboneSpec, directory: Path) -> dict[str, Digest]:
     """The digest of the checkpoint, and of each file of the code or of the distribution that it is installed from."""
     made = find(asked, directory)
     assert made is not None
@@ -47,7 +47,7 @@ def digests(asked: AskedBackbone, directory: Path) -> dict[str, Digest]:
     return found | {f"code/{name}": digest_file(path) for name, path in made.files.items()}
 
 
-def load(asked: AskedBackbone, directory: Path, made: Factory, consent: Consent) -> LoadedBackbone:
+def load(asked: BackboneSpec, directory: Path, made: Factory, consent: Consent) -> LoadedBackbone:
     """Make the module and fill it with the weights of the checkpoint.
 
     Raises InputError if the consent does not name the factory (then nothing ran), or if an output is not what `asked` says.

@@ -12,7 +12,7 @@ from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.converters.source.source_files import CONFIG, weight_files
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
-from onnxreg.schema.inputs.family_file import FACTORY_KEYS, AskedBackbone, FamilyFile
+from onnxreg.schema.inputs.family_file import FACTORY_KEYS, BackboneSpec, FamilyFile
 
 DOCUMENT = "family"
 """The key of a recipe's parameters under which the document is recorded."""
@@ -43,7 +43,7 @@ def source_digest(asked: FamilyFile, directory: Path) -> Digest:
     return directory_digest(digests)
 
 
-def _backbone_digests(asked: AskedBackbone, directory: Path) -> dict[str, Digest]:
+def _backbone_digests(asked: BackboneSpec, directory: Path) -> dict[str, Digest]:
     if asked.factory is not None:
         return factory_backbone.digests(asked, directory)
     checkpoint = checkpoint_of(asked, directory)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from onnxreg.converters.families.head_checkpoints import SUFFIXES, HeadCheckpoint, read_head
 from onnxreg.schema.core.errors import InputError, NotFoundError
-from onnxreg.schema.inputs.family_file import AskedBackbone, AskedHeads
+from onnxreg.schema.inputs.family_file import BackboneSpec, HeadsSpec
 
 
 def member_of(class_id: str) -> str:
@@ -19,7 +19,7 @@ def plain(class_id: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(r"[^A-Za-z0-9._-]+$", "", class_id))
 
 
-def checkpoint_of(asked: AskedBackbone, directory: Path) -> Path:
+def checkpoint_of(asked: BackboneSpec, directory: Path) -> Path:
     """The directory of the backbone's checkpoint, or the file that goes with its factory; NotFoundError if there is none."""
     found = directory / asked.checkpoint
     if asked.factory is not None and not found.is_file():
@@ -29,7 +29,7 @@ def checkpoint_of(asked: AskedBackbone, directory: Path) -> Path:
     return found
 
 
-def head_files(asked: AskedHeads, directory: Path) -> list[Path]:
+def head_files(asked: HeadsSpec, directory: Path) -> list[Path]:
     """What lies in the folder of heads, hidden files aside, sorted; NotFoundError where there is no folder."""
     folder = directory / asked.folder
     if not folder.is_dir():
@@ -38,7 +38,7 @@ def head_files(asked: AskedHeads, directory: Path) -> list[Path]:
 
 
 def read_heads(
-    asked: AskedHeads, directory: Path, classes: Sequence[str], width: int
+    asked: HeadsSpec, directory: Path, classes: Sequence[str], width: int
 ) -> dict[str, HeadCheckpoint]:
     """The head of each class of the backbone that has one, by class id, in the backbone's order.
 
@@ -66,7 +66,7 @@ def read_heads(
     return heads
 
 
-def _check_named(asked: AskedHeads, classes: Collection[str]) -> None:
+def _check_named(asked: HeadsSpec, classes: Collection[str]) -> None:
     for key, named in (("none", asked.none), ("classes", asked.classes)):
         if strange := sorted(set(named) - set(classes)):
             raise InputError(f"heads.{key} names {strange[0]}, which is no class of the backbone")

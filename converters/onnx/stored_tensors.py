@@ -15,7 +15,7 @@ from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.onnx.ort import ort_graph
 from onnxreg.schema.core.digest import Digest
 
-BLOCK = 2**20
+BLOCK_BYTES = 2**20
 """Bytes of a file that are read at once."""
 _NUMERIC = frozenset(
     {
@@ -180,7 +180,7 @@ def _read(path: Path, start: int, length: int) -> Iterator[bytes]:
     with path.open("rb") as file:
         file.seek(start)
         while length > 0:
-            block = file.read(min(length, BLOCK))
+            block = file.read(min(length, BLOCK_BYTES))
             if not block:
                 raise ValueError(f"{path.name} ends before the tensor does")
             length -= len(block)

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from math import prod
 from typing import Any
 
-SMALL = 1024
+MAX_SMALL_ELEMENTS = 1024
 """Initializers of up to this many elements take part in inference by value, larger ones by type only."""
 
 
@@ -20,7 +20,7 @@ def without_weights(model: Any, keep: Collection[str] = ()) -> Any:
     copy_but(model.graph, light.graph, "initializer")
     inputs = {value.name for value in model.graph.input}
     for tensor in model.graph.initializer:
-        if prod(tensor.dims) <= SMALL or tensor.name in keep:
+        if prod(tensor.dims) <= MAX_SMALL_ELEMENTS or tensor.name in keep:
             light.graph.initializer.add().CopyFrom(tensor)
         elif tensor.name not in inputs:
             _stand_in(light.graph.input.add(name=tensor.name), tensor)
@@ -48,7 +48,7 @@ def copy_but(source: Any, target: Any, left_out: str) -> None:
 def replace_but_weights(model: Any, light: Any) -> None:
     """Make `model`, in place, what a tool made of `without_weights(model)`; no large weight is moved or copied."""
     public = {value.name for value in model.graph.input}
-    large = {tensor.name for tensor in model.graph.initializer if prod(tensor.dims) > SMALL}
+    large = {tensor.name for tensor in model.graph.initializer if prod(tensor.dims) > MAX_SMALL_ELEMENTS}
     for message, keep in ((model, "graph"), (model.graph, "initializer")):
         for field, _ in message.ListFields():
             if field.name != keep:

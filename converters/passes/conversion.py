@@ -22,7 +22,7 @@ EXPORTERS: dict[bool, tuple[str, Export]] = {
 }
 OLDEST, NEWEST = 7, 23
 """The opsets of PyTorch's TorchScript exporter."""
-NEWEST_BY_DYNAMO = 26
+MAX_DYNAMO_OPSET = 26
 """The newest one that ONNX Runtime 1.31 loads; the other exporter converts to any that ONNX has, from 18 on."""
 
 TOLERANCE = 1e-3
@@ -30,7 +30,7 @@ TOLERANCE = 1e-3
 
 
 class ConversionParams(base.PassParams, title="Params"):
-    target_opset: int = Field(18, ge=OLDEST, le=NEWEST_BY_DYNAMO)
+    target_opset: int = Field(18, ge=OLDEST, le=MAX_DYNAMO_OPSET)
     use_dynamo_exporter: bool | Literal["auto"] = False
     dynamic: bool = True
     do_constant_folding: bool = True

@@ -22,7 +22,7 @@ from onnxreg.converters.source.scrub import scrub_file
 from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra
 
 GRAPH, SETTINGS = "model.onnx", "genai_config.json"
-TOKENS = 6
+SAMPLE_TOKENS = 6
 WEIGHTS = {"int4": "int4", "int8": "int8", "fp16": "float16", "fp32": "float32"}
 BITS = {"int4": 4, "int8": 8}
 BLOCK_OPERATORS = ("MatMulNBits", "GatherBlockQuantized")
@@ -179,7 +179,7 @@ def _parity(checkpoint: Path, directory: Path, tolerance: float | None) -> dict[
     import numpy as np
 
     settings = json.loads((directory / SETTINGS).read_text("utf-8"))["model"]
-    tokens = np.random.default_rng(samples.SEED).integers(0, settings["vocab_size"], (1, TOKENS))
+    tokens = np.random.default_rng(samples.SEED).integers(0, settings["vocab_size"], (1, SAMPLE_TOKENS))
     got = _logits(load_session(directory / GRAPH), tokens, settings["decoder"]["head_size"])
     expected = _torch_logits(checkpoint, tokens)
     distances = proof.compare([{"logits": expected}], [{"logits": got}], "the decoder", tolerance)
@@ -192,7 +192,7 @@ def _logits(session: Any, tokens: Any, head_size: int) -> Any:
 
     past: dict[str, Any] = {}
     steps = []
-    for at in (slice(0, TOKENS - 1), slice(TOKENS - 1, TOKENS)):
+    for at in (slice(0, SAMPLE_TOKENS - 1), slice(SAMPLE_TOKENS - 1, SAMPLE_TOKENS)):
         feed = {item.name: _input(item, tokens, at, past, head_size) for item in session.get_inputs()}
         arrays = proof.outputs(session, feed, "the decoder")
         steps.append(arrays.pop("logits"))

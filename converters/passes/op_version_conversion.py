@@ -11,19 +11,19 @@ from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.tools import graph
 from onnxreg.schema.core.errors import ConversionError, InputError
 
-OLDEST = 7
+MIN_OPSET = 7
 """ONNX Runtime loads no older one."""
 
-USUAL = 23
+MAX_COMMON_OPSET = 23
 """Every release of ONNX that is supported knows the opsets up to here."""
 
-OLDEST_IR = 4
+MIN_IR_VERSION = 4
 """Before it, weights had to be inputs too."""
 
 
 def _known(opset: int) -> int:
     """ONNX itself is asked for an unusual one alone: to import it takes a while."""
-    if opset > USUAL:
+    if opset > MAX_COMMON_OPSET:
         import onnx
 
         if opset > (newest := onnx.defs.onnx_opset_version()):
@@ -32,7 +32,7 @@ def _known(opset: int) -> int:
 
 
 class OpVersionParams(base.PassParams, title="Params"):
-    target_opset: Annotated[int, AfterValidator(_known)] = Field(21, ge=OLDEST)
+    target_opset: Annotated[int, AfterValidator(_known)] = Field(21, ge=MIN_OPSET)
 
 
 class OnnxOpVersionConversion(GraphPass):
@@ -68,7 +68,7 @@ class OnnxOpVersionConversion(GraphPass):
         graph.clear_value_info(converted)
         replace_but_weights(subject, converted)
         needed = onnx.helper.find_min_ir_version_for(subject.opset_import, ignore_unknown=True)
-        subject.ir_version = max(OLDEST_IR, needed)
+        subject.ir_version = max(MIN_IR_VERSION, needed)
         return subject
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:

@@ -53,7 +53,9 @@ class OnnxStaticQuantization(QuantizationPass):
             model_file.save(subject, source)
             try:
                 with quiet():
-                    self._quantize(source, target, model_file.weight_bytes(subject) > model_file.LIMIT)
+                    self._quantize(
+                        source, target, model_file.weight_bytes(subject) > model_file.MAX_INLINE_WEIGHT_BYTES
+                    )
             except Exception as error:
                 refuse_missing(error, "static quantization")
                 raise ConversionError(

@@ -19,7 +19,7 @@ from onnxreg.schema.core.errors import InputError
 ROLE = "golden"
 FORMAT = "onnxreg-golden"
 FORMAT_VERSION = 1
-WIDTH = 16
+MAX_ROW_TOKENS = 16
 """Tokens of the longest row."""
 MAX_VALUES = 4_500
 """The most values of all outputs together: a file stays below 64 kB."""
@@ -82,7 +82,7 @@ def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
 
     A short row, and two rows of which one is padded; shorter where a token has very many labels.
     """
-    width = max(1, min(WIDTH, MAX_VALUES // (3 * labels)))
+    width = max(1, min(MAX_ROW_TOKENS, MAX_VALUES // (3 * labels)))
     row = {name: array[:, :width] for name, array in sample[0].items()}
     return {"row": row, "padded": {name: array[1:3, :width] for name, array in sample[1].items()}}
 

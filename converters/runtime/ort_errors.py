@@ -5,7 +5,7 @@ from pathlib import Path
 
 from onnxreg.converters.source.scrub import scrub
 
-MOST = 500
+MAX_MESSAGE_CHARS = 500
 """Characters: of what is longer, the beginning and the end; the shape that was expected stands at the end."""
 
 _CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
@@ -30,4 +30,8 @@ def with_reason(failure: str, error: Exception, source: Path | None = None) -> s
     folders = [folder for folder in near.parents if len(folder.parts) > 2 or folder == near.parent]
     reason = scrub(f"{failure}: {_SOURCE.sub('', _CODES.sub('', reason))}", "", *folders)[0]
     line = " ".join(reason.split())
-    return line if len(line) <= MOST else f"{line[: MOST // 2]} ... {line[-MOST // 2 :]}"
+    return (
+        line
+        if len(line) <= MAX_MESSAGE_CHARS
+        else f"{line[: MAX_MESSAGE_CHARS // 2]} ... {line[-MAX_MESSAGE_CHARS // 2 :]}"
+    )

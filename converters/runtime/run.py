@@ -11,7 +11,7 @@ from onnxreg.converters.runtime.sessions import load_session, numpy_type, run_se
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError, NotFoundError
 
-MAX_INPUT = 256 * 2**20
+MAX_INPUT_BYTES = 256 * 2**20
 KINDS = 'inputs are an .npz file of arrays by name, or JSON such as {"input_ids": [[1, 2]]}'
 
 
@@ -82,7 +82,7 @@ def runtime_version() -> str:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        value = canonical.decode(path.read_bytes(), "it", MAX_INPUT)
+        value = canonical.decode(path.read_bytes(), "it", MAX_INPUT_BYTES)
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no file {path}", "check the path") from error
     except InputError as error:

@@ -35,7 +35,7 @@ class CollectResult:
     """
 
     freed: dict[BlobKey, int]
-    kept: int
+    in_use: int
     fenced: int = 0
 
     @property

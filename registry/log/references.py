@@ -108,13 +108,13 @@ def references(ledger: Ledger) -> Iterator[Reference]:
         yield from files(ledger, version, entry)
 
 
-def refers_to(manifest: Manifest, held: ArtifactPaths = None) -> dict[Digest, int]:
+def refers_to(manifest: Manifest, paths: ArtifactPaths = None) -> dict[Digest, int]:
     """The blobs of a manifest, with their sizes: its files, and the operator sets that summaries name.
 
     Of the artifacts only those that are held.
     """
     sets = [
-        operators for item in held_artifacts(manifest, held) if (operators := operator_set(item)) is not None
+        operators for item in held_artifacts(manifest, paths) if (operators := operator_set(item)) is not None
     ]
-    files = {entry.digest: entry.size for entry in held_files(manifest, held)}
+    files = {entry.digest: entry.size for entry in held_files(manifest, paths)}
     return files | {Digest.of(data): len(data) for data in sets}

@@ -37,7 +37,7 @@ class RepairResult:
     """
 
     report: VerifyReport
-    done: list[Damage] = field(default_factory=list)
+    repaired: list[Damage] = field(default_factory=list)
 
 
 def repair(
@@ -57,7 +57,7 @@ def repair(
     while work.repair_all(report.damages):
         report = check()
     report.damages = [work.explain(damage) for damage in report.damages]
-    return RepairResult(report, work.done)
+    return RepairResult(report, work.repaired)
 
 
 def gone_models(remote: RegistryStore, source: RegistryStore | None) -> list[Damage]:
@@ -78,20 +78,20 @@ class _Repair:
     source: RegistryStore | None
     progress: Progress
     keep: Keep | None
-    done: list[Damage] = field(default_factory=list)
+    repaired: list[Damage] = field(default_factory=list)
     failed: dict[BlobKey | str, str] = field(default_factory=dict)
     tried: set[BlobKey | str] = field(default_factory=set)
 
     def repair_all(self, damages: Sequence[Damage]) -> bool:
         """Try everything that was not tried before; return True if anything was repaired."""
-        before = len(self.done)
+        before = len(self.repaired)
         by_key = {damage.key: damage for damage in damages if damage.key and damage.reference}
         for generation in sorted({key.generation for key in by_key}):
             self._blobs([by_key[key] for key in by_key if key.generation == generation])
         for name in sorted({damage.name for damage in damages if damage.kind in LOGS} - self.tried):
             self._log(name)
         self._delete_unreferenced([damage for damage in damages if damage.key and not damage.reference])
-        return len(self.done) > before
+        return len(self.repaired) > before
 
     def explain(self, damage: Damage) -> Damage:
         reason = "a repair leaves it alone" if damage.kind == "stray" else None
@@ -111,7 +111,7 @@ class _Repair:
             push.distrust(by_key.keys())
             fetched = self._bring(self.source, push, by_key)
             push.flush()
-        self.done += [
+        self.repaired += [
             replace(by_key[key], detail=f"blob {key.digest} was fetched from {self.source.url}")
             for key in fetched
         ]
@@ -149,7 +149,7 @@ class _Repair:
             reason = f"not deleted, since what refers to it is not known: {error.message}"
             self.failed |= {damage.key: reason for damage in damages if damage.key}
             return
-        self.done += [
+        self.repaired += [
             replace(damage, detail=f"blob {damage.digest} was deleted: nothing refers to it")
             for damage in damages
             if damage.key in freed
@@ -163,7 +163,7 @@ class _Repair:
         except RegError as error:
             self.failed[name] = error.message
         else:
-            self.done.append(Damage("log", name, detail))
+            self.repaired.append(Damage("log", name, detail))
 
     def _rewrite(self, name: str) -> str:
         """Rebuild from the local lines if they are complete, else with those of a copy; return a description."""

@@ -215,16 +215,16 @@ def _check_blobs(
             return _check_blob(open_key, key, reference, advance, stop)
 
     ordered = sorted(keys, key=lambda key: (-keys[key], key))
-    whole = set()
+    intact = set()
     for key, (count, damage) in zip(ordered, run_parallel(check, ordered, stop, WORKERS), strict=True):
         report.blobs += 1
         report.size += count
         if damage is None:
-            whole.add(key.digest)
+            intact.add(key.digest)
         else:
             report.damages.append(damage)
     present = {key.digest for key in keys}
-    for digest in sorted(needed.keys() - whole - present):
+    for digest in sorted(needed.keys() - intact - present):
         reference = needed[digest]
         detail = f"blob {digest} is not there"
         report.damages.append(Damage("missing", reference.label, detail, digest, BlobKey(digest), reference))

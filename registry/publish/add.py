@@ -54,8 +54,8 @@ class Publisher:
         """Publish a draft; see `Registry.add`."""
         self.look(check_name(draft.name))
         with self.store.push() as push:
-            known = KnownFiles(self.store.root / "local" / "known-files.json")
-            files, reports = _DraftFiles(self.store, push, draft, known), _reports(draft)
+            known_files = KnownFiles(self.store.root / "local" / "known-files.json")
+            files, reports = _DraftFiles(self.store, push, draft, known_files), _reports(draft)
             manifest = draft.manifest(files.store_files())
             data = manifest.encode()
             canonical.check_size(data, f"the manifest of {draft.name}")
@@ -65,7 +65,7 @@ class Publisher:
                 if operators is not None:
                     push.put(BytesIO(operators))
             published = self._publish(push, manifest, data, files.bring, reports)
-        known.save()
+        known_files.save()
         return published
 
     def add_again(self, digest: Digest) -> PublishedVersion | None:
@@ -115,7 +115,7 @@ class _DraftFiles:
     store: DirectoryRegistry
     push: Push
     draft: Draft
-    known: KnownFiles
+    known_files: KnownFiles
     skipped: dict[Digest, Path] = field(default_factory=dict)
 
     def store_files(self) -> dict[str, Descriptor]:
@@ -138,14 +138,14 @@ class _DraftFiles:
         if recorded_state is None:
             return _put(self.push, file)
         settled = _check_unchanged(file, path, recorded_state)
-        descriptor = self.known.find(file, recorded_state)
+        descriptor = self.known_files.find(file, recorded_state)
         if descriptor is not None and self._has(descriptor):
             self.skipped[descriptor.digest] = file
             return descriptor
         descriptor = _put(self.push, file)
         _check_unchanged(file, path, recorded_state)
         if settled:
-            self.known.note(file, recorded_state, descriptor)
+            self.known_files.note(file, recorded_state, descriptor)
         return descriptor
 
     def _has(self, file: Descriptor) -> bool:

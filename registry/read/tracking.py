@@ -55,7 +55,7 @@ class TrackingCopies:
     def _token(self, name: str) -> Path:
         return self.store.root / "local" / "tokens" / f"{name}.json"
 
-    def seen(self, name: str) -> IndexFile | None:
+    def read_index(self, name: str) -> IndexFile | None:
         """The last index file of a model, with the token that it had at the remote; None if there is none.
 
         The token is empty if it may belong to other bytes or another URL: each copy of a registry has its own
@@ -83,7 +83,7 @@ class TrackingCopies:
 
     def keep(self, name: str, index: IndexFile) -> None:
         """Keep an index file that the remote has now."""
-        if self.seen(name) == index:
+        if self.read_index(name) == index:
             with host_errors(f"remembering the index of {name}"):
                 os.utime(self._token(name))
             return
@@ -104,7 +104,7 @@ class TrackingCopies:
             yield
         except IntegrityError:
             with suppress(RegError, OSError):
-                if self.seen(name) is not None:
+                if self.read_index(name) is not None:
                     self.store.write_file(f"local/tokens/{name}.json", canonical.encode({}))
             raise
 
@@ -138,7 +138,7 @@ class TrackedReader(ReaderWrapper):
         """The current index file. It is kept if it belongs to this model and registry, and can be written
         here.
         """
-        index = self.source.read_index(name, cached or self._tracking.seen(name))
+        index = self.source.read_index(name, cached or self._tracking.read_index(name))
         if index is not None and self._tracking.has_home:
             with suppress(RegError, OSError):
                 if name != POLICY_LOG:
@@ -184,7 +184,7 @@ class OfflineReader:
         return self._tracking.store.names()
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        index = self._tracking.seen(name)
+        index = self._tracking.read_index(name)
         if index is not None and name != POLICY_LOG:
             self._tell(name, self._tracking.age(name))
         return index

@@ -254,7 +254,7 @@ class _Update:
             f"WHERE model = ? AND version IN ({', '.join('?' * len(versions))})",
             (model, *versions),
         ).fetchall()
-        rows = [(Version.parse(version), *rest) for version, *rest in present_rows]
+        rows = [(Version.parse(version), *columns) for version, *columns in present_rows]
         releases = [(v, seq) for v, seq, _, unusable in rows if not (unusable or v.is_prerelease)]
         others = sorted({row[0] for row in rows} - {version for version, _ in releases})
         releases.sort(key=lambda item: (item[0].precedence, item[1]), reverse=True)

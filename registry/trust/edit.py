@@ -71,7 +71,7 @@ def _known_lines(checkpoints: CheckpointStore, covers: Callable[[str], bool]) ->
     anchors = []
     for registry in checkpoints.registries():
         for model in filter(covers, checkpoints.names(registry)):
-            checkpoint = checkpoints.known(registry, model)
+            checkpoint = checkpoints.read(registry, model)
             if checkpoint is not None:
                 log = f'registry = "{registry}", model = "{model}"'
                 anchors.append(f'  {{{log}, seq = {checkpoint.seq}, head = "{checkpoint.head}"}},')

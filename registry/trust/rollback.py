@@ -59,7 +59,7 @@ class CheckpointStore:
         self._warn = warn
         self._warned = False
 
-    def known(self, registry_id: str, name: str) -> "Checkpoint | None":
+    def read(self, registry_id: str, name: str) -> "Checkpoint | None":
         """Read the checkpoint of a model; None if there is none.
 
         Raise IntegrityError if the file cannot be read.
@@ -226,7 +226,7 @@ class CheckpointStore:
 
     def approve(self, source: RegistryReader, name: str, index: IndexFile, policy: str) -> None:
         """Remember that an index file also keeps a policy, where it is the newest that is known."""
-        checkpoint = self.known(source.registry_id, name)
+        checkpoint = self.read(source.registry_id, name)
         if checkpoint is not None and checkpoint.index == Digest.of(index.data).hex:
             self._keep(source.registry_id, name, checkpoint, replace(checkpoint, policy=policy))
 
@@ -240,7 +240,7 @@ class CheckpointStore:
 
     def keep_passed(self, registry_id: str, name: str, channel: str, index: IndexFile, proof: str) -> None:
         """Remember that a governed channel meets its policy, if the index file is the newest one seen."""
-        checkpoint = self.known(registry_id, name)
+        checkpoint = self.read(registry_id, name)
         if checkpoint is not None and checkpoint.index == Digest.of(index.data).hex:
             gates = {**checkpoint.gates, channel: proof}
             self._keep(registry_id, name, checkpoint, replace(checkpoint, gates=gates))
@@ -281,7 +281,7 @@ class CheckpointStore:
             return
         path = self._path(registry_id, name)
         try:
-            latest = self.known(registry_id, name)
+            latest = self.read(registry_id, name)
             if latest is not None and latest.seq > checkpoint.seq:
                 return
             status = path.stat() if before is not None and before.seq == checkpoint.seq else None

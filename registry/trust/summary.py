@@ -40,7 +40,7 @@ def requirements_json(trust: Trust) -> list[dict[str, Any]]:
 
 def heads_json(checkpoints: CheckpointStore) -> list[dict[str, Any]]:
     logs = ((registry, name) for registry in checkpoints.registries() for name in checkpoints.names(registry))
-    recorded = ((registry, name, checkpoints.known(registry, name)) for registry, name in logs)
+    recorded = ((registry, name, checkpoints.read(registry, name)) for registry, name in logs)
     return [
         {"registry": registry, "name": name, "seq": checkpoint.seq, "head": str(checkpoint.head)}
         for registry, name, checkpoint in recorded

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from unicodedata import category, normalize
 
-MAX_PATH = 1024
+MAX_PATH_CHARS = 1024
 MAX_PARTS = 32
 
 _FORBIDDEN = r'\x00-\x1f\x7f<>:"|?*\\'
@@ -32,10 +32,10 @@ def check_path(path: str) -> str:
     them, at most 1,024 bytes and 255 in a part, no empty, `.` or `..` part, no control, invisible or reserved
     character, no device name and no short name (`OPENME~1.JSO`) of Windows, no trailing dot or blank.
     """
-    data = path[: MAX_PATH + 1].encode("utf-8", "surrogatepass")
-    if not 0 < len(data) <= MAX_PATH or data.count(b"/") >= MAX_PARTS or _LONG_PART.search(data):
+    data = path[: MAX_PATH_CHARS + 1].encode("utf-8", "surrogatepass")
+    if not 0 < len(data) <= MAX_PATH_CHARS or data.count(b"/") >= MAX_PARTS or _LONG_PART.search(data):
         raise ValueError(
-            f"path is empty or longer than {MAX_PATH} bytes, {MAX_PARTS} parts or 255 bytes in a part: {path[:80]!r}"
+            f"path is empty or longer than {MAX_PATH_CHARS} bytes, {MAX_PARTS} parts or 255 bytes in a part: {path[:80]!r}"
         )
     for pattern, reason in _REFUSALS.items():
         if pattern.search(path):

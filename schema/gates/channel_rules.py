@@ -63,7 +63,7 @@ class Candidate:
         return VersionSummary.read(summarize(self.manifest, self.digest, self.size))
 
     @cached_property
-    def whole(self) -> VersionSummary:
+    def full_summary(self) -> VersionSummary:
         """The same of every artifact, those of a family's other members included."""
         return VersionSummary.read(summarize(self.manifest, self.digest, self.size, every=True))
 
@@ -190,7 +190,7 @@ def _synthetic(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
 
 
 def _max_size(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
-    summary = candidate.whole
+    summary = candidate.full_summary
     for form, most in sorted(rule.max_size.items()):
         for artifact, size in zip(summary.artifacts, summary.download_sizes, strict=True):
             if artifact.format == form:

@@ -135,10 +135,10 @@ def _signatures(old: Rule) -> Iterable[Part]:
     def enough(rule: Rule) -> bool:
         return rule.threshold - foreign(rule) >= old.threshold
 
-    def known(rule: Rule) -> bool:
+    def keeps_signers(rule: Rule) -> bool:
         return bool(rule.signed_by) and (enough(rule) or not foreign(rule))
 
-    return [[("signed_by", known), ("signatures", enough)]]
+    return [[("signed_by", keeps_signers), ("signatures", enough)]]
 
 
 def _loss(old: Rule) -> Iterable[Part]:

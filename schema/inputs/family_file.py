@@ -36,7 +36,7 @@ class BackboneOutputs(Strict):
     embedding: Count | Text
 
 
-class AskedBackbone(Strict):
+class BackboneSpec(Strict):
     """The backbone. `checkpoint` is a directory of `save_pretrained`, `file` the file name of its graphs.
 
     `classes` are its class ids in order; the checkpoint's config must have the same.
@@ -63,7 +63,7 @@ class AskedBackbone(Strict):
         return self
 
 
-class AskedHeads(Strict):
+class HeadsSpec(Strict):
     """The heads of a family.
 
     `folder` has a checkpoint for each class id of the backbone: `<id>.safetensors`, `.npz` or `.pth`.
@@ -80,7 +80,7 @@ class AskedHeads(Strict):
     file: RelPath = "disease-heads"
 
 
-class AskedDetector(Strict):
+class DetectorSpec(Strict):
     """Rows for the fit, for the threshold, and outliers: `.npz` files with `input` or `embedding`.
 
     `percentile` is that of the distances of `calibrate`. `shrinkage` of the covariance is by default Ledoit
@@ -94,7 +94,7 @@ class AskedDetector(Strict):
     shrinkage: Share | None = None
 
 
-class AskedVariants(Strict):
+class VariantsSpec(Strict):
     """The precisions of each role besides float32; for the optional fused graph, all of them."""
 
     backbone: Items[Literal["float16", "int8"]] = ("float16", "int8")
@@ -182,12 +182,12 @@ class FamilyFile(Strict):
     name: ModelName
     license: Text | None = None
     opset: Annotated[Count, Field(ge=17, le=23)] = 18
-    backbone: AskedBackbone
-    heads: AskedHeads
-    ood: AskedDetector | None = None
+    backbone: BackboneSpec
+    heads: HeadsSpec
+    ood: DetectorSpec | None = None
     evaluation: Text | None = None
     preprocessing: JsonObject | None = None
-    variants: AskedVariants = AskedVariants()
+    variants: VariantsSpec = VariantsSpec()
     limits: FamilyLimits = FamilyLimits()
 
     @model_validator(mode="after")

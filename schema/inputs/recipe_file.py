@@ -41,7 +41,7 @@ class Strict(Document):
     model_config = ConfigDict(extra="forbid")
 
 
-class AskedStep(Strict):
+class RecipeStep(Strict):
     """One pass to run. `input` names the step whose result it takes (absent: the source).
 
     `data` is a `.npz` file, or a directory of such files, for passes that measure; its path is relative to
@@ -57,7 +57,7 @@ class AskedStep(Strict):
     optional: bool = False
 
 
-class AskedOutput(Strict):
+class RecipeOutput(Strict):
     """A step's result to publish.
 
     The default `format` is read from the graph. `golden` is the tolerance of this artifact's golden vectors
@@ -72,7 +72,7 @@ class AskedOutput(Strict):
     member: MemberName | None = None
 
 
-class AskedCheck(Strict):
+class RecipeCheck(Strict):
     """A limit on a measurement of an output; if it does not hold, nothing is published.
 
     `output` is the path of an output, or `*`. `max_abs_diff` is limited by `max`, or by `share` of the
@@ -118,7 +118,7 @@ class Benchmark(Strict):
     )
 
 
-class Translated(Strict):
+class FieldTranslation(Strict):
     """The translation of one field of another tool's document.
 
     `value` is the given one, or the field's default; null if the field is not used.
@@ -144,11 +144,11 @@ class RecipeFile(Strict):
     source: Text | None = None
     task: Text
     options: JsonObject = Field(default_factory=FrozenDict)
-    steps: Annotated[Items[AskedStep], Field(min_length=1, max_length=1_000)]
-    outputs: Items[AskedOutput] = ()
-    checks: Items[AskedCheck] = ()
+    steps: Annotated[Items[RecipeStep], Field(min_length=1, max_length=1_000)]
+    outputs: Items[RecipeOutput] = ()
+    checks: Items[RecipeCheck] = ()
     benchmark: Benchmark | None = None
-    translation: Items[Translated] = ()
+    translation: Items[FieldTranslation] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -8,7 +8,7 @@ import pytest
 
 from onnxreg.converters.engine.foreign import olive_passes
 from onnxreg.converters.tasks import task_catalog
-from onnxreg.schema.inputs.recipe_file import AskedOutput, AskedStep, RecipeFile
+from onnxreg.schema.inputs.recipe_file import RecipeFile, RecipeOutput, RecipeStep
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 TEXT = PAGE.read_text("utf-8")
@@ -20,7 +20,7 @@ def test_the_lists_of_the_page_are_generated(name: str, table: Callable[[], str]
     assert shown == f"\n{table()}\n"
 
 
-@pytest.mark.parametrize("model", [RecipeFile, AskedStep, AskedOutput])
+@pytest.mark.parametrize("model", [RecipeFile, RecipeStep, RecipeOutput])
 def test_every_key_is_explained(model: Any) -> None:
     for name, field in model.model_fields.items():
         assert f"`{field.alias or name}`" in TEXT

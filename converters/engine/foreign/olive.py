@@ -73,7 +73,7 @@ STEP_KEYS = ("type", "config", "host", "evaluator")
 UNUSED = "not used"
 
 Note = dict[str, Any]
-"""One field of the document, its value and its outcome: see `recipe_file.Translated`."""
+"""One field of the document, its value and its outcome: see `recipe_file.FieldTranslation`."""
 
 
 def is_olive(value: Mapping[str, Any]) -> bool:

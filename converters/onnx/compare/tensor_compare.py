@@ -9,7 +9,7 @@ from onnxreg.converters.onnx.dequantize import restore, scale_axes
 from onnxreg.converters.onnx.stored_tensors import Arrays, StoredTensor, digest_of, is_numeric
 from onnxreg.schema.compare.graphs import TensorChange, TensorForm
 
-ELEMENTS = 2**18
+BLOCK_ELEMENTS = 2**18
 """Elements that are subtracted at once."""
 Tensors = Mapping[str, StoredTensor]
 Verb = Literal["changed", "retyped"]
@@ -79,8 +79,8 @@ def _same_bytes(one: Any, other: Any) -> bool:
 
 def _blocks(one: Any, other: Any) -> Iterator[tuple[Any, Any]]:
     one, other = one.reshape(-1), other.reshape(-1)
-    for start in range(0, one.size, ELEMENTS):
-        yield one[start : start + ELEMENTS], other[start : start + ELEMENTS]
+    for start in range(0, one.size, BLOCK_ELEMENTS):
+        yield one[start : start + BLOCK_ELEMENTS], other[start : start + BLOCK_ELEMENTS]
 
 
 def _distance(one: Any, other: Any) -> tuple[float | None, float | None]:

@@ -20,7 +20,7 @@ from onnxreg.schema.core.errors import ConversionError
 PROVEN = frozenset({"1.31.1"})
 """ONNX Runtime versions whose canonical files were shown to parse to equal content and to give bit-equal outputs."""
 
-ALIGNMENT = 16
+ALIGNMENT_BYTES = 16
 """At least the alignment of every vector in the model, so that moving the model's end never misaligns it."""
 
 Argument = tuple[int, int]
@@ -74,11 +74,11 @@ def write_head(head: OrtHeader, tail_size: int) -> bytes:
     import flatbuffers
     from ort_flatbuffers_py.fbs import InferenceSession, KernelTypeStrResolver
 
-    stand_in = head.model - head.tail + ALIGNMENT
-    stand_in += (tail_size - stand_in) % ALIGNMENT
+    stand_in = head.model - head.tail + ALIGNMENT_BYTES
+    stand_in += (tail_size - stand_in) % ALIGNMENT_BYTES
     builder = flatbuffers.Builder(4 * stand_in)
     builder.Pad(stand_in)
-    builder.minalign = ALIGNMENT
+    builder.minalign = ALIGNMENT_BYTES
     version = builder.CreateString(head.version)
     table = _vector(builder, [_operator(builder, *entry) for entry in head.resolver])
     KernelTypeStrResolver.Start(builder)

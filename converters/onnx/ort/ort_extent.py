@@ -6,7 +6,7 @@ from typing import Any
 from onnxreg.converters.onnx.elements import ELEMENTS
 from onnxreg.converters.onnx.ort.ort_graph import MAX_DEPTH, tensor_type
 
-SMALLEST = 4
+MIN_ELEMENT_BYTES = 4
 """Bytes of the smallest element of the vectors that are counted."""
 _VECTORS = ("Floats", "Ints", "Strings", "Tensors", "Graphs")
 
@@ -18,7 +18,7 @@ def check_extent(graph: Any, size: int) -> None:
     Each element of an honest file has bytes of its own. Tables that are referred to again and again, or that
     contain themselves, would be read without end.
     """
-    left = size // SMALLEST
+    left = size // MIN_ELEMENT_BYTES
     for length in _lengths(graph, 0):
         left -= length
         if left < 0:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from onnxreg.converters.onnx.weightless import SMALL
+from onnxreg.converters.onnx.weightless import MAX_SMALL_ELEMENTS
 
 LARGEST, SMALLEST = 65504.0, 5.96e-08
 """The bounds of float16: the largest finite value, and the smallest above 0."""
@@ -39,7 +39,7 @@ def emptied_weights(model: Any, smallest: float = SMALLEST, largest: float = LAR
 
     emptied = []
     for tensor in model.graph.initializer:
-        if tensor.data_type == tensor.FLOAT and len(tensor.raw_data) > 4 * SMALL:
+        if tensor.data_type == tensor.FLOAT and len(tensor.raw_data) > 4 * MAX_SMALL_ELEMENTS:
             emptied.append((tensor, tuple(tensor.dims), tensor.raw_data))
             tensor.raw_data = b""
             tensor.dims[:] = [0]

@@ -14,14 +14,14 @@ from typing import Any
 from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.external_data import external_files, tensors
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.onnx.weightless import SMALL, copy_but
+from onnxreg.converters.onnx.weightless import MAX_SMALL_ELEMENTS, copy_but
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.schema.core.errors import InputError
 
-LIMIT = 2**31 - 2**26
+MAX_INLINE_WEIGHT_BYTES = 2**31 - 2**26
 """Weights of more bytes go into a file of their own; protobuf ends at 2**31 - 1, the graph itself included."""
 
-ALIGNMENT = 4096
+ALIGNMENT_BYTES = 4096
 """Each tensor in a data file begins at a multiple of this: the size of a memory page."""
 
 _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
@@ -41,7 +41,7 @@ def load(path: Path) -> Any:
     return model
 
 
-def save(model: Any, path: Path, limit: int = LIMIT) -> tuple[str, ...]:
+def save(model: Any, path: Path, limit: int = MAX_INLINE_WEIGHT_BYTES) -> tuple[str, ...]:
     """Write a model and return the names of the files that it takes; `model` is left as it is.
 
     Nothing but what is written stays where that fails.
@@ -66,7 +66,7 @@ def weight_bytes(model: Any) -> int:
 
 def session(model: Any, label: str = "the model") -> Any:
     """A model in ONNX Runtime (`runtime.load_session`); ConversionError, naming `what`, where it does not load."""
-    if weight_bytes(model) <= LIMIT:
+    if weight_bytes(model) <= MAX_INLINE_WEIGHT_BYTES:
         return load_session(model.SerializeToString(), name=label)
     with scratch() as directory:
         save(model, directory / "model.onnx")
@@ -117,11 +117,11 @@ def _move_out(model: Any, data: Path) -> Any:
     with data.open("wb") as file:
         for tensor in model.graph.initializer:
             stored = light.graph.initializer.add()
-            if tensor_bytes(tensor) <= SMALL or not tensor.HasField("raw_data"):
+            if tensor_bytes(tensor) <= MAX_SMALL_ELEMENTS or not tensor.HasField("raw_data"):
                 stored.CopyFrom(tensor)
                 continue
             copy_but(tensor, stored, "raw_data")
-            file.seek(-(-file.tell() // ALIGNMENT) * ALIGNMENT)
+            file.seek(-(-file.tell() // ALIGNMENT_BYTES) * ALIGNMENT_BYTES)
             offset, length = file.tell(), file.write(tensor.raw_data)
             stored.data_location = stored.EXTERNAL
             for key, value in {"location": data.name, "offset": offset, "length": length}.items():

@@ -15,7 +15,7 @@ from onnxreg.converters.runtime.sessions import numpy_type, run_session
 from onnxreg.schema.core.errors import ConversionError, first_line
 from onnxreg.schema.manifest.recorded_recipe import Step
 
-FLOOR = 0.5
+MIN_COSINE = 0.5
 """The least cosine of an output with its parent's: below it the graph is wrong, not rounded."""
 
 ROUNDINGS = 8
@@ -146,9 +146,9 @@ def _distance(parent: Any, child: Any) -> dict[str, float]:
 def _judge(distance: Mapping[str, float], parent: Any, label: str, tolerance: float | None) -> None:
     import numpy as np
 
-    if distance["cosine"] < FLOOR:
+    if distance["cosine"] < MIN_COSINE:
         raise ConversionError(
-            f"{label} is not the parent's: their cosine is {distance['cosine']:.3g}, the least is {FLOOR}"
+            f"{label} is not the parent's: their cosine is {distance['cosine']:.3g}, the least is {MIN_COSINE}"
         )
     scale = max(1.0, float(np.abs(parent).max(initial=0.0)))
     if tolerance is not None and distance["max_abs_diff"] > tolerance * scale:

@@ -29,7 +29,7 @@ def export_torchscript(subject: TorchModel, opset: int, dynamic: bool, fold: boo
         "do_constant_folding": fold,
         "dynamo": False,
     }
-    if subject.weight_bytes <= model_file.LIMIT:
+    if subject.weight_bytes <= model_file.MAX_INLINE_WEIGHT_BYTES:
         target = io.BytesIO()
         _export(subject, target, options)
         exported = _parse(target)

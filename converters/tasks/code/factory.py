@@ -94,7 +94,7 @@ def find(source: str, *places: Path) -> Factory:
     Raises InputError for a text that names none, NotFoundError if there is no such file or module.
     """
     module, function = _parts(source)
-    paths = tuple(dict.fromkeys(str(place.resolve()) for place in places))
+    paths = tuple(dict.fromkeys(str(folder.resolve()) for folder in places))
     if module.endswith(".py"):
         return _in_file(module, function, paths)
     return _in_module(module, function, paths)
@@ -127,7 +127,7 @@ def _parts(source: str) -> tuple[str, str]:
 
 
 def _in_file(path: str, function: str, places: tuple[str, ...]) -> Factory:
-    file = next((file for place in places if (file := Path(place, path)).is_file()), None)
+    file = next((file for folder in places if (file := Path(folder, path)).is_file()), None)
     if file is None:
         raise NotFoundError(f"there is no file {path}", HINT)
     return Factory(file.stem, function, file, (str(file.parent),), True, {file.name: file})
@@ -147,12 +147,12 @@ def _in_module(module: str, function: str, places: tuple[str, ...]) -> Factory:
     if is_installed(file) and distribution_of(module) is not None:
         return Factory(module, function, file, places, False, {})
     folders = [Path(folder) for folder in root.submodule_search_locations or ()]
-    found = {
+    files = {
         path.relative_to(folder.parent).as_posix(): path
         for folder in folders
         for path in sorted(folder.rglob("*.py"))
     }
-    return Factory(module, function, file, places, False, found or {file.name: file})
+    return Factory(module, function, file, places, False, files or {file.name: file})
 
 
 def _installed(top: str) -> ModuleSpec | None:
@@ -214,11 +214,11 @@ def _raised(factory: Factory, error: BaseException) -> ConversionError:
 
 def _function(factory: Factory) -> Any:
     module = _from_file(factory.file) if factory.is_file else _imported(factory)
-    if not callable(found := getattr(module, factory.function, None)):
+    if not callable(function := getattr(module, factory.function, None)):
         raise InputError(f"{factory.file.name} has no function {factory.function}", HINT)
     if factory.label is None:
-        _check_own(factory, getattr(found, "__module__", None) or "")
-    return found
+        _check_own(factory, getattr(function, "__module__", None) or "")
+    return function
 
 
 def _check_own(factory: Factory, module: str) -> None:

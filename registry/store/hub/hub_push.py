@@ -13,7 +13,7 @@ from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.hub import repo_card
 from onnxreg.registry.store.hub.commits import CommitHead, CommitSnapshot, Decide, is_file, token_of
 from onnxreg.registry.store.hub.hub_client import Operation
-from onnxreg.registry.store.hub.hub_upload import Meter, MeteredAddition
+from onnxreg.registry.store.hub.hub_upload import MeteredAddition, UploadMeter
 from onnxreg.registry.store.layout import BlobKey, index_path, usable_key
 from onnxreg.registry.store.protocol import Hasher, IncomingBlob
 from onnxreg.registry.store.upload_body import hand_over
@@ -34,7 +34,7 @@ class HubPush:
         self._url = url
         self._directory = directory
         self._staged: dict[Digest, Path] = {}
-        self._meters: dict[Digest, Meter] = {}
+        self._meters: dict[Digest, UploadMeter] = {}
         self._relied: set[Digest] = set()
         self._condemned: frozenset[BlobKey] = frozenset()
         self._damaged: frozenset[str] = frozenset()
@@ -79,7 +79,7 @@ class HubPush:
         """Stage a blob from another store; a file of this machine is sent in place. Its bytes count only when they are sent."""
         path = blob.path
         with blob.open(0) as stream:
-            meter = Meter(blob.size, hand_over(stream))
+            meter = UploadMeter(blob.size, hand_over(stream))
             if path is None:
                 size = self.put(stream, blob.digest)[1]
             else:

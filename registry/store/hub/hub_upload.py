@@ -11,7 +11,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.progress import Advance
 
 
-class Meter:
+class UploadMeter:
     """Counts the bytes of a blob that were sent and reports them; going back subtracts them."""
 
     def __init__(self, size: int, advance: Advance) -> None:
@@ -32,7 +32,7 @@ class Meter:
 class MeteredAddition(CommitOperationAdd):
     """A blob to be added from a file of this machine, whose digest is known."""
 
-    def __init__(self, path: str, file: str, digest: Digest, meter: Meter | None) -> None:
+    def __init__(self, path: str, file: str, digest: Digest, meter: UploadMeter | None) -> None:
         super().__init__(path, file)
         self.upload_info.sha256 = bytes.fromhex(digest.hex)
         self._meter = meter
@@ -42,13 +42,13 @@ class MeteredAddition(CommitOperationAdd):
         """The file object that the client reads. If the client asks for its own progress bar, it is sending."""
         with super().as_file() as file:
             metered = with_tqdm and self._meter is not None
-            yield cast(BinaryIO, _Sending(file, cast(Meter, self._meter))) if metered else file
+            yield cast(BinaryIO, _Sending(file, cast(UploadMeter, self._meter))) if metered else file
 
 
 class _Sending(Borrowed):
     """A file that reports how far it was read. Closing it leaves the file open."""
 
-    def __init__(self, file: BinaryIO, meter: Meter) -> None:
+    def __init__(self, file: BinaryIO, meter: UploadMeter) -> None:
         super().__init__(file)
         self._meter = meter
 

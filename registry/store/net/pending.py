@@ -18,13 +18,13 @@ class PendingRequest:
     host: str
     since: float
     note: str = ""
-    told: bool = False
+    is_shown: bool = False
 
     def failed(self, note: str) -> None:
         """Note why a try failed."""
         self.note = note
-        if tell is not None and not self.told and time.monotonic() - self.since >= SHOWN_AFTER_SECONDS:
-            self.told = True
+        if tell is not None and not self.is_shown and time.monotonic() - self.since >= SHOWN_AFTER_SECONDS:
+            self.is_shown = True
             tell(str(self))
 
     def __str__(self) -> str:

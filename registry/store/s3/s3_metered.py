@@ -12,20 +12,20 @@ from botocore.awsrequest import (
 from onnxreg.registry.store.net.pace import MeteredResponse
 
 
-class PlainConnection(AWSHTTPConnection):  # type: ignore[misc]
+class MeteredHttpConnection(AWSHTTPConnection):  # type: ignore[misc]
     response_class = MeteredResponse
 
 
-class SecureConnection(AWSHTTPSConnection):  # type: ignore[misc]
+class MeteredHttpsConnection(AWSHTTPSConnection):  # type: ignore[misc]
     response_class = MeteredResponse
 
 
 class PlainPool(AWSHTTPConnectionPool):  # type: ignore[misc]
-    ConnectionCls = PlainConnection
+    ConnectionCls = MeteredHttpConnection
 
 
 class SecurePool(AWSHTTPSConnectionPool):  # type: ignore[misc]
-    ConnectionCls = SecureConnection
+    ConnectionCls = MeteredHttpsConnection
 
 
 def meter(client: Any) -> None:

@@ -62,7 +62,7 @@ class Expression:
 
 def parse(text: str) -> Expression:
     """Read an expression. ExpressionError, an InputError that marks the position, if it is malformed."""
-    return Expression(_Parser(text).whole(), text)
+    return Expression(_Parser(text).expression(), text)
 
 
 class _Parser:
@@ -78,8 +78,8 @@ class _Parser:
     def _next(self) -> Token:
         return self._tokens[self._place]
 
-    def whole(self) -> Node:
-        """whole = alternatives END"""
+    def expression(self) -> Node:
+        """expression = alternatives END"""
         node = self._alternatives()
         if self._next.kind != "end":
             raise self._expected("and, or, or the end", _JOINED.get(self._next.text.lower(), ""))

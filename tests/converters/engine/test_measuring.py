@@ -11,7 +11,7 @@ from onnxreg.converters.tasks.checkpoints import token_sample
 from onnxreg.converters.tasks.task import Sample
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError
-from onnxreg.schema.inputs.recipe_file import AskedCheck
+from onnxreg.schema.inputs.recipe_file import RecipeCheck
 
 
 def agreement(expected: Any, got: Any, mask: list[list[int]]) -> measure.Agreement:
@@ -57,7 +57,7 @@ def check(value: dict[str, float], **asked: Any) -> dict[str, Any]:
     found = measure.Agreement(
         7, **({"max_abs_diff": 0.0, "min_cosine": 1.0, "argmax_agreement": 1.0} | value), scale=10.0
     )
-    limits = {asked["metric"]: AskedCheck(**asked)} if asked else {}
+    limits = {asked["metric"]: RecipeCheck(**asked)} if asked else {}
     checks = output_checks.parity_checks({"logits": found}, Digest.of(b"x"), limits, "model.onnx")
     return {each["metric"]: each for each in checks}
 

@@ -1,7 +1,7 @@
 import pytest
 
 from onnxreg.converters.evaluation.recall import LabelRecall
-from onnxreg.converters.evaluation.rule import LISTED, Decision, Floors, decide, thin_evidence
+from onnxreg.converters.evaluation.rule import MAX_LISTED_LABELS, Decision, Floors, decide, thin_evidence
 from onnxreg.converters.evaluation.suite import Fixture, Span, Suite
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
@@ -110,7 +110,7 @@ def test_what_was_not_judged_is_said_beside_a_certificate() -> None:
 
 
 def test_reasons_stay_short_however_many_labels_there_are() -> None:
-    decision = judge(label("A"), foreign=tuple(f"L{number}" * 100 for number in range(LISTED + 5)))
+    decision = judge(label("A"), foreign=tuple(f"L{number}" * 100 for number in range(MAX_LISTED_LABELS + 5)))
     assert decision.reasons[-1].endswith("and 5 more")
     assert max(map(len, decision.reasons)) < 4096
 

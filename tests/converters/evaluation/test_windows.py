@@ -22,7 +22,7 @@ def test_every_token_is_kept_once_and_in_order(
         assert window.inputs["input_ids"].shape == (1, len(window.offsets))
         assert len(window.offsets) <= size
         assert window.inputs["attention_mask"].all() and not window.inputs["token_type_ids"].any()
-        kept[window.text] += [tuple(pair) for pair in window.offsets[window.kept].tolist()]
+        kept[window.text] += [tuple(pair) for pair in window.offsets[window.positions].tolist()]
     for number, text in enumerate(texts):
         whole = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
         assert kept[number] == [tuple(pair) for pair in whole]
@@ -32,8 +32,8 @@ def test_a_kept_token_has_context_on_both_sides(tokenizer: "transformers.PreTrai
     cut = windows(tokenizer, 24, ["Ada " * 200])
     assert len(cut) > 3
     for before, window in pairwise(cut):
-        assert window.kept[0] - 1 >= 2
-        assert len(before.offsets) - 2 - before.kept[-1] >= 2
+        assert window.positions[0] - 1 >= 2
+        assert len(before.offsets) - 2 - before.positions[-1] >= 2
 
 
 def test_the_tokenizer_is_left_as_it_was(tokenizer: "transformers.PreTrainedTokenizerFast") -> None:
@@ -53,7 +53,7 @@ def test_baked_in_padding_and_left_truncation_change_nothing(
     text = ["Ada meets Bo " * 20]
     for plain, other in zip(windows(tokenizer, 18, text), windows(odd, 18, text), strict=True):
         assert np.array_equal(plain.inputs["input_ids"], other.inputs["input_ids"])
-        assert np.array_equal(plain.kept, other.kept)
+        assert np.array_equal(plain.positions, other.positions)
 
 
 def test_a_long_text_fills_its_windows(tokenizer: "transformers.PreTrainedTokenizerFast") -> None:

@@ -11,7 +11,7 @@ from onnxreg.converters.families import factory_backbone
 from onnxreg.converters.families.backbone import EMBEDDING, LOGITS, LoadedBackbone
 from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, RegError
-from onnxreg.schema.inputs.family_file import AskedBackbone
+from onnxreg.schema.inputs.family_file import BackboneSpec
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def trained(tmp_path: Path) -> torch.nn.Module:
 
 def load(directory: Path, **changes: Any) -> LoadedBackbone:
     value = {key: each for key, each in {**small.MADE_BACKBONE, **changes}.items() if each is not None}
-    asked = AskedBackbone.from_json(value, "backbone")
+    asked = BackboneSpec.from_json(value, "backbone")
     made = factory_backbone.find(asked, directory)
     assert made is not None
     return factory_backbone.load(asked, directory, made, Consent.of(["net.py:build"]))

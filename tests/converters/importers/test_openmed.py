@@ -244,13 +244,13 @@ def test_differences_name_field_claim_and_fact(export: Path, workspace: Path) ->
         "certified",
         "source_model_id",
     }
-    assert (found["family"].claimed, found["family"].found) == ("roberta", "bert")
-    assert (found["artifacts.0.metadata.opset"].claimed, found["artifacts.0.metadata.opset"].found) == (
+    assert (found["family"].claimed, found["family"].actual) == ("roberta", "bert")
+    assert (found["artifacts.0.metadata.opset"].claimed, found["artifacts.0.metadata.opset"].actual) == (
         17,
         18,
     )
     assert "Erf" in found["artifacts.3.metadata.operators"].claimed
-    assert "Erf" not in found["artifacts.3.metadata.operators"].found
+    assert "Erf" not in found["artifacts.3.metadata.operators"].actual
 
 
 def test_no_path_of_the_other_machine_is_published(export: Path, workspace: Path) -> None:

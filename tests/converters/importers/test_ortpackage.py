@@ -255,7 +255,7 @@ def test_a_stated_format_must_be_true(root: Path, workspace: Path) -> None:
     )
     draft, differences = import_package(root, workspace, name="tiny")
     assert (draft.artifacts[0].format, draft.artifacts[0].precision) == ("onnx", "float32")
-    assert [(item.path, item.claimed, item.found) for item in differences] == [
+    assert [(item.path, item.claimed, item.actual) for item in differences] == [
         ("decoder/cpu/model.onnx.precision", "int8", "float32"),
         ("decoder/cpu/model.onnx.format", "onnx-int8", "onnx"),
     ]

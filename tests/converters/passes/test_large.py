@@ -79,7 +79,7 @@ def publish_and_pull(path: Path, root: Path) -> None:
 @pytest.mark.parametrize("rows", [300, pytest.param(2_200_000, marks=pytest.mark.large)])
 def test_half_of_a_large_model_is_one_file(rows: int, tmp_path: Path) -> None:
     path = write(tmp_path, rows)
-    target, result = convert(path, OnnxFloatToFloat16(), model_file.LIMIT)
+    target, result = convert(path, OnnxFloatToFloat16(), model_file.MAX_INLINE_WEIGHT_BYTES)
     assert result["weight_bytes"]["before"] == 2 * result["weight_bytes"]["after"]
     assert [file.name for file in target.parent.iterdir()] == ["model.onnx"]
     assert inspect_onnx(target).precision == "float16"
@@ -87,7 +87,8 @@ def test_half_of_a_large_model_is_one_file(rows: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "limit"), [(300, 1000), pytest.param(2_200_000, model_file.LIMIT, marks=pytest.mark.large)]
+    ("rows", "limit"),
+    [(300, 1000), pytest.param(2_200_000, model_file.MAX_INLINE_WEIGHT_BYTES, marks=pytest.mark.large)],
 )
 def test_what_stays_large_keeps_its_weights_beside_it(rows: int, limit: int, tmp_path: Path) -> None:
     path = write(tmp_path, rows)
@@ -100,7 +101,8 @@ def test_what_stays_large_keeps_its_weights_beside_it(rows: int, limit: int, tmp
 
 
 @pytest.mark.parametrize(
-    ("rows", "limit"), [(300, 1000), pytest.param(2_200_000, model_file.LIMIT, marks=pytest.mark.large)]
+    ("rows", "limit"),
+    [(300, 1000), pytest.param(2_200_000, model_file.MAX_INLINE_WEIGHT_BYTES, marks=pytest.mark.large)],
 )
 def test_a_recipe_runs_over_a_large_model_and_twice_gives_the_same(
     rows: int, limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -140,7 +142,8 @@ def test_a_recipe_runs_over_a_large_model_and_twice_gives_the_same(
     ids=["opset", "shape"],
 )
 @pytest.mark.parametrize(
-    ("rows", "limit"), [(300, 1000), pytest.param(2_200_000, model_file.LIMIT, marks=pytest.mark.large)]
+    ("rows", "limit"),
+    [(300, 1000), pytest.param(2_200_000, model_file.MAX_INLINE_WEIGHT_BYTES, marks=pytest.mark.large)],
 )
 def test_weights_survive_what_does_not_touch_them(work: Any, rows: int, limit: int, tmp_path: Path) -> None:
     path = write(tmp_path, rows)

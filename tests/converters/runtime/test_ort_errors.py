@@ -8,7 +8,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from onnxreg.converters.runtime.ort_errors import MOST, with_reason
+from onnxreg.converters.runtime.ort_errors import MAX_MESSAGE_CHARS, with_reason
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.schema.core.errors import ConversionError
 
@@ -57,7 +57,7 @@ def test_a_graph_that_does_not_load(
     assert reason in message
     assert message.startswith(f"ONNX Runtime cannot load {'the model' if as_bytes else 'm.onnx'}: ")
     assert not any(part in message for part in ("ONNXRuntimeError", ".cc:", str(tmp_path), "x failed"))
-    assert len(message) <= MOST + len(" ... ")
+    assert len(message) <= MAX_MESSAGE_CHARS + len(" ... ")
 
 
 def test_paths_above_the_graph_and_long_reasons(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_bad_blob_is_replaced_from_any_registry_that_has_it(
     assert filled.verify().damages
     done = mend(filled, other)
     assert not done.report.damages
-    assert [damage.digest for damage in done.done] == [digests[what]]
+    assert [damage.digest for damage in done.repaired] == [digests[what]]
     assert path.read_bytes() == good and not path.is_symlink()
 
 
@@ -88,7 +88,7 @@ def test_what_a_lost_manifest_names_is_repaired_too(filled: Registry, other: Reg
     for digest in lost:
         (filled.store.root / blob_path(digest)).unlink()
     done = mend(filled, other)
-    assert [damage.digest for damage in done.done] == lost
+    assert [damage.digest for damage in done.repaired] == lost
     assert not done.report.damages
 
 
@@ -99,7 +99,7 @@ def test_a_bad_copy_there_is_named_and_the_others_are_repaired(filled: Registry,
         overwrite(filled.store.root / blob_path(digest), b"rotten")
     overwrite(other.store.root / blob_path(bad), b"rotten, too")
     done = mend(filled, other)
-    assert [damage.digest for damage in done.done] == [good]
+    assert [damage.digest for damage in done.repaired] == [good]
     (left,) = done.report.damages
     assert left.digest == bad and "has no good copy" in left.detail
     assert (filled.store.root / blob_path(bad)).read_bytes() == b"rotten"
@@ -122,7 +122,7 @@ def test_a_bad_blob_that_nothing_refers_to_is_deleted(filled: Registry) -> None:
     path.write_bytes(b"for")
     done = mend(filled)
     assert not done.report.damages and not path.exists()
-    assert "nothing refers to it" in done.done[0].detail
+    assert "nothing refers to it" in done.repaired[0].detail
 
 
 def test_nothing_is_deleted_while_some_log_cannot_be_read(filled: Registry) -> None:
@@ -130,7 +130,7 @@ def test_nothing_is_deleted_while_some_log_cannot_be_read(filled: Registry) -> N
     overwrite(weights, b"rotten")
     overwrite(filled.store.root / INDEX, b"rotten")
     done = mend(filled)
-    assert done.done == []
+    assert done.repaired == []
     assert weights.exists()
     details = {damage.kind: damage.detail for damage in done.report.damages}
     assert "not deleted" in details["damaged"] and "only a copy of this very registry" in details["index"]
@@ -142,7 +142,7 @@ def test_a_wrong_state_line_is_made_again_from_the_log(filled: Registry) -> None
     overwrite(path, good.replace(b'"newest":["0.1.2",', b'"newest":["0.1.1",'))
     assert [damage.kind for damage in filled.verify().damages] == ["state"]
     done = mend(filled)
-    assert not done.report.damages and len(done.done) == 1
+    assert not done.report.damages and len(done.repaired) == 1
     assert path.read_bytes() == good
 
 
@@ -167,7 +167,7 @@ def test_a_sealed_segment_comes_from_a_mirror_alone(
     (segment,) = registry.state("acme/pii").segments
     overwrite(registry.store.root / blob_path(segment), b"rotten")
     before = (registry.store.root / INDEX).read_bytes()
-    assert not mend(registry, other).done
+    assert not mend(registry, other).repaired
     assert not mend(registry, copied).report.damages
     assert (registry.store.root / INDEX).read_bytes() == before
 
@@ -181,7 +181,7 @@ def test_lines_that_the_mirror_lacks_stay(filled: Registry, make_draft: MakeDraf
     done = mend(filled, copied)
     assert not done.report.damages
     assert path.read_bytes() == good
-    assert "4 lines were taken" in done.done[0].detail and "1 were saved" in done.done[0].detail
+    assert "4 lines were taken" in done.repaired[0].detail and "1 were saved" in done.repaired[0].detail
 
 
 def test_a_rotten_line_comes_from_the_mirror(filled: Registry, tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_lines_that_nothing_joins_are_named_and_the_file_is_kept(
     lines[5] = b"rotten"
     overwrite(path, b"\n".join(lines))
     (repaired,) = [
-        damage for damage in filled.repair(source=str(copied.store.root)).done if damage.digest is None
+        damage for damage in filled.repair(source=str(copied.store.root)).repaired if damage.digest is None
     ]
     assert "lines 5 to 6 could not be saved" in repaired.detail
     (kept,) = (filled.store.root / "local/damaged/acme").iterdir()
@@ -224,7 +224,7 @@ def test_a_fork_is_not_repaired(filled: Registry, make_draft: MakeDraft, tmp_pat
     overwrite(path, b"#" + path.read_bytes()[1:])
     before = path.read_bytes()
     done = mend(filled, copied)
-    assert not done.done and "different histories" in done.report.damages[0].detail
+    assert not done.repaired and "different histories" in done.report.damages[0].detail
     assert path.read_bytes() == before
 
 
@@ -232,14 +232,14 @@ def test_a_mirror_that_is_broken_itself_is_not_believed(filled: Registry, tmp_pa
     copied = mirror(filled, tmp_path)
     for place in (filled, copied):
         overwrite(place.store.root / INDEX, b"rotten")
-    assert not mend(filled, copied).done
+    assert not mend(filled, copied).repaired
 
 
 def test_another_registry_gives_no_log(filled: Registry, other: Registry) -> None:
     filled.push("acme/pii", str(other.store.root))
     overwrite(filled.store.root / INDEX, b"rotten")
     done = mend(filled, other)
-    assert not done.done
+    assert not done.repaired
     assert "only a copy of this very registry" in done.report.damages[0].detail
 
 
@@ -255,7 +255,7 @@ def test_a_model_that_is_gone_comes_back_from_a_mirror(filled: Registry, tmp_pat
 def test_stray_files_are_left_alone(filled: Registry) -> None:
     (filled.store.root / "index" / "notes.txt").write_bytes(b"mine")
     done = mend(filled)
-    assert [damage.kind for damage in done.report.damages] == ["stray"] and not done.done
+    assert [damage.kind for damage in done.report.damages] == ["stray"] and not done.repaired
 
 
 def test_a_registry_does_not_repair_itself_from_itself(filled: Registry) -> None:
@@ -268,7 +268,7 @@ def test_without_a_remote_what_needs_none_is_repaired(filled: Registry) -> None:
     overwrite(path, path.read_bytes().replace(b'"newest":["0.1.2",', b'"newest":["0.1.1",'))
     (filled.store.root / blob_path(filled.get("acme/pii:0.1.1").manifest.artifacts[0].digest)).unlink()
     done = filled.repair()
-    assert len(done.done) == 1
+    assert len(done.repaired) == 1
     assert "no remote is named" in done.report.damages[0].detail
 
 

@@ -139,7 +139,7 @@ class TestTokens:
         registry.add(make_draft(seed="b"))
         other.pull("acme/pii", site.url)
         (tracking.store.root / index_path("acme/pii")).write_bytes(old)
-        seen = tracking.seen("acme/pii")
+        seen = tracking.read_index("acme/pii")
         assert seen is not None and seen.token == ""
         site.answers.clear()
         assert str(other.pull("acme/pii", site.url).versions[0]) == "0.1.1"

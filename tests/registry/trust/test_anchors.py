@@ -120,7 +120,7 @@ def test_reg_trust_writes_the_anchor(
     assert resolve(world, tmp_path) == 0
     assert main(["trust", "require", "acme/*", "--lines", "--key", "release", "--from-now"]) == 0
     (need,) = load_trust().requirements
-    known = CheckpointStore().known(tree.id, MODEL)
+    known = CheckpointStore().read(tree.id, MODEL)
     (line,) = need.after
     assert known is not None
     assert (line.registry, line.model, line.seq, line.head) == (tree.id, MODEL, known.seq, known.head)

@@ -67,7 +67,7 @@ def test_a_log_that_grew_is_followed_over_any_sealing(published: Registry, event
     for number in range(events, events + more):
         move.tag(Ref(NAME, f"0.1.{number % 2}"), "stable")
     watched.read_index(NAME)
-    known, lines = CheckpointStore().known(place.registry_id, NAME), read_log(place, NAME)
+    known, lines = CheckpointStore().read(place.registry_id, NAME), read_log(place, NAME)
     assert known is not None
     assert (known.seq, known.head) == (len(lines), lines[-1].digest) == (events + more + 2, lines[-1].digest)
     assert list(known.lines) == [line.digest.hex for line in lines[-len(known.lines) :]]
@@ -310,7 +310,7 @@ def test_readers_beside_a_writer_are_never_alarmed(published: Registry) -> None:
         for reader in readers:
             reader.result()
     look(published)
-    known = CheckpointStore().known(published.id, NAME)
+    known = CheckpointStore().read(published.id, NAME)
     assert known is not None and known.seq == published.state(NAME).seq == 22
 
 

@@ -252,7 +252,7 @@ def test_what_an_older_build_remembered_is_still_read(world: World) -> None:
     path.write_bytes(json.dumps(value).encode())
     grow(world)
     look(world)
-    known = heads.known(tree.id, MODEL)
+    known = heads.read(tree.id, MODEL)
     assert known is not None and known.has_state
     assert canonical.encode(known.to_json())
 
@@ -280,7 +280,7 @@ def test_what_was_garbled_at_first_sight_is_forgotten(world: World, case: str, e
     tree.overwrite(tree.index(name), honest)
     grow(world, name, events)
     look(world, name)
-    known = CheckpointStore().known(tree.id, name)
+    known = CheckpointStore().read(tree.id, name)
     assert known is not None
     assert known.index == Digest.of(tree.index(name).read_bytes()).hex
     tree.edit_state(name, change)
@@ -305,7 +305,7 @@ def test_a_summary_of_another_manifest_is_not_remembered(world: World, name: str
     tree.edit_state(name, change)
     with pytest.raises(IntegrityError):
         look(world, name)
-    assert CheckpointStore().known(tree.id, name) is None
+    assert CheckpointStore().read(tree.id, name) is None
     tree.overwrite(tree.index(name), honest)
     look(world, name)
 

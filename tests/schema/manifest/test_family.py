@@ -218,7 +218,7 @@ def test_an_index_lists_the_backbone_only(family: dict[str, Any]) -> None:
     assert [each.path for each in short.artifacts] == ["swin.onnx"]
     assert len(whole.artifacts) == len(manifest.artifacts)
     candidate = Candidate(manifest, digest, 1)
-    assert (candidate.summary, candidate.whole) == (short, whole)
+    assert (candidate.summary, candidate.full_summary) == (short, whole)
 
 
 def changed(family: dict[str, Any], edit: Edit) -> dict[str, str]:
