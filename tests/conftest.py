@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def isolated_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test knows the keys, the trust and the known heads of whoever runs it."""
     own = tmp_path_factory.getbasetemp() / "own"
     with pytest.MonkeyPatch.context() as patch:
@@ -97,7 +97,7 @@ def unsynced() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def own_user(nobody: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_user(isolated_user: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Each test is a user of its own, who knows nothing yet. Its directory is made when something is kept there."""
     own = tmp_path_factory.getbasetemp() / "own" / token_hex(8)
     for what in ("STATE", "KEYS", "TRUST"):

@@ -35,7 +35,7 @@ def evaluation(artifact: Digest, state: str) -> bytes:
 
 
 @pytest.fixture
-def registry(nobody: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
+def registry(isolated_user: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     """One model for each way in which a state comes about; see `WORDS`."""
     monkeypatch.setenv("REG_HOME", str(tmp_path / "home"))
     registry = Registry(tmp_path / "home")
@@ -175,7 +175,7 @@ def test_every_page_says_the_same_word(site: Site) -> None:
         assert badges(facts) == ({"refused"} if word == "refused" else set())
 
 
-def test_what_publishes_says_it_at_once(reg: Reg, tmp_path: Path, nobody: None) -> None:
+def test_what_publishes_says_it_at_once(reg: Reg, tmp_path: Path, isolated_user: None) -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 14]> g (float[1] x) => (float[1] y) { y = Relu(x) }'
     )

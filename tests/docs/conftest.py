@@ -27,7 +27,7 @@ def exported(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Draft:
 
 
 @pytest.fixture(scope="session")
-def stocked(exported: Draft, nobody: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stocked(exported: Draft, isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the registry `home`, and a copy of its models in the registry `shared`."""
     place = tmp_path_factory.mktemp("stocked")
     given.stock(Registry(place / "home", actor="ada"), exported)

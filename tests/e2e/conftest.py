@@ -38,7 +38,7 @@ class Export:
 
 @pytest.fixture(scope="session")
 def export(
-    nobody: None, make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+    isolated_user: None, make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Export:
     """acme/tiny:0.1.0, exported once for all stories, which only read it."""
     directory, checkpoint = tmp_path_factory.mktemp("export"), make_checkpoint(seed=1)

@@ -28,7 +28,7 @@ def promote(registry: Registry, version: str) -> Promotion:
 
 
 @pytest.fixture
-def home(nobody: None, tmp_path: Path) -> Registry:
+def home(isolated_user: None, tmp_path: Path) -> Registry:
     return Registry(tmp_path / "home")
 
 

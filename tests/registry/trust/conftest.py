@@ -7,7 +7,7 @@ from support.trust.world import World, make_world
 
 
 @pytest.fixture(scope="session")
-def template(nobody: None, tmp_path_factory: pytest.TempPathFactory) -> World:
+def template(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> World:
     pytest.importorskip("cryptography")
     return make_world(tmp_path_factory.mktemp("world"))
 
