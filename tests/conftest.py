@@ -97,7 +97,9 @@ def unsynced() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def own_user(isolated_user: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_user(
+    isolated_user: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """Each test is a user of its own, who knows nothing yet. Its directory is made when something is kept there."""
     own = tmp_path_factory.getbasetemp() / "own" / token_hex(8)
     for what in ("STATE", "KEYS", "TRUST"):

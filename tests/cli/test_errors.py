@@ -126,7 +126,7 @@ MISTAKES = (
 
 
 @pytest.mark.parametrize(("words", "status"), MISTAKES, ids=lambda value: str(value))
-def test_mistakes(
+def test_a_mistake_has_its_exit_status(
     words: list[str], status: int, reg: Reg, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REG_HOME", "nothing-here")

@@ -69,7 +69,7 @@ def check(done: Any, status: int, said: str) -> None:
 
 
 @pytest.mark.parametrize("case", OLIVE)
-def test_scripts_of_olive(reg: Reg, here: Path, case: str) -> None:
+def test_scripts_of_a_document_of_olive_are_not_run(reg: Reg, here: Path, case: str) -> None:
     document, status, said = OLIVE[case]
     (here / "olive.json").write_text(json.dumps(document))
     check(reg("--registry", "r", "export", "--recipe", "olive.json", "--name", "acme/x"), status, said)
@@ -94,7 +94,7 @@ YAML = {
 
 @pytest.mark.parametrize("kind", ["--recipe", "--batch"])
 @pytest.mark.parametrize("case", YAML)
-def test_yaml(reg: Reg, here: Path, case: str, kind: str) -> None:
+def test_hostile_yaml_is_refused(reg: Reg, here: Path, case: str, kind: str) -> None:
     (here / "file.yaml").write_text(YAML[case])
     name = ("--name", "acme/x") if kind == "--recipe" else ()
     check(reg("--registry", "r", "export", kind, "file.yaml", *name), 2, "file.yaml")
@@ -121,7 +121,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, dict[str, Any]], int, str]] = {
 
 
 @pytest.mark.parametrize("case", CHECKPOINTS)
-def test_checkpoints(reg: Reg, bert: Path, here: Path, case: str) -> None:
+def test_code_of_a_checkpoint_is_not_run(reg: Reg, bert: Path, here: Path, case: str) -> None:
     changes, status, said = CHECKPOINTS[case]
     place = Path(shutil.copytree(bert, here / "checkpoint"))
     for file, change in changes.items():
@@ -186,7 +186,9 @@ GRAPHS: dict[str, tuple[Callable[[onnx.ModelProto], None], int | None]] = {
 
 @pytest.mark.parametrize("verb", ["add", "export"])
 @pytest.mark.parametrize("case", GRAPHS)
-def test_graphs(reg: Reg, here: Path, monkeypatch: pytest.MonkeyPatch, case: str, verb: str) -> None:
+def test_libraries_of_a_graph_are_not_loaded(
+    reg: Reg, here: Path, monkeypatch: pytest.MonkeyPatch, case: str, verb: str
+) -> None:
     """`reg add` only reads a graph: an operator that nobody knows is none of its business."""
     change, status = GRAPHS[case]
     place = here / "graph"
@@ -223,7 +225,7 @@ PACKAGES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", PACKAGES)
-def test_model_packages(reg: Reg, here: Path, case: str) -> None:
+def test_libraries_of_a_package_are_not_loaded(reg: Reg, here: Path, case: str) -> None:
     """What a package says of sessions and providers is kept as its claim; nothing of it is loaded, by `reg run` neither."""
     assert reg("--registry", "r", "add", "net.onnx", "--name", "acme/n").status == 0
     assert reg("--registry", "r", "package", "acme/n", "pkg").status == 0

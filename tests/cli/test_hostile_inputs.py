@@ -141,7 +141,7 @@ def export_weights(reg: Reg, path: str) -> Any:
 
 @pytest.mark.parametrize("suffix", ["pth", "ckpt"])
 @pytest.mark.parametrize("case", TORCH)
-def test_a_checkpoint_of_torch(reg: Reg, vision: Path, case: str, suffix: str) -> None:
+def test_a_hostile_checkpoint_of_torch_is_refused(reg: Reg, vision: Path, case: str, suffix: str) -> None:
     data, said = TORCH[case]
     (vision / f"best.{suffix}").write_bytes(data())
     check(export_weights(reg, f"best.{suffix}"), 2, said)
@@ -183,7 +183,7 @@ SAFETENSORS: dict[str, tuple[Callable[[], bytes], str]] = {
 
 
 @pytest.mark.parametrize("case", SAFETENSORS)
-def test_a_checkpoint_of_safetensors(reg: Reg, vision: Path, case: str) -> None:
+def test_a_hostile_checkpoint_of_safetensors_is_refused(reg: Reg, vision: Path, case: str) -> None:
     data, said = SAFETENSORS[case]
     (vision / "best.safetensors").write_bytes(data())
     check(export_weights(reg, "best.safetensors"), 2, said)
@@ -247,7 +247,7 @@ NPZ: dict[str, tuple[Callable[[], bytes], str]] = {
 
 
 @pytest.mark.parametrize("case", NPZ)
-def test_rows(reg: Reg, tmp_path: Path, case: str) -> None:
+def test_hostile_rows_are_refused(reg: Reg, tmp_path: Path, case: str) -> None:
     data, said = NPZ[case]
     onnx.save(onnx.parser.parse_model(GRAPH), tmp_path / "net.onnx")
     (tmp_path / "rows.json").write_text(json.dumps(ROWS))
@@ -296,7 +296,7 @@ SUITES: dict[str, tuple[Callable[[], bytes], str]] = {
 
 
 @pytest.mark.parametrize("case", SUITES)
-def test_an_evaluation_suite(reg: Reg, bert: Path, tmp_path: Path, case: str) -> None:
+def test_a_hostile_evaluation_suite_is_refused(reg: Reg, bert: Path, tmp_path: Path, case: str) -> None:
     """What a suite says of people is in no message."""
     data, said = SUITES[case]
     (tmp_path / "suite.jsonl").write_bytes(data())
@@ -354,7 +354,7 @@ REPORTS: dict[str, tuple[Mapping[str, Any] | bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", REPORTS)
-def test_a_report(reg: Reg, home: Path, tmp_path: Path, case: str) -> None:
+def test_a_hostile_report_is_refused(reg: Reg, home: Path, tmp_path: Path, case: str) -> None:
     """Nothing of it is put on record."""
     content, said = REPORTS[case]
     data = content if isinstance(content, bytes) else report(home, **content)
@@ -404,7 +404,7 @@ CERTIFICATES: dict[str, Mapping[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", CERTIFICATES)
-def test_a_certificate(reg: Reg, home: Path, tmp_path: Path, case: str) -> None:
+def test_a_hostile_certificate_is_refused(reg: Reg, home: Path, tmp_path: Path, case: str) -> None:
     (tmp_path / "report.json").write_bytes(certificate(home, **CERTIFICATES[case]))
     before = Registry(home).log("acme/pii")
     done = reg("--registry", home, "attest", "acme/pii:0.2.0", "--report", "report.json", "--json")

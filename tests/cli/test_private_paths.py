@@ -118,7 +118,7 @@ def soiled(tmp_path: Path) -> Callable[[Path], Path]:
 @pytest.mark.parametrize(
     "words", [("--profile", "android"), ("--task", "token-classification", "--quantize")]
 )
-def test_a_checkpoint(
+def test_an_exported_checkpoint_names_no_private_path(
     reg: Reg, bert: Path, soiled: Callable[[Path], Path], clean: Callable[[], int], words: Any
 ) -> None:
     export(reg, soiled(bert), *words)
@@ -126,7 +126,7 @@ def test_a_checkpoint(
 
 
 @pytest.mark.more
-def test_a_decoder(
+def test_an_exported_decoder_names_no_private_path(
     reg: Reg, make_checkpoint: Any, soiled: Callable[[Path], Path], clean: Callable[[], int], tmp_path: Path
 ) -> None:
     import torch
@@ -148,7 +148,9 @@ def test_a_decoder(
 
 
 @pytest.mark.parametrize("dynamo", ["auto", "true", "false"])
-def test_a_module(reg: Reg, tmp_path: Path, clean: Callable[[], int], dynamo: str) -> None:
+def test_an_exported_module_names_no_private_path(
+    reg: Reg, tmp_path: Path, clean: Callable[[], int], dynamo: str
+) -> None:
     import torch
 
     (tmp_path / "net.py").write_text(NET)

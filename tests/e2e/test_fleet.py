@@ -78,7 +78,9 @@ def statuses(done: Any) -> list[str]:
     return [job["status"] for job in json.loads(done.stdout)["jobs"]]
 
 
-def test_ctrl_c_and_again(reg: Reg, environment: dict[str, str], jobs: Path, tmp_path: Path) -> None:
+def test_an_interrupted_batch_goes_on(
+    reg: Reg, environment: dict[str, str], jobs: Path, tmp_path: Path
+) -> None:
     home = tmp_path / "home"
     with started(environment, tmp_path, jobs, "--jobs", 1) as process:
         assert process.stderr is not None
@@ -99,7 +101,9 @@ def test_ctrl_c_and_again(reg: Reg, environment: dict[str, str], jobs: Path, tmp
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the children of a process are read from /proc")
-def test_a_worker_that_is_killed(reg: Reg, environment: dict[str, str], jobs: Path, tmp_path: Path) -> None:
+def test_a_killed_worker_fails_its_job_only(
+    reg: Reg, environment: dict[str, str], jobs: Path, tmp_path: Path
+) -> None:
     home = tmp_path / "home"
     with started(environment, tmp_path, jobs, "--jobs", 1, "--json") as process:
         wait_until(lambda: graphs(home))
@@ -158,7 +162,7 @@ def cluster(environment: dict[str, str], directory: Path, home: Path) -> Iterato
         yield json.loads(contact.read_text())["address"]
 
 
-def test_a_dask_cluster(
+def test_a_dask_cluster_exports_each_job_once(
     reg: Reg, environment: dict[str, str], checkpoints: list[Path], jobs: Path, tmp_path: Path
 ) -> None:
     """The workers meet in a remote; others, who know nothing of them, find there what is done."""

@@ -42,7 +42,7 @@ def start_and_signal(
 
 @pytest.mark.more
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_a_signal_in_the_middle(
+def test_an_export_ended_by_a_signal_leaves_nothing(
     reg: Callable,
     environment: dict[str, str],
     make_checkpoint: MakeCheckpoint,
@@ -83,7 +83,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.more
-def test_a_full_disk(reg: Callable, make_checkpoint: MakeCheckpoint, small_disk: Path) -> None:
+def test_an_export_to_a_full_disk_leaves_nothing(
+    reg: Callable, make_checkpoint: MakeCheckpoint, small_disk: Path
+) -> None:
     reg("--registry", small_disk / "home", "add", _small(small_disk.parent), "--name", "acme/kept")
     failed = reg("--registry", small_disk / "home", *EXPORT, make_checkpoint(), code=9)
     assert "No space left" in failed.stderr

@@ -9,7 +9,7 @@ import pytest
 
 
 @pytest.mark.more
-def test_the_story(
+def test_the_demo_plays_to_its_end(
     make_checkpoint: Callable[..., Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for version, seed in zip(demo.VERSIONS, (1, 2), strict=True):

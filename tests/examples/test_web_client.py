@@ -97,7 +97,7 @@ def blob(registry: Registry, digest: str) -> Path:
     return registry.store.root / "blobs" / "sha256" / hexed[:2] / hexed
 
 
-def test_the_vectors() -> None:
+def test_the_client_passes_the_vectors() -> None:
     count, failed = (int(word) for word in node(CLIENT / "run-vectors.mjs").split() if word.isdigit())
     assert count > 380
     assert failed == 0

@@ -73,7 +73,7 @@ def test_a_new_version_is_read_too(profiled: Registry, make_draft: MakeDraft) ->
         assert search.query(expression, "*", versions)[0] == {"0.1.0", "0.4.0"}
 
 
-def test_resolve_reads_it(profiled: Registry) -> None:
+def test_resolve_reads_the_profile(profiled: Registry) -> None:
     asked = Query(where=parser.parse("profile = mobile"))
     assert str(profiled.resolve("acme/pii:0.1.0", asked).target.version) == "0.1.0"
     with pytest.raises(NotFoundError):

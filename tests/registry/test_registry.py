@@ -147,7 +147,7 @@ def test_resolve_without_an_answer_says_why(registry: Registry, make_draft: Make
     assert "model.onnx is onnx-android, wanted webgpu" in error.value.hint
 
 
-def test_refs(registry: Registry, make_draft: MakeDraft) -> None:
+def test_a_ref_finds_a_version(registry: Registry, make_draft: MakeDraft) -> None:
     one = registry.add(make_draft(seed="a"), "1.0.0")
     two = registry.add(make_draft(seed="b"), "2.0.0-beta")
     registry.tag("acme/pii:2.0.0-beta", "beta")

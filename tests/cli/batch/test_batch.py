@@ -68,7 +68,7 @@ def test_a_suite_that_proves_little_is_said_before_anything_runs(
     assert done.status == 0 and done.err.splitlines()[0].startswith(warning)
 
 
-def test_all_is_well(reg: Reg, given: Given, outcomes: dict[int, Any]) -> None:
+def test_a_batch_prints_a_row_for_each_job(reg: Reg, given: Given, outcomes: dict[int, Any]) -> None:
     done = reg(*RUN, given(*ROWS))
     assert done.status == 0
     assert done.err.splitlines() == [f"acme/m{number}:0.1.0: published in 2 s" for number in (3, 2, 1)]
@@ -194,7 +194,7 @@ def test_a_wrong_row_stops_everything_before_it_begins(
         (["--scheduler", "tcp://127.0.0.1:1", "--to", "./t"], "jobs.yaml: row 1: there is no version"),
     ],
 )
-def test_what_contradicts(
+def test_options_that_contradict_are_refused(
     words: list[str], told: str, reg: Reg, given: Given, outcomes: dict[int, Any]
 ) -> None:
     done = reg(*RUN, given(*ROWS), *words)
@@ -288,7 +288,9 @@ def no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.more
-def test_real_jobs(reg: Reg, given: Given, make_checkpoint: Make, tmp_path: Path, request: Any) -> None:
+def test_real_jobs_are_published_once(
+    reg: Reg, given: Given, make_checkpoint: Make, tmp_path: Path, request: Any
+) -> None:
     """One is broken; the others are published and pushed, and done only once."""
     good, other = make_checkpoint(), make_checkpoint(seed=1)
     broken = Path(shutil.copytree(good, tmp_path / "broken"))

@@ -37,7 +37,7 @@ def test_create_verify_and_pull(reg: Reg, registry: Registry, tmp_path: Path) ->
         assert reg("--registry", site, *words).status == 0
 
 
-def test_json(reg: Reg, registry: Registry) -> None:
+def test_archive_as_json(reg: Reg, registry: Registry) -> None:
     made = reg("archive", "create", "all.onnxreg", "--all", "--json").json
     versions = {"acme/pii": ["0.1.0", "0.2.0"], "tiny": ["0.1.0"]}
     assert (made["file"], made["registry"], made["versions"]) == ("all.onnxreg", registry.id, versions)

@@ -83,7 +83,7 @@ def test_a_signing_key_is_shown_by_its_name(reg: Reg, monkeypatch: pytest.Monkey
     assert variables(reg("config", "--json").json)["REG_SIGNING_KEY"]["value"] == "release"
 
 
-def test_for_people(reg: Reg, home: Path) -> None:
+def test_config_is_a_table_for_people(reg: Reg, home: Path) -> None:
     lines = reg("--registry", home, "config").out.splitlines()
     assert lines[0].split() == ["PLACE", "PATH", "SET", "BY", "EXISTS"]
     assert lines[1].split() == ["registry", str(home), "--registry", "yes"]

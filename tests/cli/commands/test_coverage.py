@@ -91,7 +91,7 @@ def test_a_gate_before_a_promotion(reg: Reg) -> None:
     assert reg(*words, f"{MODEL}:1.1.0").status == 8
 
 
-def test_a_remote(reg: Reg, fleet: Registry, tmp_path: Path) -> None:
+def test_coverage_at_a_remote_is_the_same(reg: Reg, fleet: Registry, tmp_path: Path) -> None:
     words = ("coverage", MODEL, "--devices", "ort-web-1.23", "--json")
     here = reg(*words).json
     there = reg("--registry", tmp_path / "none", *words, "--remote", fleet.store.root).json

@@ -189,7 +189,7 @@ def opened(reg: Reg, *words: str) -> Any:
     return reg("diff", *words, "--deep", "--json").json["deep"]
 
 
-def test_deep(reg: Reg, models: Registry) -> None:
+def test_deep_compares_tensors_and_nodes(reg: Reg, models: Registry) -> None:
     (pair,) = opened(reg, "m:1.0.0", "m:1.1.0")
     (tensor,) = pair["graph"]["tensors"]
     assert (tensor["new"]["name"], tensor["max_abs"]) == ("w", 2.0)

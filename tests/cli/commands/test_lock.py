@@ -32,7 +32,7 @@ def test_a_lock_and_the_same_again(reg: Reg) -> None:
         assert LOCK.read_bytes() == before
 
 
-def test_json(reg: Reg) -> None:
+def test_lock_as_json(reg: Reg) -> None:
     value = reg("lock", MODEL, "--json").json
     assert list(value) == ["output", "changed", "models", "changes"]
     assert (value["output"], value["changed"], value["models"]) == ("onnxreg.lock", True, locked())

@@ -46,7 +46,9 @@ def codes(found: dict[str, Any]) -> list[tuple[str, str, str]]:
         (["--device", "ort-web-1.18", "--format", "onnx"], "1.1.0", "model.onnx"),
     ],
 )
-def test_options(reg: Reg, words: list[str], version: str | None, path: str | None) -> None:
+def test_resolve_options_choose_an_artifact(
+    reg: Reg, words: list[str], version: str | None, path: str | None
+) -> None:
     done = reg("resolve", MODEL, *words, "--json")
     assert done.status == (0 if version else 3)
     found = done.json

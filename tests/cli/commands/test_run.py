@@ -98,7 +98,7 @@ def test_an_artifact_without_vectors(reg: Reg) -> None:
     assert done.status == 3 and "bare.onnx has no golden vectors" in done.err
 
 
-def test_a_text(reg: Reg) -> None:
+def test_spans_of_a_text(reg: Reg) -> None:
     """Longer than the four tokens that the model takes at once."""
     value = reg("run", "acme/tags", "--text", TEXT, "--json").json
     assert [(each["start"], each["end"], each["label"]) for each in value["spans"]] == SPANS
@@ -109,7 +109,7 @@ def test_a_text(reg: Reg) -> None:
         assert reg("run", "acme/tags", "--text", text).out == "no labelled spans\n"
 
 
-def test_tensors(reg: Reg, tmp_path: Path) -> None:
+def test_outputs_for_tensors(reg: Reg, tmp_path: Path) -> None:
     feeds = {"input_ids": [[1, 3]], "attention_mask": [[1, 1]]}
     (tmp_path / "feeds.json").write_text(json.dumps(feeds))
     value = reg("run", "acme/tags", "--input", "feeds.json", "--json").json

@@ -31,7 +31,7 @@ def test_the_same_on_stdout_and_in_a_file_and_from_a_remote(
     assert reg("sbom", "acme/pii:0.1.0", "--remote", tmp_path / "there", "--json").out == printed.out
 
 
-def test_what_cannot_be(reg: Reg) -> None:
+def test_an_unknown_version_or_time_is_refused(reg: Reg) -> None:
     assert reg("sbom", "acme/pii:9.0.0").status == 3
     refused = reg("sbom", "acme/pii", "--timestamp", "yesterday")
     assert refused.status == 2 and "2026-01-31T12:00:00Z" in refused.err

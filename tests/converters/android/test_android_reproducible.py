@@ -36,7 +36,9 @@ FIXTURES = [
 
 @pytest.mark.more
 @pytest.mark.parametrize("family", ["bert", pytest.param("xlm-roberta", marks=pytest.mark.large)])
-def test_two_exports(family: str, make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
+def test_two_exports_give_the_same_bytes(
+    family: str, make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
     source = make_checkpoint(family)
     places = {"1": tmp_path / "here", "2": tmp_path / "some" / "where" / "else"}
     running = []

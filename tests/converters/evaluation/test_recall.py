@@ -26,7 +26,7 @@ def measured(counts: Tally) -> list[LabelRecall]:
     return measure(counts, {}, LABELS, bootstrap(counts))
 
 
-def test_worked_by_hand() -> None:
+def test_recall_worked_out_by_hand() -> None:
     fixtures = [
         Fixture("0123456789", (Span(0, 4, "A"), Span(6, 8, "B"))),
         Fixture("0123456789", (Span(2, 8, "A"), Span(2, 4, "C"))),
@@ -75,7 +75,7 @@ def corpora(draw: st.DrawFn) -> tuple[list[Fixture], list[Integers], list[Intege
 
 
 @given(corpora())
-def test_laws(corpus: tuple[list[Fixture], list[Integers], list[Integers]]) -> None:
+def test_laws_of_recall(corpus: tuple[list[Fixture], list[Integers], list[Integers]]) -> None:
     fixtures, parent, candidate = corpus
     forth = measured(tally(fixtures, parent, candidate, LABELS))
     back = measured(tally(fixtures, candidate, parent, LABELS))

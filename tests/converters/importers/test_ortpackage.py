@@ -469,7 +469,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize(("spoil", "error", "message"), BAD.values(), ids=BAD.keys())
-def test_refused(
+def test_a_wrong_package_is_refused(
     root: Path, workspace: Path, spoil: Callable[[Path], Any], error: type[Exception], message: str
 ) -> None:
     spoil(root)

@@ -134,7 +134,7 @@ def test_outputs_exchanged(tmp_path: Path) -> None:
     assert [(item.name, item.operator) for item in found.nodes] == [("y", "output"), ("z", "output")]
 
 
-def test_facts(tmp_path: Path) -> None:
+def test_changed_facts_are_listed(tmp_path: Path) -> None:
     model = parser.parse_model(TEXT)
     model.producer_name, model.producer_version = "pytorch", "2.13"
     helper.set_model_props(model, {"labels": "3"})

@@ -8,7 +8,7 @@ from onnxreg.converters.onnx.mobile_operators import MOBILE_SAFE_OPS, android_wa
 BERT = Path(__file__).parents[1].parent / "fixtures/openmed-v1/bert"
 
 
-def test_the_set() -> None:
+def test_the_set_of_mobile_safe_operators() -> None:
     assert len(MOBILE_SAFE_OPS) == 45
     assert {"Gelu", "LayerNormalization", "Where"} <= MOBILE_SAFE_OPS
     assert not {"GreaterOrEqual", "IsNaN", "MatMulInteger"} & MOBILE_SAFE_OPS

@@ -165,7 +165,9 @@ EDITS = {
 
 
 @pytest.mark.parametrize(("before", "after", "where"), EDITS.values(), ids=EDITS.keys())
-def test_what_it_sees(before: str, after: str, where: str, digest: Any) -> None:
+def test_a_change_shows_in_the_graph_or_weights_digest(
+    before: str, after: str, where: str, digest: Any
+) -> None:
     assert TEXT.count(before) >= 1
     text = TEXT.replace(before, after)
     if where == "both" and "bias" in after:

@@ -45,7 +45,7 @@ def resave(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
 
 
-def test_what_is_loaded(bert: Path) -> None:
+def test_a_checkpoint_is_loaded_for_export(bert: Path) -> None:
     import torch
 
     loaded = load_checkpoint(str(bert), "acme/x", TOKENS)

@@ -128,7 +128,7 @@ def test_normalized_embeddings_are_as_long_as_1(checkpoint: Path) -> None:
         ({}, ["Transformer", "Pooling"], "long", SentenceConfig()),
     ],
 )
-def test_what_is_read(
+def test_the_documents_of_a_sentence_encoder_are_read(
     pooling: Any, modules: Any, length: Any, expected: SentenceConfig, tmp_path: Path
 ) -> None:
     assert sentence_files.read(say(tmp_path, pooling, modules, length)) == expected

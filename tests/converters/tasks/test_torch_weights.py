@@ -87,7 +87,7 @@ def test_a_pickle_runs_nothing(tmp_path: Path, save: Callable[[Any, Path], Any])
 
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
 @pytest.mark.parametrize("data", [b"", b"garbage", b"PK\x03\x04" + bytes(100), b"\x80\x04."])
-def test_garbage(tmp_path: Path, suffix: str, data: bytes) -> None:
+def test_bytes_that_are_no_checkpoint_are_refused(tmp_path: Path, suffix: str, data: bytes) -> None:
     path = tmp_path / f"best{suffix}"
     path.write_bytes(data)
     with pytest.raises(InputError, match="is not a checkpoint"):

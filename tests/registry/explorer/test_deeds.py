@@ -214,7 +214,7 @@ AHEAD = ("add 1.0.0", "add 2.0.0", "attest 1.0.0 {}", "push 2.0.0")
 
 @pytest.mark.parametrize("begin", [REPUBLISHED, AHEAD])
 @pytest.mark.parametrize("state", ["certified", "refused"])
-def test_whatever_two_deeds_follow(begin: tuple[str, ...], state: str) -> None:
+def test_any_two_deeds_may_follow(begin: tuple[str, ...], state: str) -> None:
     history: History | None = start()
     for name in begin:
         assert history is not None

@@ -179,7 +179,7 @@ def test_every_format_at_once_is_a_pull_like_any_other(other: Registry, pull: Pu
         ((), "float32", (FULL,)),
     ],
 )
-def test_what_is_chosen(
+def test_a_partial_pull_holds_what_was_chosen(
     formats: tuple[str, ...], precision: str | None, expected: tuple[str, ...], other: Registry, pull: Pull
 ) -> None:
     pull(*formats, precision=precision)

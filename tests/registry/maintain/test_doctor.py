@@ -176,7 +176,7 @@ def test_a_file_system_that_is_mounted_read_only(filled: Registry) -> None:
 @pytest.mark.parametrize(
     ("free", "total", "ok"), [(0.9, 4, False), (3, 100, False), (20, 4000, True), (2, 10, True)]
 )
-def test_space(
+def test_too_little_space_is_a_finding(
     filled: Registry, monkeypatch: pytest.MonkeyPatch, free: float, total: float, ok: bool
 ) -> None:
     gib = 2**30

@@ -18,7 +18,7 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_file(tree: Path) -> None:
+def test_a_file_beneath_the_root_is_opened(tree: Path) -> None:
     with open_beneath(tree, "a/b/file") as file:
         assert file.read() == b"data"
 

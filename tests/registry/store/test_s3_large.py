@@ -46,7 +46,7 @@ class TestLargeObjects:
         monkeypatch.setattr(range_stream, "RANGE_BYTES", 2**20)
 
     @pytest.mark.parametrize("size", [0, 1, 6 * 2**20, 6 * 2**20 + 1, 10 * 2**20, 17 * 2**20 + 3])
-    def test_come_back(self, bucket_url: str, size: int) -> None:
+    def test_large_blobs_come_back(self, bucket_url: str, size: int) -> None:
         data = random.Random(size).randbytes(size)
         remote = s3_remote(bucket_url, create=True)
         with remote.push() as push:

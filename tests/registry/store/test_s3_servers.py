@@ -135,7 +135,7 @@ class TestAServerThatIgnoresConditions:
             registry.push("acme/pii", url)
         assert finished(url, juicefs) == []
 
-    def test_may_be_read(
+    def test_a_server_without_conditions_may_be_read(
         self,
         juicefs: s3servers.Server,
         registry: Registry,

@@ -145,7 +145,7 @@ def test_writers_of_different_models_do_not_wait_for_each_other(
 
 @pytest.mark.more
 @SIZES
-def test_everything_at_once(
+def test_publishers_pullers_taggers_and_collectors_at_once(
     registry: Registry, other: Registry, processes: int, each: int, capsys: Capture
 ) -> None:
     """Publishers, pushers, taggers and a collector on one registry; pullers and a collector on the other one."""

@@ -127,7 +127,7 @@ def test_a_place_in_the_way_ends_the_work(filled: Registry, monkeypatch: pytest.
     assert len(asked) == 1
 
 
-def test_what_is_worst() -> None:
+def test_the_worst_error_of_a_push() -> None:
     errors = [NotFoundError("a"), None, ConflictError("b"), IntegrityError("c"), InputError("d")]
     skipped = [SkippedVersion("n", None, "", error) for error in errors]
     assert worst(skipped) is errors[3]

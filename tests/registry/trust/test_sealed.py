@@ -150,7 +150,7 @@ CASES: dict[str, Callable[[Tree], None]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_verify_reports_it(world: World, case: str) -> None:
+def test_verify_reports_a_changed_segment_or_catalog(world: World, case: str) -> None:
     CASES[case](Tree(world.tree))
     damages = verify(DirectoryRegistry(world.tree)).damages
     assert any(LONG in damage.name for damage in damages)

@@ -38,7 +38,7 @@ def test_one_change_says_all(full: dict[str, Any]) -> None:
     }
 
 
-def test_summaries(full: dict[str, Any]) -> None:
+def test_the_summary_of_a_change(full: dict[str, Any]) -> None:
     old = Manifest.from_json(full)
     assert diff(old, old).summary == "The two versions do not differ."
     full["recipe"]["tools"]["torch"] = "3"

@@ -186,7 +186,9 @@ CASES: dict[str, tuple[str, Any, str, str, str]] = {
 
 
 @pytest.mark.parametrize(("pointer", "to", "kind", "path", "severity"), CASES.values(), ids=CASES.keys())
-def test_case(pointer: str, to: Any, kind: str, path: str, severity: str, found_after: Any) -> None:
+def test_a_change_of_the_contract_has_its_severity(
+    pointer: str, to: Any, kind: str, path: str, severity: str, found_after: Any
+) -> None:
     assert (kind, path, severity) in [
         (found.kind, found.path, found.severity) for found in found_after(pointer, to)
     ]

@@ -33,7 +33,7 @@ def test_a_pattern_matches_as_a_shell_s_does(pattern: str, text: str) -> None:
         ("*a" * 2000 + "b", "a" * 4000, False),
     ],
 )
-def test_a_pattern(pattern: str, text: str, fits: bool) -> None:
+def test_a_pattern_matches_or_does_not(pattern: str, text: str, fits: bool) -> None:
     assert matcher(pattern)(text) is fits
 
 

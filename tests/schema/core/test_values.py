@@ -84,7 +84,7 @@ def test_what_parses_is_written_the_same(text: str) -> None:
         ["sha256:" + "0" * 64],
     ],
 )
-def test_no_digest(text: object) -> None:
+def test_a_malformed_digest_is_refused(text: object) -> None:
     with pytest.raises(InputError, match="not a"):
         Digest.parse(text)
 
@@ -115,7 +115,7 @@ def test_no_digest(text: object) -> None:
         *("a@", "a@b", "a@sha256:" + "0" * 63, "a@@sha256:" + "0" * 64, "a:@sha256:" + "0" * 64),
     ],
 )
-def test_no_ref(text: str) -> None:
+def test_a_malformed_ref_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="not a"):
         Ref.parse(text)
 
@@ -135,7 +135,7 @@ def test_a_ref_is_checked_however_it_is_made() -> None:
         *("1.2.3\n", "1.2.٣", "1.2.3-" + "a" * 128, "stable", "latest"),
     ],
 )
-def test_no_version(text: str) -> None:
+def test_a_malformed_version_is_refused(text: str) -> None:
     assert not Version.is_version(text)
     with pytest.raises(InputError, match="not a version"):
         Version.parse(text)

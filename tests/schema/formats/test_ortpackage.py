@@ -58,14 +58,14 @@ def encode(value: Any) -> bytes:
 
 
 @pytest.mark.parametrize(("value", "message"), BAD.values(), ids=BAD.keys())
-def test_refused(value: Any, message: str) -> None:
+def test_a_wrong_package_manifest_is_refused(value: Any, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         read_package(encode(value))
     assert "manifest.json" in caught.value.message
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff", b'{"a":1,"a":2}'])
-def test_no_json(text: bytes) -> None:
+def test_a_package_manifest_must_be_json(text: bytes) -> None:
     with pytest.raises(InputError, match=r"manifest\.json"):
         read_package(text)
 

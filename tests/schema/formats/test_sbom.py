@@ -33,7 +33,7 @@ def component(made: dict[str, Any], name: str) -> dict[str, Any]:
     return dict(found)
 
 
-def test_the_judge_refuses(full: dict[str, Any]) -> None:
+def test_the_validator_refuses_a_wrong_sbom(full: dict[str, Any]) -> None:
     made = make(full)
     for spoiled in (
         made | {"surprise": 1},

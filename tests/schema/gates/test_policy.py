@@ -247,7 +247,7 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], Candidate], str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_demand(case: str) -> None:
+def test_a_rule_passes_or_fails(case: str) -> None:
     rule, make, expected = CASES[case]
     found = verdicts(rule, make())
     assert found
@@ -305,7 +305,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_refuses(case: str) -> None:
+def test_a_wrong_policy_is_refused(case: str) -> None:
     data, message = BAD[case]
     with pytest.raises(InputError, match=message) as caught:
         read_policy(data, "policy.toml")

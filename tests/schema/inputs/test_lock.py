@@ -108,7 +108,7 @@ def mutations() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("message", mutations())
-def test_what_is_refused(message: str) -> None:
+def test_a_wrong_lock_file_is_refused(message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         Lockfile.decode(mutations()[message], "app.lock")
     assert "app.lock" in caught.value.message

@@ -197,7 +197,7 @@ def _write_unknown(manifest: Manifest) -> None:
 
 
 @pytest.mark.parametrize("write", [_write_item, _write_nested, _write_opset, _write_field, _write_unknown])
-def test_frozen(write: Callable[[Manifest], None], full: dict[str, Any]) -> None:
+def test_a_manifest_cannot_be_changed(write: Callable[[Manifest], None], full: dict[str, Any]) -> None:
     full["unknown"] = {"x": [1]}
     manifest = Manifest.from_json(full)
     before = manifest.encode()

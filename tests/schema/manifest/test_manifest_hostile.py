@@ -173,7 +173,7 @@ WRONG: dict[str, tuple[str, Any, str]] = {
 
 
 @pytest.mark.parametrize(("pointer", "value", "reason"), WRONG.values(), ids=WRONG.keys())
-def test_wrong_value(
+def test_a_wrong_value_is_refused(
     pointer: str, value: Any, reason: str, replaced: Callable[[str, Any], dict[str, Any]]
 ) -> None:
     with pytest.raises(InputError) as caught:

@@ -78,7 +78,7 @@ def answer(document: Json, vector: Json) -> Json:
 
 
 @pytest.mark.parametrize(("document", "vector"), CASES)
-def test_vector(document: Json, vector: Json) -> None:
+def test_resolving_gives_what_the_vector_says(document: Json, vector: Json) -> None:
     found = answer(document, vector)
     assert {key: found.get(key) for key in vector["expect"]} == vector["expect"]
     if "error" not in found and vector["expect"].get("error") != "input":
