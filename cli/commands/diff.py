@@ -59,8 +59,8 @@ def command(
     """Compare two versions: every change, the worst first, and whether an app can run the new one unchanged.
 
     Severities are breaking (for an app), degrading (results or evidence), notable and cosmetic;
-    docs/diff.md has the rules. With --deep, artifacts whose bytes and semantic digests differ are fetched
-    for this run and compared. --html replaces an earlier file.
+    docs/diff.md has the rules. With --deep, artifacts whose bytes differ are fetched for this run
+    and compared, unless their semantic digests are equal. --html replaces an earlier file.
 
     With --json: {format, format_version, compatible, summary, counts: {severity: n}, changes: [{kind, path,
     severity, artifact?, old, new, message, note?}]}; for two model families also {members: {name:

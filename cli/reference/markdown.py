@@ -37,7 +37,7 @@ def text() -> str:
             parts.extend(_section(verb))
     statuses = [(str(status), said) for status, said in exit_statuses().items()]
     parts += ["## Exit status\n", _rows(("status", "meaning"), statuses)]
-    parts += ["## Environment\n", _rows(("variable", "what it says"), [*ENVIRONMENT.items()])]
+    parts += ["## Environment\n", _rows(("variable", "meaning"), [*ENVIRONMENT.items()])]
     return "\n".join(parts)
 
 
@@ -57,9 +57,7 @@ def _section(verb: Verb) -> Iterator[str]:
     yield f"`{verb.usage}`\n"
     yield from (f"{_filled(_escaped(paragraph))}\n" for paragraph in verb.help)
     yield _table((*verb.arguments, *verb.options))
-    yield "\n".join(
-        ["<!-- not run: examples of the help, whose worlds differ -->", "```sh", *verb.examples, "```\n"]
-    )
+    yield "\n".join(["<!-- not run: examples for different registries -->", "```sh", *verb.examples, "```\n"])
 
 
 def _table(parameters: Sequence[Parameter]) -> str:
