@@ -107,7 +107,7 @@ def folders(lockfile: Lockfile, output: Path, registry: Path) -> dict[str, Path]
     for first, second in pairwise(sorted(f"{name}/" for name in lockfile.models)):
         if second.startswith(first):
             raise InputError(
-                f"the files of {second[:-1]} would lie among those of {first[:-1]}", "lock them apart"
+                f"the files of {second[:-1]} would be among those of {first[:-1]}", "lock them apart"
             )
     targets = {name: output / name for name in lockfile.models}
     for folder in targets.values():

@@ -24,7 +24,7 @@ VERDICT = ("certification_limit", "certified", "quant_recall_delta", "recall_del
 
 
 class AndroidContract(ProfilePromises):
-    """The promises of the profile; the INT8 file is judged where there is a suite."""
+    """The promises of the profile; the INT8 file is judged if there is a suite."""
 
     def __init__(self, suite: Suite | None = None, floors: Floors | None = None) -> None:
         """Args:

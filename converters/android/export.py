@@ -25,12 +25,12 @@ def export_android(
 
     Args:
         source: a checkpoint directory, or a hub id with an optional `@revision`.
-        workspace: a fresh directory; whatever is written lies in it.
-        name: the model's name; the lower-cased hub id where absent.
+        workspace: a fresh directory for everything that is written.
+        name: the model's name; the lower-cased hub id if absent.
         progress: gets each step as it begins.
 
     Raises InputError, NotFoundError or RemoteError for a source or option that cannot be used, ConversionError
-    where a graph breaks the profile's contract or is not what was asked for, HostError for a missing extra.
+    if a graph breaks the profile's contract or is not what was asked for, HostError for a missing extra.
     """
     return execute(order_android(source, name, options or AndroidOptions()), workspace, progress=progress)
 

@@ -32,7 +32,7 @@ class TagScheme:
 def tag_scheme(tags: Sequence[str]) -> TagScheme:
     """Read the scheme from a model's own tags, in the order of its logits.
 
-    What looks like a prefix is one where the `B` tag of the same label exists, and `B` or `I` also where every tag
+    What looks like a prefix is one if the `B` tag of the same label exists, and `B` or `I` also if every tag
     but `O` looks prefixed; so `E-MAIL` stays whole in a model without `B-MAIL`.
     """
     inside = [tag for tag in tags if tag != "O"]
@@ -66,7 +66,7 @@ def decode(tags: Integers, offsets: Integers, length: int, scheme: TagScheme) ->
     that the left one ends it or the right one begins another.
 
     Args:
-        tags: (tokens,), an index into the model's tags for each token that stands for text, in reading order.
+        tags: (tokens,), an index into the model's tags for each token of the text, in reading order.
         offsets: (tokens, 2), the half-open range of code points of each; an empty range is passed over.
         length: code points in the text.
 

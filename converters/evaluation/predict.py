@@ -1,7 +1,7 @@
 """Run a model over windows, one at a time as a device does, and decode what it says.
 
 A batch of one keeps every figure independent of its neighbours: the scales of dynamically quantized activations are
-computed over the whole batch. Each run computes on one thread, and runs stand side by side, so that the sums are
+computed over the whole batch. Each run computes on one thread, and runs are parallel, so that the sums are
 added in the same order on any number of cores.
 """
 
@@ -57,7 +57,7 @@ def predict(
 
 
 def _cores() -> int | None:
-    """The cores that this process may use, where the system says; a container often has fewer than the machine."""
+    """The cores that this process may use, if the system says; a container often has fewer than the machine."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 

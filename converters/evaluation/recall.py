@@ -38,7 +38,7 @@ class Tally:
 class LabelRecall:
     """The figures of one label; a rate is None if nothing was there to measure it on.
 
-    `loss` is the parent's recall minus the candidate's: negative where the candidate finds more.
+    `loss` is the parent's recall minus the candidate's: negative if the candidate finds more.
     `false_alarms` is the share of the characters outside the label's gold that the parent gives the label,
     and `informedness` the parent's recall minus that (Youden's J: 0 for a model that guesses, whatever it
     guesses).
@@ -111,10 +111,10 @@ def _label(counts: Tally, column: int, label: str, spans: int, losses: Floats) -
 
 
 def bootstrap(counts: Tally, resamples: int = RESAMPLES, seed: int = SEED) -> Floats:
-    """The loss of every label in resampled suites: (resamples, labels), NaN where a resample has no gold.
+    """The loss of every label in resampled suites: (resamples, labels), NaN if a resample has no gold.
 
     Whole fixtures are drawn with replacement (cluster bootstrap; Efron and Tibshirani, An Introduction to the
-    Bootstrap, 1993, ch. 8), since characters of one text stand and fall together. The order of the fixtures does
+    Bootstrap, 1993, ch. 8), since the characters of one text are not independent. The order of the fixtures does
     not matter, and the generator is NumPy's legacy one, whose stream is frozen.
     """
     size, labels = counts.gold.shape

@@ -14,7 +14,7 @@ MAX_BYTES = 256 * 2**20
 ID_KEYS = ("id", "fixture_id")
 SPANS_KEYS = ("gold_spans", "entities")
 LABEL_KEYS = ("canonical_label", "label", "entity_type", "entity_group", "entity")
-"""Accepted spellings; where several hold a value, the first counts, as in OpenMed."""
+"""Accepted spellings; if several hold a value, the first counts, as in OpenMed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Fixture:
 class Suite:
     """The fixtures of a file, and the digest of the bytes they were read from.
 
-    `synthetic`: True where a fixture says that its text was made up, False where each says that it was not, else None.
+    `synthetic`: True if a fixture says that its text was made up, False if each says that it was not, else None.
     """
 
     digest: Digest
@@ -47,7 +47,7 @@ class Suite:
 
 
 def load(path: Path) -> Suite:
-    """Read a suite: a JSON list, `{"fixtures": [...]}`, or, where the name ends in `.jsonl`, one fixture per
+    """Read a suite: a JSON list, `{"fixtures": [...]}`, or, if the name ends in `.jsonl`, one fixture per
     line.
 
     The file is read once. A fixture is `{id, text, gold_spans: [{start, end, label, text?}], metadata?:

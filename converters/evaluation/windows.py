@@ -1,4 +1,4 @@
-"""Texts as a model takes them: windows of tokens, overlapping where a text is longer than the model's context."""
+"""Texts as a model takes them: windows of tokens, overlapping if a text is longer than the model's context."""
 
 import copy
 from collections.abc import Sequence

@@ -134,7 +134,7 @@ class Child:
 
 
 def resident(pid: int) -> int:
-    """The resident bytes of a process; 0 where it is gone."""
+    """The resident bytes of a process; 0 if it is gone."""
     try:
         pages = Path(f"/proc/{pid}/statm").read_bytes().split()[1]
     except FileNotFoundError:
@@ -145,7 +145,7 @@ def resident(pid: int) -> int:
 
 
 def _listed(pid: int) -> int:
-    """The same, where there is no /proc."""
+    """The same, if there is no /proc."""
     process = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, check=False)
     return int(process.stdout or 0) * 1024
 

@@ -9,7 +9,7 @@ class Difference:
     """A field of the version 1 manifest (`artifacts.2.metadata.operators`), its claim, and what the files
     say.
 
-    `actual` is None if nothing stands behind the claim; `claimed` is None if a fact was not claimed.
+    `actual` is None if nothing supports the claim; `claimed` is None if a fact was not claimed.
     """
 
     path: str

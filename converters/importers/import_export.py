@@ -34,7 +34,7 @@ def is_written(directory: Path) -> bool:
 
 
 def import_written(directory: Path, workspace: Path, *, name: str) -> tuple[Draft, list[Difference]]:
-    """The version that a directory holds, under the manifest that lies in it: the same files give the same digest.
+    """The version in a directory, under the directory's own manifest: the same files give the same digest.
 
     Each file must have the digest that the manifest states (`Draft.manifest` compares them), and each graph is judged as
     `reg add` judges it. Files that the manifest does not name are left out and reported.

@@ -58,9 +58,9 @@ class Intake:
     def take(self, source: Path, relative: str, drop: tuple[str, ...] = ()) -> str:
         """Place `source` at `relative` in the workspace and return `relative`.
 
-        JSON files, templates and operator configs are rewritten where they hold absolute paths (or the keys `drop`); of all
-        others there is a link, or a copy where that is not possible. Raises InputError for a path that may not
-        stand in a manifest, for two files of one path, and for pickles.
+        JSON files, templates and operator configs are rewritten if they hold absolute paths (or the keys `drop`); of all
+        others there is a link, or a copy if that is not possible. Raises InputError for a path that a manifest
+        cannot hold, for two files of one path, and for pickles.
         """
         real = self.resolved(source)
         if self.resolved(self._taken.get(relative, source)) != real:

@@ -17,7 +17,7 @@ from onnxreg.schema.core.errors import ConversionError, InputError, RegError
 def read_model(
     path: Path, config: Path | None = None, look: Callable[[Path], object] = lambda _: None
 ) -> GraphFacts:
-    """The facts of an .onnx or .ort file. Raise InputError if it is not one, or where nothing can run it.
+    """The facts of an .onnx or .ort file. Raise InputError if it is not one, or if nothing can run it.
 
     Args:
         path: the file.

@@ -10,7 +10,7 @@ from onnxreg.schema.manifest.pipeline import HINT, check_alternatives
 
 
 def check_named(members: Mapping[Path, str], models: Sequence[Path]) -> None:
-    """InputError if some models are named and others are not, or what is named is no model."""
+    """Raise InputError if only some models are named, or a named file is not a model."""
     if unknown := [file for file in members if file not in models]:
         raise InputError(
             f"{unknown[0].name} is not a model, so it cannot be a member", "name a .onnx or .ort file"

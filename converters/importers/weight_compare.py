@@ -16,14 +16,14 @@ HALF_MAX = 65504.0
 BLOCK_ELEMENTS = 2**20
 """Elements that are compared at once."""
 MAX_QUANTIZATION_STEPS = 1.001
-"""A dequantized weight `(q - zero point) * scale` lies within so many scales of its parent: one, and rounding."""
+"""A dequantized weight `(q - zero point) * scale` is within so many scales of its parent: one, and rounding."""
 
 
 def compare_weights(parent: Mapping[str, Any], child: Mapping[str, Any], path: str, parent_path: str) -> int:
     """Count the weights of `child` that have a counterpart in `parent`; all of them must agree.
 
     Counterparts have one name (`<name>_quantized` with its scale and zero point for a quantized one) and one shape.
-    Raises InputError, naming the tensor, where one differs by more than the tolerances of this module.
+    Raises InputError, naming the tensor, if one differs by more than the tolerances of this module.
     """
     compared = 0
     for name in child:
@@ -50,7 +50,7 @@ def compare_weights(parent: Mapping[str, Any], child: Mapping[str, Any], path: s
 
 
 def _floats_agree(reference: Any, value: Any) -> bool:
-    """Return True if each element lies within the tolerance of the narrower type; flat arrays, read in
+    """Return True if each element is within the tolerance of the narrower type; flat arrays, read in
     blocks."""
     import numpy as np
 
@@ -68,7 +68,7 @@ def _floats_agree(reference: Any, value: Any) -> bool:
 
 
 def _quantized_agree(reference: Any, value: Any, scale: Any, zero_point: Any) -> bool:
-    """Return True if each dequantized element lies within `MAX_QUANTIZATION_STEPS` scales, per tensor or
+    """Return True if each dequantized element is within `MAX_QUANTIZATION_STEPS` scales, per tensor or
     along an axis of their number."""
     import numpy as np
 

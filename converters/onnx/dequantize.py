@@ -5,14 +5,14 @@ from typing import Any
 
 
 def scale_axes(value: Any, scale: Any) -> Sequence[int | None]:
-    """The axes along which a scale can run, None meaning one scale for all; empty where it fits nowhere."""
+    """The axes along which a scale can run, None meaning one scale for all; empty if it fits nowhere."""
     if scale.size == 1:
         return (None,)
     return [axis for axis in range(value.ndim) if scale.size == value.shape[axis]]
 
 
 def restore(value: Any, scale: Any, zero_point: Any, axis: int | None) -> tuple[Any, Any]:
-    """The float32 values that quantized ones stand for, and the scale, in a shape that broadcasts over them."""
+    """The float32 values of quantized ones, and the scale, in a shape that broadcasts over them."""
     import numpy as np
 
     shape = [scale.size if at == axis else 1 for at in range(value.ndim)]

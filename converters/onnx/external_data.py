@@ -14,7 +14,7 @@ MAX_DIGITS = 18
 
 
 def external_files(model: Any, path: Path) -> tuple[str, ...]:
-    """The external data files of a model (`onnx.ModelProto`) that lies at `path`, relative to its folder,
+    """The external data files of a model (`onnx.ModelProto`) at `path`, relative to its folder,
     sorted.
 
     Raises InputError if a location leaves the folder, is missing, or ends before the tensor does.

@@ -70,8 +70,8 @@ class GraphFacts:
 def inspect_onnx(path: Path) -> GraphFacts:
     """Read the facts of an ONNX file; external data is hashed block by block.
 
-    Raises InputError, naming the file, where it is not ONNX, cut short, not a valid graph, or where its external
-    data lies outside its folder, is missing or is too short.
+    Raises InputError, naming the file, if it is not ONNX, cut short, not a valid graph, or if its external
+    data is outside its folder, is missing or is too short.
     """
     return inspect_model(onnx_graph.load_onnx(path), path)
 
@@ -101,9 +101,9 @@ def _onnx_semantic(
 
 
 def inspect_ort(path: Path, config: Path | None = None) -> GraphFacts:
-    """Read the facts of an ORT-format file, its operators from the operator config where one is given.
+    """Read the facts of an ORT-format file, its operators from the operator config if one is given.
 
-    Raises InputError, naming the file, where it is not in ORT format or cut short, and where the config is
+    Raises InputError, naming the file, if it is not in ORT format or cut short, and if the config is
     malformed or lacks an operator or element type that the file uses.
     """
     with ort_graph.reading(path):

@@ -1,4 +1,4 @@
-"""Telling a listener which file is about to be read: whoever watches this process can then name it."""
+"""Notices to a listener of the file that is read next, so that it can name the file if the process ends."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -19,7 +19,7 @@ OPERATOR_CONFIG = "required_operators_and_types.config"
 
 
 def read_operator_config(path: Path) -> tuple[Operator, ...]:
-    """The operators of a config, sorted; InputError, naming the line, where it is not one."""
+    """The operators of a config, sorted; InputError, naming the line, if it is not one."""
     entries: dict[tuple[str, int, str], Operator] = {}
     for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
         line = line.strip()
@@ -45,7 +45,7 @@ def required(
 ) -> tuple[Operator, ...]:
     """The entries of `config` for the operators that a file uses, in order of `used`.
 
-    Where the config says nothing of a position, the file's own types stand there, so that a build that
+    If the config says nothing of a position, the file's own types are used, so that a build that
     restricts more than this config does can be judged too.
 
     Raises InputError if a used operator, or one of its element types at a position that the config restricts,

@@ -36,7 +36,7 @@ def count_weights(uses: Iterable[OperatorUse]) -> tuple[WeightCount, str]:
 
     A weight is a stored tensor of rank 2 or more and of a floating-point or 8-bit-or-less type that some operator
     reads, scales and zero points aside; one that several operators share counts once. The precision is `int8` or
-    `int4` where weights are quantized (`mixed` if both), else the floating-point type (`mixed` where a second one
+    `int4` if weights are quantized (`mixed` if both), else the floating-point type (`mixed` if a second one
     has at least `MINOR_SHARE` of the bytes); a graph without weights is `float32`.
     """
     weights = _weights(uses)

@@ -1,6 +1,6 @@
 """The tensors that a model file stores: name, type, shape, and their bytes, read one tensor at a time.
 
-Bytes are little-endian and as dense as `TensorProto.raw_data`, wherever they lie: in the file, in typed fields, in external
+Bytes are little-endian and as dense as `TensorProto.raw_data`, wherever they are: in the file, in typed fields, in external
 data. Texts are each preceded by their length (8 bytes).
 """
 

@@ -11,7 +11,7 @@ LABEL_OUTPUT = "logits"
 """The output of a classifier, whose static last axis counts the labels and is called `labels`."""
 
 Shape = Sequence[str | int]
-"""An axis is its size, or its name where it is dynamic ("" where the graph gives none)."""
+"""An axis is its size, or its name if it is dynamic ("" if the graph gives none)."""
 
 
 def onnx_spec(value: Any) -> TensorSpec:

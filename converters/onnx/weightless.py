@@ -9,7 +9,7 @@ MAX_SMALL_ELEMENTS = 1024
 
 
 def without_weights(model: Any, keep: Collection[str] = ()) -> Any:
-    """A copy of a model (`onnx.ModelProto`) in which graph inputs of the same type stand in for large initializers.
+    """A copy of a model (`onnx.ModelProto`) in which graph inputs of the same type replace large initializers.
 
     Those named in `keep` stay. No weight is copied besides, so the copy costs milliseconds whatever the size.
     """

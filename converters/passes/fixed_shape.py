@@ -119,7 +119,7 @@ class DynamicToFixedShape(GraphPass):
 
 
 def _dims(value: Any) -> list[int | str]:
-    """Sizes and, of dynamic axes, names ("" where there is none)."""
+    """Sizes and, of dynamic axes, names ("" if there is none)."""
     dims = value.type.tensor_type.shape.dim
     return [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in dims]
 

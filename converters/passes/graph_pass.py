@@ -57,7 +57,7 @@ class GraphPass(base.Pass[Any, Any]):
 
 
 def check_graph(subject: Any, step: str) -> None:
-    """Raise InputError, naming the pass, where `subject` is no valid graph or a weight is shorter than its shape."""
+    """Raise InputError, naming the pass, if `subject` is not a valid graph or a weight is shorter than its shape."""
     import onnx
 
     if not isinstance(subject, onnx.ModelProto):

@@ -78,7 +78,7 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
     Params = ModelBuilderParams
 
     def requires(self, subject: Decoder) -> None:
-        """Raise HostError if the extra is missing, InputError for what is no checkpoint."""
+        """Raise HostError if the extra is missing, InputError if the source is not a checkpoint."""
         if find_spec("onnxruntime_genai") is None:
             raise missing_extra("onnxruntime-genai", "genai", "building a decoder")
         if not (subject.checkpoint / "config.json").is_file():

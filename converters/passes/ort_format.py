@@ -52,7 +52,7 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
         self._feed = feed
 
     def requires(self, subject: Path) -> None:
-        """Raise HostError, naming the dependency only, where ONNX Runtime's conversion tools are missing."""
+        """Raise HostError, naming the dependency only, if ONNX Runtime's conversion tools are missing."""
         try:
             with quiet():
                 import flatbuffers  # noqa: F401

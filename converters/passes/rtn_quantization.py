@@ -113,7 +113,7 @@ def _restore(after: Any, bits: int) -> Iterator[tuple[str, Any]]:
 
 
 def _unpack(packed: Any, bits: int) -> Any:
-    """The codes of the last axis, the low half of each byte first where there are two in it."""
+    """The codes of the last axis, the low half of each byte first if there are two in it."""
     import numpy as np
 
     if bits == 8:

@@ -32,8 +32,8 @@ class OnnxStaticQuantization(QuantizationPass):
     """Quantize with ONNX Runtime, by the ranges of values on the calibration data.
 
     `quant_format` `QDQ` puts pairs of QuantizeLinear and DequantizeLinear around the operators, `QOperator` puts
-    quantized operators in their place. `op_types_to_quantize` is every operator that ONNX Runtime can quantize where
-    absent. Every constant weight of a Conv, Gemm or MatMul among them is quantized, or the pass fails.
+    quantized operators in their place. `op_types_to_quantize` is by default every operator that ONNX Runtime
+    can quantize. Every constant weight of a Conv, Gemm or MatMul among them is quantized, or the pass fails.
     `percentile` is read by the method `Percentile`.
     """
 

@@ -25,7 +25,7 @@ class OrtTransformersOptimization(GraphPass):
     """Fuse with the transformer optimizer of ONNX Runtime.
 
     `model_type` picks the fusions (`bert`, `gpt2`, `vit`, ...); `num_heads` and `hidden_size` are read from the graph
-    where 0. `opt_level` is how far ONNX Runtime optimizes the graph before that: 0 not at all, 1 basic, 2 extended,
+    if 0. `opt_level` is how far ONNX Runtime optimizes the graph before that: 0 not at all, 1 basic, 2 extended,
     99 all; with `only_onnxruntime` nothing else is done. What was fused is counted in `fused`; that it is empty is
     a result, not an error: `fusions` says 0.
     """

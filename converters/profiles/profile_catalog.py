@@ -26,7 +26,7 @@ class Profile:
     """A recipe by name, and what it promises beyond.
 
     `contract` makes the promises of an export from the parameters that its recipe recorded and the evaluation suite,
-    where there was one. `name` and `package` are told by `find`: an entry point's, and the distribution that it is in.
+    if there was one. `name` and `package` are set by `find`: an entry point's, and the distribution that it is in.
     """
 
     document: Path

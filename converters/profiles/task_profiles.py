@@ -1,4 +1,4 @@
-"""The built-in recipe of each task: full precision, and INT8 beside it where that is asked for."""
+"""The built-in recipe of each task: full precision, and INT8 beside it if that is asked for."""
 
 from typing import Any
 
@@ -24,12 +24,12 @@ def task_recipe(
 ) -> RecipeFile:
     """The recipe of a task. INT8 is written to `<path without .onnx>_int8.onnx`.
 
-    Raises InputError for a task that there is not, or that has no recipe without being told more, and an opset that
+    Raises InputError for a task that there is not, or that has no recipe without more options, and an opset that
     PyTorch does not export to; for `int8_embeddings` without `quantize`.
 
     Args:
-        opset: 14 where absent.
-        max_seq_length: in tokens; the task's own where absent.
+        opset: 14 if absent.
+        max_seq_length: in tokens; the task's own if absent.
         int8_embeddings: quantize the embedding tables too, which are most of the bytes of a small encoder.
     """
     kind = task_catalog.find(task, TextTask)

@@ -4,7 +4,7 @@
     tensor: {"dtype", "shape", "data": [numbers, the last axis fastest], "atol"?, "rtol"?}
 
 A sidecar of each artifact (role `golden`), so that a phone or a CI job can test its runtime after the download. A value
-passes where it differs from the expected one by at most `atol + rtol * |expected|`. `docs/golden.md` is for readers.
+passes if it differs from the expected one by at most `atol + rtol * |expected|`. `docs/golden.md` is for readers.
 """
 
 import math
@@ -55,7 +55,7 @@ class GoldenCase:
 class GoldenComparison:
     """One output of one case: the largest difference, the tolerance, and how many of the values are beyond it.
 
-    `max_abs_error` is infinite where a value is no number or the shape is another.
+    `max_abs_error` is infinite if a value is not a number or the shape is another.
     """
 
     case: str
@@ -70,7 +70,7 @@ class GoldenComparison:
         return self.beyond == 0
 
     def to_json(self) -> dict[str, Any]:
-        """`max_abs_error` is null where it is infinite."""
+        """`max_abs_error` is null if it is infinite."""
         error = self.max_abs_error if math.isfinite(self.max_abs_error) else None
         value = {"case": self.case, "output": self.output, "values": self.values, "max_abs_error": error}
         tolerance = {"atol": self.tolerance.atol, "rtol": self.tolerance.rtol}
@@ -80,7 +80,7 @@ class GoldenComparison:
 def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
     """Small inputs out of a profile's sample (`token_sample.sample_feeds`), by the names of their cases.
 
-    A short row, and two rows of which one is padded; shorter where a token has very many labels.
+    A short row, and two rows of which one is padded; shorter if a token has very many labels.
     """
     width = max(1, min(MAX_ROW_TOKENS, MAX_VALUES // (3 * labels)))
     row = {name: array[:, :width] for name, array in sample[0].items()}
@@ -115,7 +115,7 @@ def _tensor(array: Any, data: list[Any]) -> dict[str, Any]:
 
 
 def decode(data: bytes, label: str) -> tuple[GoldenCase, ...]:
-    """Read golden vectors; InputError, naming `what`, where they are none."""
+    """Read golden vectors; InputError, naming `label`, if they are none."""
     value = canonical.decode(data, label)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise InputError(f"{label} holds no golden vectors: its format is not {FORMAT!r}")

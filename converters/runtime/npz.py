@@ -10,7 +10,7 @@ Arrays = dict[str, Any]
 
 
 def read_arrays(path: Path, label: str | None = None) -> Arrays:
-    """The arrays of an `.npz` file, whatever their shapes; errors call it `what`, or by its name.
+    """The arrays of an `.npz` file, whatever their shapes; errors call it `label`, or by its name.
 
     Raises NotFoundError if there is no file, HostError if it cannot be read, InputError if it holds anything
     but plain arrays.
@@ -36,7 +36,7 @@ def read_arrays(path: Path, label: str | None = None) -> Arrays:
 
 
 def _array(member: Any) -> Any:
-    """numpy gives the bytes of a member that is no array."""
+    """Refuse the bytes that numpy gives for a member that is not an array."""
     if isinstance(member, bytes):
         raise TypeError("no array")
     return member
@@ -52,7 +52,7 @@ def read_rows(path: Path) -> Arrays:
 
 
 def check_finite(array: Any, label: str) -> None:
-    """Raise InputError, naming `what`, where an array of floats holds NaN or infinity."""
+    """Raise InputError, naming `label`, if an array of floats holds NaN or infinity."""
     import numpy as np
 
     if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():

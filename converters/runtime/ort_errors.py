@@ -6,7 +6,7 @@ from pathlib import Path
 from onnxreg.converters.source.scrub import scrub
 
 MAX_MESSAGE_CHARS = 500
-"""Characters: of what is longer, the beginning and the end; the shape that was expected stands at the end."""
+"""The most characters of a message; a longer one keeps its beginning and its end, where the expected shape is."""
 
 _CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _SOURCE = re.compile(
@@ -19,7 +19,7 @@ def with_reason(failure: str, error: Exception, source: Path | None = None) -> s
     """A message on one line: what failed, then why.
 
     Args:
-        what: what failed, in our words.
+        failure: what failed, in our words.
         error: what ONNX Runtime raised.
         source: the file that it was given, if any; paths below its directory and the directories above are taken out.
     """

@@ -40,11 +40,11 @@ def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = Fal
     """An ONNX or ORT-format file on the CPU, one thread for each run, deterministic
     (`onnxruntime.InferenceSession`).
 
-    Runs may stand side by side. Raises ConversionError if ONNX Runtime cannot load it.
+    Runs may be parallel. Raises ConversionError if ONNX Runtime cannot load it.
 
     Args:
         source: the file, or its bytes.
-        name: what errors call it; the file's own name where absent.
+        name: what errors call it; the file's own name if absent.
     """
     try:
         return _open_session(source, prepacking)
@@ -76,7 +76,7 @@ def _session(source: Path | bytes, options: Any) -> Any:
 
 
 def silent_run() -> Any:
-    """Options of a run that prints nothing where it fails: its exception says the same (`onnxruntime.RunOptions`)."""
+    """Options of a run that prints nothing if it fails: its exception says the same (`onnxruntime.RunOptions`)."""
     import onnxruntime as ort
 
     options = ort.RunOptions()

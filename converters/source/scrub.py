@@ -39,7 +39,7 @@ def scrub(value: Any, name: str, *directories: Path) -> tuple[Any, list[str]]:
     """A JSON value without absolute paths, and the dotted paths of the strings and keys that were replaced.
 
     A string that says which model this is and is a path becomes `name`. Any other path keeps its last part, whether
-    it is a whole string or stands in one; in running text a path is what lies below a usual root (`/home`, `/tmp`,
+    it is a whole string or part of one; in running text a path is below a usual root (`/home`, `/tmp`,
     `C:\\Users`, ...), one of `directories`, or this process's home, working or temporary directory. Tokens and
     labels are not touched.
     """
@@ -63,7 +63,7 @@ def _scrub(value: Any, name: str, embedded: re.Pattern[str], at: str) -> tuple[A
 def _scrub_object(
     value: dict[str, Any], name: str, embedded: re.Pattern[str], at: str
 ) -> tuple[dict[str, Any], list[str]]:
-    """Two keys that would become one are told apart by underscores."""
+    """Scrub an object; keys that would become one get underscores."""
     result: dict[str, Any] = {}
     changed: list[str] = []
     for key, child in value.items():

@@ -54,12 +54,12 @@ def hub_id(source: str) -> str | None:
 
 
 def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Location:
-    """Find the directory of a checkpoint: a directory as it stands, a hub id through the hub's normal cache.
+    """Find the directory of a checkpoint: a directory as it is, a hub id through the hub's normal cache.
 
     Args:
         source: a directory, or `id[@revision]` of a model on the Hugging Face hub.
         code: fetch the repository's Python files too.
-        more: patterns of further files to fetch, which may lie in directories.
+        more: patterns of further files to fetch, which may be in directories.
 
     Raises NotFoundError if there is no such directory or model, RemoteError if the hub cannot be reached.
     """
@@ -113,7 +113,7 @@ def _download(name: str, revision: str | None, code: bool, more: Sequence[str]) 
 
 
 def weight_files(directory: Path) -> list[str]:
-    """The weight files that will be read, safetensors before pickles; empty where there are none.
+    """The weight files that will be read, safetensors before pickles; empty if there are none.
 
     Raises InputError for a shard that the index names but that is missing.
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 from onnxreg.schema.core.errors import HostError, first_line, missing_extra
 
 OTHERS = ("onnx-ir", "onnxruntime-genai", "onnxscript")
-"""Tools that some passes use: they stand in the recipes of these alone, and all shape what a cache holds."""
+"""Tools that some passes use: only their recipes name them, but all are part of a cache key."""
 TOOLS = ("flatbuffers", "numpy", "onnx", "onnxruntime", "protobuf", "tokenizers", "torch", "transformers")
 EXTRA = ("onnx", "onnx_ir", "onnxruntime", "onnxscript", "safetensors", "tokenizers", "torch", "transformers")
 """Modules that the extra `export` brings."""
@@ -74,7 +74,7 @@ def tool_versions(more: Iterable[str] = ()) -> dict[str, str]:
 
 
 def tools() -> dict[str, str]:
-    """The same, and this package: it shapes bytes too, and is no fact of a recipe."""
+    """The same, and this package: it shapes bytes too, but is not part of a recipe."""
     return {**tool_versions(OTHERS), "onnxreg": version("onnxreg")}
 
 
@@ -136,7 +136,7 @@ def cpu_model(cpuinfo: Path = _CPUINFO) -> str:
 
 
 def instruction_set(cpuinfo: Path = _CPUINFO) -> str:
-    """The processor family and its widest vector extension; the family alone where that is not known.
+    """The processor family and its widest vector extension; the family alone if that is not known.
 
     Such as `x86_64+avx512_vnni` or `arm64+i8mm`.
     """

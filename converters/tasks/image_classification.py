@@ -41,9 +41,9 @@ class FactorySource:
 class ImageClassificationOptions(TaskOptions, title="Options"):
     """The options of images that a checkpoint does not state. Paths are relative to the recipe.
 
-    `input` is (channels, height, width). `factory` makes the module where the source is a run directory, `arguments` are
+    `input` is (channels, height, width). `factory` makes the module if the source is a run directory, `arguments` are
     its own. `outputs` are named in the module's order; one that has no name is `output`. `samples` images, drawn with a seed
-    or, where there is a `dataset`, picked from it, are run one by one and in batches; with `fixed_batch` one by one only.
+    or, if there is a `dataset`, picked from it, are run one by one and in batches; with `fixed_batch` one by one only.
     `preprocessing` has the keys of the manifest's, its size being that of the input. `labels` are the classes of the first output.
     """
 

@@ -132,7 +132,7 @@ class S3Scratch:
         if not self._is_refused(
             400, "put_object", Key=self._client.path("checksum"), Body=BytesIO(b"bytes"), ChecksumSHA256=wrong
         ):
-            yield "they are taken; what comes back is checked, but only by whoever reads it"
+            yield "they are accepted; what comes back is checked, but only by the reader"
         elif self._store.get("checksum") is not None:
             yield "they are refused, and there all the same"
 

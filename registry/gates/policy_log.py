@@ -33,7 +33,7 @@ HINT = "the registry was tampered with or damaged: compare policy.jsonl with a m
 class PolicyLog:
     """Every policy that a registry had, oldest first; the newest is in force.
 
-    Empty where it never had one.
+    Empty if it never had one.
     """
 
     registry: str
@@ -105,8 +105,8 @@ def set_policy(
 ) -> LogLine | None:
     """Put a policy in force; the new line, None if just that policy is in force.
 
-    ConflictError unless `replace` where it demands less than the one in force; ConflictError in a mirror,
-    and where somebody else sets one meanwhile: then look at theirs first.
+    ConflictError unless `replace` if it demands less than the one in force; ConflictError in a mirror,
+    and if somebody else sets one meanwhile: then look at theirs first.
     """
     if store.is_mirror:
         raise mirror_error(store.registry_id)

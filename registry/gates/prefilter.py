@@ -1,6 +1,6 @@
 """The cheap test, made by every resolve, for channels that need a check. Only those read the policy.
 
-A registry is known to have a policy where one was seen there before, the channel's own entry names one, the
+A registry is known to have a policy if one was seen there before, the channel's own entry names one, the
 trust file says so, or the registry is on this machine, where looking costs nothing.
 """
 
@@ -36,8 +36,8 @@ def check_holder_of(
     are the same; on this machine it always is, since that costs nothing.
 
     Args:
-        index: the index file that it was found in, where that was read already.
-        ask: look for a policy even where none is known of (one more request).
+        index: the index file that it was found in, if that was read already.
+        ask: look for a policy even if none is known of (one more request).
     """
     if ref.tag is None or target.channel is None:
         return

@@ -60,9 +60,9 @@ class Promoter:
     remote: bool = False
 
     def promote(self, ref: Ref, channel: str, dry_run: bool = False, reason: str | None = None) -> Promotion:
-        """Hold a version against the policy and, where all of it holds, move the channel.
+        """Hold a version against the policy and, if all of it holds, move the channel.
 
-        Nothing happens where it was promoted already under this policy. Raise InputError if no policy
+        Nothing happens if it was promoted already under this policy. Raise InputError if no policy
         governs the channel; ConflictError if somebody else moves it meanwhile.
         """
         check_channel(channel)

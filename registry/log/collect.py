@@ -51,7 +51,7 @@ def collect(
     """Delete the blobs (or only some of them) that no model refers to.
 
     A push that runs meanwhile is waited for, and after `patience` seconds made to start over. IntegrityError
-    or NotFoundError, and nothing deleted, where a log or manifest cannot be read: what it refers to is not
+    or NotFoundError, and nothing deleted, if a log or manifest cannot be read: what it refers to is not
     known.
     """
     logs = Logs(remote)

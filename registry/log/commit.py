@@ -34,7 +34,7 @@ MAX_WAIT_SECONDS = 1.0
 """Seconds."""
 
 Change = Callable[[Ledger], Collection[Digest] | None]
-"""Appends events to a ledger and returns the blobs that they refer to; None where there is nothing to do.
+"""Appends events to a ledger and returns the blobs that they refer to; None if there is nothing to do.
 
 It runs again on a fresh ledger after each lost race, so it must decide from the ledger alone.
 """
@@ -44,7 +44,7 @@ Bring = Callable[[Collection[Digest]], None]
 
 
 def load(remote: RegistryReader, name: str, *more: BlobReader) -> tuple[Ledger, IndexFile | None]:
-    """A model's ledger, empty where the model is new, and the index file that it was read from.
+    """A model's ledger, empty if the model is new, and the index file that it was read from.
 
     `more` are further places where manifests may be read that the remote does not hold yet.
     """
@@ -62,7 +62,7 @@ def read_ledger(remote: RegistryReader, name: str, index: IndexFile | None, *mor
 def load_own(remote: RegistryStore, name: str, *more: BlobReader) -> tuple[Ledger, IndexFile | None]:
     """Read the ledger of a model in order to change it; in a mirror it refuses events.
 
-    Its new lines are signed where a key is configured.
+    Its new lines are signed if a key is configured.
     """
     ledger, index = load(remote, name, *more)
     ledger.mirrored, ledger.sign = remote.is_mirror, line_signer()

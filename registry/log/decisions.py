@@ -58,7 +58,7 @@ class Decisions:
         self.actor = actor
 
     def tag(self, ref: Ref, channel: str, reason: str | None = None) -> lookup.LocatedVersion:
-        """Move a channel to a version; nothing happens where it is there.
+        """Move a channel to a version; nothing happens if it is there.
 
         Raise ConflictError if another move came first.
         """
@@ -179,7 +179,7 @@ class Decisions:
         with it, which stay.
 
         The blobs are the files that no other version uses; or, with `paths`, exactly these files: then
-        ConflictError where other versions use them too. `everywhere` takes down all files, or these, with
+        ConflictError if other versions use them too. `everywhere` takes down all files, or these, with
         every version that uses them.
         """
         target = self._exactly(ref, gone=True)
@@ -211,7 +211,7 @@ class Decisions:
         return targets, blobs, sharing
 
     def _blobs(self, target: lookup.LocatedVersion, paths: Collection[str]) -> set[Digest]:
-        """The files of a version; only those at these paths, where given.
+        """The files of a version; only those at these paths, if given.
 
         Raise NotFoundError if a path is not in the version.
         """

@@ -43,7 +43,7 @@ class LocatedVersion(NamedTuple):
 
 
 def read_state(remote: RegistryReader, name: str) -> State:
-    """A model's state. NotFoundError, with the nearest names, where the model is unknown."""
+    """A model's state. NotFoundError, with the nearest names, if the model is unknown."""
     return state_of(remote, name, remote.read_index(name))
 
 
@@ -100,7 +100,7 @@ def named_copy(copy: RegistryReader) -> str:
 def matching(remote: RegistryReader, patterns: Collection[str]) -> list[str]:
     """The models that these names and patterns mean, sorted; in a pattern `*` also matches a `/`.
 
-    NotFoundError, with the nearest names, where a pattern means none. A name may be that of no model.
+    NotFoundError, with the nearest names, if a pattern means none. A name may be that of no model.
     """
     exact = {check_name(pattern) for pattern in patterns if not PATTERN & set(pattern)}
     chosen = set(exact)
@@ -124,7 +124,7 @@ def find(remote: RegistryReader, ref: Ref, yanked: bool = False, gone: bool = Fa
     """The version that a ref means.
 
     Raise NotFoundError if there is none; if it is yanked and not named by digest (`yanked` allows it);
-    where its files expired or were taken down (`gone` allows it). Raise IntegrityError if tag and digest
+    if its files expired or were taken down (`gone` allows it). Raise IntegrityError if tag and digest
     name different manifests.
     """
     return find_with_state(remote, ref, yanked, gone)[0]
@@ -211,7 +211,7 @@ def read_versions(remote: RegistryReader, name: str) -> tuple[State, dict[Versio
 
 
 def all_versions(remote: RegistryReader, state: State) -> dict[Version, VersionEntry]:
-    """Every version of a model, the sealed ones too (one more read where there are any)."""
+    """Every version of a model, the sealed ones too (one more read if there are any)."""
     sealed = {} if state.catalog is None else read_catalog(read_blob(remote, state.catalog), state.name)
     entries = {**sealed, **state.versions}
     return {version: entry for version, entry in entries.items() if not entry.dropped}

@@ -97,7 +97,7 @@ class LogReplay:
         self._set(event.version, entry)
 
     def _attest(self, event: Attest) -> None:
-        """Every version with that manifest takes over the verdict, where it is worse than those before.
+        """Every version with that manifest takes over the verdict, if it is worse than those before.
 
         A refusal is one of the bytes, whichever manifest names them: also one that is not published here.
         """

@@ -17,7 +17,7 @@ class RetentionPolicy:
     """Keep so many of the newest releases, their pre-releases, and the versions of the last days.
 
     A version is kept by either; so are pinned versions and those that a channel holds. The newest release is
-    always kept. A yanked version takes no place among the newest, and is kept where it would be one of them
+    always kept. A yanked version takes no place among the newest, and is kept if it would be one of them
     if it were not yanked. Raise InputError if a number makes no sense.
     """
 

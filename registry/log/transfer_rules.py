@@ -31,7 +31,7 @@ def missing_lines(
     So a verdict finds the version that it is about, also if the source published that once more after it.
 
     Raises ConflictError if a version has another manifest there or its files were given up there
-    (unless `restore` brings expired ones back), or where only some artifacts are asked for between copies of
+    (unless `restore` brings expired ones back), or if only some artifacts are asked for between copies of
     one registry; IntegrityError if the logs of one registry have forked; NotFoundError if the source lacks a
     version or an artifact of it that is asked for.
     """

@@ -19,7 +19,7 @@ _UNREADABLE = "the private key cannot be read: it is damaged, of an unknown kind
 
 @contextmanager
 def library(purpose: str) -> Iterator[None]:
-    """HostError that names the extra, where `cryptography` is not installed."""
+    """HostError that names the extra, if `cryptography` is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -68,7 +68,7 @@ def generate(kind: str) -> PrivateKey:
 
 
 def load(pem: bytes, passphrase: str | None) -> PrivateKey:
-    """Read a PKCS #8 PEM. InputError, which holds nothing of it, where that cannot be."""
+    """Read a PKCS #8 PEM. InputError, which holds nothing of it, if that cannot be."""
     with library("signing"):
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import load_pem_private_key

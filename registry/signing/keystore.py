@@ -19,7 +19,7 @@ _MAX_PEM = 64 * 1024
 
 
 def passphrase(name: str, new: bool = False) -> str:
-    """From the environment, else asked for where a person can answer. InputError where neither is possible."""
+    """From the environment, else asked for if a person can answer. InputError if neither is possible."""
     given = environment.read(PASSPHRASE)
     if given is None and sys.stdin is not None and sys.stdin.isatty():
         from getpass import getpass
@@ -39,7 +39,7 @@ class Keystore:
         self.directory = directory or key_directory()
 
     def new(self, name: str, kind: str, secret: str | None = None) -> PublicKey:
-        """Make a key. ConflictError where the name is taken; nothing half-written stays."""
+        """Make a key. ConflictError if the name is taken; nothing half-written stays."""
         if not _NAME.fullmatch(name):
             raise InputError(
                 f"not a name for a key: {name[:80]!r}", "use letters and digits, such as release-2026"
@@ -79,11 +79,11 @@ class Keystore:
         return _NAME.fullmatch(name) is not None and (self.directory / f"{name}.pem").is_file()
 
     def public(self, name: str) -> PublicKey:
-        """NotFoundError where there is no such key."""
+        """NotFoundError if there is no such key."""
         return PublicKey.parse(self._read(name, "pub").decode(errors="replace"))
 
     def private(self, name: str, secret: str | None = None) -> PrivateKey:
-        """Unlock a key. InputError for a wrong passphrase; NotFoundError where there is no such key."""
+        """Unlock a key. InputError for a wrong passphrase; NotFoundError if there is no such key."""
         pem = self._read(name, "pem")
         return load(pem, secret if secret is not None else passphrase(name))
 

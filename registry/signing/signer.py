@@ -13,7 +13,7 @@ SIGNING_KEY = "REG_SIGNING_KEY"
 
 
 def line_signer() -> Sign | None:
-    """Signs the lines that are appended; None where no key is configured. The key is unlocked at the first line."""
+    """Signs the lines that are appended; None if no key is configured. The key is unlocked at the first line."""
     named = environment.read(SIGNING_KEY)
     if not named:
         return None
@@ -25,7 +25,7 @@ def line_signer() -> Sign | None:
 
 
 def signing_key(name: str | None = None) -> PrivateKey:
-    """A key by name, else the configured one, else the only one there is. InputError where that is none."""
+    """A key by name, else the configured one, else the only one there is. InputError if that is none."""
     secret, configured = environment.read(PASSPHRASE), environment.read(SIGNING_KEY)
     if name:
         return _unlocked(name, secret, str(Keystore().directory))

@@ -18,7 +18,7 @@ def check_outfile(target: Path) -> None:
     if not path.parent.is_dir():
         raise InputError(f"there is no directory {target.parent}", "make it first, or name another")
     if any((above / "registry.json").exists() for above in path.parents):
-        raise InputError(f"{target} lies inside a registry", "name a file outside of it")
+        raise InputError(f"{target} is inside a registry", "name a file outside of it")
 
 
 @contextmanager

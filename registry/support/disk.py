@@ -18,7 +18,7 @@ READ_ONLY = "the file system is mounted read-only: remount it, or use another pl
 
 @contextmanager
 def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[None]:
-    """Turn an OSError (only one with these numbers, where given) into a HostError that says what failed."""
+    """Turn an OSError (only one with these numbers, if given) into a HostError that says what failed."""
     try:
         yield
     except OSError as error:

@@ -57,10 +57,10 @@ def check_target(
             raise InputError(f"{target} is inside the registry", "name a directory outside of it")
         if Path.cwd().is_relative_to(path):
             raise InputError(f"{target} is the working directory", "go elsewhere, or name another directory")
-        strangers = _strangers(path, expected_files(path)) if path.is_dir() else []
-    if strangers:
+        others = _others(path, expected_files(path)) if path.is_dir() else []
+    if others:
         raise InputError(
-            f"{target} holds {', '.join(strangers[:3])}{' ...' if len(strangers) > 3 else ''}, "
+            f"{target} holds {', '.join(others[:3])}{' ...' if len(others) > 3 else ''}, "
             "which no earlier export wrote",
             "name a new directory, or move those files away",
         )
@@ -78,7 +78,7 @@ def _check_writable(target: Path, parent: Path) -> None:
         Path(mkdtemp(prefix=".reg-", dir=above)).rmdir()
 
 
-def _strangers(directory: Path, expected: set[str]) -> list[str]:
+def _others(directory: Path, expected: set[str]) -> list[str]:
     """Up to four files of a directory that are not expected."""
     paths = (path for path in directory.rglob("*") if not path.is_dir() or path.is_symlink())
     names = (path.relative_to(directory).as_posix() for path in paths)

@@ -39,7 +39,7 @@ class CheckedReader(ReaderWrapper):
 
 
 def checked_reader(source: RegistryReader, checkpoints: CheckpointStore) -> RegistryReader:
-    """A source held against known heads; itself where it is, or where what it wraps is."""
+    """A source held against known heads; itself if it is, or if what it wraps is."""
     if any(isinstance(layer, CheckedReader) for layer in layers(source)):
         return source
     return CheckedReader(source, checkpoints)
@@ -68,7 +68,7 @@ def recheck(
 ) -> IndexFile | None:
     """Return the index file that passes a check: the one that was read, or the newest one.
 
-    A cache in between, or a commit that was pinned before another writer's, is no going back in time.
+    A cache in between, or a commit that was pinned before another writer's, is not a rollback.
     """
     try:
         check(index)

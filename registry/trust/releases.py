@@ -26,7 +26,7 @@ class SignedRelease:
 
 
 def judge_for(ledger: Ledger, trust: Trust) -> SignatureJudge:
-    """Judges the signatures in a log; reads it whole only where a revocation names one of its lines."""
+    """Judges the signatures in a log; reads it whole only if a revocation names one of its lines."""
     digests: dict[int, Digest] = {}
 
     def digest_at(seq: int) -> Digest | None:

@@ -108,9 +108,9 @@ def audit_signatures(trust: Trust, ledger: Ledger) -> Iterator[tuple[str, str]]:
 
 
 def unsigned(trust: Trust, ledger: Ledger, releases: Collection[SignedRelease]) -> list[Version]:
-    """The versions of a model, of those that can be had, that lack a signature which the trust file demands.
+    """The versions of a model, of those that still resolve, that lack a signature which the trust file demands.
 
-    `found` are all the signatures on them.
+    `releases` are all the signatures on them.
     """
     good = {
         need: {release.version for release in releases if _counts(release.verdict, need)}
@@ -129,7 +129,7 @@ def check_copied(ledger: Ledger, trust: Trust) -> None:
 
 
 def _check_head(source: RegistryReader, checkpoints: CheckpointStore, name: str, index: IndexFile) -> None:
-    """Against the known head; where the log grew since the index file was read, against what it is now."""
+    """Against the known head; if the log grew since the index file was read, against what it is now."""
     try:
         checkpoints.check(source, name, index, checkpoints.recall(source.registry_id, name))
     except IntegrityError:

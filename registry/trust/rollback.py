@@ -225,7 +225,7 @@ class CheckpointStore:
             self._stale(StaleNotice(name, source.url, behind.lines, age))
 
     def approve(self, source: RegistryReader, name: str, index: IndexFile, policy: str) -> None:
-        """Remember that an index file also keeps a policy, where it is the newest that is known."""
+        """Remember that an index file also keeps a policy, if it is the newest that is known."""
         checkpoint = self.read(source.registry_id, name)
         if checkpoint is not None and checkpoint.index == Digest.of(index.data).hex:
             self._keep(source.registry_id, name, checkpoint, replace(checkpoint, policy=policy))

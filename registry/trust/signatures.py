@@ -50,7 +50,7 @@ DigestAt = Callable[[int], Digest | None]
 class SignatureJudge:
     """Judges the signatures on one model in one registry.
 
-    `digest_at` is asked where a revoked key had its time.
+    `digest_at` is asked if a revoked key had its time.
     """
 
     trust: Trust

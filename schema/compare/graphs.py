@@ -6,7 +6,7 @@ from onnxreg.schema.core.document import Count, Document, Items
 
 
 class FactChange(Document):
-    """Something that a file says of itself: an input, an opset, its producer. Null where a side does not say it."""
+    """Something that a file says of itself: an input, an opset, its producer. Null if a side does not say it."""
 
     name: str
     old: str | None
@@ -25,8 +25,8 @@ class TensorChange(Document):
     """A stored tensor that is on one side only, or differs.
 
     `renamed`: the same values under another name. `max_abs` is the largest difference of two elements, `relative_l2` the
-    length of the difference in parts of the old tensor's; null where types or shapes cannot be subtracted, or the old tensor
-    is all zero. `dequantized`: both were measured on the values that quantized ones stand for.
+    length of the difference in parts of the old tensor's; null if types or shapes cannot be subtracted, or the old tensor
+    is all zero. `dequantized`: both were measured on the dequantized values.
     """
 
     change: Literal["added", "removed", "renamed", "changed", "retyped", "reshaped"]
@@ -65,9 +65,9 @@ class GraphDiff(Document):
 
 
 class DeepDiff(Document):
-    """One pair of artifacts; `graph` is null where the semantic digests say that the files compute the same.
+    """One pair of artifacts; `graph` is null if the semantic digests say that the files compute the same.
 
-    `artifact` is the name that the diff has for it, `why_not` the reason where the files cannot be compared.
+    `artifact` is the name that the diff has for it, `why_not` the reason if the files cannot be compared.
     """
 
     artifact: str

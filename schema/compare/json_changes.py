@@ -25,7 +25,7 @@ _ABSENT = object()
 class NamedItem:
     """The matching of a list's items: by the first namer, the remaining ones by the second, and so on.
 
-    `positions`: an item that stands at another index than before counts as reordered, even where the order of the
+    `positions`: an item at another index than before counts as reordered, even if the order of the
     common items is the same.
     """
 

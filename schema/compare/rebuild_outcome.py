@@ -1,6 +1,6 @@
 """Comparison of a version with its rebuild: files by digest, measured numbers by tolerance.
 
-Pure: the two manifests decide, and of the few files that hold measured numbers their contents, where digests differ.
+Pure: the two manifests decide, and of the few files that hold measured numbers their contents, if digests differ.
 """
 
 from collections.abc import Callable, Iterator

@@ -150,7 +150,7 @@ def _rank(order: Mapping[Any, int]) -> Judge:
 def _measure(delta: Delta) -> Severity:
     """A quality that falls, a loss that grows and a value that is lost are degrading.
 
-    Which one a metric is stands in its name. Numerical distances (parity of logits) move with every training; they
+    The name of a metric says which one it is. Numerical distances (parity of logits) move with every training; they
     count through their verdict.
     """
     if _other_suite(delta):

@@ -72,8 +72,8 @@ def refusal(error: ValidationError, label: str, known_names: Iterable[str]) -> I
     """Turn the first error of a named parameter into an InputError; for an unknown name with the known ones.
 
     Args:
-        what: such as `pass OrtFormat: parameter`.
-        known: the names that there are.
+        label: such as `pass OrtFormat: parameter`.
+        known_names: the names that there are.
     """
     problem, names = first(error), list(known_names)
     location = [*problem["loc"][:1], *(part for part in problem["loc"][1:2] if isinstance(part, int))]

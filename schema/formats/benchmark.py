@@ -1,7 +1,7 @@
 """Measured speed of a version's artifacts on one machine: a statement about the version, not a part of it.
 
 A latency is of the machine and the moment, and a manifest holds nothing of either. So it is attested after publication: a
-blob and an event of the log, which travel with the version. It is no evaluation: no gate and no certificate looks at it.
+blob and an event of the log, which travel with the version. It is not an evaluation: no gate and no certificate looks at it.
 
     {"format": "onnxreg-benchmark", "format_version": 1, "cpu", "isa", "threads", "runtime", "warm_up", "runs",
      "artifacts": [{"artifact": digest, "path", "checks": [check]}]}

@@ -141,9 +141,9 @@ def _signed_by(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
     detail = f"{len(keys)} of {rule.threshold} wanted"
     detail += f": {', '.join(signed)}" if signed else ""
     detail += f"; no trusted signature by {', '.join(missing)}" if len(keys) < rule.threshold else ""
-    strange = [name for name in missing if candidate.trusted is not None and name not in candidate.trusted]
-    if len(keys) < rule.threshold and strange:
-        detail += f" (your trust file has no key {', '.join(strange)}: reg trust add)"
+    unknown = [name for name in missing if candidate.trusted is not None and name not in candidate.trusted]
+    if len(keys) < rule.threshold and unknown:
+        detail += f" (your trust file has no key {', '.join(unknown)}: reg trust add)"
     yield len(keys) >= rule.threshold, detail
 
 

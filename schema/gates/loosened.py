@@ -1,7 +1,7 @@
 """Comparison of two policies: the demands that the newer one dropped or weakened. Pure.
 
 A demand is compared for each channel and pattern of the old rules. It is kept if the new rules that cover the whole pattern
-make it too, or a stricter one. What cannot be told is reported: two rules that cover a pattern together, for instance.
+make it too, or a stricter one. Undecided cases are reported: two rules that cover a pattern together, for instance.
 """
 
 import json

@@ -7,7 +7,7 @@
     ood: {fit: fit.npz, calibrate: calibrate.npz, outliers: outliers.npz}
     evaluation: held-out.npz
 
-Paths are relative to the file. What was done of it stands in the manifest's `recipe` and `model_family`.
+Paths are relative to the file. The manifest records what was done in `recipe` and `model_family`.
 """
 
 from typing import Annotated, Literal, Self

@@ -16,7 +16,7 @@ def effective_state(stated: str, *verdicts: str | None) -> str:
     """The state that counts, of what the manifest states and of later verdicts on the same bytes: a refusal
     wins.
 
-    A certificate after the fact lifts neither a refusal nor an unknown: whoever can write to a registry could
+    A certificate after the fact lifts neither a refusal nor an unknown: a writer of the registry could
     attest it.
     """
     return "refused" if "refused" in verdicts else stated

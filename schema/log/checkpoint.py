@@ -147,7 +147,7 @@ class Checkpoint:
         return Digest(self.lines[-1])
 
     def digest_at(self, seq: int) -> Digest | None:
-        """The digest of a line, where it is remembered."""
+        """The digest of a line, if it is remembered."""
         position = len(self.lines) - 1 - (self.seq - seq)
         return Digest(self.lines[position]) if 0 <= position < len(self.lines) else None
 
@@ -253,7 +253,7 @@ def compare(
     """The checkpoint after an index file was read, or the lines by which it is behind.
 
     Raise ForkError if neither log is the beginning of the other, IntegrityError if that cannot be told, or
-    where the state line says what the lines do not.
+    if the state line says what the lines do not.
     """
     name, state = observed.state.name, observed.state
     if checkpoint is None:
@@ -304,7 +304,7 @@ def reset_hint(registry: str, name: str) -> str:
 
 
 def fork(registry: str, name: str, seq: int, digest: Digest, remembered: Digest) -> ForkError:
-    """The error where a log has another line than was seen before."""
+    """The error if a log has another line than was seen before."""
     return ForkError(
         f"history of {name} was rewritten: line {seq} is {digest.short}..., and was {remembered.short}... when last seen",
         reset_hint(registry, name),

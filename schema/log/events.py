@@ -104,7 +104,7 @@ class Untag(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Yank(Event):
-    """A version no longer resolves; it can still be had by its digest."""
+    """A version no longer resolves; its digest still gets it."""
 
     kind: ClassVar[str] = "yank"
     version: Version
@@ -232,7 +232,7 @@ class Fence(Event):
 class PolicyEvent(Event):
     """The rules of the registry from now on, as `schema.policy` reads them.
 
-    It stands in the policy log alone.
+    It is only in the policy log.
     """
 
     kind: ClassVar[str] = "policy"

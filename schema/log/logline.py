@@ -56,7 +56,7 @@ class LogLine:
     def make(
         cls, seq: int, prev: Digest, event: Event, via: Via | None = None, sign: SignLine | None = None
     ) -> "LogLine":
-        """A line of a registry's log; `sign`, where given, makes its `sig`."""
+        """A line of a registry's log; `sign`, if given, makes its `sig`."""
         value: dict[str, Any] = {"seq": seq, "prev": str(prev), "event": event.to_json()}
         if via is not None:
             value["via"] = {"registry": via.registry, "seq": via.seq, "head": str(via.head)}

@@ -4,7 +4,7 @@
      "tombstones"?, "refused"?}
 
 `versions` holds the newest versions, those that channels hold, and those touched since the last sealing; all
-that were sealed stand in the catalog, a blob. A version that was dropped stands here until the next sealing,
+that were sealed are in the catalog, a blob. A version that was dropped is here until the next sealing,
 so that the catalog's older entry of it does not count. `newest` lists the newest usable versions, by SemVer
 precedence; it is written for older readers and never read. `segments` are the sealed parts of the log, in
 order, `SEGMENT_LINES` lines each. Keys at this level that a later build added are kept in `more` and written
@@ -65,7 +65,7 @@ class VersionEntry:
     """One version: its manifest, the manifest's size in bytes, the line that published it.
 
     `yanks` are the ids of the yank events that were not taken back; a version is yanked while there are any.
-    `held` are the paths of the artifacts that are here, where these are not all (None). `attested` has the
+    `held` are the paths of the artifacts that are here, if these are not all (None). `attested` has the
     worst verdict of later evaluations on an artifact, by the artifact's digest.
     """
 
@@ -247,7 +247,7 @@ class State:
         return None if summary is None else summary.after(self.verdicts(self.versions.get(version)))
 
     def summary(self, version: Version) -> VersionSummary | None:
-        """The summary of a version, where the state line holds it. Raise InputError if it is malformed."""
+        """The summary of a version, if the state line holds it. Raise InputError if it is malformed."""
         if version not in self._read:
             self._read[version] = optional(self.summaries.get(str(version)), VersionSummary.read)
         return self._read[version]

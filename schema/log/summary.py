@@ -40,8 +40,8 @@ class ArtifactSummary:
 
     `operators` is the digest of the operator-set blob: the canonical JSON of the manifest's `operators`;
     `domains` are those of the operators, but for `ai.onnx`. `ir_version` is that of the ONNX file. `recall`
-    maps a label to its measured recall. `stated` is what the manifest says, where a later evaluation refused
-    the artifact: then `state` is `refused`. It is no part of the index file's summary. `member` is the stage
+    maps a label to its measured recall. `stated` is what the manifest says, if a later evaluation refused
+    the artifact: then `state` is `refused`. It is not part of the index file's summary. `member` is the stage
     of a pipeline that the artifact is of.
     """
 
@@ -111,7 +111,7 @@ class ArtifactSummary:
 class VersionSummary:
     """One version: its manifest, its artifacts, and the companions they share.
 
-    `profile` is that of the recipe. It is no part of the index file's summary: see `lookup.read_summary`.
+    `profile` is that of the recipe. It is not part of the index file's summary: see `lookup.read_summary`.
     """
 
     manifest: Digest
@@ -201,7 +201,7 @@ def operator_set(artifact: "Artifact") -> bytes | None:
 
 
 def summarize(manifest: "Manifest", digest: Digest, size: int, *, every: bool = False) -> dict[str, Any]:
-    """The summary of a manifest, as the JSON that stands in the state line. `digest`, `size`: the manifest's.
+    """The summary of a manifest, as the JSON in the state line. `digest`, `size`: the manifest's.
 
     Args:
         every: list all artifacts, also those of a family that are not its entry. An index file never does:

@@ -12,7 +12,7 @@ MAX_LISTED_VERSIONS = 5
 
 
 def version_of(state: State, tag: str) -> Version:
-    """The version that a tag means, known or not. Raise NotFoundError if it is no version and no channel."""
+    """The version that a tag means, known or not. Raise NotFoundError if it is neither a version nor a channel."""
     if Version.is_version(tag):
         return Version.parse(tag)
     if tag not in state.channels:
@@ -21,7 +21,7 @@ def version_of(state: State, tag: str) -> Version:
 
 
 def no_version(name: str, subject: str, entries: Mapping[Version, VersionEntry]) -> NotFoundError:
-    """The error for a model that has no `what`, such as `version 9.0.0`.
+    """The error for a model that has no `subject`, such as `version 9.0.0`.
 
     Of its entries the newest are named.
     """

@@ -84,7 +84,7 @@ class Draft:
         """The manifest of this draft, given the descriptor of every path.
 
         Raises InputError, naming the field, if the draft's facts do not make a valid manifest, and naming the
-        path where a file that the draft speaks of was not measured; IntegrityError if one is not the file that
+        path if a file that the draft speaks of was not measured; IntegrityError if one is not the file that
         `document` describes.
         """
         if self.document is not None:

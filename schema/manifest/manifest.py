@@ -1,7 +1,7 @@
 """`openmed-onnx.json`, format version 2: the immutable document of one model version.
 
 A superset of what OpenMed writes (version 1): every key of theirs keeps its name, place and meaning; the new keys
-stand beside them. Nothing of the machine or the moment is in it, nor its own version tag.
+are beside them. Nothing of the machine or the moment is in it, nor its own version tag.
 """
 
 from collections.abc import Iterator
@@ -85,7 +85,7 @@ class FileEntry(Document):
         return self
 
     def spans(self) -> list[tuple[int, int, Digest]]:
-        """Where each piece begins and ends, and its digest; none where these are not known."""
+        """Where each piece begins and ends, and its digest; none if these are not known."""
         return Pieces(self.pieces.size, self.pieces.digests).spans(self.size) if self.pieces else []
 
 

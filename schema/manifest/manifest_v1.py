@@ -1,7 +1,7 @@
 """`openmed-onnx.json`, format version 1: what OpenMed's converter writes.
 
 Read leniently: only what makes the document recognisable is required, every claim may be absent or null, a format may
-stand for several artifacts, an artifact's path may be a directory, and unknown keys are kept. Nothing in it is bound
+mean several artifacts, an artifact's path may be a directory, and unknown keys are kept. Nothing in it is bound
 to bytes: no digest, no size. `converters.importer` turns it into version 2 by reading the files again.
 """
 

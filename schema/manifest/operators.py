@@ -30,7 +30,7 @@ MAX_LISTED_NAMES = 3
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One operator of an artifact, with the element types seen at its positions; none where nobody recorded them."""
+    """One operator of an artifact, with the element types seen at its positions; none if nobody recorded them."""
 
     domain: str
     name: str

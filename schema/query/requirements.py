@@ -46,7 +46,7 @@ class Requirement(NamedTuple):
     """A code for machines, and what is wrong with an artifact in words for people.
 
     The second argument of `problem` is the download size: the bytes of everything that the artifact needs. Without
-    `select`, `problem` decides: it is "" where nothing is wrong, and looks at nothing but what `ArtifactSummary.kind`
+    `select`, `problem` decides: it is "" if nothing is wrong, and looks at nothing but what `ArtifactSummary.kind`
     has, so that artifacts of one kind are judged once. With it, `select` decides for many at once, and `problem` is
     asked only about those that were left out, when somebody wants to know why.
     """

@@ -36,7 +36,7 @@ class Offer(NamedTuple):
 class Rejection(NamedTuple):
     """The reason for which an artifact is not the answer: a code for machines, a detail for people.
 
-    `artifact` is its path; None if the whole version is no candidate.
+    `artifact` is its path; None if the whole version is not a candidate.
     """
 
     version: Version

@@ -13,12 +13,12 @@ from onnxreg.converters.source.scrub import read_json
 from onnxreg.schema.manifest.manifest_v1 import ArtifactV1, ManifestV1
 
 DEFAULT_RECALL_LOSS_LIMIT = 0.005
-"""The loss of recall from which on OpenMed refuses, where it states no other."""
+"""The loss of recall from which on OpenMed refuses, if it states no other."""
 _VERDICT = ("certified", "quant_recall_delta", "certification_limit", "certification")
 
 
 def artifact_differences(artifact: ArtifactV1, facts: GraphFacts, at: str) -> list[Difference]:
-    """Compare the claims of one artifact with the facts of its file. A claim that was not made is no difference."""
+    """Compare the claims of one artifact with the facts of its file. A missing claim is not a difference."""
     claimed = artifact.to_json()
     unsupported, warnings = android_warnings(facts.operator_names)
     actual = {
@@ -33,7 +33,7 @@ def artifact_differences(artifact: ArtifactV1, facts: GraphFacts, at: str) -> li
 def compare(
     claimed: Mapping[str, Any], actual: Mapping[str, Any], at: str, keys: Iterable[str]
 ) -> list[Difference]:
-    """The keys whose claims, where made and not null, differ from what was found. Lists of names compare as sets."""
+    """The keys whose claims, if made and not null, differ from what was found. Lists of names compare as sets."""
     prefix = f"{at}." if at else ""
     return [
         Difference(f"{prefix}{key}", claimed[key], actual.get(key))
@@ -93,7 +93,7 @@ def _is_number(value: Any) -> bool:
 
 
 def read_segmenter(root: Path, manifest: ManifestV1) -> tuple[dict[str, Any], list[Difference]]:
-    """The segmenter's entry with the sizes and digests of its files as they are; empty where there is none."""
+    """The segmenter's entry with the sizes and digests of its files as they are; empty if there is none."""
     if manifest.segmenter is None:
         return {}, []
     value = manifest.segmenter.to_json()

@@ -44,7 +44,7 @@ def import_openmed(directory: Path, workspace: Path, *, name: str) -> tuple[Draf
         name: the model's name.
 
     Raises:
-        InputError: no manifest, or one of another version; a file that is named but missing or lies outside; files
+        InputError: no manifest, or one of another version; a file that is named but missing or outside; files
             of two exports (`mixture.refuse_mixture`); labels that are not as many as the classes of the logits.
     """
     check_name(name)
@@ -97,7 +97,7 @@ def _differences(export: Survey, described: Mapping[str, Any]) -> list[Differenc
 
 
 def _carried(manifest: ManifestV1) -> dict[str, Any]:
-    """The claims that stand in version 2 as they are: neither read again, nor a verdict, nor a moment."""
+    """The claims that version 2 keeps as they are: neither read again, nor a verdict, nor a moment."""
     excluded = {*_READ_AGAIN, *_VERDICTS, *_MOMENT}
     return {
         key: value for key, value in manifest.to_json().items() if key not in excluded and value is not None

@@ -27,7 +27,7 @@ class Survey:
     """One consistent export.
 
     `facts` are by path, of every model file that an artifact needs; `base` is the one the others were made from, ""
-    where no model could be read. `left_out` are files that the manifest does not name as an artifact or companion,
+    if no model could be read. `left_out` are files that the manifest does not name as an artifact or companion,
     `incomparable` models whose weights have no counterpart by name in the base.
     """
 

@@ -40,7 +40,7 @@ def is_package(directory: Path) -> bool:
 def import_package(directory: Path, workspace: Path, *, name: str) -> tuple[Draft, list[Difference]]:
     """Adopt a portable model package of schema 1: each model file becomes an artifact, each shared asset companions.
 
-    A format and precision that `reg package` stated are kept where the graph bears them out; the returned differences say
+    A format and precision that `reg package` stated are kept if the graph bears them out; the returned differences say
     where it does not, and which files the package does not name. Files keep their path within the variant or asset; where
     two would be one, those of variants keep their path within the package, and if need be those of assets too.
 
@@ -169,7 +169,7 @@ def _facts(workspace: Path, main: str, sidecars: Iterable[DraftFile]) -> GraphFa
 
 
 def _format(build: SurveyedBuild, facts: GraphFacts, main: str, differences: list[Difference]) -> str:
-    """The format that `reg package` stated, where the graph is that; else the one that the file itself justifies."""
+    """The format that `reg package` stated, if the graph is that; else the one that the file itself justifies."""
     default = default_format(facts)
     metadata = build.variants[0].document.additional_metadata
     extension = metadata.get(NAMESPACE) if isinstance(metadata, dict) else None

@@ -50,7 +50,7 @@ class PackageTree:
         return file.read_bytes()
 
     def check_present(self, path: str, role: str) -> str:
-        """The path, of a file that is in the package; InputError, saying what it was to be, where it is not."""
+        """The path, of a file that is in the package; InputError, saying what it was to be, if it is not."""
         if path not in self.files:
             raise InputError(f"the package names the {role} {path[:200]}, which is missing", _COPY_HINT)
         return path
@@ -105,7 +105,7 @@ def verified_assets(tree: PackageTree, manifest: PackageManifest) -> Mapping[Dig
 
 def check_listed(tree: PackageTree, extension: PackageExtension) -> None:
     """A package that `reg package` wrote lists its files: InputError if one is missing or too many,
-    IntegrityError where one was changed."""
+    IntegrityError if one was changed."""
     for path in extension.files:
         tree.check_present(path, "file")
     unlisted = tree.files - {MANIFEST, *extension.files}

@@ -43,7 +43,7 @@ class SurveyedBuild:
     """One model file, by paths in the package.
 
     `home` is the directory that its own path is relative to; `weights` its external data, by location; `other_files` what else
-    lies in the directories of its variants, by path there.
+    is in the directories of its variants, by path there.
     """
 
     main: str
@@ -78,7 +78,7 @@ class _VariantModel:
 def survey_package(tree: PackageTree) -> PackageSurvey:
     """Read a package.
 
-    Raise InputError if it is no whole package of schema 1, IntegrityError if a digest does not hold.
+    Raise InputError if it is not a whole package of schema 1, IntegrityError if a digest does not hold.
     """
     manifest = read_package(tree.read(MANIFEST, "document"))
     extension = written_by_us(manifest)

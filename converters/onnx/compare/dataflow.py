@@ -95,7 +95,7 @@ def digest_nodes(graph: Dataflow) -> tuple[Values, list[str]]:
 def _trace(graph: Dataflow, values: Values, depth: int) -> list[str]:
     """The digest of every node; those of their outputs go into `values`.
 
-    Of nodes that are equal in all of this (a random generator may stand twice) the second is told from the first.
+    Of nodes that are equal in all of this (such as two random generators) the second gets another digest than the first.
     """
     digests = [""] * len(graph.nodes)
     occurrences: Counter[str] = Counter()

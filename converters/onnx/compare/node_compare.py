@@ -1,7 +1,7 @@
 """Compare the nodes of two graphs.
 
 Nodes are paired by their digest (they compute the same from the same), else by the name of their first output, else by
-operator and weights; a pair differs where operator, attributes or the sources of the inputs do. So does an output of the
+operator and weights; a pair differs if operator, attributes or the sources of the inputs do. So does an output of the
 graph that another node computes.
 """
 

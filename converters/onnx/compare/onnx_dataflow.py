@@ -11,18 +11,18 @@ from onnxreg.converters.onnx.onnx_graph import opset_imports
 from onnxreg.converters.onnx.stored_tensors import OnnxTensor, StoredTensor, digest_of
 
 REFERENCE = 0
-"""The number of an attribute that stands for one of the function around it; the value is that one's name."""
+"""The number of an attribute that refers to one of the function around it; the value is that one's name."""
 
 
 def read_onnx(model: Any, path: Path) -> tuple[Dataflow, tuple[Function, ...]]:
-    """The main graph and the local functions of an `onnx.ModelProto` that lies at `path`."""
+    """The main graph and the local functions of an `onnx.ModelProto` at `path`."""
     reader = _Reader(path, opset_imports(model))
     functions = tuple(_Reader(path, opset_imports(item)).function(item) for item in model.functions)
     return reader.graph(model.graph), functions
 
 
 class SparseTensor:
-    """A `SparseTensorProto`, known by its values and where they stand."""
+    """A `SparseTensorProto`, identified by its values and their positions."""
 
     def __init__(self, proto: Any, path: Path) -> None:
         self._parts = (OnnxTensor(proto.values, path), OnnxTensor(proto.indices, path))

@@ -101,7 +101,7 @@ def _distance(one: Any, other: Any) -> tuple[float | None, float | None]:
 
 
 def _dequantized(name: str, old: Tensors, new: Tensors) -> tuple[Any, Any] | None:
-    """The values that `<stem>_quantized` stands for on both sides, by `<stem>_scale` and `<stem>_zero_point`."""
+    """The values of `<stem>_quantized` on both sides, by `<stem>_scale` and `<stem>_zero_point`."""
     stem = name.removesuffix("_quantized")
     if stem == name or not all(f"{stem}_scale" in side for side in (old, new)):
         return None
@@ -110,7 +110,7 @@ def _dequantized(name: str, old: Tensors, new: Tensors) -> tuple[Any, Any] | Non
 
 
 def _restored(stem: str, arrays: Mapping[str, Any]) -> Any:
-    """Along the last axis that the scale fits, where it has several values: the columns of a matrix product."""
+    """Along the last axis that the scale fits, if it has several values: the columns of a matrix product."""
     value, scale = arrays[f"{stem}_quantized"], arrays[f"{stem}_scale"]
     zero_point = arrays.get(f"{stem}_zero_point")
     axes = scale_axes(value, scale)

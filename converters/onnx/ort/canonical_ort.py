@@ -66,9 +66,9 @@ def _parameters(entry: Any) -> tuple[tuple[str, tuple[Argument, ...]], ...]:
 
 
 def write_head(head: OrtHeader, tail_size: int) -> bytes:
-    """The bytes that stand before a model of `tail_size` bytes; the same head and size give the same bytes.
+    """The bytes before a model of `tail_size` bytes; the same head and size give the same bytes.
 
-    Offsets in a flatbuffer are relative, so the head is built on a short stand-in for the model whose size is
+    Offsets in a flatbuffer are relative, so the head is built on a short substitute for the model whose size is
     congruent to the model's: the references to the model and every alignment come out right.
     """
     import flatbuffers

@@ -8,7 +8,7 @@ NAME = "ort_flatbuffers_py"
 
 
 def register_bindings() -> None:
-    """Make `ort_flatbuffers_py` importable without `onnxruntime.tools`, which imports torch where it is
+    """Make `ort_flatbuffers_py` importable without `onnxruntime.tools`, which imports torch if it is
     installed.
 
     Raises ImportError if onnxruntime is not installed or ships no bindings.

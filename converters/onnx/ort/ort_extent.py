@@ -57,7 +57,7 @@ def _node(node: Any, depth: int) -> Iterator[int]:
 
 
 def _tensor(tensor: Any) -> Iterator[int]:
-    """Numbers that lie in the file must be as many bytes as their shape needs."""
+    """Numbers in the file must be as many bytes as their shape needs."""
     yield tensor.DimsLength() + tensor.StringDataLength()
     elements = 1
     for index in range(tensor.DimsLength()):

@@ -139,7 +139,7 @@ def _walk(graph: Any, outer: ChainMap[str, Value], uses: list[OperatorUse], dept
 
 
 def _check_stored(tensor: Any) -> None:
-    """Weights stand last in the file, so that a file cut short shows here first."""
+    """Weights come last in the file, so that a file cut short shows here first."""
     if tensor.ExternalDataOffset() >= 0:
         raise ValueError("weights in another file")
     tensor.RawDataAsNumpy()

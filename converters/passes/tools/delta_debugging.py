@@ -35,7 +35,7 @@ class Trials:
 def minimize(all_names: Sequence[str], holds: Callable[[frozenset[str]], bool]) -> tuple[list[str], bool]:
     """A subset for which `holds` still does, and from which no name can be left out; it must hold for all `names`.
 
-    The second result is False where the trials ended first: then the set holds, but may not be minimal.
+    The second result is False if the trials ended first: then the set holds, but may not be minimal.
     """
     names, parts = list(all_names), 2
     try:

@@ -7,9 +7,9 @@ from onnxreg.converters.passes.tools import graph
 
 
 def unfold(model: Any, excluded: Collection[str] = ()) -> None:
-    """Replace each Gemm by a stored matrix with MatMul and Add, in place; a matrix that lies across is turned over.
+    """Replace each Gemm by a stored matrix with MatMul and Add, in place; a matrix with `transB` is transposed.
 
-    A Gemm with `alpha`, `beta` or `transA` is no such product and stays, as do the nodes called `excluded`.
+    A Gemm with `alpha`, `beta` or `transA` is not such a product and stays, as do the nodes called `excluded`.
     """
     stored = {
         tensor.name: (body, tensor) for body in graph.within(model.graph) for tensor in body.initializer

@@ -116,7 +116,7 @@ def rename_values(model: Any, names: Mapping[str, str]) -> None:
 
 
 def fresh_name(model: Any, base: str) -> str:
-    """`wanted`, or that with a number behind it, whichever no value of the model is called yet."""
+    """Return `base`, or `base` with a number, that no value of the model has as its name yet."""
     taken = {
         name for body in within(model.graph) for node in body.node for name in (*node.input, *node.output)
     }
@@ -194,7 +194,7 @@ def _read(node: Any) -> list[str]:
 def second_names(model: Any) -> dict[str, str]:
     """The stored tensors of the main graph that an Identity gives a second name, by that name.
 
-    PyTorch's exporter does so where a weight is used twice, as the layers of ALBERT are.
+    PyTorch's exporter does so if a weight is used twice, as the layers of ALBERT are.
     """
     stored = {tensor.name for tensor in model.graph.initializer}
     given = {value.name for value in model.graph.output}

@@ -1,4 +1,4 @@
-"""ONNX Runtime's float16 converter, told what stays float32, and its graphs mended where they need it."""
+"""ONNX Runtime's float16 converter with a list of what stays float32, and fixes of its graphs."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -27,7 +27,7 @@ def to_float16(
     """The float16 form of a model (`onnx.ModelProto`), which is changed in place.
 
     Args:
-        operators: those that stay float32; ONNX Runtime's own list where None.
+        operators: those that stay float32; ONNX Runtime's own list if None.
         nodes: the names of nodes that stay float32.
         keep_io_types: whether inputs and outputs stay float32, or the names of those that do.
         smallest, largest: the bounds of `half.to_half`.

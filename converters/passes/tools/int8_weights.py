@@ -16,7 +16,7 @@ STRIDE = 16
 def scales(weight: Any, axis: int | None, limit: int = LIMIT) -> Any:
     """The float32 value of one code step, broadcastable to `weight`, for each index of `axis`.
 
-    The largest magnitude by `limit`; 1 where that is no normal number, as in a channel of zeros.
+    The largest magnitude by `limit`; 1 if that is not a normal number, as in a channel of zeros.
 
     Args:
         weight: float32 of any rank.

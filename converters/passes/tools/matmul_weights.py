@@ -23,7 +23,7 @@ class Factor:
 def factors(model: Any, operators: Collection[str], excluded: Collection[str] = ()) -> dict[str, Factor]:
     """The floating-point initializers of rank 2 or more that `operators` multiply by, by name.
 
-    `excluded` are names of nodes that do not count. The initializers count where they are read through Transpose or Identity too, and in subgraphs; local functions are not
+    `excluded` are names of nodes that do not count. The initializers count if they are read through Transpose or Identity too, and in subgraphs; local functions are not
     looked into. A product of two values that are both computed has none.
     """
     bodies = list(graph.within(model.graph))

@@ -34,7 +34,7 @@ def less_or_equal(emit: Emitter) -> list[Any]:
 
 
 def _less_or_equal(emit: Emitter, a: str, b: str) -> list[Any]:
-    """not b < a, but where NaN may occur a < b or a = b, since every comparison with NaN is false."""
+    """not b < a, but if NaN may occur a < b or a = b, since every comparison with NaN is false."""
     if emit.has_no_nan(a, b):
         return emit.finish(emit.op("Not", emit.op("Less", b, a)))
     return emit.finish(emit.op("Or", emit.op("Less", a, b), emit.op("Equal", a, b)))

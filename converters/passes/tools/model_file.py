@@ -30,7 +30,7 @@ _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 def load(path: Path) -> Any:
     """Read an ONNX file with its external data (`onnx.ModelProto`).
 
-    Raises InputError if the file is no ONNX or cut short, or its external data is missing, too short or
+    Raises InputError if the file is not ONNX or cut short, or its external data is missing, too short or
     outside its folder.
     """
     model = load_onnx(path)
@@ -44,7 +44,7 @@ def load(path: Path) -> Any:
 def save(model: Any, path: Path, limit: int = MAX_INLINE_WEIGHT_BYTES) -> tuple[str, ...]:
     """Write a model and return the names of the files that it takes; `model` is left as it is.
 
-    Nothing but what is written stays where that fails.
+    Nothing but what is written stays if that fails.
     """
     data = path.with_name(f"{path.name}.data")
     try:
@@ -65,7 +65,7 @@ def weight_bytes(model: Any) -> int:
 
 
 def session(model: Any, label: str = "the model") -> Any:
-    """A model in ONNX Runtime (`runtime.load_session`); ConversionError, naming `what`, where it does not load."""
+    """A model in ONNX Runtime (`runtime.load_session`); ConversionError, naming `label`, if it does not load."""
     if weight_bytes(model) <= MAX_INLINE_WEIGHT_BYTES:
         return load_session(model.SerializeToString(), name=label)
     with scratch() as directory:
@@ -75,14 +75,14 @@ def session(model: Any, label: str = "the model") -> Any:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory for tools that only know files, gone at the exit; inside `scratch_in` where that is set."""
+    """A directory for tools that only know files, gone at the exit; inside `scratch_in` if that is set."""
     with tempfile.TemporaryDirectory(prefix=".scratch-", dir=_scratch.get()) as directory:
         yield Path(directory)
 
 
 @contextmanager
 def scratch_in(workspace: Path) -> Iterator[None]:
-    """Inside, scratch directories lie in `workspace`, on its disk."""
+    """Put scratch directories into `workspace`, on its disk, inside the block."""
     token = _scratch.set(workspace)
     try:
         yield

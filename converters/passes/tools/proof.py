@@ -50,7 +50,7 @@ def run(
     `FLOOR` allows.
 
     Args:
-        feeds: inputs to compare on; drawn with a seed to fit the graph where absent.
+        feeds: inputs to compare on; drawn with a seed to fit the graph if absent.
     """
     work.requires(subject)
     bounds = samples.index_bounds(subject)
@@ -74,7 +74,7 @@ def run(
 def outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:
     """The outputs of one run by name, the inputs given in the types that the graph takes.
 
-    Raises ConversionError, naming `what`, where it does not run.
+    Raises ConversionError, naming `label`, if it does not run.
     """
     import numpy as np
 
@@ -100,7 +100,7 @@ def compare(
 ) -> dict[str, dict[str, float]]:
     """Compare outputs over all runs: `max_abs_diff`, and `cosine` of all values of one output together.
 
-    Raises ConversionError, naming `what`, for an output that is lost or has another shape, NaN on either side, a
+    Raises ConversionError, naming `label`, for an output that is lost or has another shape, NaN on either side, a
     cosine below `FLOOR`, or a difference above `tolerance`, which is in parts of the largest value (at least 1).
     """
     distances = {}

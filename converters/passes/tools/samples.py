@@ -41,13 +41,13 @@ def draw(
     sizes: Sequence[Mapping[str, int]] = SIZES,
     lengths: Sequence[int] = LENGTHS,
 ) -> tuple[Feed, ...]:
-    """Runs for a graph, drawn with a seed: two, of which the second has another batch and length where these are dynamic.
+    """Runs for a graph, drawn with a seed: two, of which the second has another batch and length if these are dynamic.
 
-    Floats are normal, indices of stored tables lie in these, other integers are 1 (a mask without padding) and
+    Floats are normal, indices of stored tables are within them, other integers are 1 (a mask without padding) and
     booleans true.
 
     Args:
-        bounds: what `index_bounds` gives; of the graph itself where absent.
+        bounds: what `index_bounds` gives; of the graph itself if absent.
         sizes: of dynamic axes by name, for each run.
         lengths: of other dynamic axes, for each run.
     """
@@ -92,7 +92,7 @@ def read(path: Path, count: int | None = None, seed: int = SEED) -> tuple[Feed, 
     Each row is one run of batch 1. Raises InputError if there are none, or fewer than asked for.
 
     Args:
-        count: how many rows to pick, with the seed; all of them where absent.
+        count: how many rows to pick, with the seed; all of them if absent.
     """
     rows = list(_rows(path))
     if not rows:
@@ -105,7 +105,7 @@ def read(path: Path, count: int | None = None, seed: int = SEED) -> tuple[Feed, 
 
 
 def check(feeds: Sequence[Feed], model: Any, label: str) -> None:
-    """Raise InputError, naming `what`, where there are no feeds or they have other names than the graph's inputs."""
+    """Raise InputError, naming `label`, if there are no feeds or they have other names than the graph's inputs."""
     names = sorted(value.name for value in graph_inputs(model.graph))
     if not feeds:
         raise InputError(f"{label} needs sample inputs, and none were given")

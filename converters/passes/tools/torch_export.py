@@ -110,7 +110,7 @@ def _finish(exported: Any, subject: TorchModel) -> Any:
 
 
 def _state_sizes(exported: Any, subject: TorchModel) -> None:
-    """Axes of the outputs that are not dynamic get their size, where the exporter did not find it."""
+    """Axes of the outputs that are not dynamic get their size, if the exporter did not find it."""
     unknown = [
         (value.name, index, dim)
         for value in exported.graph.output

@@ -46,7 +46,7 @@ def find_definition(files: Mapping[str, Path], label: str, function: str) -> Def
 
 
 def parse(path: Path, label: str) -> ast.Module | None:
-    """The syntax tree of a Python file; None if it is no Python. InputError if it is too deeply nested to be parsed."""
+    """The syntax tree of a Python file; None if it is not Python. InputError if it is too deeply nested to be parsed."""
     try:
         return ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):

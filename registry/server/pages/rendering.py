@@ -1,7 +1,7 @@
 """Render HTML from templates, and serve the few static files of the pages.
 
 Everything in a page is escaped, and characters that do not print are spelt out: names, reasons and whole
-manifests come from strangers. The name of a static file has the digest of its bytes, so caches may keep it
+manifests come from unknown people. The name of a static file has the digest of its bytes, so caches may keep it
 forever.
 """
 

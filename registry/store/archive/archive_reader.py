@@ -72,7 +72,7 @@ def _versions(value: object) -> frozenset[Version]:
 
 
 class ArchiveStore(ReadOnlyStore):
-    """An `ObjectStore` that refuses to write. IntegrityError if the file is no archive."""
+    """An `ObjectStore` that refuses to write. Raises IntegrityError if the file is not an archive."""
 
     description = "an archive"
     instead = "push to a registry, and have a new archive made of it: reg archive create"

@@ -40,7 +40,7 @@ class ExpressionError(InputError):
 
     Args:
         text: the whole expression.
-        what: what was expected, or what is wrong.
+        problem: what was expected, or what is wrong.
     """
 
     def __init__(self, text: str, span: tuple[int, int], problem: str, hint: str = "") -> None:

@@ -204,7 +204,7 @@ def test_a_table_goes_nowhere_it_should_not(reg: Reg, tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     for file, words in (
         ("all.xlsx", "a table is called *.parquet, *.jsonl, *.csv"),
-        ("home/index/tiny.jsonl", "lies inside a registry"),
+        ("home/index/tiny.jsonl", "is inside a registry"),
         ("nowhere/all.csv", "there is no directory nowhere"),
     ):
         done = reg("query", "--export", file)
