@@ -90,6 +90,7 @@ def llama(make_checkpoint: Any, here: Path) -> Path:
     return here / "llama"
 
 
+@pytest.mark.more
 def test_a_decoder_bomb_is_refused(reg: Reg, here: Path, llama: Path) -> None:
     said = refuse(reg, here, 7, armed(llama, here), "--recipe", "decoder.yaml")
     assert "onnxruntime-genai could not build the model" in said
