@@ -22,6 +22,7 @@ Reg = Callable[..., Any]
 
 
 COMMANDS = dict(commands(ROOT))
+OTHER_SHELLS = [pytest.param(name, marks=pytest.mark.more) for name in ("zsh", "fish")]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -95,7 +96,7 @@ def completing(home: Path, **more: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", *OTHER_SHELLS])
 def test_the_shell_completes_verbs_and_models(shell: str, home: Path) -> None:
     def complete(line: str) -> str:
         if shell == "bash":
@@ -109,7 +110,7 @@ def test_the_shell_completes_verbs_and_models(shell: str, home: Path) -> None:
     assert "tiny" in complete("reg ls t")
 
 
-@pytest.mark.parametrize("shell", ["bash", "fish"])
+@pytest.mark.parametrize("shell", ["bash", OTHER_SHELLS[1]])
 def test_the_shell_completes_tags_channels_and_remotes(shell: str, home: Path) -> None:
     """Bash takes a colon for a word of its own, and wants what stands behind it."""
 
@@ -143,7 +144,7 @@ def test_ctrl_c_while_a_shell_asks_is_silent(home: Path, monkeypatch: pytest.Mon
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", *OTHER_SHELLS])
 def test_what_the_shell_is_told_is_its_own_language(shell: str, home: Path, tmp_path: Path) -> None:
     script = tmp_path / "completion"
     script.write_text(completing(home, _REG_COMPLETE=f"source_{shell}"))

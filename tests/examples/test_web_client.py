@@ -202,7 +202,7 @@ def test_a_stalled_server_is_given_up(registry: Registry, call: Call, site: Prox
     assert call("update", "acme/pii")["error"] == "remote"
 
 
-@pytest.mark.parametrize("fault", ["page", "garbled"])
+@pytest.mark.parametrize("fault", ["page", pytest.param("garbled", marks=pytest.mark.more)])
 def test_wrong_bytes_are_never_handed_out(
     registry: Registry, call: Call, site: Proxy, tmp_path: Path, fault: str
 ) -> None:

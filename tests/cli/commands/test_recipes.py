@@ -251,7 +251,9 @@ def llama(make_checkpoint: Any, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return directory
 
 
-@pytest.mark.parametrize("name", OLIVE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.more if name == "ModelBuilder" else ()) for name in OLIVE]
+)
 def test_each_pass_runs_out_of_a_document_of_olive(
     reg: Reg, here: Path, bert: Path, llama: Path, name: str
 ) -> None:

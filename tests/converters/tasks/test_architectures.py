@@ -8,12 +8,16 @@ from support.tasks import architectures
 from support.tasks import vision_architectures as vision
 from support.tasks.architectures import HEADS, TEXT, Architecture
 
-QUICK = ("BERT", "GPT-2", "T5", "ResNet")
-"""The rows that every run sees; `make test-all` sees all."""
+QUICK, MORE = ("BERT", "ResNet"), ("GPT-2", "T5")
+"""The rows that every run sees, and those that `make test-more` adds; `make test-all` sees all."""
 
 
 def rows(names: Iterable[str]) -> list[Any]:
-    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.large) for name in names]
+    return [pytest.param(name, marks=marks_of(name)) for name in names]
+
+
+def marks_of(name: str) -> list[pytest.MarkDecorator]:
+    return [] if name in QUICK else [pytest.mark.more if name in MORE else pytest.mark.large]
 
 
 KNOWN: dict[str, Architecture] = {each.name: each for each in TEXT}
