@@ -33,6 +33,8 @@ RESOLVE_THREADS = 4
 """Threads that answer `resolve`."""
 MAX_PAGE_MODELS = 1000
 """Models in one page of the list."""
+MAX_REJECTIONS = 1000
+"""Rejections in one answer."""
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
 
 
@@ -93,6 +95,9 @@ class Api:
         document = resolution.to_json()
         for file in document["files"]:
             file["url"] = base + file["url"]
+        if (omitted := len(document["rejected"]) - MAX_REJECTIONS) > 0:
+            document["rejected"] = document["rejected"][:MAX_REJECTIONS]
+            document["rejected_omitted"] = omitted
         answer = encode(document)
         self._answers.put(key, request.ref.name, token, answer)
         return answer

@@ -311,6 +311,7 @@ def _schemas() -> Json:
             },
         ),
         "Resolution": _object(
+            ("name", "version", "manifest", "size", "artifact", "files", "rejected"),
             name=TEXT,
             version=TEXT,
             manifest=DIGEST,
@@ -318,6 +319,8 @@ def _schemas() -> Json:
             artifact=artifact,
             files=_array(file),
             rejected=_array(_object(artifact=TEXT, version=TEXT, code=TEXT, detail=TEXT)),
+            rejected_omitted=COUNT
+            | {"description": "How many rejections were left out: present after 1,000."},
         ),
         "Document": {"type": "object"},
     }

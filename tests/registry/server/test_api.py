@@ -13,6 +13,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import scan
 from onnxreg.registry.search.search_index import SearchIndex
+from onnxreg.registry.server import api
 from onnxreg.registry.server.pages.rendering import Rendering
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -83,6 +84,17 @@ def test_resolve_is_that_of_the_command_line(
         data = site.get(url.removeprefix(site.url)).body
         assert (str(Digest.of(data)), len(data)) == (here["digest"], here["size"])
     assert found == expected
+
+
+def test_the_first_rejections_are_listed_and_the_others_counted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = {"ref": "acme/pii", "precision": "float32"}
+    whole = site.resolve(question).json
+    assert len(whole["rejected"]) == 1 and "rejected_omitted" not in whole
+    monkeypatch.setattr(api, "MAX_REJECTIONS", 0)
+    cut = site.resolve({**question, "formats": None}).json
+    assert (cut["rejected"], cut["rejected_omitted"]) == ([], 1)
 
 
 def test_a_warm_question_parses_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
