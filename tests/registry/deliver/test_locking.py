@@ -188,6 +188,6 @@ def test_files_of_others_are_left_alone(whole: Registry, other: Registry, tmp_pa
     (place / "mine.txt").write_text("mine")
     with pytest.raises(InputError, match=r"holds mine\.txt"):
         write_locked(other, [kept], tmp_path / "app")
-    inside = Lockfile.of([kept.entry, replace(kept.entry, asked=ResolveRequest(Ref("acme"), Query()))])
+    inside = Lockfile.of([kept.entry, replace(kept.entry, request=ResolveRequest(Ref("acme"), Query()))])
     with pytest.raises(InputError, match="the files of acme/pii would be among those of acme"):
         folders(inside, tmp_path / "elsewhere", other.store.root)
