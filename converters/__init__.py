@@ -1,8 +1,16 @@
-"""From a trained checkpoint to the files that an app runs. Converters return a `Draft`; they know nothing of stores.
+"""From a checkpoint to the files that an app runs. Converters return a `Draft`; they do not know stores.
 
-from onnxreg.converters import export
+    from onnxreg.converters import export
 
-export("./checkpoint", task="pooling", output="model.onnx", quantize=True)
+    export("./checkpoint", task="pooling", output="model.onnx", quantize=True)
+
+`engine` runs a recipe: a `Task` (`tasks`) loads the source, each `Pass` (`passes`) makes a graph, and every
+result is compared with its parent. `profiles` and `android` are recipes that come with the program,
+`families` makes several graphs, `importers` reads files that exist already. `evaluation` judges a quantized
+model.
+
+Start with `engine/__init__.py`, then `passes/base.py`.
+Must not import: `onnxreg.registry`, `onnxreg.cli`.
 """
 
 import os

@@ -1,1 +1,7 @@
-"""The command line as a reference: one description of every verb, and the pages that are made of it."""
+"""The command line as a reference, made from the help texts by `make generate`.
+
+`verbs` describes every verb with its arguments, options and examples; `markdown` writes docs/cli.md, `man`
+docs/reg.1. `make check` fails if a page is out of date.
+
+Start with `verbs.py`.
+"""

@@ -1,4 +1,4 @@
-"""What verbs say of their results: what was published, what moved, who signed, what differs.
+"""The output of verbs about their results: published versions, transfers, signatures, differences.
 
 Start with `publish_report.py`.
 Must not import: `commands`, `services`.

@@ -1,7 +1,7 @@
 """Calls that join converters and registry, which do not know each other.
 
-An `ExportRequest` is what was asked for, `export_service` runs it and publishes the draft, `export_lookup` finds that it
-was run before, `family_service` does the same for families.
+An `ExportRequest` is a requested export. `export_service` runs it and publishes the draft, `export_lookup`
+recognises an export that was run before, `family_service` does the same for families.
 
 Start with `export_service.py`.
 Must not import: `commands`.

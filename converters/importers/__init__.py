@@ -1,7 +1,7 @@
-"""Models that exist already: loose files, directories of OpenMed's converter, ORT model packages.
+"""Existing models: loose files, directories of OpenMed's converter, ORT model packages.
 
-`add_files` takes loose files, `openmed` and `packages` take directories. Files are read and judged as exports are; what a
-document claims is compared with them and never believed in a model's favour.
+`add_files` takes loose files, `openmed` and `packages` take directories. Files are read and judged like
+exports; claims of a document are compared with them, and never count in a model's favour.
 
 Start with `add_files.py`.
 """

@@ -1,7 +1,8 @@
 """Facts read from model files themselves: contract, operators, weights. Nothing here trusts a claim.
 
-`inspect_onnx` and `inspect_ort` return `GraphFacts`. `tensor_contract` reads inputs and outputs, `validity` runs the checker,
-`stored_tensors` reads weights one at a time, `ort` reads ORT-format files, `compare` finds what differs between two files.
+`inspect_onnx` and `inspect_ort` return `GraphFacts`. `tensor_contract` reads inputs and outputs, `validity`
+runs the checker, `stored_tensors` reads weights one at a time, `ort` reads ORT-format files, `compare`
+finds the differences of two files.
 
 Start with `facts.py`.
 Must not import: `passes`, `engine`, `tasks`, `importers`.

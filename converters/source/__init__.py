@@ -1,7 +1,8 @@
-"""Files that an export starts from, and what may be said of them in public.
+"""The source files of an export, and the facts about them that may be published.
 
-`source_files` finds the files of a checkpoint, `file_hash` hashes each once in a process, `model_card` reads its front matter,
-`scrub` removes paths of this machine, `toolchain` names the tools and versions that shape exported bytes.
+`source_files` finds the files of a checkpoint, `file_hash` hashes each once in a process, `model_card`
+reads its front matter, `scrub` removes paths of this machine, `toolchain` names the tools and versions that
+shape exported bytes.
 
 Start with `source_files.py`.
 Must not import: any other package of `converters`.

@@ -1,4 +1,4 @@
-"""One model's log in one registry: reading, extending, and what it refers to.
+"""One model's log in one registry: reading it, extending it, and the blobs that it refers to.
 
 A `Ledger` is state and log; `commit` reads it, changes it and swaps it in, again after a lost race.
 `LogReplay` applies events by their rules, `references` lists the blobs that a log needs, `collect` deletes

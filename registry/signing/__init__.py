@@ -1,7 +1,7 @@
-"""This user's keys, and what signs log lines and releases.
+"""This user's keys, and the signing of log lines and releases.
 
-`Keystore` holds key files, `PrivateKey` signs (Ed25519, ECDSA P-256), `signer` is the key that signs every event if
-one is configured.
+`Keystore` holds key files, `PrivateKey` signs (Ed25519, ECDSA P-256), `signer` is the key that signs every
+event if one is configured.
 
 Start with `signer.py`. What a reader accepts is in `trust`.
 Must not import: `log` or anything above it.

@@ -1,10 +1,11 @@
-"""Places that hold a registry: one contract, a folder for each kind of place.
+"""Stores of a registry: one contract, a folder for each kind of store.
 
-`RegistryReader` is a place to read, `RegistryStore` one to write, `protocol.py` states what each must guarantee.
-`DirectoryRegistry` is a local directory, `ObjectRegistry` a registry over any store of objects that can compare and swap (S3, fsspec,
-memory), `HubRegistry` a repository on the Hugging Face Hub, `HttpRegistry` and `ArchiveRegistry` are read only.
-`contract.py` is the test suite that every store passes; `open.py` picks the store for a URL.
+`RegistryReader` is a place to read, `RegistryStore` one to write, `protocol.py` states what each must
+guarantee. `DirectoryRegistry` is a local directory, `ObjectRegistry` a registry over any store of objects
+that can compare and swap (S3, fsspec, memory), `HubRegistry` a repository on the Hugging Face Hub,
+`HttpRegistry` and `ArchiveRegistry` are read only. `contract.py` is the test suite that every store passes;
+`open.py` picks the store for a URL.
 
 Start with `protocol.py`, then `directory/directory.py` and `object_store.py`.
-Must not import: anything of `registry` but `support`.
+Must not import: anything of `registry` except `support`.
 """

@@ -1,8 +1,9 @@
-"""Differences between two documents, and what they mean to an app.
+"""Differences between two documents, and their severity for an app.
 
-`manifests` compares two manifests and returns a `ManifestDiff`: typed `Change`s with a severity. `severity` is the table
-from a field to its meaning, `json_changes` finds where two JSON values differ, `graphs` describes what differs inside model files,
-`rebuild_outcome` compares a rebuilt version with the published one.
+`manifests` compares two manifests and returns a `ManifestDiff`: typed `Change`s with a severity. `severity`
+is the table from a field to its meaning, `json_changes` finds where two JSON values differ, `graphs`
+describes differences inside model files, `rebuild_outcome` compares a rebuilt version with the published
+one.
 
 Start with `manifests.py`. The rules in words: docs/diff.md.
 Must not import: `formats`.

@@ -1,7 +1,8 @@
 """The rules that a version must meet before a governed channel may point to it.
 
-A `Policy` has `Rule`s for channels; `channel_rules` compares a `Candidate` with them and returns a `GateFinding` for each
-demand. An `Evaluation` is a later measurement of published bytes. `policy_coverage` answers cheaply that no rule names a channel.
+A `Policy` has `Rule`s for channels; `channel_rules` compares a `Candidate` with them and returns a
+`GateFinding` for each demand. An `Evaluation` is a later measurement of published bytes. `policy_coverage`
+answers cheaply that no rule names a channel.
 
 Start with `policy.py`. The rules in words: docs/gates.md.
 Must not import: `inputs`, `compare`, `formats`. Reading logs and stores is the work of `registry.gates`.

@@ -1,8 +1,8 @@
 """The choice of the artifact of a model that fits an app and its device.
 
-A `Query` says what an artifact must be, a `Device` what the app's ONNX Runtime can load; `resolve` takes both and a `State`
-and returns a `ResolveOutcome`: the best artifact, and the reason against each other one. All of it is pure, and specified by JSON
-vectors (tests/vectors) that clients in any language run.
+A `Query` has the conditions on an artifact, a `Device` describes the app's ONNX Runtime; `resolve` takes
+both and a `State` and returns a `ResolveOutcome`: the best artifact, and why each other one was rejected.
+All of it is pure, and specified by JSON vectors (tests/vectors) for clients in any language.
 
 Start with `requirements.py`, then `resolve.py`. The rules in words: docs/resolve.md.
 Must not import: `gates`, `inputs`, `compare`, `formats`.

@@ -1,4 +1,4 @@
-"""Loading checkpoints safely: nothing random in them, and no code of theirs run without consent.
+"""Safe loading of checkpoints: no random weights, and no code of theirs without consent.
 
 `checkpoint` loads transformers models, `torch_weights` reads weights without pickles, `factory` is code that
 makes a module, `companion_files` writes tokenizer and configuration without paths of this machine.

@@ -1,8 +1,9 @@
 """The language of `--where`: `format = onnx-int8 and size <= 30MB and recall.PHONE > 0.9`.
 
-`tokens` splits the text, `parser` builds the tree (`Expression`), `fields` lists the fields, `evaluate` applies a
-tree to candidates. `str(expression)` parses to the same tree. An `ExpressionError` shows the position of the mistake.
+`tokens` splits the text, `parser` builds the tree (`Expression`), `fields` lists the fields, `evaluate`
+applies a tree to candidates. `str(expression)` parses to the same tree. An `ExpressionError` shows the
+position of the mistake.
 
 Start with `parser.py`. The language in words: docs/query.md.
-Must not import: anything of onnxreg but `schema.core`, `schema.manifest` and `schema.log`.
+Must not import: anything of onnxreg except `schema.core`, `schema.manifest` and `schema.log`.
 """
