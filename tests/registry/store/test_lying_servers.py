@@ -146,6 +146,23 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_draft: Make
         close_session()
 
 
+def check_old_and_swapped_answers(
+    running: Proxy, url: str, source: Registry, tmp_path: Path, publish: Callable[[], object]
+) -> None:
+    """A blob under the name of another is refused; so is last week's index, by a reader who saw this week's."""
+    reader, newcomer = Registry(tmp_path / "reader"), Registry(tmp_path / "newcomer")
+    assert pulled(reader, url, source) == ""
+    running.plan = lambda method, path: "swapped" if method == "GET" and "/blobs/" in path else None
+    assert pulled(newcomer, url, source) in CLEAR
+    running.plan = lambda method, path: None
+    publish()
+    assert pulled(reader, url, source) == ""
+    running.plan = lambda method, path: "stale"
+    assert pulled(reader, url, source) == "integrity"
+    running.plan = lambda method, path: None
+    assert pulled(reader, url, source) == ""
+
+
 @pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
 @pytest.mark.parametrize("part", ("index", "blob"))
 @pytest.mark.parametrize("fault", REMOTE_FAULTS)
@@ -299,3 +316,43 @@ def test_a_served_registry_is_what_it_was(tmp_path: Path, site: Proxy) -> None:
     """The faults above are those of the proxy alone."""
     DirectoryRegistry.open(tmp_path / "home")
     assert pulled(Registry(tmp_path / "reader"), site.url, Registry(tmp_path / "home")) == ""
+
+
+def test_a_web_server_with_old_and_swapped_answers(
+    site: Proxy, tmp_path: Path, make_draft: MakeDraft
+) -> None:
+    source = Registry(tmp_path / "home")
+    check_old_and_swapped_answers(site, site.url, source, tmp_path, lambda: source.add(make_draft(seed="b")))
+
+
+def test_an_s3_server_with_old_and_swapped_answers(
+    bucket_url: str,
+    s3_proxy: Proxy,
+    registry: Registry,
+    make_draft: MakeDraft,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("REG_READ_TIMEOUT", "20")
+    registry.add(make_draft())
+    registry.push("acme/pii", bucket_url)
+
+    def publish() -> None:
+        registry.add(make_draft(seed="b"))
+        registry.push("acme/pii", bucket_url)
+
+    check_old_and_swapped_answers(s3_proxy, bucket_url, registry, tmp_path, publish)
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
+def test_a_hub_with_old_and_swapped_answers(
+    repository: Proxy, tmp_path: Path, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REG_READ_TIMEOUT", "20")
+    source = Registry(tmp_path / "home")
+
+    def publish() -> None:
+        source.add(make_draft(seed="b"))
+        source.push("acme/pii", "hf://acme/models")
+
+    check_old_and_swapped_answers(repository, "hf://acme/models", source, tmp_path, publish)

@@ -23,7 +23,8 @@ the answer's, is another; page: a web page with status 200.
 
 Also stalled: no answer until the proxy ends; faltering: truncated, but a second after the half of the body; slow: the
 body in pieces of `piece` bytes, with a pause before each; expired: the credentials are no longer good, which a HEAD cannot say;
-astray: 404, as a gateway answers whose way to the server is not set up."""
+astray: 404, as a gateway answers whose way to the server is not set up; stale: the first good answer to the same request;
+swapped: the first good answer to a request for another blob."""
 
 
 Answer = tuple[int, list[tuple[str, str]], bytes]
@@ -97,6 +98,7 @@ class Proxy:
         self.plan: Plan = lambda method, path: None
         self.seen: list[tuple[str, str]] = []
         self.met: list[str] = []
+        self.first: dict[tuple[str, str], Answer] = {}
         self.answers: list[int] = []
         self.spot = 0.5
         self.piece = 1000
@@ -110,6 +112,19 @@ class Proxy:
             if fault is not None:
                 self.met.append(fault)
             return fault
+
+    def remembered(self, method: str, path: str, fault: str | None, answer: Answer) -> Answer:
+        """The answer, or an earlier one in its place; answers are told apart without what signs a URL."""
+        key = (method, path.partition("?")[0])
+        with self.lock:
+            if answer[0] < 400 and answer[0] != 304:
+                self.first.setdefault(key, answer)
+            if fault == "stale":
+                return self.first.get(key, answer)
+            others = [
+                other for other in self.first if other[0] == method and "/blobs/" in other[1] and other != key
+            ]
+            return self.first[others[0]] if fault == "swapped" and others else answer
 
     def requests(self, method: str, part: str = "") -> int:
         return sum(seen == method and part in path for seen, path in self.seen)
@@ -178,7 +193,7 @@ class Handler(BaseHTTPRequestHandler):
             body = garbled(body, proxy.spot)
         if fault == "redirect without end":
             return self.answer(*LIES[fault]((200, [], b"")))
-        status, headers, data = self.ask(proxy, body)
+        status, headers, data = proxy.remembered(self.command, self.path, fault, self.ask(proxy, body))
         if fault in LIES:
             return self.answer(*LIES[fault]((status, headers, data)))
         if fault in ("drip", "endless"):
