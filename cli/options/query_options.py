@@ -35,7 +35,12 @@ Where = Annotated[
     typer.Option(help="A further condition, such as 'opset <= 18 and not yanked'; see docs/query.md."),
 ]
 OneMember = Annotated[
-    str | None, typer.Option("--member", help="The stage of a pipeline, such as detector.", metavar="NAME")
+    str | None,
+    typer.Option(
+        "--member",
+        help="The stage of a pipeline, such as detector, or the member of a family, such as backbone.",
+        metavar="NAME",
+    ),
 ]
 OneDevice = Annotated[
     str | None,

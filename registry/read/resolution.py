@@ -130,9 +130,8 @@ def offers(remote: RegistryReader, state: State, ref: Ref, query: Query) -> Iter
     candidates = [Ref(state.name, str(version)) for version in releases(state)] if ref.is_bare else []
     for candidate in candidates or [ref]:
         target = find_in(remote, state, candidate)
-        yield Offer(
-            target.version, _carried_entry(remote, target), read_summary(remote, state, target, profiled)
-        )
+        summary = read_summary(remote, state, target, profiled, query.member)
+        yield Offer(target.version, _carried_entry(remote, target), summary)
 
 
 def _carried_entry(remote: RegistryReader, target: LocatedVersion) -> VersionEntry:

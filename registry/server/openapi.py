@@ -303,7 +303,10 @@ def _schemas() -> Json:
                 "type": ["object", "null"],
                 "additionalProperties": {"type": "number", "minimum": 0, "maximum": 1},
             },
-            member={"type": ["string", "null"], "description": "The stage of a pipeline."},
+            member={
+                "type": ["string", "null"],
+                "description": "The stage of a pipeline, or the member of a family.",
+            },
             where={"type": ["string", "null"], "description": "An expression; see docs/query.md."},
             device={
                 "type": ["string", "object", "null"],

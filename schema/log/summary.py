@@ -200,22 +200,27 @@ def operator_set(artifact: "Artifact") -> bytes | None:
     return canonical.encode(operators) if operators else None
 
 
-def summarize(manifest: "Manifest", digest: Digest, size: int, *, every: bool = False) -> dict[str, Any]:
+def summarize(
+    manifest: "Manifest", digest: Digest, size: int, *, every: bool = False, member: str | None = None
+) -> dict[str, Any]:
     """The summary of a manifest, as the JSON in the state line. `digest`, `size`: the manifest's.
 
     Args:
         every: list all artifacts, also those of a family that are not its entry. An index file never does:
-        hundreds of
-            heads would not fit.
+            hundreds of heads would not fit.
+        member: also list the artifacts of this member of a family, each with its member's name.
     """
-    stages = manifest.stages
+    stages = manifest.stages if member is None else manifest.members
+    first = {artifact.path for artifact in manifest.entry_artifacts}
+    artifacts = [
+        artifact
+        for artifact in manifest.artifacts
+        if every or artifact.path in first or (member is not None and stages.get(artifact.path) == member)
+    ]
     value: dict[str, Any] = {
         "manifest": str(digest),
         "size": size,
-        "artifacts": [
-            _artifact(artifact, stages.get(artifact.path))
-            for artifact in (manifest.artifacts if every else manifest.entry_artifacts)
-        ],
+        "artifacts": [_artifact(artifact, stages.get(artifact.path)) for artifact in artifacts],
         "files": [_file(entry) for entry in manifest.files],
     }
     optional = {"task": manifest.task, "family": manifest.family, "license": manifest.license}

@@ -354,6 +354,12 @@ class Manifest(Document):
         members = self.model_family.stages if self.model_family else ()
         return {path: member.name for member in members for path in member.artifacts}
 
+    @property
+    def members(self) -> dict[str, str]:
+        """The member of each artifact of a family, also of a pipeline, by path."""
+        members = self.model_family.members if self.model_family else ()
+        return {path: member.name for member in members for path in member.artifacts}
+
     def all_files(self) -> Iterator[FileEntry]:
         """Every file of the version but the manifest itself; the companions last."""
         for artifact in self.artifacts:

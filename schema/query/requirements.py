@@ -61,7 +61,7 @@ class Query:
     """The conditions of a question. `formats` are in order of preference; empty means any, in the order of `FORMAT_PREFERENCE`.
 
     `max_size` limits the download in bytes; `min_recall` maps labels to the least recall that must have been measured. `member`
-    is the stage of a pipeline.
+    is the stage of a pipeline or the member of a family.
     """
 
     formats: tuple[str, ...] = ()
@@ -189,10 +189,14 @@ ONE_MEMBER = Requirement(
 
 
 def of_member(name: str) -> Requirement:
-    """A stage of a pipeline."""
+    """A stage of a pipeline, or a member of another family."""
 
     def problem(artifact: ArtifactSummary, _: int) -> str:
-        return "" if artifact.member == name else f"is {artifact.member or 'no stage'}, wanted {name}"
+        return (
+            ""
+            if artifact.member == name
+            else f"is {artifact.member or 'not a member of a family'}, wanted {name}"
+        )
 
     return Requirement("member", problem)
 

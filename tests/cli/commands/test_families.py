@@ -63,6 +63,23 @@ def test_a_member_that_is_not_there_is_named(reg: Reg, crops: Path, tmp_path: Pa
     assert "head:species001" in refused.error["hint"]
 
 
+@pytest.mark.parametrize("member", ["backbone", "head:species001"])
+def test_a_member_is_resolved(reg: Reg, crops: Path, member: str) -> None:
+    words = ("--registry", crops, "resolve", NAME, "--format", "onnx-int8", "--json")
+    found = reg(*words, "--member", member)
+    assert found.status == 0
+    assert found.json["version"] == "1.1.0"
+    assert found.json["artifact"]["member"] == member
+    assert found.json["artifact"]["path"].endswith("-int8.onnx")
+    assert ("species001" in found.json["artifact"]["path"]) == (member != "backbone")
+
+
+def test_a_member_that_no_version_has_is_not_resolved(reg: Reg, crops: Path) -> None:
+    found = reg("--registry", crops, "resolve", NAME, "--member", "head:missing")
+    assert found.status == 3
+    assert "is backbone, wanted head:missing" in found.err
+
+
 def test_a_lock_says_itself_which_artifacts(reg: Reg, tmp_path: Path) -> None:
     refused = reg("--registry", tmp_path / "app", "pull", "--locked", "--member", "backbone", "--json")
     assert refused.status == 2
