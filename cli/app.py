@@ -114,8 +114,8 @@ def _add_group(app: typer.Typer, verb: str, group: Group) -> None:
     app.add_typer(inner, name=verb, help=text, rich_help_panel=panel)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(value: bool) -> None:
+    if value:
         print(f"reg {VERSION}")
         raise typer.Exit
 
@@ -145,8 +145,8 @@ def run_app(words: list[str]) -> None:
     if completes:
         command(words, prog_name="reg")
     try:
-        asked = JSON if JSON in words else None
-        with command.make_context("reg", list(words), obj=asked) as context:
+        marker = JSON if JSON in words else None
+        with command.make_context("reg", list(words), obj=marker) as context:
             command.invoke(context)
     except typer.Exit as stop:
         if stop.exit_code:
@@ -162,6 +162,6 @@ def _verb(words: Sequence[str]) -> str | None:
         if word == "--registry":
             next(rest, None)
         elif word != "--quiet" and not word.startswith("--registry="):
-            known = set(GROUPS).union(*PANELS.values())
-            return word if word in known else None
+            verbs = set(GROUPS).union(*PANELS.values())
+            return word if word in verbs else None
     return None

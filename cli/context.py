@@ -31,16 +31,16 @@ class Session:
     quiet: bool = False
     max_age: int | None = None
     as_json: bool = False
-    _told: set[tuple[str, str, int]] = field(default_factory=set, repr=False, compare=False)
+    _stale: set[tuple[str, str, int]] = field(default_factory=set, repr=False, compare=False)
 
     def limited(self, max_age: str | None) -> "Session":
         """The same, with the limit that `--max-age` says, or else `REG_MAX_AGE`."""
-        wanted = max_age or environment.read("REG_MAX_AGE")
-        if not wanted:
+        limit = max_age or environment.read("REG_MAX_AGE")
+        if not limit:
             return self
         from onnxreg.schema.core.durations import parse_duration
 
-        return replace(self, max_age=parse_duration(wanted))
+        return replace(self, max_age=parse_duration(limit))
 
     def open(self, create: bool | None = False) -> "Registry":
         """The registry. NotFoundError where there is none, unless one is to be made, or (None) none is needed."""
@@ -50,13 +50,13 @@ class Session:
         registry.heads = self.heads()
         return registry
 
-    def place(
-        self, remote: str | None = None, offline: bool = False, watched: bool = True
+    def reader(
+        self, remote: str | None = None, offline: bool = False, checked: bool = True
     ) -> "RegistryReader":
         """The registry, or a remote of it, for reading. Light: for the verbs that must start at once.
 
-        `offline`: the remote as it was last seen; how long ago that was is said on stderr. What is not `watched` is the
-        registry itself, not held against known heads.
+        `offline`: the remote as it was last seen; how long ago that was is said on stderr. Unless `checked`, the registry itself is
+        not compared with the checkpoints.
         """
         from onnxreg.registry.store.directory.directory import DirectoryRegistry
         from onnxreg.registry.support.home import default_root
@@ -66,7 +66,7 @@ class Session:
             from onnxreg.registry.trust.checked_source import CheckedReader
 
             own = DirectoryRegistry.open(root)
-            return CheckedReader(own, self.heads()) if watched else own
+            return CheckedReader(own, self.heads()) if checked else own
         from onnxreg.registry.read.remotes import Remotes
 
         self._tell_waiting()
@@ -85,19 +85,21 @@ class Session:
 
         return CheckpointStore(stale=self._tell_stale, warn=self.warn)
 
-    def _tell_stale(self, found: "StaleNotice") -> None:
-        what = (found.url, found.name, found.lines)
-        if what not in self._told:
-            lacks, age = output.counted(found.lines, "event"), output.age(found.seconds)
-            self.warn(f"stale: {found.url} lacks the last {lacks} of {found.name}, seen elsewhere {age} ago")
-        self._told.add(what)
-        self._check_age(found.name, found.seconds)
+    def _tell_stale(self, notice: "StaleNotice") -> None:
+        key = (notice.url, notice.name, notice.lines)
+        if key not in self._stale:
+            lacks, age = output.counted(notice.lines, "event"), output.age(notice.seconds)
+            self.warn(
+                f"stale: {notice.url} lacks the last {lacks} of {notice.name}, seen elsewhere {age} ago"
+            )
+        self._stale.add(key)
+        self._check_age(notice.name, notice.seconds)
 
     def warn(self, message: str) -> None:
         """A line on stderr; with `as_json` it is `{"warning": message}`."""
         if not self.quiet:
-            told = {"warning": message.removeprefix("warning: ")}
-            print(json.dumps(told) if self.as_json else message, file=sys.stderr)
+            document = {"warning": message.removeprefix("warning: ")}
+            print(json.dumps(document) if self.as_json else message, file=sys.stderr)
 
     def _tell_age(self, name: str, age: float) -> None:
         self.warn(f"offline: {name} as it was {output.age(age)} ago")

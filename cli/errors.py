@@ -52,19 +52,19 @@ def report(error: RegError | KeyboardInterrupt, as_json: bool = False) -> int:
     return EXIT_STATUS[error.family]
 
 
-def _said(what: str, text: str) -> str:
+def _said(label: str, text: str) -> str:
     """`error: ...`, the word in its colour; on a terminal further lines stand below the text."""
-    line = output.folded(f"{what}: {output.printable(text)}", " " * (len(what) + 2), sys.stderr)
-    return f"{output.paint(what, sys.stderr)}{line.removeprefix(what)}"
+    line = output.folded(f"{label}: {output.printable(text)}", " " * (len(label) + 2), sys.stderr)
+    return f"{output.paint(label, sys.stderr)}{line.removeprefix(label)}"
 
 
 def of_system(error: OSError) -> RegError:
     """What nobody else turned into one of ours. A directory where a file belongs is the request's fault."""
     if isinstance(error, IsADirectoryError) and error.filename:
         return InputError(f"{error.filename} is a directory", "name a file")
-    what = f"{error.filename}: " if error.filename else ""
+    prefix = f"{error.filename}: " if error.filename else ""
     return HostError(
-        f"{what}{error.strerror or error}", "check the path, its permissions and the space on its disk"
+        f"{prefix}{error.strerror or error}", "check the path, its permissions and the space on its disk"
     )
 
 

@@ -30,11 +30,11 @@ def announced(session: Session, count: int, as_json: bool) -> Iterator[Callable[
 
 
 def _lines(outcome: JobOutcome) -> Iterator[str]:
-    what = f"{outcome.ref or outcome.called}: {outcome.status}"
+    headline = f"{outcome.ref or outcome.called}: {outcome.status}"
     if not outcome.failed:
-        yield f"{what} in {output.duration(outcome.seconds)}"
+        yield f"{headline} in {output.duration(outcome.seconds)}"
         return
-    yield f"{what}: {outcome.message}"
+    yield f"{headline}: {outcome.message}"
     if outcome.hint and outcome.family != BUG:
         yield f"  hint: {outcome.hint}"
 
@@ -73,7 +73,7 @@ def raise_failures(outcomes: Sequence[JobOutcome]) -> None:
     failed = [outcome for outcome in outcomes if outcome.failed]
     families = {outcome.family or BUG for outcome in failed}
     if BUG in families:
-        print(*(each.hint for each in failed if each.family == BUG), sep="\n", file=sys.stderr)
+        print(*(outcome.hint for outcome in failed if outcome.family == BUG), sep="\n", file=sys.stderr)
         raise SystemExit(1)
     if failed:
         raise BatchError(f"{len(failed)} of {output.counted(len(outcomes), 'job')} failed", families)

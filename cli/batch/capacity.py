@@ -28,7 +28,7 @@ def processes(jobs: Iterable[Job]) -> int:
 
 def need(job: Job) -> int:
     """The bytes of memory that a job takes, as an estimate from the size of its weights."""
-    return FRAMEWORKS + COPIES * _weights(job.asked.source)
+    return FRAMEWORKS + COPIES * _weights(job.request.source)
 
 
 def cores() -> int:
@@ -40,8 +40,8 @@ def cores() -> int:
 
 def free_memory(root: Path = Path("/")) -> int | None:
     """Bytes that can be had without swapping, no more than the control group allows; None where nobody says."""
-    told = [_available(root), _left_in_group(root / "sys/fs/cgroup")]
-    return min((size for size in told if size is not None), default=None)
+    limits = [_available(root), _left_in_group(root / "sys/fs/cgroup")]
+    return min((size for size in limits if size is not None), default=None)
 
 
 def _available(root: Path) -> int | None:

@@ -10,10 +10,10 @@ Result = TypeVar("Result")
 PATIENCE = "15s"
 
 
-def each(
+def run_all(
     work: Callable[[Item], Result], items: Iterable[Item], address: str
 ) -> Generator[tuple[Item, Result | HostError]]:
-    """As `pool.each`, on the workers of a scheduler. Dask gives the work of a worker that is gone to others first.
+    """As `pool.run_all`, on the workers of a scheduler. Dask gives the work of a worker that is gone to others first.
 
     Raises RemoteError where no scheduler answers. Closing the iterator takes back what was not begun.
     """
@@ -26,16 +26,16 @@ def each(
             f"no Dask scheduler answers at {address}", "give the address that it printed: tcp://HOST:8786"
         ) from error
     with client:
-        given = {client.submit(work, item, pure=False): item for item in items}
+        futures = {client.submit(work, item, pure=False): item for item in items}
         try:
-            for future in as_completed(given, loop=client.loop):
+            for future in as_completed(futures, loop=client.loop):
                 lost = future.exception()
-                yield given[future], future.result() if lost is None else _told(lost)
+                yield futures[future], future.result() if lost is None else _as_host_error(lost)
         finally:
-            client.cancel([future for future in given if not future.done()])
+            client.cancel([future for future in futures if not future.done()])
 
 
-def _told(lost: BaseException) -> HostError:
+def _as_host_error(lost: BaseException) -> HostError:
     """What Dask says where the work has no result: a worker that died each time, or one that lacks our code."""
     from distributed import KilledWorker
 
@@ -43,7 +43,7 @@ def _told(lost: BaseException) -> HostError:
         return HostError(
             "its workers died", "too little memory? start them with --nthreads 1, and fewer on a machine"
         )
-    told = f"{type(lost).__name__}: {lost}"
+    cause = f"{type(lost).__name__}: {lost}"
     return HostError(
-        f"its worker could not begin: {told}", "every worker needs onnxreg[dask], of this version"
+        f"its worker could not begin: {cause}", "every worker needs onnxreg[dask], of this version"
     )

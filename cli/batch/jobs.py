@@ -21,11 +21,11 @@ class Job:
     """One export. `row` is where it stands in the file, from 1; paths are absolute."""
 
     row: int
-    asked: JobRow
+    request: JobRow
 
     @property
     def called(self) -> str:
-        return self.asked.called
+        return self.request.called
 
 
 def read_jobs(path: Path) -> list[Job]:
@@ -75,10 +75,10 @@ def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _from_cells(row: Mapping[str, str]) -> dict[str, Any]:
     """A row without its empty cells; what the columns `options.*` hold is read as JSON, or else is text."""
-    given = {key: cell for key, cell in row.items() if cell}
-    value: dict[str, Any] = {key: cell for key, cell in given.items() if not key.startswith(OPTION)}
+    cells = {key: cell for key, cell in row.items() if cell}
+    value: dict[str, Any] = {key: cell for key, cell in cells.items() if not key.startswith(OPTION)}
     options = {
-        key.removeprefix(OPTION): _scalar(cell) for key, cell in given.items() if key.startswith(OPTION)
+        key.removeprefix(OPTION): _scalar(cell) for key, cell in cells.items() if key.startswith(OPTION)
     }
     return {**value, "options": options} if options else value
 
@@ -90,15 +90,16 @@ def _scalar(cell: str) -> Any:
         return cell
 
 
-def _row(value: Any, what: str, directory: Path) -> JobRow:
+def _row(value: Any, label: str, directory: Path) -> JobRow:
     if not isinstance(value, dict):
-        raise InputError(f"{what} holds no keys", "write keys and values: - {source: ..., profile: ...}")
-    found = JobRow.from_json(value, what)
-    placed = {key: _beside(text, directory) for key in PATHS if (text := getattr(found, key)) is not None}
+        raise InputError(f"{label} holds no keys", "write keys and values: - {source: ..., profile: ...}")
+    job_row = JobRow.from_json(value, label)
+    placed = {key: _beside(text, directory) for key in PATHS if (text := getattr(job_row, key)) is not None}
     options = {
-        key: _beside(item, directory) if key in OPTION_PATHS else item for key, item in found.options.items()
+        key: _beside(item, directory) if key in OPTION_PATHS else item
+        for key, item in job_row.options.items()
     }
-    return found.model_copy(update={**placed, "options": options})
+    return job_row.model_copy(update={**placed, "options": options})
 
 
 def _beside(text: Any, directory: Path) -> str:
@@ -108,11 +109,11 @@ def _beside(text: Any, directory: Path) -> str:
     """
     name = str(text)
     file = name.rpartition(":")[0] or name
-    there = (directory / name).exists() or (directory / file).is_file()
-    return str(directory / name) if there else name
+    exists = (directory / name).exists() or (directory / file).is_file()
+    return str(directory / name) if exists else name
 
 
-def refuse_twins(jobs: Sequence[Job], names: Sequence[str], what: str) -> None:
+def refuse_twins(jobs: Sequence[Job], names: Sequence[str], file_name: str) -> None:
     """InputError unless, of a model that stands twice, each row has a version of its own: else the order would decide.
 
     Args:
@@ -121,12 +122,13 @@ def refuse_twins(jobs: Sequence[Job], names: Sequence[str], what: str) -> None:
     """
     first: dict[tuple[str, str | None], Job] = {}
     for job, name in zip(jobs, names, strict=True):
-        version = job.asked.version
+        version = job.request.version
         versions = {version, None} if version else {each for other, each in first if other == name}
         twins = [first[name, each] for each in versions if (name, each) in first]
         if twins:
             twin = min(twins, key=lambda other: other.row)
             raise InputError(
-                f"{what}: rows {twin.row} and {job.row} both are {name}", "give each a version of its own"
+                f"{file_name}: rows {twin.row} and {job.row} both are {name}",
+                "give each a version of its own",
             )
         first[name, version] = job

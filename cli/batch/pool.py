@@ -49,7 +49,7 @@ class Worker(Generic[Item, Result]):
             result: Result = self.pipe.recv()
         except (EOFError, OSError):
             self._process.join()
-            return HostError(f"its worker died: {_told(self._process.exitcode or 0)}", HINT)
+            return HostError(f"its worker died: {_describe(self._process.exitcode or 0)}", HINT)
         return result
 
     def dismiss(self) -> None:
@@ -67,7 +67,7 @@ class Worker(Generic[Item, Result]):
         self._process.join()
 
 
-def each(
+def run_all(
     work: Callable[[Item], Result], items: Iterable[Item], count: int
 ) -> Generator[tuple[Item, Result | HostError]]:
     """Do the work of every item in at most `count` processes; yields in the order in which they are done.
@@ -133,7 +133,7 @@ def serve(pipe: "Connection[Any, Any]", work: Callable[[Any], Any]) -> None:
             pipe.send(work(pipe.recv()))
 
 
-def _told(status: int) -> str:
+def _describe(status: int) -> str:
     if status >= 0:
         return f"it ended with status {status}"
     try:

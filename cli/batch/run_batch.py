@@ -9,7 +9,7 @@ from pathlib import Path
 from onnxreg.cli.batch import batch_report, capacity, cluster, pool
 from onnxreg.cli.batch.job_outcome import JobOutcome
 from onnxreg.cli.batch.jobs import Job, read_jobs, refuse_twins
-from onnxreg.cli.batch.work import Terms, asked_of, run_job
+from onnxreg.cli.batch.work import Terms, request_of, run_job
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import InterruptError, needs
 from onnxreg.cli.services import export_request
@@ -62,33 +62,33 @@ def run(session: Session, fleet: Fleet, as_json: bool) -> None:
 def _check(fleet: Fleet, jobs: Sequence[Job]) -> None:
     if fleet.scheduler is not None and fleet.to is None:
         raise InputError("--scheduler needs --to", "the workers meet in a remote: --to REMOTE")
-    names, wrong = [], dict[int, RegError]()
+    names, errors = [], dict[int, RegError]()
     for job in jobs:
         try:
             names.append(_check_job(fleet, job))
         except HostError:
             raise
         except RegError as error:
-            wrong[job.row] = error
-    if wrong:
-        told = "; ".join(f"row {row}: {error.message}" for row, error in wrong.items())
-        hints = dict.fromkeys(error.hint for error in wrong.values() if error.hint)
-        raise InputError(f"{fleet.file.name}: {told}", "; ".join(hints))
+            errors[job.row] = error
+    if errors:
+        message = "; ".join(f"row {row}: {error.message}" for row, error in errors.items())
+        hints = dict.fromkeys(error.hint for error in errors.values() if error.hint)
+        raise InputError(f"{fleet.file.name}: {message}", "; ".join(hints))
     refuse_twins(jobs, names, fleet.file.name)
 
 
 def _check_job(fleet: Fleet, job: Job) -> str:
     """What people call the model. Raises what makes it certain that the job would fail."""
-    if fleet.scheduler is not None and job.asked.version is None:
+    if fleet.scheduler is not None and job.request.version is None:
         raise InputError("there is no version", "workers cannot agree on the next one: name it")
-    return export_request.check(asked_of(job, fleet.trust)) or job.called
+    return export_request.check(request_of(job, fleet.trust)) or job.called
 
 
 def _warn_of_thin_suites(session: Session, jobs: Sequence[Job]) -> None:
     """Say, before anything runs, which suites are too small for a verdict."""
     suites: dict[tuple[str, int | None], list[int]] = {}
     for job in jobs:
-        options = job.asked.options
+        options = job.request.options
         if options.get("eval_suite") is not None:
             suites.setdefault((options["eval_suite"], options.get("min_gold_chars")), []).append(job.row)
     for (suite, gold_chars), rows in suites.items():
@@ -112,10 +112,10 @@ def _terms(session: Session, fleet: Fleet) -> Terms:
 def _start(fleet: Fleet, jobs: Iterable[Job], terms: Terms) -> Finished:
     work: Callable[[Job], JobOutcome] = partial(run_job, terms=terms)
     if fleet.scheduler is None:
-        yield from pool.each(work, jobs, fleet.processes or capacity.processes(jobs))
+        yield from pool.run_all(work, jobs, fleet.processes or capacity.processes(jobs))
         return
     with needs("dask", "--scheduler"):
-        yield from cluster.each(work, jobs, fleet.scheduler)
+        yield from cluster.run_all(work, jobs, fleet.scheduler)
 
 
 def _outcome(job: Job, result: JobOutcome | HostError) -> JobOutcome:

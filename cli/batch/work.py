@@ -45,9 +45,9 @@ class Terms:
     cached: bool = True
 
 
-def asked_of(job: Job, trust: CodeTrust) -> ExportRequest:
+def request_of(job: Job, trust: CodeTrust) -> ExportRequest:
     """What a job asks of an export."""
-    row = job.asked
+    row = job.request
     recipe = None if row.recipe is None else Path(row.recipe)
     options = {key: Path(value) if key in OPTION_PATHS else value for key, value in row.options.items()}
     return ExportRequest(row.source, row.name, row.profile, recipe, row.task, options, trust)
@@ -72,20 +72,22 @@ def run_job(job: Job, terms: Terms) -> JobOutcome:
 
 def _run(job: Job, terms: Terms, outcome: JobOutcome, check: Callable[[], None]) -> JobOutcome:
     registry = Session(terms.registry, quiet=True).open(create=True)
-    asked = asked_of(job, terms.trust)
-    order = export_request.place(asked)
-    version = None if job.asked.version is None else Version.parse(job.asked.version)
-    known = None if terms.registry is not None else _finished(registry, order, version, terms.to)
-    if known is not None:
-        return replace(outcome, status="current", ref=str(known.ref), digest=str(known.digest), pushed=True)
-    request = export_request.repeatable(asked, asked.request()) if terms.cached else None
-    made = export_service.publish(registry, order, version, Checked(SILENT, check), request)
-    status: Status = "published" if made.new else "current"
-    outcome = replace(outcome, status=status, ref=str(made.ref), digest=str(made.digest))
+    export = request_of(job, terms.trust)
+    order = export_request.plan(export)
+    version = None if job.request.version is None else Version.parse(job.request.version)
+    earlier = None if terms.registry is not None else _finished(registry, order, version, terms.to)
+    if earlier is not None:
+        return replace(
+            outcome, status="current", ref=str(earlier.ref), digest=str(earlier.digest), pushed=True
+        )
+    request = export_request.repeatable(export, export.request()) if terms.cached else None
+    published = export_service.publish(registry, order, version, Checked(SILENT, check), request)
+    status: Status = "published" if published.new else "current"
+    outcome = replace(outcome, status=status, ref=str(published.ref), digest=str(published.digest))
     if terms.to is None:
         return outcome
     try:
-        moved = registry.push(made.ref, terms.to)
+        moved = registry.push(published.ref, terms.to)
     except RegError as error:
         return outcome.with_error(error)
     return replace(outcome, status="published" if moved.events else outcome.status, pushed=True)
@@ -103,10 +105,10 @@ def _finished(
     ref, remote = Ref(order.name, str(version)), registry.remotes.open(to)
     try:
         registry.find(ref, remote)
-        found = registry.get(ref, remote)
+        published = registry.get(ref, remote)
     except NotFoundError:
         return None
-    source, recipe = found.manifest.source, found.manifest.recipe
+    source, recipe = published.manifest.source, published.manifest.recipe
     if (
         source is None
         or recipe is None
@@ -116,4 +118,4 @@ def _finished(
             f"{ref} is there already, made from another source or by another recipe",
             "give the job another version",
         )
-    return found
+    return published

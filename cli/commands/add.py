@@ -60,7 +60,7 @@ def command(
     named = _members(members or ())
     if not files and not named:
         raise InputError("no file is named", "name at least one model file")
-    asked = None if version is None else Version.parse(version)
+    new_version = None if version is None else Version.parse(version)
     from onnxreg.converters.importers.confine import Child
 
     with Child() as child:
@@ -70,18 +70,18 @@ def command(
             draft, _ = child.add(
                 chosen, workspace, name=name, format=format, precision=precision, members=named
             )
-            published = registry.add(draft, asked)
+            published = registry.add(draft, new_version)
     announce(session, published, as_json)
 
 
 def _members(texts: Sequence[str]) -> dict[Path, str]:
     """The member of each file. InputError if a text is not NAME=FILE, or a file has two names."""
-    found: dict[Path, str] = {}
+    members: dict[Path, str] = {}
     for text in texts:
         name, _, file = text.partition("=")
         if not name or not file:
             raise InputError(f"not a member: {text[:80]!r}", "write --member NAME=FILE")
         path = Path(file)
-        if found.setdefault(path, check_member(name)) != name:
-            raise InputError(f"{file} is {found[path]} and {name}", "a file is of one member")
-    return found
+        if members.setdefault(path, check_member(name)) != name:
+            raise InputError(f"{file} is {members[path]} and {name}", "a file is of one member")
+    return members

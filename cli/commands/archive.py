@@ -54,17 +54,22 @@ def create(
     from onnxreg.registry.transfer.archive import choose, create_archive
 
     session: Session = context.obj
-    place = session.place(remote)
-    chosen = choose(place, refs or (), every)
+    reader = session.reader(remote)
+    chosen = choose(reader, refs or (), every)
     copied = None if trust is None else read_given(trust)
     with session.progress("archiving", as_json) as progress:
-        made = create_archive(place, chosen, file, progress, copied)
+        archive = create_archive(reader, chosen, file, progress, copied)
     if as_json:
-        value = {"file": str(file), "registry": made.registry, "bytes": made.size, "blobs": made.blobs}
-        output.write_json({**value, "versions": _versions(made.carried)})
+        value = {
+            "file": str(file),
+            "registry": archive.registry,
+            "bytes": archive.size,
+            "blobs": archive.blobs,
+        }
+        output.write_json({**value, "versions": _versions(archive.carried)})
         return
-    session.table(("MODEL", "CARRIED"), _rows(made.carried))
-    session.say(f"written to {file}: {output.counted(made.blobs, 'blob')}, {output.size(made.size)}")
+    session.table(("MODEL", "CARRIED"), _rows(archive.carried))
+    session.say(f"written to {file}: {output.counted(archive.blobs, 'blob')}, {output.size(archive.size)}")
 
 
 def verify(
@@ -98,8 +103,8 @@ def verify(
     with session.progress("verifying", as_json) as progress:
         report = verify_trusted(archive, trusted, progress)
     if as_json:
-        found = report.to_json()
-        kept = {key: found[key] for key in ("ok", "models", "blobs", "bytes", "damages")}
+        document = report.to_json()
+        kept = {key: document[key] for key in ("ok", "models", "blobs", "bytes", "damages")}
         output.write_json({"registry": archive.registry_id, "versions": _versions(archive.carried), **kept})
     else:
         session.table(("MODEL", "CARRIED"), _rows(archive.carried))

@@ -41,13 +41,13 @@ def command(
     private = None if key is None else signing_key(key)
     done = session.open().attest(ref, data, private, reason, str(report))
     if as_json:
-        said = {
+        document = {
             "path": done.path,
             "stated": done.stated,
             "attested": done.evaluation.state,
             "state": done.state,
         }
-        output.write_json({"ref": str(done.ref), "artifact": str(done.evaluation.artifact), **said})
+        output.write_json({"ref": str(done.ref), "artifact": str(done.evaluation.artifact), **document})
     else:
         session.say(f"{done.ref} {done.path}: {done.evaluation.state}; its manifest says {done.stated}")
         if done.state != done.evaluation.state:

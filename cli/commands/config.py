@@ -42,21 +42,21 @@ def command(context: typer.Context, as_json: Json = False) -> None:
     which it is set.
     """
     session: Session = context.obj
-    places, variables = [place.to_json() for place in _places(session)], list(_variables())
+    places, variables = [location.to_json() for location in _places(session)], list(_variables())
     if as_json:
         output.write_json({"places": places, "variables": variables})
         return
     session.table(
         ("PLACE", "PATH", "SET BY", "EXISTS"),
-        [(each["name"], each["path"], each["source"], "yes" if each["exists"] else "no") for each in places],
+        [(item["name"], item["path"], item["source"], "yes" if item["exists"] else "no") for item in places],
     )
     if variables:
         session.say("")
     session.table(
         ("VARIABLE", "VALUE", "SET BY"),
         [
-            (each["name"], "(secret)" if each["value"] is None else each["value"], each["source"])
-            for each in variables
+            (item["name"], "(secret)" if item["value"] is None else item["value"], item["source"])
+            for item in variables
         ],
     )
 

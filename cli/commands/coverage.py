@@ -45,19 +45,19 @@ def command(
     resolve --json`, null for a device that gets nothing.
     """
     session: Session = context.obj
-    fleet = [device for place in devices for device in read_devices(place)]
+    fleet = [device for word in devices for device in read_devices(word)]
     if not fleet:
         raise InputError("no device is described", "name presets (see `reg devices`) or files with devices")
-    found = coverage(session.place(remote), Ref.parse(ref), asked, fleet)
-    without = {id(each.device) for each in found if each.is_stranded}
+    coverages = coverage(session.reader(remote), Ref.parse(ref), asked, fleet)
+    without = {id(item.device) for item in coverages if item.is_stranded}
     stranded = [device for device in fleet if id(device) in without]
     if as_json:
-        covered = [each.to_json() for each in found]
+        covered = [item.to_json() for item in coverages]
         output.write_json({"ref": ref, "stranded": len(stranded), "devices": covered})
     else:
-        staged = any(each.member for each in found)
+        staged = any(item.member for item in coverages)
         heading = ("DEVICE", *(["MEMBER"] if staged else []), *COLUMNS)
-        session.table(heading, [_row(each, staged) for each in found])
+        session.table(heading, [_row(item, staged) for item in coverages])
     if stranded:
         names = ", ".join(device.name for device in stranded)
         raise GateError(

@@ -18,9 +18,9 @@ def command(context: typer.Context, as_json: Json = False) -> None:
     With --json: {devices: [{name, ort, opset, ir_version, ort_formats, platform, providers, source}]}; opset and
     ir_version are the newest that load, ort_formats the oldest and newest.
     """
-    known = presets().values()
+    devices = presets().values()
     if as_json:
-        output.write_json({"devices": [_json(preset) for preset in known]})
+        output.write_json({"devices": [_json(preset) for preset in devices]})
         return
     context.obj.table(
         ("DEVICE", "OPSET", "IR", "ORT FORMAT", "PROVIDERS"),
@@ -32,7 +32,7 @@ def command(context: typer.Context, as_json: Json = False) -> None:
                 f"{OLDEST_FORMAT}-{preset.device.runtime.ort_format}",
                 ", ".join(preset.device.providers),
             )
-            for preset in known
+            for preset in devices
         ],
     )
 

@@ -74,10 +74,10 @@ def command(
     if as_json + as_markdown + (html == STDOUT) > 1:
         raise InputError("stdout takes one of --json, --markdown and --html -", "write the page to a file")
     _check_page(html)
-    place = session.place(remote)
-    sides = [_read(place if source is None else session.place(source), old), _read(place, new)]
+    reader = session.reader(remote)
+    sides = [_read(reader if source is None else session.reader(source), old), _read(reader, new)]
     before, after = (side.version for side in sides)
-    found = diff(before.manifest, after.manifest)
+    changes = diff(before.manifest, after.manifest)
     opened = None
     if deep:
         with session.progress("reading what differs", as_json) as progress:
@@ -87,25 +87,25 @@ def command(
         more = ({} if opened is None else {"deep": _json(opened)}) | (
             {"attested": later} if any(later.values()) else {}
         )
-        output.write_json(found.to_json() | more)
+        output.write_json(changes.to_json() | more)
     elif as_markdown:
         from onnxreg.cli.reports.diff_markdown import markdown
 
-        output.write_bytes(markdown(before, after, found, opened).encode())
+        output.write_bytes(markdown(before, after, changes, opened).encode())
     elif html != STDOUT:
-        _say(session, found, opened)
+        _say(session, changes, opened)
         session.say(*manifest_view.doubts_of((before, after)))
     if html is not None:
-        _write_page(session, html, before, after, found, opened)
-    _check_gate(found, gate)
+        _write_page(session, html, before, after, changes, opened)
+    _check_gate(changes, gate)
 
 
 def _severities(text: str | None) -> Collection[str]:
-    wanted = [] if text is None else [word.strip() for word in text.split(",")]
-    for word in wanted:
+    severities = [] if text is None else [word.strip() for word in text.split(",")]
+    for word in severities:
         if word not in SEVERITIES:
             raise InputError(f"no severity is called {word!r}", f"--fail-on takes {', '.join(SEVERITIES)}")
-    return wanted
+    return severities
 
 
 def _check_page(html: Path | None) -> None:
@@ -120,31 +120,31 @@ def _check_page(html: Path | None) -> None:
         check_outfile(html)
 
 
-def _read(place: "RegistryReader", ref: str) -> DiffSide:
+def _read(reader: "RegistryReader", ref: str) -> DiffSide:
     from onnxreg.registry.read.versions import read_version
 
-    return DiffSide(place, read_version(place, Ref.parse(ref)))
+    return DiffSide(reader, read_version(reader, Ref.parse(ref)))
 
 
 def _overruled(side: "PublishedVersion") -> dict[str, str]:
     """The state of each artifact of which the manifest says another, by its path."""
-    return {each.path: each.state for each in side.states if each.state != each.stated}
+    return {artifact.path: artifact.state for artifact in side.states if artifact.state != artifact.stated}
 
 
 def _json(deep: list[DeepDiff]) -> list[dict[str, object]]:
     return [pair.model_dump(mode="json") for pair in deep]
 
 
-def _say(session: Session, found: ManifestDiff, deep: list[DeepDiff] | None) -> None:
-    session.say(output.folded(found.summary, ""))
-    if found.members:
-        session.say(f"members that changed: {', '.join(map(output.printable, found.members))}")
-    for severity, count in found.counts.items():
+def _say(session: Session, changes: ManifestDiff, deep: list[DeepDiff] | None) -> None:
+    session.say(output.folded(changes.summary, ""))
+    if changes.members:
+        session.say(f"members that changed: {', '.join(map(output.printable, changes.members))}")
+    for severity, count in changes.counts.items():
         if count:
             session.say("", f"{output.paint(severity)} ({count})")
-            changes = [change for change in found.changes if change.severity == severity]
+            listed = [change for change in changes.changes if change.severity == severity]
             session.say(
-                *(output.folded(f"  {output.printable(change.message)}", "      ") for change in changes)
+                *(output.folded(f"  {output.printable(change.message)}", "      ") for change in listed)
             )
     session.say(*inside.lines(deep or []))
 
@@ -154,13 +154,13 @@ def _write_page(
     target: Path,
     old: "PublishedVersion",
     new: "PublishedVersion",
-    found: ManifestDiff,
+    changes: ManifestDiff,
     deep: list[DeepDiff] | None,
 ) -> None:
     from onnxreg.registry.server.pages.report import report
     from onnxreg.registry.support.atomic_file import outfile
 
-    page = report(old, new, found, deep, list(manifest_view.doubts_of((old, new))))
+    page = report(old, new, changes, deep, list(manifest_view.doubts_of((old, new))))
     if target == STDOUT:
         output.write_bytes(page)
         return
@@ -171,9 +171,9 @@ def _write_page(
         print(f"written to {target}{replaced}", file=sys.stderr)
 
 
-def _check_gate(found: ManifestDiff, gate: Collection[str]) -> None:
+def _check_gate(changes: ManifestDiff, gate: Collection[str]) -> None:
     """GateError, naming the first kinds of changes, where one has a severity of the gate."""
-    failed = [change for change in found.changes if change.severity in gate]
+    failed = [change for change in changes.changes if change.severity in gate]
     if failed:
         kinds = list(dict.fromkeys(change.kind.replace("-", " ") for change in failed))
         first = ", ".join(kinds[:NAMED]) + (", ..." if len(kinds) > NAMED else "")

@@ -78,25 +78,25 @@ def command(
         raise InputError("--live and --clear are two things", "do one after the other")
     if live:
         return _try(session, url, as_json)
-    place = own if remote is None else open_url(url)
+    store = own if remote is None else open_url(url)
     if clear:
-        return _clear(session, place, clear, as_json)
-    _examine(session, place, url, as_json)
+        return _clear(session, store, clear, as_json)
+    _examine(session, store, url, as_json)
 
 
-def _examine(session: Session, place: "RegistryStore", url: str, as_json: bool) -> None:
+def _examine(session: Session, store: "RegistryStore", url: str, as_json: bool) -> None:
     from onnxreg.registry.maintain.doctor import examine
 
-    findings = examine(place, url)
+    findings = examine(store, url)
     bad = [finding for finding in findings if not finding.ok]
     if as_json:
-        found = [finding.to_json() for finding in findings]
-        output.write_json({"registry": place.url, "ok": not bad, "findings": found})
+        documents = [finding.to_json() for finding in findings]
+        output.write_json({"registry": store.url, "ok": not bad, "findings": documents})
     else:
         rows = [(finding.check, "ok" if finding.ok else "fail", finding.detail) for finding in findings]
         _tables(session, rows, [(finding.check, finding.fix) for finding in bad])
     if bad:
-        raise _failure(bad, place.url)
+        raise _failure(bad, store.url)
 
 
 def _tables(session: Session, rows: Sequence[Sequence[str]], fixes: Sequence[Sequence[str]]) -> None:
@@ -112,12 +112,12 @@ def _failure(bad: "list[Diagnosis]", url: str) -> RegError:
     return families[worst](f"{output.counted(len(bad), 'finding')} in {url}: {checks}", bad[0].fix)
 
 
-def _clear(session: Session, place: "RegistryStore", paths: Sequence[str], as_json: bool) -> None:
+def _clear(session: Session, store: "RegistryStore", paths: Sequence[str], as_json: bool) -> None:
     from onnxreg.registry.maintain.leftovers import clear
 
-    cleared = clear(place, paths)
+    cleared = clear(store, paths)
     if as_json:
-        output.write_json({"registry": place.url, "cleared": cleared})
+        output.write_json({"registry": store.url, "cleared": cleared})
     else:
         session.say(*(f"deleted {path}" for path in cleared))
 
@@ -134,8 +134,10 @@ def _try(session: Session, url: str, as_json: bool) -> None:
         outcomes = conformance.run(scratch, progress)
     bad = [outcome for outcome in outcomes if not outcome.ok]
     if as_json:
-        found = [outcome.to_json() for outcome in outcomes]
-        output.write_json({"registry": url, "scratch": scratch.description, "ok": not bad, "findings": found})
+        documents = [outcome.to_json() for outcome in outcomes]
+        output.write_json(
+            {"registry": url, "scratch": scratch.description, "ok": not bad, "findings": documents}
+        )
     else:
         rows = [(outcome.check, outcome.state, outcome.detail) for outcome in outcomes]
         _tables(session, rows, [(outcome.check, outcome.fix) for outcome in bad])

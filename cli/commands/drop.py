@@ -14,5 +14,5 @@ def command(context: typer.Context, ref: RefArgument, reason: Reason = None) -> 
     The next `reg gc` frees its bytes. If others may have the version, yank it instead: `reg yank`.
     """
     session: Session = context.obj
-    found = session.open().drop(ref, reason)
-    session.say(f"dropped {found.ref}; `reg gc` frees its bytes")
+    version = session.open().drop(ref, reason)
+    session.say(f"dropped {version.ref}; `reg gc` frees its bytes")

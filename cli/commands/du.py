@@ -30,15 +30,15 @@ def command(
     whole registry.
     """
     session: Session = context.obj
-    registry, place = session.with_remote(remote)
-    found = registry.usage(names or (), place)
+    registry, store = session.with_remote(remote)
+    usage = registry.usage(names or (), store)
     if as_json:
-        output.write_json(found.to_json())
+        output.write_json(usage.to_json())
         return
     rows = [
         (model.name, model.versions, *map(output.size, (model.unique, model.shared, model.size)))
-        for model in found.models
+        for model in usage.models
     ]
     session.table(("NAME", "VERSIONS", "UNIQUE", "SHARED", "SIZE"), rows)
-    for what, part in (("unreferenced", found.unreferenced), ("all", found.total)):
-        session.say(f"{what}: {output.counted(part['blobs'], 'blob')}, {output.size(part['bytes'])}")
+    for label, part in (("unreferenced", usage.unreferenced), ("all", usage.total)):
+        session.say(f"{label}: {output.counted(part['blobs'], 'blob')}, {output.size(part['bytes'])}")

@@ -175,7 +175,7 @@ def command(
     succeeded, failed, stopped}; status is published, current, failed or stopped; error is null unless the
     job failed.
     """
-    given = _given(locals())
+    options = _given(locals())
     session: Session = context.obj
     if push is not None and to is not None:
         raise InputError(f"two remotes are named: {push} and {to}", "leave --to away")
@@ -183,35 +183,37 @@ def command(
         from onnxreg.cli.batch import run_batch
 
         trust = CodeTrust(trust_remote_code, tuple(allow_code or ()))
-        export_service.check_alone("batch", {"source": source, "version": version, "output": output, **given})
+        export_service.check_alone(
+            "batch", {"source": source, "version": version, "output": output, **options}
+        )
         run_batch.run(
             session, run_batch.Fleet(batch, jobs, scheduler, push or to, trust, not no_cache), as_json
         )
         return
     export_service.check_needs("batch", {"jobs": jobs, "scheduler": scheduler, "to": to})
     export_service.check_one(profile=profile, task=task, recipe=recipe)
-    asked = None if version is None else Version.parse(version)
+    new_version = None if version is None else Version.parse(version)
     check_remote(session, push)
-    request = None if no_cache else RepeatRequest.of(source, **given)
+    request = None if no_cache else RepeatRequest.of(source, **options)
     if output is not None:
         output = session.check_target(output)
-    elif request is not None and show_known(session, request, asked, as_json, push):
+    elif request is not None and show_known(session, request, new_version, as_json, push):
         return
     with needs("export", "reg export"):
         if recipe is not None and (family := family_service.read(recipe, name)) is not None:
-            family_service.check_options(source, given)
+            family_service.check_options(source, options)
             code = allow_code or ()
-            family_service.export(session, family, recipe.parent, asked, output, as_json, push, code)
+            family_service.export(session, family, recipe.parent, new_version, output, as_json, push, code)
             return
-        typed = ExportRequest.of(source, **given)
-        order = export_request.place(typed)
+        typed = ExportRequest.of(source, **options)
+        order = export_request.plan(typed)
         again = None if request is None else export_request.repeatable(typed, request)
         if eval_suite is not None:
             for message in export_service.thin_evidence(eval_suite, min_gold_chars):
                 session.warn(f"warning: {message}")
         registry = session.open(create=None)
         with session.steps(as_json) as progress:
-            published = export_service.publish(registry, order, asked, progress, again)
+            published = export_service.publish(registry, order, new_version, progress, again)
     write_out(registry, published, output)
     outcome = partial(announce, session, published, as_json, output)
     report_and_push(session, published.ref, push, as_json, outcome)

@@ -50,11 +50,11 @@ def command(
     from onnxreg.registry.log.retention import RetentionPolicy
 
     session: Session = context.obj
-    registry, place = session.with_remote(remote)
-    expired, collected = registry.gc(RetentionPolicy(keep_versions, keep_days), dry_run, remote=place)
+    registry, store = session.with_remote(remote)
+    expired, collected = registry.gc(RetentionPolicy(keep_versions, keep_days), dry_run, remote=store)
     trimmed = (
         export_service.cache_of(registry).trim(export_service.cache_limit(), dry_run)
-        if place is None
+        if store is None
         else TrimResult()
     )
     if as_json:
@@ -71,10 +71,10 @@ def command(
         return
     would = "would " if dry_run else ""
     session.say(*(f"{would}{'expire' if dry_run else 'expired'} {ref}" for ref in expired))
-    what = f"{output.counted(len(collected.freed), 'blob')}, {output.size(collected.size)}"
-    session.say(f"{would}{'free' if dry_run else 'freed'} {what}; {collected.in_use} in use")
+    amount = f"{output.counted(len(collected.freed), 'blob')}, {output.size(collected.size)}"
+    session.say(f"{would}{'free' if dry_run else 'freed'} {amount}; {collected.in_use} in use")
     if trimmed.entries:
-        told = f"{output.counted(trimmed.entries, 'result')} of steps, {output.size(trimmed.bytes)}"
+        amount = f"{output.counted(trimmed.entries, 'result')} of steps, {output.size(trimmed.bytes)}"
         session.say(
-            f"{would}{'free' if dry_run else 'freed'} {told}; {output.size(trimmed.kept)} kept for the next export"
+            f"{would}{'free' if dry_run else 'freed'} {amount}; {output.size(trimmed.kept)} kept for the next export"
         )

@@ -43,19 +43,19 @@ def command(
     found}]}.
     """
     session: Session = context.obj
-    asked = None if version is None else Version.parse(version)
+    new_version = None if version is None else Version.parse(version)
     from onnxreg.converters.importers.confine import Child
 
     with Child() as child:
         registry = session.open(create=None)
         with registry.workspace() as workspace:
             draft, differences = child.take(directory, workspace, name=name)
-            published = registry.add(draft, asked)
-    found = [{"path": item.path, "claimed": item.claimed, "found": item.actual} for item in differences]
-    announce(session, published, as_json, differences=found)
-    if found and not as_json:
+            published = registry.add(draft, new_version)
+    documents = [{"path": item.path, "claimed": item.claimed, "found": item.actual} for item in differences]
+    announce(session, published, as_json, differences=documents)
+    if documents and not as_json:
         session.say("", "what was claimed otherwise:")
-        rows = [(item["path"], _short(item["claimed"]), _short(item["found"])) for item in found]
+        rows = [(item["path"], _short(item["claimed"]), _short(item["found"])) for item in documents]
         session.say(*table(("FIELD", "CLAIMED", "FOUND"), rows))
 
 

@@ -60,8 +60,8 @@ def command(
     before and after are its entries or null.
     """
     session: Session = context.obj
-    known = query_options.read_one_device(device)
-    if not refs and (asked.to_json() or known):
+    device_document = query_options.read_one_device(device)
+    if not refs and (asked.to_json() or device_document):
         raise InputError(
             "the options say what a REF must be, and none is named", "name a REF, or leave them out"
         )
@@ -70,14 +70,14 @@ def command(
             "REF and --update contradict each other", "lock a REF with options, or --update NAME"
         )
     before = _read(path, needed=not refs)
-    place = session.place(remote)
+    reader = session.reader(remote)
     if refs:
-        found = lockfile.lock(
-            place, [ResolveRequest(Ref.parse(ref), asked, known) for ref in _each_once(refs)]
+        locked = lockfile.lock(
+            reader, [ResolveRequest(Ref.parse(ref), asked, device_document) for ref in _each_once(refs)]
         )
     else:
-        found = lockfile.lock_again(place, before, update or ())
-    lock = before.with_entries(found)
+        locked = lockfile.lock_again(reader, before, update or ())
+    lock = before.with_entries(locked)
     changes = lock.changes(before)
     if not check:
         output.write_file(path, lock.encode())
@@ -85,7 +85,7 @@ def command(
         output.write_json(_as_json(path, lock, changes))
     else:
         _show(session, path, lock, changes, check)
-        session.say(*map(_elsewhere, lock.elsewhere(found)))
+        session.say(*map(_elsewhere, lock.elsewhere(locked)))
     if check and changes:
         raise GateError(f"{path} is not what the registry answers now", "run the same without --check")
 
@@ -129,7 +129,7 @@ def _row(entry: LockedArtifact) -> tuple[str, ...]:
 
 
 def _as_json(path: Path, lock: Lockfile, changes: list[LockChange]) -> dict[str, object]:
-    def told(entry: LockedArtifact | None) -> object:
+    def entry_document(entry: LockedArtifact | None) -> object:
         return None if entry is None else entry.to_json()
 
     return {
@@ -137,6 +137,11 @@ def _as_json(path: Path, lock: Lockfile, changes: list[LockChange]) -> dict[str,
         "changed": bool(changes),
         "models": [entry.to_json() for entry in lock.models.values()],
         "changes": [
-            {"name": each.name, "before": told(each.before), "after": told(each.after)} for each in changes
+            {
+                "name": change.name,
+                "before": entry_document(change.before),
+                "after": entry_document(change.after),
+            }
+            for change in changes
         ],
     }

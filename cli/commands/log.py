@@ -44,14 +44,14 @@ def command(
     from onnxreg.registry.trust.signatures import judge_lines
 
     session: Session = context.obj
-    place = session.limited(max_age).place(remote, offline)
-    log = read_log(place, name)
-    lines = list(judge_lines(load_trust(), place.registry_id, name, log))
+    reader = session.limited(max_age).reader(remote, offline)
+    log = read_log(reader, name)
+    lines = list(judge_lines(load_trust(), reader.registry_id, name, log))
     if as_json:
         head = str(log[-1].digest)
         value = {
             "name": name,
-            "registry": place.registry_id,
+            "registry": reader.registry_id,
             "head": head,
             "lines": [_json(line, verdict) for line, verdict in lines],
         }

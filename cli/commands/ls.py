@@ -69,39 +69,39 @@ def command(
     manifest, artifacts: [{format, precision, path, digest, size, download_size, state}]}.
     """
     session: Session = context.obj
-    place = session.limited(max_age).place(remote, offline, watched=False)
+    reader = session.limited(max_age).reader(remote, offline, checked=False)
     one = name is not None and not lookup.PATTERN & set(name)
     if formats or precision or certified:
-        if not isinstance(place, DirectoryRegistry):
+        if not isinstance(reader, DirectoryRegistry):
             raise InputError("artifacts are searched in a registry on this machine", "leave --remote away")
         if name is not None and one:
-            lookup.read_state(place, check_name(name))
+            lookup.read_state(reader, check_name(name))
         from onnxreg.registry.search.search_index import ArtifactKind
 
         kind = ArtifactKind(tuple(formats or ()), precision, certified)
-        _matches(session, place, name or "*", kind, as_json)
+        _matches(session, reader, name or "*", kind, as_json)
     elif name is not None and one:
-        _versions(session, place, check_name(name), as_json)
+        _versions(session, reader, check_name(name), as_json)
     else:
-        _models(session, place, name or "*", as_json)
+        _models(session, reader, name or "*", as_json)
 
 
-def index(place: RegistryReader) -> "SearchIndex":
+def index(reader: RegistryReader) -> "SearchIndex":
     """The search index of the registry on this machine."""
     from onnxreg.registry.search.search_index import SearchIndex
 
-    assert isinstance(place, DirectoryRegistry)
-    return SearchIndex(place)
+    assert isinstance(reader, DirectoryRegistry)
+    return SearchIndex(reader)
 
 
-def _models(session: Session, place: RegistryReader, pattern: str, as_json: bool) -> None:
+def _models(session: Session, reader: RegistryReader, pattern: str, as_json: bool) -> None:
     from onnxreg.registry.search import scan
 
-    if isinstance(place, DirectoryRegistry) and scan.has_more(place.root, MAX_UNINDEXED_MODELS):
-        with index(place) as search:
+    if isinstance(reader, DirectoryRegistry) and scan.has_more(reader.root, MAX_UNINDEXED_MODELS):
+        with index(reader) as search:
             models, damages = search.models(pattern), search.damages(pattern)
     else:
-        models, damages = _read_models(place, pattern)
+        models, damages = _read_models(reader, pattern)
     if as_json:
         output.write_json({"models": [model.to_json() for model in models]})
     else:
@@ -109,38 +109,40 @@ def _models(session: Session, place: RegistryReader, pattern: str, as_json: bool
             (model.name, model.newest or "", model.versions, _channels(model.channels)) for model in models
         ]
         session.table(("NAME", "NEWEST", "VERSIONS", "CHANNELS"), rows)
-        warn_unfinished(session, place)
+        warn_unfinished(session, reader)
         if not rows and not damages:
-            session.say(_none(place) if pattern == "*" else f"no model of {place.url} is called {pattern}")
-    fail(damages, place.url)
+            session.say(_none(reader) if pattern == "*" else f"no model of {reader.url} is called {pattern}")
+    fail(damages, reader.url)
 
 
-def warn_unfinished(session: Session, place: RegistryReader) -> None:
+def warn_unfinished(session: Session, reader: RegistryReader) -> None:
     """Say of a mirror that was cut off that models may be missing."""
-    if place.is_mirror:
+    if reader.is_mirror:
         from onnxreg.registry.transfer.unfinished_mirror import warning
 
-        if told := warning(place):
-            session.warn(f"warning: {output.printable(told)}")
+        if message := warning(reader):
+            session.warn(f"warning: {output.printable(message)}")
 
 
-def _none(place: RegistryReader) -> str:
-    if place.is_mirror:
-        return f"{place.url}, {lookup.named_copy(place)}, holds no models yet: {lookup.FINISH}"
+def _none(reader: RegistryReader) -> str:
+    if reader.is_mirror:
+        return f"{reader.url}, {lookup.named_copy(reader)}, holds no models yet: {lookup.FINISH}"
     how = (
-        "reg export and reg add make some" if isinstance(place, DirectoryRegistry) else "reg push brings some"
+        "reg export and reg add make some"
+        if isinstance(reader, DirectoryRegistry)
+        else "reg push brings some"
     )
-    return f"{place.url} holds no models yet: {how}"
+    return f"{reader.url} holds no models yet: {how}"
 
 
-def _read_models(place: RegistryReader, pattern: str) -> "tuple[list[ModelListing], list[str]]":
+def _read_models(reader: RegistryReader, pattern: str) -> "tuple[list[ModelListing], list[str]]":
     """The models, and what is wrong with those that cannot be read."""
     models: list[ModelListing] = []
     damages: list[str] = []
-    for name in place.names():
+    for name in reader.names():
         if fnmatchcase(name, pattern):
             try:
-                models.append(listing.read_model(place, name))
+                models.append(listing.read_model(reader, name))
             except (IntegrityError, NotFoundError, HostError) as damage:
                 damages.append(damage.message)
     return models, damages
@@ -150,8 +152,8 @@ def fail(damages: Sequence[str], url: str) -> None:
     """IntegrityError where something is damaged, once the rest is shown."""
     if damages:
         more = [f"and {len(damages) - MAX_NAMED_DAMAGES} more"] if len(damages) > MAX_NAMED_DAMAGES else []
-        what = "; ".join([*damages[:MAX_NAMED_DAMAGES], *more])
-        raise IntegrityError(what, f"the other models are listed; {at(EXTENT, url)}")
+        message = "; ".join([*damages[:MAX_NAMED_DAMAGES], *more])
+        raise IntegrityError(message, f"the other models are listed; {at(EXTENT, url)}")
 
 
 def _channels(channels: dict[str, str]) -> str:
@@ -159,9 +161,9 @@ def _channels(channels: dict[str, str]) -> str:
 
 
 def _matches(
-    session: Session, place: RegistryReader, pattern: str, kind: "ArtifactKind", as_json: bool
+    session: Session, reader: RegistryReader, pattern: str, kind: "ArtifactKind", as_json: bool
 ) -> None:
-    with index(place) as search:
+    with index(reader) as search:
         matches, damages = search.matches(kind, pattern), search.damages(pattern)
     if as_json:
         output.write_json({"models": [_match(match) for match in matches]})
@@ -176,8 +178,8 @@ def _matches(
         )
         if not matches and not damages:
             session.say("no newer release has such an artifact")
-        warn_unfinished(session, place)
-    fail(damages, place.url)
+        warn_unfinished(session, reader)
+    fail(damages, reader.url)
 
 
 def _match(match: "Match") -> dict[str, Any]:
@@ -189,8 +191,8 @@ def _match(match: "Match") -> dict[str, Any]:
     }
 
 
-def _versions(session: Session, place: RegistryReader, name: str, as_json: bool) -> None:
-    versions = listing.versions_json(*lookup.read_versions(place, name))
+def _versions(session: Session, reader: RegistryReader, name: str, as_json: bool) -> None:
+    versions = listing.versions_json(*lookup.read_versions(reader, name))
     if as_json:
         output.write_json(versions)
         return

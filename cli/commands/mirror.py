@@ -51,8 +51,8 @@ def command(
     from onnxreg.registry.transfer.mirror_registry import mirror, open_both
 
     session: Session = context.obj
-    known = Remotes.load(DirectoryRegistry(session.registry or default_root()))
-    places = open_both(known, source, destination, new_id)
+    remotes = Remotes.load(DirectoryRegistry(session.registry or default_root()))
+    places = open_both(remotes, source, destination, new_id)
     watch = Stopwatch()
     with resumable(), session.progress("mirroring", as_json) as progress:
         done = mirror(*places, channels, progress, environment.read("REG_ACTOR") or None)
@@ -65,8 +65,8 @@ def command(
         session.say(f"{done.destination} has {output.counted(done.models, 'model')} of {done.source}")
         session.say(f"brought {moved}, {output.size(done.size)}{watch.rate(done.size)}")
         if done.freed.freed:
-            what = f"{output.counted(len(done.freed.freed), 'blob')}, {output.size(done.freed.size)}"
-            session.say(f"deleted {what} that {done.source} gave up")
+            freed = f"{output.counted(len(done.freed.freed), 'blob')}, {output.size(done.freed.size)}"
+            session.say(f"deleted {freed} that {done.source} gave up")
     error = worst(done.skipped)
     if error is not None:
         raise error

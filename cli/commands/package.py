@@ -47,22 +47,24 @@ def command(
     registry = session.open()
     with session.progress("writing", as_json) as progress:
         chosen = Selection(tuple(formats or ()), precision)
-        found, made = registry.write_package(ref, directory, chosen, progress)
+        published, layout = registry.write_package(ref, directory, chosen, progress)
     if as_json:
-        output.write_json({"ref": str(found.ref), "output": str(directory), **_value(found.digest, made)})
+        output.write_json(
+            {"ref": str(published.ref), "output": str(directory), **_value(published.digest, layout)}
+        )
         return
     rows = [
         (name, ep, build.artifact.path, build.artifact.digest.short)
-        for build in made.builds
+        for build in layout.builds
         for name, ep in build.variants.items()
     ]
     session.table(("VARIANT", "PROVIDER", "ARTIFACT", "DIGEST"), rows)
-    if made.left_out:
-        session.say(f"left out, since ONNX Runtime does not load it: {', '.join(made.left_out)}")
-    session.say(f"written to {directory}: component {made.component}, {output.size(made.size)}")
+    if layout.left_out:
+        session.say(f"left out, since ONNX Runtime does not load it: {', '.join(layout.left_out)}")
+    session.say(f"written to {directory}: component {layout.component}, {output.size(layout.size)}")
 
 
-def _value(manifest: "Digest", made: "PackageLayout") -> dict[str, Any]:
+def _value(manifest: "Digest", layout: "PackageLayout") -> dict[str, Any]:
     variants = [
         {
             "name": name,
@@ -73,14 +75,14 @@ def _value(manifest: "Digest", made: "PackageLayout") -> dict[str, Any]:
             "digest": str(build.artifact.digest),
             "directory": str(build.directory),
         }
-        for build in made.builds
+        for build in layout.builds
         for name, ep in build.variants.items()
     ]
     return {
         "manifest": str(manifest),
-        "component": made.component,
+        "component": layout.component,
         "variants": variants,
-        "shared_assets": list(map(str, made.assets)),
-        "bytes": made.size,
-        "left_out": list(made.left_out),
+        "shared_assets": list(map(str, layout.assets)),
+        "bytes": layout.size,
+        "left_out": list(layout.left_out),
     }

@@ -22,15 +22,18 @@ def command(
     """
     from onnxreg.converters.passes import pass_catalog
 
-    found = [pass_catalog.describe(each) for each in ([name] if name else pass_catalog.names())]
+    descriptions = [
+        pass_catalog.describe(pass_name) for pass_name in ([name] if name else pass_catalog.names())
+    ]
     if as_json:
-        output.write_json({"passes": found})
+        output.write_json({"passes": descriptions})
         return
     if name:
-        shown = found[0]
+        shown = descriptions[0]
         context.obj.say(f"{shown['summary']} (version {shown['version']})", "")
         context.obj.say(*parameter_table.table(shown["parameters"]))
         return
     context.obj.table(
-        ("PASS", "VERSION", "SUMMARY"), [(one["name"], one["version"], one["summary"]) for one in found]
+        ("PASS", "VERSION", "SUMMARY"),
+        [(one["name"], one["version"], one["summary"]) for one in descriptions],
     )

@@ -21,5 +21,5 @@ def command(
 ) -> None:
     """Keep a version forever: `reg gc` does not let it expire. The REF must name the version."""
     session: Session = context.obj
-    found = session.open().pin(ref, reason, undo)
-    session.say(f"{found.ref} is {'no longer ' if undo else ''}pinned")
+    version = session.open().pin(ref, reason, undo)
+    session.say(f"{version.ref} is {'no longer ' if undo else ''}pinned")

@@ -36,35 +36,35 @@ def show(
     from onnxreg.registry.gates.policy_log import read_policies, rules_of
 
     session: Session = context.obj
-    place = session.place(remote)
-    log = read_policies(place)
+    reader = session.reader(remote)
+    log = read_policies(reader)
     lines = log.lines if every else log.lines[-1:]
-    said = [_about(line) | {"rules": rules_of(line).to_json()} for line in lines]
+    documents = [_about(line) | {"rules": rules_of(line).to_json()} for line in lines]
     if as_json:
-        output.write_json({"policies": said} if every else said[0] if said else NONE)
-    elif not said:
-        session.say(_none(place.url if remote else None))
+        output.write_json({"policies": documents} if every else documents[0] if documents else NONE)
+    elif not documents:
+        session.say(_none(reader.url if remote else None))
     else:
-        for number, about in enumerate(said):
-            session.say(*([""] if number else []), *_shown(about))
+        for number, document in enumerate(documents):
+            session.say(*([""] if number else []), *_shown(document))
 
 
 def _none(url: str | None) -> str:
     """That there is no policy, in the registry or at this remote."""
     if url is None:
         return "there is no policy: every channel may be moved with reg tag"
-    told = f"there is no policy in {url}: every channel may be moved with reg push --tag"
-    return f"{told}\nno push brings one along: reg policy set FILE --remote {url}"
+    message = f"there is no policy in {url}: every channel may be moved with reg push --tag"
+    return f"{message}\nno push brings one along: reg policy set FILE --remote {url}"
 
 
 NONE: dict[str, object] = {**dict.fromkeys(("line", "seq", "time", "actor", "reason")), "rules": []}
 
 
-def _shown(about: dict[str, Any]) -> Iterator[str]:
-    for key, item in about.items():
+def _shown(document: dict[str, Any]) -> Iterator[str]:
+    for key, item in document.items():
         if key != "rules" and item is not None:
             yield f"{key:<8}{output.printable(str(item))}"
-    for rule in about["rules"]:
+    for rule in document["rules"]:
         yield from ("", "[[rule]]")
         yield from (f"{key} = {output.printable(_toml(item))}" for key, item in rule.items())
 
@@ -125,14 +125,14 @@ def set_policy(
 
     session: Session = context.obj
     policy = read_policy(read_given(file), str(file))
-    registry, place = session.with_remote(remote)
-    less = weaker(registry.policies(place).policy, policy)
+    registry, store = session.with_remote(remote)
+    less = weaker(registry.policies(store).policy, policy)
     for loss in less if replace or dry_run else ():
         session.warn(f"loosens: {output.printable(str(loss))}")
-    stopped = registry.blocked_channels(policy, place)
-    for each in stopped:
-        session.warn(f"stops: {output.printable(each.why)}")
-    line = None if dry_run else registry.set_policy(policy, reason, place, replace)
+    stopped = registry.blocked_channels(policy, store)
+    for change in stopped:
+        session.warn(f"stops: {output.printable(change.why)}")
+    line = None if dry_run else registry.set_policy(policy, reason, store, replace)
     if line is not None and line.sig is None:
         session.warn(
             "the line is not signed: anybody who can write there can append a laxer policy unnoticed",
@@ -140,8 +140,8 @@ def set_policy(
     if as_json:
         value: dict[str, Any] = {"rules": len(policy.rules), "seq": line and line.seq}
         value |= {
-            "stopped": [each.to_json() for each in stopped],
-            "weaker": [each.to_json() for each in less],
+            "stopped": [change.to_json() for change in stopped],
+            "weaker": [change.to_json() for change in less],
         }
         output.write_json(value)
     elif dry_run:

@@ -23,7 +23,7 @@ def list_profiles(context: typer.Context, as_json: Json = False) -> None:
     with needs("export", "reg profiles"):
         from onnxreg.converters.profiles import profile_catalog
 
-        found = [(name, profile_catalog.find(name).recipe()) for name in profile_catalog.names()]
+        recipes = [(name, profile_catalog.find(name).recipe()) for name in profile_catalog.names()]
     rows = [
         {
             "name": name,
@@ -32,7 +32,7 @@ def list_profiles(context: typer.Context, as_json: Json = False) -> None:
             "steps": [step.name for step in recipe.steps],
             "outputs": [item.path or item.step for item in recipe.outputs],
         }
-        for name, recipe in found
+        for name, recipe in recipes
     ]
     if as_json:
         output.write_json({"profiles": rows})

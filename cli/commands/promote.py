@@ -34,37 +34,37 @@ def command(
     before is the channel's previous version, or null.
     """
     session: Session = context.obj
-    registry, place = session.with_remote(remote)
-    found = registry.promote(ref, channel, dry_run, reason, place)
+    registry, store = session.with_remote(remote)
+    promotion = registry.promote(ref, channel, dry_run, reason, store)
     if as_json:
-        output.write_json(_to_json(found))
+        output.write_json(_to_json(promotion))
     else:
-        _show(session, found, dry_run)
-    if not found.holds:
-        raise found.refuse()
+        _show(session, promotion, dry_run)
+    if not promotion.holds:
+        raise promotion.refuse()
 
 
-def _to_json(found: Promotion) -> dict[str, Any]:
+def _to_json(promotion: Promotion) -> dict[str, Any]:
     return {
-        "ref": str(found.target.ref),
-        "channel": found.channel,
-        "policy_holds": found.holds,
-        "moved": found.moved,
-        "before": found.before,
-        "findings": [finding.to_json() for finding in found.findings],
+        "ref": str(promotion.target.ref),
+        "channel": promotion.channel,
+        "policy_holds": promotion.holds,
+        "moved": promotion.moved,
+        "before": promotion.before,
+        "findings": [finding.to_json() for finding in promotion.findings],
     }
 
 
-def _show(session: Session, found: Promotion, dry_run: bool) -> None:
+def _show(session: Session, promotion: Promotion, dry_run: bool) -> None:
     session.table(
         ("DEMAND", "VERDICT", "FOUND"),
-        [(finding.requirement, finding.verdict, finding.detail) for finding in found.findings],
+        [(finding.requirement, finding.verdict, finding.detail) for finding in promotion.findings],
     )
-    channel = f"{found.target.name}:{found.channel}"
-    if found.moved:
-        before = f", before {found.before}" if found.before else ""
-        session.say("", f"{channel} is {found.target.version}{before}")
-    elif found.holds and dry_run:
-        session.say("", f"{found.target.ref} may become {found.channel}")
-    elif found.holds:
-        session.say("", f"nothing to do: {channel} is {found.target.version} under this policy")
+    channel = f"{promotion.target.name}:{promotion.channel}"
+    if promotion.moved:
+        before = f", before {promotion.before}" if promotion.before else ""
+        session.say("", f"{channel} is {promotion.target.version}{before}")
+    elif promotion.holds and dry_run:
+        session.say("", f"{promotion.target.ref} may become {promotion.channel}")
+    elif promotion.holds:
+        session.say("", f"nothing to do: {channel} is {promotion.target.version} under this policy")

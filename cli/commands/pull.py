@@ -109,9 +109,11 @@ def command(
             session.progress("writing", as_json) as progress,
         ):
             registry.write_out(exact, output, progress)
-    held = done.held[done.versions[0]]
-    paths = None if held is None else list(held)
+    held_paths = done.held[done.versions[0]]
+    paths = None if held_paths is None else list(held_paths)
     url = registry.remotes.url_of(remote)
     announce(session, "pulled", done, url, as_json, watch, channels, output, held=paths)
-    if held is not None and not as_json:
-        session.say(f"held here: {', '.join(held)}; a pull without --format and --member fetches the rest")
+    if held_paths is not None and not as_json:
+        session.say(
+            f"held here: {', '.join(held_paths)}; a pull without --format and --member fetches the rest"
+        )

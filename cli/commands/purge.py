@@ -39,11 +39,14 @@ def command(
     done = session.open().purge(ref, reason, path or (), everywhere)
     freed = done.collected
     if as_json:
-        value = {"versions": [str(each) for each in done.versions], "blobs": sorted(map(str, done.blobs))}
+        value = {
+            "versions": [str(version) for version in done.versions],
+            "blobs": sorted(map(str, done.blobs)),
+        }
         bytes_freed = {"blobs": len(freed.freed), "bytes": freed.size}
         output.write_json({**value, "freed": bytes_freed, "sharing": sorted(map(str, done.sharing))})
         return
-    session.say(*(f"took down {each}" for each in done.versions))
+    session.say(*(f"took down {version}" for version in done.versions))
     session.say(f"freed {output.counted(len(freed.freed), 'blob')}, {output.size(freed.size)}")
     if done.sharing:
         names = ", ".join(sorted(map(str, done.sharing)))

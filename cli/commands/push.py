@@ -76,11 +76,11 @@ def command(
         raise InputError(f"two remotes are named: {remote} and {to}", "leave --to away")
     if ref is None and not every:
         raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
-    place, channels = remote or to, tags or []
+    destination, channels = remote or to, tags or []
     if ref is not None and not every and not lookup.PATTERN & set(ref):
-        _push_one(context.obj, ref, place, channels, restore, heal, as_json)
+        _push_one(context.obj, ref, destination, channels, restore, heal, as_json)
     else:
-        _push_many(context.obj, ref, place, every, channels, restore, heal, as_json)
+        _push_many(context.obj, ref, destination, every, channels, restore, heal, as_json)
 
 
 def _push_one(
@@ -146,7 +146,7 @@ def _to_json(url: str, sent: "Sequence[BulkResult]") -> dict[str, Any]:
             for model in sent
             for item in model.skipped
         ],
-        "channels": [each for model in sent if model.moved for each in channels_to_json(model.moved)],
+        "channels": [channel for model in sent if model.moved for channel in channels_to_json(model.moved)],
     }
 
 
@@ -177,7 +177,7 @@ def _say(session: Session, url: str, sent: "Sequence[BulkResult]", watch: Stopwa
     current = sum(model.is_current for model in sent)
     blobs, size = sum(done.blobs for _, done in moved), sum(done.size for _, done in moved)
     if moved:
-        what = f"{output.counted(blobs, 'blob')}, {output.size(size)}{watch.rate(size)}"
-        session.say(f"pushed {output.counted(len(moved), 'model')} to {url}: {what}")
+        amount = f"{output.counted(blobs, 'blob')}, {output.size(size)}{watch.rate(size)}"
+        session.say(f"pushed {output.counted(len(moved), 'model')} to {url}: {amount}")
     if current:
         session.say(f"up to date with {url}: {output.counted(current, 'model')}")

@@ -83,35 +83,35 @@ def command(
     rows}.
     """
     session: Session = context.obj.limited(max_age)
-    asked = _with_profile(None if expression is None else parser.parse(expression), profile)
+    question = _with_profile(None if expression is None else parser.parse(expression), profile)
     profiled = as_json or export is not None
-    place = session.place(remote, watched=False)
+    reader = session.reader(remote, checked=False)
     if is_name(names):
-        lookup.read_state(place, names)
+        lookup.read_state(reader, names)
 
     def ask(take: Callable[[Iterator[Row]], Answer]) -> tuple[Answer, list[str]]:
         with _steps(session, as_json) as progress:
             if remote is not None:
-                return candidates.query(place, asked, names, take, progress, profiled)
-            with index(place) as search:
-                return search.query(asked, names, take, progress, profiled=profiled)
+                return candidates.query(reader, question, names, take, progress, profiled)
+            with index(reader) as search:
+                return search.query(question, names, take, progress, profiled=profiled)
 
     if export is not None:
         table_export.check_file(export)
         count, damages = ask(lambda rows: table_export.write(export, islice(rows, limit)))
         _say_written(session, export, count, as_json)
     else:
-        found, damages = ask(lambda rows: list(islice(rows, None if limit is None else limit + 1)))
-        _show(session, found, limit, bool(damages), as_json)
-    fail(damages, place.url)
+        rows, damages = ask(lambda matches: list(islice(matches, None if limit is None else limit + 1)))
+        _show(session, rows, limit, bool(damages), as_json)
+    fail(damages, reader.url)
 
 
-def _with_profile(asked: parser.Expression | None, profile: str | None) -> parser.Expression | None:
+def _with_profile(question: parser.Expression | None, profile: str | None) -> parser.Expression | None:
     """The question, of artifacts with a profile only."""
     if profile is None:
-        return asked
+        return question
     only = parser.parse(f"profile = {Literal.of_text(profile)}")
-    return only if asked is None else parser.Expression(And((only.tree, asked.tree)))
+    return only if question is None else parser.Expression(And((only.tree, question.tree)))
 
 
 def _steps(session: Session, as_json: bool) -> AbstractContextManager[Progress]:
@@ -126,9 +126,9 @@ def _say_written(session: Session, path: Path, rows: int, as_json: bool) -> None
         session.say(f"{output.counted(rows, 'artifact')} written to {path}")
 
 
-def _show(session: Session, found: list[Row], limit: int | None, damaged: bool, as_json: bool) -> None:
-    shown = found[:limit]
-    more = len(found) > len(shown)
+def _show(session: Session, rows: list[Row], limit: int | None, damaged: bool, as_json: bool) -> None:
+    shown = rows[:limit]
+    more = len(rows) > len(shown)
     if as_json:
         models = len({row["name"] for row in shown})
         output.write_json({"models": models, "more": more, "matches": [_match(row) for row in shown]})
@@ -136,14 +136,14 @@ def _show(session: Session, found: list[Row], limit: int | None, damaged: bool, 
     session.table(HEADER, map(_row, shown))
     if more:
         session.say("", f"and more: these are the first {limit}")
-    if not found and not damaged:
+    if not rows and not damaged:
         session.say("no artifact fits")
 
 
 def _match(row: Row) -> dict[str, Any]:
-    place = list(row).index("format")
+    index = list(row).index("format")
     pairs = list(row.items())
-    return {**dict(pairs[:place]), "artifact": dict(pairs[place:])}
+    return {**dict(pairs[:index]), "artifact": dict(pairs[index:])}
 
 
 def _row(row: Row) -> tuple[object, ...]:

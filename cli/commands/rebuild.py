@@ -70,29 +70,31 @@ def command(
         from onnxreg.converters.rebuild import Materials, rebuild
 
         registry = session.open()
-        found = registry.get(ref)
-        what = str(found.ref)
+        published = registry.get(ref)
+        label = str(published.ref)
         with registry.scratch() as workspace, session.steps(as_json) as progress:
             materials = Materials(source, eval_suite, trust_remote_code, _named(data or ()), allow_code or ())
-            draft = rebuild(found.manifest, what, materials, workspace, progress)
-            done = registry.compare(found, draft)
+            draft = rebuild(published.manifest, label, materials, workspace, progress)
+            done = registry.compare(published, draft)
     if as_json:
-        output.write_json({"ref": what, "manifest": str(found.digest), **done.to_json()})
+        output.write_json({"ref": label, "manifest": str(published.digest), **done.to_json()})
     else:
-        _show(session, what, done)
+        _show(session, label, done)
     if not done.matches:
-        raise _failure(what, done)
+        raise _failure(label, done)
 
 
 def _named(data: Sequence[str]) -> dict[str, Path]:
     """Paths by name; InputError for what is not NAME=PATH."""
-    for each in data:
-        if not all(each.partition("=")):
-            raise InputError(f"--data takes NAME=PATH, not {each[:80]!r}", "such as --data int8=rows.npz")
-    return {name: Path(path) for name, _, path in (each.partition("=") for each in data)}
+    for assignment in data:
+        if not all(assignment.partition("=")):
+            raise InputError(
+                f"--data takes NAME=PATH, not {assignment[:80]!r}", "such as --data int8=rows.npz"
+            )
+    return {name: Path(path) for name, _, path in (assignment.partition("=") for assignment in data)}
 
 
-def _show(session: Session, what: str, done: "RebuildComparison") -> None:
+def _show(session: Session, label: str, done: "RebuildComparison") -> None:
     rows = [
         (
             file.path,
@@ -107,27 +109,27 @@ def _show(session: Session, what: str, done: "RebuildComparison") -> None:
     session.table(("FILE", "ROLE", "STATE", "RECORDED", "REBUILT", "WHERE"), rows)
     for title, facts in (("TOOL", done.tools), ("CHECK", done.checks), ("FIELD", done.fields)):
         if facts:
-            told = [(fact.name, _told(fact.recorded), _told(fact.rebuilt)) for fact in facts]
+            lines = [(fact.name, _as_text(fact.recorded), _as_text(fact.rebuilt)) for fact in facts]
             session.say("")
-            session.table((title, "RECORDED", "HERE"), told)
+            session.table((title, "RECORDED", "HERE"), lines)
     if done.matches:
-        session.say("", f"{what} was rebuilt: {output.counted(len(done.files), 'file')} as recorded")
+        session.say("", f"{label} was rebuilt: {output.counted(len(done.files), 'file')} as recorded")
 
 
-def _told(value: object) -> str:
+def _as_text(value: object) -> str:
     text = "nothing" if value is None else value if isinstance(value, str) else str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _failure(what: str, done: "RebuildComparison") -> IntegrityError:
+def _failure(label: str, done: "RebuildComparison") -> IntegrityError:
     counts = ((done.bad_files, "file"), (done.checks, "check"), (done.fields, "field"))
-    parts = ", ".join(output.counted(len(found), noun) for found, noun in counts if found)
+    parts = ", ".join(output.counted(len(differences), noun) for differences, noun in counts if differences)
     tools = ", ".join(
-        f"{fact.name} {_told(fact.recorded)} (here {_told(fact.rebuilt)})" for fact in done.tools
+        f"{fact.name} {_as_text(fact.recorded)} (here {_as_text(fact.rebuilt)})" for fact in done.tools
     )
     hint = (
         f"other tools made it: {tools}"
         if tools
         else "the tools are the same: this source and recipe do not give what was published"
     )
-    return IntegrityError(f"{what} did not come out as recorded: {parts}", hint)
+    return IntegrityError(f"{label} did not come out as recorded: {parts}", hint)

@@ -61,9 +61,9 @@ def command(
     """
     session: Session = context.obj
     profile = query_options.read_one_device(device)
-    place = session.limited(max_age).place(remote, offline)
+    reader = session.limited(max_age).reader(remote, offline)
     try:
-        resolution = trusted_read.resolve(place, Ref.parse(ref), asked, profile, verify, session.heads())
+        resolution = trusted_read.resolve(reader, Ref.parse(ref), asked, profile, verify, session.heads())
     except resolving.NoAnswerError as error:
         if as_json:
             output.write_json(error.to_json())
@@ -106,7 +106,12 @@ def _explain(session: Session, rejected: Sequence[Rejection], chosen: Version | 
     session.table(
         ("VERSION", "PATH", "CODE", "WHY"),
         [
-            ("" if each.version == chosen else each.version, each.artifact or "", each.code, each.detail)
-            for each in rejected
+            (
+                "" if rejection.version == chosen else rejection.version,
+                rejection.artifact or "",
+                rejection.code,
+                rejection.detail,
+            )
+            for rejection in rejected
         ],
     )

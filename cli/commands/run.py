@@ -64,9 +64,9 @@ def command(
     if feeds is not None:
         check_given(feeds)
     session: Session = context.obj
-    place = session.place(remote)
-    found = trusted_read.resolve(place, Ref.parse(ref), asked, query_options.read_one_device(device))
-    with _unpacked(session, place, found, as_json) as files:
+    reader = session.reader(remote)
+    answer = trusted_read.resolve(reader, Ref.parse(ref), asked, query_options.read_one_device(device))
+    with _unpacked(session, reader, answer, as_json) as files:
         if text is not None:
             result = _tag(session, files, text, as_json)
         elif feeds is not None:
@@ -74,17 +74,17 @@ def command(
         else:
             result = _self_test(session, files, as_json)
         if as_json:
-            output.write_json(_identity(found) | result)
+            output.write_json(_identity(answer) | result)
     if result.get("passed") is False:
         raise GateError(
-            f"{found.target.ref} {found.artifact.path} gives other values here than where it was made",
+            f"{answer.target.ref} {answer.artifact.path} gives other values here than where it was made",
             "do not use this runtime for it: another release of ONNX Runtime, or another artifact",
         )
 
 
 @contextmanager
 def _unpacked(
-    session: Session, place: Any, found: resolution.Resolution, as_json: bool
+    session: Session, reader: Any, answer: resolution.Resolution, as_json: bool
 ) -> "Iterator[UnpackedArtifact]":
     from onnxreg.registry.transfer.unpack import unpacked
 
@@ -93,16 +93,16 @@ def _unpacked(
 
         runtime_version()
     with ExitStack() as stack:
-        with session.progress(f"reading {found.artifact.path}", as_json) as progress:
-            files = stack.enter_context(unpacked(place, found, progress))
+        with session.progress(f"reading {answer.artifact.path}", as_json) as progress:
+            files = stack.enter_context(unpacked(reader, answer, progress))
         yield files
 
 
-def _identity(found: resolution.Resolution) -> dict[str, Any]:
+def _identity(answer: resolution.Resolution) -> dict[str, Any]:
     from onnxreg.converters.runtime.run import runtime_version
 
-    version, path = str(found.target.version), found.artifact.path
-    return {"name": found.target.name, "version": version, "path": path, "runtime": runtime_version()}
+    version, path = str(answer.target.version), answer.artifact.path
+    return {"name": answer.target.name, "version": version, "path": path, "runtime": runtime_version()}
 
 
 def _self_test(session: Session, files: "UnpackedArtifact", as_json: bool) -> dict[str, Any]:
@@ -115,18 +115,25 @@ def _self_test(session: Session, files: "UnpackedArtifact", as_json: bool) -> di
             "`reg export` makes them, `reg add` takes MODEL.golden.json along; or run it on tensors of your own: --input",
         )
     compared = run.self_test(files.main, vectors.read_bytes(), vectors.name)
-    passed = all(each.passed for each in compared)
+    passed = all(comparison.passed for comparison in compared)
     if not as_json:
         session.table(
             ("CASE", "OUTPUT", "VALUES", "MAX ABS ERROR", "TOLERANCE", "VERDICT"), map(_row, compared)
         )
         session.say("", f"{files.artifact.path} in ONNX Runtime {run.runtime_version()}: {_verdict(passed)}")
-    return {"passed": passed, "cases": [each.to_json() for each in compared]}
+    return {"passed": passed, "cases": [comparison.to_json() for comparison in compared]}
 
 
-def _row(each: "GoldenComparison") -> tuple[object, ...]:
-    verdict = _verdict(each.passed)
-    return each.case, each.output, each.values, f"{each.max_abs_error:.2e}", each.tolerance, verdict
+def _row(comparison: "GoldenComparison") -> tuple[object, ...]:
+    verdict = _verdict(comparison.passed)
+    return (
+        comparison.case,
+        comparison.output,
+        comparison.values,
+        f"{comparison.max_abs_error:.2e}",
+        comparison.tolerance,
+        verdict,
+    )
 
 
 def _verdict(passed: bool) -> str:

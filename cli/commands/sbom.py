@@ -44,8 +44,8 @@ def command(
     if timestamp is not None and not TIME.fullmatch(timestamp):
         raise InputError(f"not a time: {timestamp[:40]!r}", "write --timestamp 2026-01-31T12:00:00Z")
     session: Session = context.obj
-    found = read_version(session.place(remote), Ref.parse(ref))
-    value = bill(BomSubject(found.manifest, found.digest, found.version), timestamp)
+    published = read_version(session.reader(remote), Ref.parse(ref))
+    value = bill(BomSubject(published.manifest, published.digest, published.version), timestamp)
     if out is None:
         output.write_json(value)
         return

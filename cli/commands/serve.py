@@ -60,15 +60,15 @@ def command(
         from onnxreg.registry.server.served_registry import ServedRegistry
         from onnxreg.registry.server.settings import Limits, Settings
     settings = Settings(_token(token_file), tuple(cors or ()), _public(url), drain)
-    place = ServedRegistry.open(root)
+    registry = ServedRegistry.open(root)
     listener = server.listen(host, port)
     if settings.token is None and not server.is_loopback(listener):
         typer.echo("warning: everybody who reaches this address may read: no token is set", err=True)
-    warn_unfinished(session, place)
+    warn_unfinished(session, registry)
     session.say(f"serving {root} at {server.url_of(listener)}")
     sys.stdout.flush()
     server.serve(
-        place,
+        registry,
         listener,
         settings,
         Limits(connections=connections),
@@ -79,14 +79,14 @@ def command(
 def _token(file: Path | None) -> str | None:
     """The token that the file or the environment holds. InputError where it cannot be a token."""
     if file is None:
-        found = environment.read(VARIABLE)
+        token = environment.read(VARIABLE)
         where = VARIABLE
     else:
         where = str(file)
-        found = read_given(file).decode("utf-8", "replace").strip()
-    if found is not None and (not found or not found.isascii() or not found.isprintable() or " " in found):
+        token = read_given(file).decode("utf-8", "replace").strip()
+    if token is not None and (not token or not token.isascii() or not token.isprintable() or " " in token):
         raise InputError(f"{where} holds no token", "a token is printable ASCII without spaces")
-    return found
+    return token
 
 
 def _public(url: str | None) -> str | None:

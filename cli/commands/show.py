@@ -46,28 +46,30 @@ def command(
     if benchmark:
         from onnxreg.registry.gates.benchmarks import read_benchmarks
 
-        _show_benchmarks(session, str(ref), read_benchmarks(session.place(remote), Ref.parse(ref)), as_json)
+        _show_benchmarks(session, str(ref), read_benchmarks(session.reader(remote), Ref.parse(ref)), as_json)
         return
-    found = read_version(session.place(remote), Ref.parse(ref))
+    published = read_version(session.reader(remote), Ref.parse(ref))
     if as_json:
-        output.write_bytes(found.data)
+        output.write_bytes(published.data)
         return
-    manifest = found.manifest
-    session.say(str(found.ref), f"manifest {found.digest}", *manifest_view.facts(manifest))
-    if found.held is not None:
-        session.say(f"held     partial: reg pull {found.ref} fetches the rest")
-    session.say("", *manifest_view.artifacts(found))
-    details = (manifest_view.doubts(found), manifest_view.remarks(found))
+    manifest = published.manifest
+    session.say(str(published.ref), f"manifest {published.digest}", *manifest_view.facts(manifest))
+    if published.held is not None:
+        session.say(f"held     partial: reg pull {published.ref} fetches the rest")
+    session.say("", *manifest_view.artifacts(published))
+    details = (manifest_view.doubts(published), manifest_view.remarks(published))
     for lines in map(list, (*details, manifest_view.checks(manifest), manifest_view.files(manifest))):
         if lines:
             session.say("", *lines)
 
 
-def _show_benchmarks(session: Session, ref: str, found: "list[BenchmarkDocument]", as_json: bool) -> None:
+def _show_benchmarks(
+    session: Session, ref: str, benchmarks: "list[BenchmarkDocument]", as_json: bool
+) -> None:
     if as_json:
-        output.write_json({"ref": ref, "benchmarks": [each.to_json() for each in found]})
+        output.write_json({"ref": ref, "benchmarks": [benchmark.to_json() for benchmark in benchmarks]})
         return
-    if not found:
+    if not benchmarks:
         session.say(f"no benchmark of {ref} is on record")
-    for each in found:
-        session.say(*manifest_view.benchmark(each))
+    for benchmark in benchmarks:
+        session.say(*manifest_view.benchmark(benchmark))

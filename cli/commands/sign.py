@@ -49,5 +49,5 @@ def command(
         published = registry.sign_bundle(ref, private, path)
         session.say(f"signed the files of {published.ref} in {path}")
         return
-    found = registry.sign(ref, private, reason)
-    session.say(f"signed {found.ref} with key {private.public.id[:12]}")
+    version = registry.sign(ref, private, reason)
+    session.say(f"signed {version.ref} with key {private.public.id[:12]}")

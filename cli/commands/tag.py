@@ -16,5 +16,5 @@ def command(
 ) -> None:
     """Move a channel to a version; the log records the move."""
     session: Session = context.obj
-    found = session.open().tag(ref, channel, reason)
-    session.say(f"{found.name}:{channel} is {found.version}")
+    version = session.open().tag(ref, channel, reason)
+    session.say(f"{version.name}:{channel} is {version.version}")

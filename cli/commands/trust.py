@@ -52,8 +52,8 @@ def show(context: typer.Context, as_json: Json = False) -> None:
         ],
     )
     for need in needs:
-        what = [word for word in ("lines", "versions") if need[word]]
-        session.say(f"must be signed: {' and '.join(what)} of {', '.join(need['models'])}")
+        kinds = [word for word in ("lines", "versions") if need[word]]
+        session.say(f"must be signed: {' and '.join(kinds)} of {', '.join(need['models'])}")
     session.table(
         ("REGISTRY", "MODEL", "SEQ", "HEAD"),
         [(head["registry"][:12], head["name"], head["seq"], head["head"][7:19]) for head in heads],
@@ -108,10 +108,10 @@ def require(
     from onnxreg.registry.trust.edit import add_requirement
 
     session: Session = context.obj
-    path, known = add_requirement(
+    path, logs = add_requirement(
         models or (), session.heads(), lines=lines, versions=versions, keys=keys or (), from_now=from_now
     )
-    since = f"; {output.counted(known, 'known log')} from the next line on" if from_now else ""
+    since = f"; {output.counted(logs, 'known log')} from the next line on" if from_now else ""
     session.say(f"{path} demands signatures of {', '.join(models or ('every model',))}{since}")
 
 
@@ -153,8 +153,8 @@ def reset(
     registry_id = remotes.id_of(place)
     forgotten = session.heads().reset(registry_id, name)
     places = remotes.unpin(registry_id) if name is None else []
-    for each in forgotten:
-        session.say(f"forgot the head of {each}: a rollback or fork before now can no longer be noticed")
+    for model in forgotten:
+        session.say(f"forgot the head of {model}: a rollback or fork before now can no longer be noticed")
     for url in places:
         session.say(f"forgot which registry was at {url}: another one there can no longer be noticed")
     if not forgotten and not places:

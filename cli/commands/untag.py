@@ -16,5 +16,5 @@ def command(context: typer.Context, ref: RefArgument, reason: Reason = None) -> 
     parsed = Ref.parse(ref)
     if parsed.tag is None:
         raise InputError(f"{ref} names no channel", f"write {parsed.name}:CHANNEL")
-    held = session.open().untag(parsed.name, parsed.tag, reason)
-    session.say(f"{parsed.name}:{parsed.tag} is no more; it was {held}")
+    entry = session.open().untag(parsed.name, parsed.tag, reason)
+    session.say(f"{parsed.name}:{parsed.tag} is no more; it was {entry}")

@@ -72,20 +72,20 @@ def command(
     if source is not None and not repair:
         raise InputError("--from says where a repair fetches from", "add --repair")
     session: Session = context.obj
-    registry, place = session.with_remote(remote)
+    registry, store = session.with_remote(remote)
     if signatures:
         if repair:
             raise InputError("--signatures repairs nothing", "leave one of --signatures and --repair away")
         from onnxreg.cli.reports import signature_table as listing
 
-        listing.run(session, registry, place, ref, as_json)
+        listing.run(session, registry, store, ref, as_json)
         return
     with session.progress("verifying", as_json) as progress:
         if repair:
-            repaired = registry.repair(ref, source, progress, place)
+            repaired = registry.repair(ref, source, progress, store)
             report, done = repaired.report, repaired.repaired
         else:
-            report, done = registry.verify(ref, progress, place), []
+            report, done = registry.verify(ref, progress, store), []
     if as_json:
         fixed = {"repaired": [damage.to_json() for damage in done]} if repair else {}
         output.write_json({**report.to_json(), **fixed})
@@ -101,7 +101,7 @@ def command(
         left = " left" if repair else ""
         where = f"--remote {quote(remote)} " if remote is not None else ""
         raise IntegrityError(
-            f"{output.counted(len(report.damages), 'damage')}{left} in {(place or registry.store).url}",
+            f"{output.counted(len(report.damages), 'damage')}{left} in {(store or registry.store).url}",
             "each line says why it stays"
             if repair
             else "each line says what to do: no copy mends a history"

@@ -21,5 +21,5 @@ def command(
 ) -> None:
     """Stop a version from being resolved, except by its digest. The REF must name the version."""
     session: Session = context.obj
-    found = session.open().yank(ref, reason, undo)
-    session.say(f"{found.ref} is {'no longer ' if undo else ''}yanked")
+    version = session.open().yank(ref, reason, undo)
+    session.say(f"{version.ref} is {'no longer ' if undo else ''}yanked")

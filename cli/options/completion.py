@@ -28,21 +28,21 @@ def join_words() -> list[str]:
     """
     if os.environ.get(COMPLETES) != BASH:
         return os.environ.get("_TYPER_COMPLETE_ARGS", "").split(" ")[1:-1]
-    given = os.environ.get("COMP_WORDS", "")
-    between = "\n" if "\n" in given else " "  # what typer's script sets IFS to
-    joined = re.sub(f"{between}(:+)(?:{between}|$)", r"\1", given)
-    place = int(os.environ.get("COMP_CWORD", "0")) - (given.count(between) - joined.count(between))
+    line = os.environ.get("COMP_WORDS", "")
+    between = "\n" if "\n" in line else " "  # what typer's script sets IFS to
+    joined = re.sub(f"{between}(:+)(?:{between}|$)", r"\1", line)
+    position = int(os.environ.get("COMP_CWORD", "0")) - (line.count(between) - joined.count(between))
     words = joined.split(between)
-    if place < len(words) and ":" in words[place]:
-        os.environ[MODEL], _, words[place] = words[place].partition(":")
-    os.environ.update(COMP_WORDS=between.join(words), COMP_CWORD=str(place))
-    return words[1:place]
+    if position < len(words) and ":" in words[position]:
+        os.environ[MODEL], _, words[position] = words[position].partition(":")
+    os.environ.update(COMP_WORDS=between.join(words), COMP_CWORD=str(position))
+    return words[1:position]
 
 
 def complete_name(context: typer.Context, incomplete: str) -> Iterator[str]:
     """The models of the registry."""
     with suppress(RegError, OSError):
-        names = _session(context).place(watched=False).names()
+        names = _session(context).reader(checked=False).names()
         yield from (name for name in names if name.startswith(incomplete))
 
 
@@ -57,14 +57,14 @@ def complete_ref(context: typer.Context, incomplete: str) -> Iterator[str]:
     with suppress(RegError, OSError):
         state = _state(context, name if model is None else model)
         tags = [*state.channels, *map(str, sorted(state.versions, reverse=True))]
-        yield from (f"{before}{each}" for each in tags if f"{before}{each}".startswith(incomplete))
+        yield from (f"{before}{tag}" for tag in tags if f"{before}{tag}".startswith(incomplete))
 
 
 def complete_channel(context: typer.Context, incomplete: str) -> Iterator[str]:
     """The channels of the model that the REF before names."""
     with suppress(RegError, OSError):
         channels = _state(context, str(context.params.get("ref")).partition(":")[0]).channels
-        yield from (each for each in channels if each.startswith(incomplete))
+        yield from (channel for channel in channels if channel.startswith(incomplete))
 
 
 def complete_remote(context: typer.Context, incomplete: str) -> Iterator[str]:
@@ -80,4 +80,4 @@ def _session(context: typer.Context) -> Session:
 def _state(context: typer.Context, name: str) -> "State":
     from onnxreg.registry.log.lookup import read_state
 
-    return read_state(_session(context).place(watched=False), name)
+    return read_state(_session(context).reader(checked=False), name)

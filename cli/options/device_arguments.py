@@ -12,30 +12,31 @@ FILE = "operators_file"
 """In a file, instead of `operators`: the path of the operator config, from the file's own directory."""
 
 
-def read_device(place: str) -> Device:
+def read_device(word: str) -> Device:
     """One device. InputError where it is none, or several; NotFoundError where there is no such file."""
-    devices = read_devices(place)
+    devices = read_devices(word)
     if len(devices) != 1:
-        raise InputError(f"{place} holds {len(devices)} devices", "name a file that holds one")
+        raise InputError(f"{word} holds {len(devices)} devices", "name a file that holds one")
     return devices[0]
 
 
-def read_devices(place: str) -> list[Device]:
+def read_devices(word: str) -> list[Device]:
     """The devices that a word means. InputError, naming the file and the device, where one cannot be read;
     NotFoundError where there is no such file."""
-    path = Path(place)
+    path = Path(word)
     if not path.is_file():
-        if path.suffix == ".json" or "/" in place:
+        if path.suffix == ".json" or "/" in word:
             raise NotFoundError(
-                f"there is no device file {place}",
+                f"there is no device file {word}",
                 "check the path; `reg devices` lists presets that need none",
             )
-        return [preset(place)]
-    found = canonical.decode(path.read_bytes(), place)
-    if not isinstance(found, list):
-        return [_device(found, path, path.stem, place)]
+        return [preset(word)]
+    document = canonical.decode(path.read_bytes(), word)
+    if not isinstance(document, list):
+        return [_device(document, path, path.stem, word)]
     return [
-        _device(each, path, f"{path.stem}[{index}]", f"{place}[{index}]") for index, each in enumerate(found)
+        _device(item, path, f"{path.stem}[{index}]", f"{word}[{index}]")
+        for index, item in enumerate(document)
     ]
 
 
@@ -51,10 +52,10 @@ def _device(value: Any, path: Path, name: str, where: str) -> Device:
         raise InputError(f"{where}: {error.message}", error.hint) from error
 
 
-def _operators(place: Any, path: Path) -> str:
-    if not isinstance(place, str):
+def _operators(file: Any, path: Path) -> str:
+    if not isinstance(file, str):
         raise InputError(f"{FILE} is not a path")
     try:
-        return (path.parent / place).read_text("utf-8")
+        return (path.parent / file).read_text("utf-8")
     except (OSError, ValueError) as error:
-        raise InputError(f"{FILE}: {place} cannot be read", "the path starts at the device file") from error
+        raise InputError(f"{FILE}: {file} cannot be read", "the path starts at the device file") from error

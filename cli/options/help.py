@@ -36,7 +36,7 @@ def epilog(examples: Sequence[str]) -> str:
 
 def flowing(text: str) -> str:
     """Paragraphs without the line breaks of the source: the terminal folds them where it ends."""
-    return "\n\n".join(" ".join(each.split()) for each in inspect.cleandoc(text).split("\n\n"))
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(text).split("\n\n"))
 
 
 def folded(example: str, width: int) -> str:
@@ -44,7 +44,7 @@ def folded(example: str, width: int) -> str:
 
     What is quoted stays whole, and an option stays with its value.
     """
-    whole = re.sub(r"'[^']*'|--[a-z-]+ (?!-)", lambda found: found[0].replace(" ", "\0"), example)
+    whole = re.sub(r"'[^']*'|--[a-z-]+ (?!-)", lambda match: match[0].replace(" ", "\0"), example)
     lines = wrap(whole, width, subsequent_indent=" " * 6, break_long_words=False, break_on_hyphens=False)
     return " \\\n".join(lines).replace("\0", " ")
 

@@ -73,24 +73,24 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
     signature, ours = inspect.signature(command), inspect.signature(options).parameters
 
     @wraps(command)
-    def run(**given: Any) -> None:
-        asked = options(**{name: given.pop(name) for name in ours})
-        command(asked=asked, **given)
+    def run(**arguments: Any) -> None:
+        asked = options(**{name: arguments.pop(name) for name in ours})
+        command(asked=asked, **arguments)
 
     parameters = [
         parameter
-        for each in signature.parameters.values()
-        for parameter in (ours.values() if each.name == "asked" else [each])
+        for declared in signature.parameters.values()
+        for parameter in (ours.values() if declared.name == "asked" else [declared])
     ]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
-def read_one_device(place: str | None) -> "Device | None":
+def read_one_device(word: str | None) -> "Device | None":
     """The device that the option names, if any."""
-    if place is None:
+    if word is None:
         return None
     from onnxreg.cli.options.device_arguments import read_device
 
-    return read_device(place)
+    return read_device(word)

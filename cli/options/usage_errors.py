@@ -26,26 +26,26 @@ def usage_of(context: Any) -> Iterator[None]:
 def usage_error(error: TyperException, words: Sequence[str]) -> InputError:
     """The error as an InputError, with the names that may have been meant."""
     near: Sequence[str] = getattr(error, "possibilities", None) or ()
-    told = " ".join((error.message if near else _plain(error)).split())
-    message, _, meant = told.partition(". Did you mean ")
+    text = " ".join((error.message if near else _plain(error)).split())
+    message, _, meant = text.partition(". Did you mean ")
     near = near or [name.strip("'?") for name in meant.split(", ") if name]
     return InputError(f"{message[:1].lower()}{message[1:].rstrip('.')}", _hint(error, words, near))
 
 
 def _plain(error: TyperException) -> str:
     """A value of the wrong kind is told as it is in documents."""
-    told = error.format_message()
+    text = error.format_message()
     cause = error.__cause__
     if cause is None:
-        return told
+        return text
     from pydantic import ValidationError
 
     from onnxreg.schema.core.problems import first, words
 
     if not isinstance(cause, ValidationError):
-        return told
-    found = first(cause)
-    return told.replace(found["msg"], words(found))
+        return text
+    problem = first(cause)
+    return text.replace(problem["msg"], words(problem))
 
 
 def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> str:

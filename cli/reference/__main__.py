@@ -21,13 +21,13 @@ def stale() -> list[str]:
 
 def main(arguments: list[str]) -> int:
     """Exit status 1 where `--check` finds a stale page."""
-    found = stale()
-    for name in found:
+    pages = stale()
+    for name in pages:
         if "--check" in arguments:
             print(f"docs/{name} is stale: run `make generate`", file=sys.stderr)
         else:
             (DOCS / name).write_text(PAGES[name](), "utf-8")
-    return int(bool(found) and "--check" in arguments)
+    return int(bool(pages) and "--check" in arguments)
 
 
 if __name__ == "__main__":

@@ -48,9 +48,9 @@ def _body() -> Iterator[str]:
         for verb in verbs:
             yield from _section(verb)
     yield ".SH EXIT STATUS"
-    yield from _list([Parameter(str(status), said) for status, said in exit_statuses().items()])
+    yield from _list([Parameter(str(status), text) for status, text in exit_statuses().items()])
     yield ".SH ENVIRONMENT"
-    yield from _list([Parameter(name, said) for name, said in ENVIRONMENT.items()])
+    yield from _list([Parameter(name, text) for name, text in ENVIRONMENT.items()])
 
 
 def _section(verb: Verb) -> Iterator[str]:
@@ -65,8 +65,8 @@ def _section(verb: Verb) -> Iterator[str]:
 
 
 def _list(parameters: Sequence[Parameter]) -> Iterator[str]:
-    for each in parameters:
-        yield from (".TP", f".B {_escaped(each.name)}", _escaped(each.help))
+    for parameter in parameters:
+        yield from (".TP", f".B {_escaped(parameter.name)}", _escaped(parameter.help))
 
 
 def _escaped(line: str) -> str:

@@ -35,7 +35,7 @@ def text() -> str:
         parts.append(f"## {panel}\n")
         for verb in members:
             parts.extend(_section(verb))
-    statuses = [(str(status), said) for status, said in exit_statuses().items()]
+    statuses = [(str(status), meaning) for status, meaning in exit_statuses().items()]
     parts += ["## Exit status\n", _rows(("status", "meaning"), statuses)]
     parts += ["## Environment\n", _rows(("variable", "meaning"), [*ENVIRONMENT.items()])]
     return "\n".join(parts)
@@ -61,12 +61,12 @@ def _section(verb: Verb) -> Iterator[str]:
 
 
 def _table(parameters: Sequence[Parameter]) -> str:
-    return _rows(("option", ""), [(each.name, each.help) for each in parameters])
+    return _rows(("option", ""), [(parameter.name, parameter.help) for parameter in parameters])
 
 
 def _rows(heading: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
     """A table whose first column is code."""
-    lines = [f"| `{name}` | {_escaped(said)} |" for name, said in rows]
+    lines = [f"| `{name}` | {_escaped(text)} |" for name, text in rows]
     return "\n".join([f"| {heading[0]} | {heading[1]} |", "|---|---|", *lines]) + "\n"
 
 

@@ -60,8 +60,8 @@ def describe() -> list[Verb]:
     """All verbs, in the order of `reg --help`."""
     application = root()
     order = list(PANELS)
-    found = [_verb(application, name, command) for name, command in commands(application)]
-    return sorted(found, key=lambda verb: order.index(verb.panel))
+    verbs = [_verb(application, name, command) for name, command in commands(application)]
+    return sorted(verbs, key=lambda verb: order.index(verb.panel))
 
 
 def global_options() -> tuple[Parameter, ...]:
@@ -71,29 +71,29 @@ def global_options() -> tuple[Parameter, ...]:
 
 def exit_statuses() -> dict[int, str]:
     """What each exit status means, in the words of its error family."""
-    found: list[type[RegError]] = [*RegError.__subclasses__(), InterruptError]
-    families = {family.family: family for family in found}
-    said = {status: getdoc(families[name]) or "" for name, status in EXIT_STATUS.items()}
-    return {0: "Success.", 1: "A bug in reg: please report the traceback.", **said}
+    kinds: list[type[RegError]] = [*RegError.__subclasses__(), InterruptError]
+    families = {family.family: family for family in kinds}
+    meanings = {status: getdoc(families[name]) or "" for name, status in EXIT_STATUS.items()}
+    return {0: "Success.", 1: "A bug in reg: please report the traceback.", **meanings}
 
 
 def _verb(application: Any, name: str, command: Any) -> Verb:
-    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
     pieces = [_in_usage(argument) for argument in arguments]
     return Verb(
         name,
         application.commands[name.partition(" ")[0]].rich_help_panel,
         " ".join(("reg", name, "[OPTIONS]", *pieces)),
         tuple(flowing(command.help).split("\n\n")),
-        tuple(Parameter(_placeholder(each), flowing(each.help)) for each in arguments),
+        tuple(Parameter(_placeholder(parameter), flowing(parameter.help)) for parameter in arguments),
         _options(command),
         examples(command),
     )
 
 
 def _options(command: Any) -> tuple[Parameter, ...]:
-    options = [each for each in command.params if each.param_type_name == "option"]
-    return tuple(Parameter(_option(each), flowing(each.help)) for each in options)
+    options = [option for option in command.params if option.param_type_name == "option"]
+    return tuple(Parameter(_option(option), flowing(option.help)) for option in options)
 
 
 def _option(option: Any) -> str:

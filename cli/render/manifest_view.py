@@ -61,11 +61,11 @@ def artifacts(version: "PublishedVersion") -> Iterator[str]:
 
     Heads of a family that are of one kind share a row.
     """
-    manifest, held = version.manifest, version.held
-    states = {each.path: each.state for each in version.states}
+    manifest, present = version.manifest, version.held
+    states = {artifact_state.path: artifact_state.state for artifact_state in version.states}
     heads, stages = _heads(manifest), manifest.stages
     rows = [
-        _row([item], item.path, states[item.path], held)
+        _row([item], item.path, states[item.path], present)
         for item in manifest.artifacts
         if item.path not in heads
     ]
@@ -73,7 +73,7 @@ def artifacts(version: "PublishedVersion") -> Iterator[str]:
     for item in manifest.artifacts:
         if item.path in heads:
             together.setdefault((item.format, item.precision, states[item.path]), []).append(item)
-    rows += [_row(items, f"{len(items)} heads", state, held) for (_, _, state), items in together.items()]
+    rows += [_row(items, f"{len(items)} heads", state, present) for (_, _, state), items in together.items()]
     heading: tuple[str, ...] = ("ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION", "HELD")
     if stages:
         heading, rows = ("MEMBER", *heading), [(stages.get(row[0], ""), *row) for row in rows]
@@ -86,26 +86,28 @@ def _heads(manifest: Manifest) -> Collection[str]:
     return {path for member in family.of_role("head") for path in member.artifacts} if family else ()
 
 
-def _row(items: Sequence[Artifact], name: str, state: str, held: Collection[str] | None) -> tuple[str, ...]:
-    first, here = items[0], sum(held is None or item.path in held for item in items)
-    told = f"{here} of {len(items)}" if len(items) > 1 else "yes" if here else "no"
+def _row(
+    items: Sequence[Artifact], name: str, state: str, present: Collection[str] | None
+) -> tuple[str, ...]:
+    first, here = items[0], sum(present is None or item.path in present for item in items)
+    share = f"{here} of {len(items)}" if len(items) > 1 else "yes" if here else "no"
     return (
         name,
         first.format,
         first.precision,
         size(sum(item.own_size for item in items)),
         state,
-        "" if held is None else told,
+        "" if present is None else share,
     )
 
 
-def benchmark(found: "BenchmarkDocument") -> Iterator[str]:
+def benchmark(document: "BenchmarkDocument") -> Iterator[str]:
     """Where the artifacts ran, and one row for each batch size of each."""
-    threads = "1 thread" if found.threads == 1 else f"{found.threads} threads"
-    yield printable(f"{found.cpu} ({found.isa}), {threads}, {found.runtime}, {found.runs} runs")
+    threads = "1 thread" if document.threads == 1 else f"{document.threads} threads"
+    yield printable(f"{document.cpu} ({document.isa}), {threads}, {document.runtime}, {document.runs} runs")
     rows = [
         (item.path, check.name, check.metric, "" if check.value is None else f"{check.value:g}")
-        for item in found.artifacts
+        for item in document.artifacts
         for check in item.checks
     ]
     yield from table(("ARTIFACT", "CHECK", "METRIC", "VALUE"), rows)
@@ -115,10 +117,11 @@ def translation(version: "PublishedVersion") -> Iterator[str]:
     """What became of each field of another tool's document, where the recipe was one."""
     recipe = version.manifest.recipe
     recorded = recipe.parameters.get("recipe") if recipe else None
-    told = recorded.get("translation", ()) if isinstance(recorded, Mapping) else ()
-    if told:
+    fields = recorded.get("translation", ()) if isinstance(recorded, Mapping) else ()
+    if fields:
         rows = [
-            (printable(each["field"]), json.dumps(each["value"]), printable(each["became"])) for each in told
+            (printable(field["field"]), json.dumps(field["value"]), printable(field["became"]))
+            for field in fields
         ]
         yield from table(("FIELD", "VALUE", "BECAME"), rows)
 
@@ -126,7 +129,7 @@ def translation(version: "PublishedVersion") -> Iterator[str]:
 def remarks(version: "PublishedVersion") -> Iterator[str]:
     """What a person should know before they rely on it: verdicts with reasons, warnings, steps that were skipped."""
     manifest = version.manifest
-    states = {each.path: each.state for each in version.states}
+    states = {artifact_state.path: artifact_state.state for artifact_state in version.states}
     for item in manifest.artifacts:
         yield from _verdict(item, states[item.path])
         if outside := item.metadata.unsupported_ops:
@@ -142,7 +145,7 @@ def remarks(version: "PublishedVersion") -> Iterator[str]:
 
 def doubts(version: "PublishedVersion") -> Iterator[str]:
     """What later evaluations say of artifacts and the manifest does not."""
-    return (printable(each.remark) for each in version.states if each.remark)
+    return (printable(artifact_state.remark) for artifact_state in version.states if artifact_state.remark)
 
 
 def doubts_of(sides: "Iterable[PublishedVersion]") -> Iterator[str]:

@@ -31,7 +31,7 @@ def table(schema: Mapping[str, Any], name: str = "PARAMETER") -> Iterator[str]:
 def kind(field: Mapping[str, Any]) -> str:
     """`integer >= 1`, `"arm" | "amd64"`, `list of text`"""
     if "anyOf" in field:
-        return " | ".join(kind(each) for each in field["anyOf"] if each.get("type") != "null")
+        return " | ".join(kind(choice) for choice in field["anyOf"] if choice.get("type") != "null")
     if choices := field.get("enum", [field["const"]] if "const" in field else None):
         return " | ".join(map(_value, choices))
     if "prefixItems" in field:

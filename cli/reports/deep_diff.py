@@ -29,7 +29,7 @@ FEW = 10
 class DiffSide:
     """A version, and where it was read."""
 
-    place: "RegistryReader"
+    reader: "RegistryReader"
     version: "PublishedVersion"
 
 
@@ -60,7 +60,7 @@ def _open(
         from onnxreg.converters.onnx.compare.compare_files import compare_models
 
         paths = [
-            stack.enter_context(fetched(side.place, artifact, side.version.held, progress))
+            stack.enter_context(fetched(side.reader, artifact, side.version.held, progress))
             for side, artifact in ((old, one), (new, other))
         ]
         try:

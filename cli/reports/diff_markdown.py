@@ -18,15 +18,18 @@ OPEN = ("breaking", "degrading")
 
 
 def markdown(
-    old: "PublishedVersion", new: "PublishedVersion", found: ManifestDiff, deep: list[DeepDiff] | None = None
+    old: "PublishedVersion",
+    new: "PublishedVersion",
+    changes: ManifestDiff,
+    deep: list[DeepDiff] | None = None,
 ) -> str:
     """The whole text, with a newline at its end."""
-    parts = [f"### {escaped(f'{old.ref} → {new.ref}')}", "", f"**{escaped(found.summary)}**"]
+    parts = [f"### {escaped(f'{old.ref} → {new.ref}')}", "", f"**{escaped(changes.summary)}**"]
     parts += _list(manifest_view.doubts_of((old, new)))
     for pair in artifact_pairs(old, new):
         parts += _recall(pair, str(old.version), str(new.version))
-    for severity, count in found.counts.items():
-        messages = [escaped(change.message) for change in found.changes if change.severity == severity]
+    for severity, count in changes.counts.items():
+        messages = [escaped(change.message) for change in changes.changes if change.severity == severity]
         if count:
             parts += _group(f"{count} {severity}", [f"- {message}" for message in messages], severity in OPEN)
     if deep:
@@ -36,8 +39,8 @@ def markdown(
 
 
 def _list(lines: Iterable[str]) -> list[str]:
-    found = [f"- {escaped(line)}" for line in lines]
-    return ["", *found] if found else []
+    items = [f"- {escaped(line)}" for line in lines]
+    return ["", *items] if items else []
 
 
 def escaped(text: str) -> str:

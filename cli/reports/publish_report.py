@@ -63,13 +63,13 @@ def unchanged(
             "version": ref.tag,
             "digest": str(digest),
             "manifest": canonical.decode(data, "manifest"),
-            "states": {each.path: each.state for each in states},
+            "states": {state.path: state.state for state in states},
             "output": None if out is None else str(out),
         }
         output.write_json(value | more)
         return
     session.say(f"nothing new: this is {ref}", f"manifest {digest}")
-    session.say(*(output.printable(each.remark) for each in states if each.remark))
+    session.say(*(output.printable(state.remark) for state in states if state.remark))
     _say_written(session, out)
 
 

@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 
 def run(
-    session: Session, registry: "Registry", place: "RegistryStore | None", ref: str | None, as_json: bool
+    session: Session, registry: "Registry", store: "RegistryStore | None", ref: str | None, as_json: bool
 ) -> None:
     """For the shape of the JSON see `reg verify`."""
-    names = [ref] if ref is not None else list((place or registry.store).names())
-    found = [each for name in names for each in _listed(registry, name, place)]
-    wrong = sum(_wrong(signs) + _wrong(said) for _, signs, said, _ in found)
-    missing = sum(lacks for _, _, _, lacks in found)
+    names = [ref] if ref is not None else list((store or registry.store).names())
+    listed = [item for name in names for item in _listed(registry, name, store)]
+    invalid = sum(_wrong(signs) + _wrong(evaluations) for _, signs, evaluations, _ in listed)
+    missing = sum(lacks for _, _, _, lacks in listed)
     if as_json:
-        output.write_json({"ok": not (wrong or missing), "versions": list(map(_to_json, found))})
+        output.write_json({"ok": not (invalid or missing), "versions": list(map(_to_json, listed))})
     else:
-        rows = [row for each in found for row in _rows(each)]
+        rows = [row for item in listed for row in _rows(item)]
         session.table(("VERSION", "MANIFEST", "SIGNED", "SIGNATURE", "BY"), sorted(rows))
         if not rows:
             session.say("there are no versions yet")
-    if wrong:
+    if invalid:
         raise IntegrityError(
-            f"{output.counted(wrong, 'signature')} {'is' if wrong == 1 else 'are'} invalid",
+            f"{output.counted(invalid, 'signature')} {'is' if invalid == 1 else 'are'} invalid",
             "do not use these versions until you know why",
         )
     if missing:
@@ -46,40 +46,39 @@ def run(
         )
 
 
-def _listed(registry: "Registry", name: str, place: "RegistryStore | None") -> "list[Listed]":
-    said = {found.version: evaluations for found, evaluations in registry.evaluations(name, place)}
-    missing = registry.unsigned(Ref.parse(name).name, place)
+def _listed(registry: "Registry", name: str, store: "RegistryStore | None") -> "list[Listed]":
+    by_version = {located.version: evaluations for located, evaluations in registry.evaluations(name, store)}
+    missing = registry.unsigned(Ref.parse(name).name, store)
     return [
-        (found, signs, said.get(found.version, []), found.version in missing)
-        for found, signs in registry.signatures(name, place)
+        (located, signs, by_version.get(located.version, []), located.version in missing)
+        for located, signs in registry.signatures(name, store)
     ]
 
 
 def _wrong(signed: "Sequence[SignedRelease] | Sequence[SignedEvaluation]") -> int:
-    return sum(each.verdict.status == "invalid" for each in signed)
+    return sum(item.verdict.status == "invalid" for item in signed)
 
 
 def _rows(listed: "Listed") -> list[tuple[str, ...]]:
-    version, signs, said, missing = listed
-    found: list[tuple[str, str, str]] = [
-        ("version", each.verdict.status, str(each.verdict)) for each in signs
-    ]
+    version, signs, evaluations, missing = listed
+    rows: list[tuple[str, str, str]] = [("version", item.verdict.status, str(item.verdict)) for item in signs]
     if missing:
-        found.append(("version", "missing", "a trusted key must sign it"))
-    found = found or [("version", "unsigned", "")]
-    found += [
-        (f"{each.artifact.short} is {each.state}", each.verdict.status, str(each.verdict)) for each in said
+        rows.append(("version", "missing", "a trusted key must sign it"))
+    rows = rows or [("version", "unsigned", "")]
+    rows += [
+        (f"{item.artifact.short} is {item.state}", item.verdict.status, str(item.verdict))
+        for item in evaluations
     ]
-    return [(str(version.ref), version.entry.manifest.short, *row) for row in found]
+    return [(str(version.ref), version.entry.manifest.short, *row) for row in rows]
 
 
 def _to_json(listed: "Listed") -> dict[str, Any]:
-    version, signs, said, missing = listed
+    version, signs, evaluations, missing = listed
     return {
         "name": version.name,
         "version": str(version.version),
         "manifest": str(version.entry.manifest),
         "signatures": [{**signed.verdict.to_json(), "seq": signed.seq} for signed in signs],
         "missing": missing,
-        "evaluations": [each.to_json() for each in said],
+        "evaluations": [item.to_json() for item in evaluations],
     }

@@ -48,9 +48,9 @@ def announce(
     ref = _ref(done)
     link = "to" if verb == "pushed" else "from"
     if done.events or done.blobs:
-        what = f"{output.counted(done.blobs, 'blob')}, {output.size(done.size)}{watch.rate(done.size)}"
+        amount = f"{output.counted(done.blobs, 'blob')}, {output.size(done.size)}{watch.rate(done.size)}"
         moved = ref if len(done.versions) == 1 else done.name
-        session.say(f"{verb} {moved} {link} {remote}: {what}")
+        session.say(f"{verb} {moved} {link} {remote}: {amount}")
     elif heal:
         reads = f"reg verify --remote {quote(remote)} reads them"
         session.say(f"nothing to do: every file of {ref} is in {remote} (not read: {reads})")

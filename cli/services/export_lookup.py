@@ -54,15 +54,17 @@ def show_known(
     from onnxreg.registry.support.home import default_root
     from onnxreg.schema.core.ref import Ref
 
-    known = recall_request(cache_at(session.registry or default_root()), request.values)
-    if known is None:
+    remembered = recall_request(cache_at(session.registry or default_root()), request.values)
+    if remembered is None:
         return False
     from onnxreg.registry.publish.existing import find_existing
 
-    found = find_existing(session.place(), known.name, known.manifest, version)
-    if found is None:
+    existing = find_existing(session.reader(), remembered.name, remembered.manifest, version)
+    if existing is None:
         return False
-    ref = Ref(known.name, str(found.version))
-    report = partial(unchanged, session, ref, known.manifest, found.manifest, found.states, as_json)
+    ref = Ref(remembered.name, str(existing.version))
+    report = partial(
+        unchanged, session, ref, remembered.manifest, existing.manifest, existing.states, as_json
+    )
     report_and_push(session, ref, push, as_json, report)
     return True

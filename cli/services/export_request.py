@@ -67,67 +67,67 @@ class ExportRequest:
 
     def request(self) -> RepeatRequest:
         """What was asked beside the defaults, to be recognised by the next time."""
-        about = {key: getattr(self, key) for key in ("name", "profile", "recipe", "task")}
-        about |= {"trust_remote_code": self.trust.remote_code, "allow_code": list(self.trust.code)}
-        given = {key: value for key, value in about.items() if value not in (None, False, [])}
-        return RepeatRequest.of(self.source, **given, **self.options)
+        fields = {key: getattr(self, key) for key in ("name", "profile", "recipe", "task")}
+        fields |= {"trust_remote_code": self.trust.remote_code, "allow_code": list(self.trust.code)}
+        changed = {key: value for key, value in fields.items() if value not in (None, False, [])}
+        return RepeatRequest.of(self.source, **changed, **self.options)
 
 
-def place(asked: ExportRequest) -> "ExportPlan":
+def plan(request: ExportRequest) -> "ExportPlan":
     """The order, its source found and hashed. Raises what `plan_export` raises."""
-    if asked.profile == ANDROID:
+    if request.profile == ANDROID:
         from onnxreg.converters.android import order_android
         from onnxreg.converters.android.android_options import read_options
 
-        options = read_options(asked.options, asked.trust.remote_code)
-        return order_android(asked.source, asked.name, options)
+        options = read_options(request.options, request.trust.remote_code)
+        return order_android(request.source, request.name, options)
     from onnxreg.converters.engine.plan import plan_export
 
-    recipe, directory = _recipe(asked)
-    about = (recipe, asked.source, asked.name, directory, asked.trust.remote_code)
-    consent = _consent(asked)
-    if asked.profile is None:
-        return plan_export(*about, label=asked.document, allow_code=consent)
+    recipe, directory = _recipe(request)
+    arguments = (recipe, request.source, request.name, directory, request.trust.remote_code)
+    consent = _consent(request)
+    if request.profile is None:
+        return plan_export(*arguments, label=request.document, allow_code=consent)
     from onnxreg.converters.profiles.profile_catalog import find
 
-    profile = find(asked.profile)
-    order = plan_export(*about, profile.contract({}, None), asked.document, consent)
+    profile = find(request.profile)
+    order = plan_export(*arguments, profile.contract({}, None), request.document, consent)
     return replace(order, document=profile.document, package=profile.package)
 
 
-def repeatable(asked: ExportRequest, request: RepeatRequest) -> "RepeatableExport":
+def repeatable(export: ExportRequest, request: RepeatRequest) -> "RepeatableExport":
     """A request with the way to place its order once more."""
     from onnxreg.converters.engine.memo import RepeatableExport
 
-    return RepeatableExport(request.values, request.documents, lambda: place(asked))
+    return RepeatableExport(request.values, request.documents, lambda: plan(export))
 
 
-def check(asked: ExportRequest) -> str | None:
+def check(request: ExportRequest) -> str | None:
     """Read recipe or profile and options, and look for what lies on this machine. Returns the model's name, if told."""
-    if asked.profile == ANDROID:
+    if request.profile == ANDROID:
         from onnxreg.converters.android.android_options import read_options
         from onnxreg.converters.android.export import check_here
 
-        check_here(asked.source or "", read_options(asked.options))
-        return asked.name or _hub_name(asked.source)
+        check_here(request.source or "", read_options(request.options))
+        return request.name or _hub_name(request.source)
     from onnxreg.converters.engine import steps
     from onnxreg.converters.engine.plan import start_of
     from onnxreg.converters.tasks import task_catalog
 
-    recipe, directory = _recipe(asked)
-    with about(asked.document):
+    recipe, directory = _recipe(request)
+    with about(request.document):
         steps.outputs(recipe, steps.nodes(recipe, directory))
         task = task_catalog.find(recipe.task)(
-            directory, asked.trust.remote_code, _consent(asked), **recipe.options
+            directory, request.trust.remote_code, _consent(request), **recipe.options
         )
-    task.seek(start_of(recipe, asked.source, directory))
-    return asked.name or recipe.name or _hub_name(asked.source or recipe.source)
+    task.seek(start_of(recipe, request.source, directory))
+    return request.name or recipe.name or _hub_name(request.source or recipe.source)
 
 
-def _consent(asked: ExportRequest) -> "Consent":
+def _consent(request: ExportRequest) -> "Consent":
     from onnxreg.converters.tasks.code.consent import Consent
 
-    return Consent.of(asked.trust.code, asked.source if asked.is_typed else None)
+    return Consent.of(request.trust.code, request.source if request.is_typed else None)
 
 
 def _hub_name(source: str | None) -> str | None:
@@ -135,30 +135,30 @@ def _hub_name(source: str | None) -> str | None:
     from onnxreg.converters.source.source_files import hub_id
 
     try:
-        found = None if source is None else hub_id(source)
+        repository = None if source is None else hub_id(source)
     except NotFoundError:
         return None
-    return None if found is None else found.lower()
+    return None if repository is None else repository.lower()
 
 
-def _recipe(asked: ExportRequest) -> "tuple[RecipeFile, Path]":
+def _recipe(request: ExportRequest) -> "tuple[RecipeFile, Path]":
     """The recipe, and what its relative paths are relative to."""
-    if asked.recipe is not None:
+    if request.recipe is not None:
         from onnxreg.converters.engine.read_recipe import read_recipe
 
-        recipe = read_recipe(asked.recipe)
-        if checkpoint := asked.options.get("checkpoint"):
+        recipe = read_recipe(request.recipe)
+        if checkpoint := request.options.get("checkpoint"):
             recipe = recipe.with_options(checkpoint=str(checkpoint.absolute()))
-        return recipe, asked.recipe.parent
-    if asked.task is not None:
+        return recipe, request.recipe.parent
+    if request.task is not None:
         from onnxreg.converters.profiles.task_profiles import task_recipe
 
-        _check_task_options(asked.options)
-        return task_recipe(asked.task, **asked.options), Path()
+        _check_task_options(request.options)
+        return task_recipe(request.task, **request.options), Path()
     from onnxreg.converters.profiles.profile_catalog import find
 
-    profile = find(asked.profile or "")
-    return profile.recipe().with_options(**_absolute(asked.options)), profile.document.parent
+    profile = find(request.profile or "")
+    return profile.recipe().with_options(**_absolute(request.options)), profile.document.parent
 
 
 def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,8 +37,8 @@ def cache_limit() -> int:
     """Bytes: `REG_CACHE_SIZE`, such as `20GB`, else 10 GiB."""
     from onnxreg.converters.engine.cache import MAX_CACHE_BYTES
 
-    wanted = environment.read("REG_CACHE_SIZE")
-    return parse_size(wanted) if wanted else MAX_CACHE_BYTES
+    limit = environment.read("REG_CACHE_SIZE")
+    return parse_size(limit) if limit else MAX_CACHE_BYTES
 
 
 def add(
@@ -54,9 +54,9 @@ def add(
     from onnxreg.converters.engine.latency import measure
 
     progress.step("timing what was made")
-    found = measure(draft, order.recipe.benchmark)
+    latency = measure(draft, order.recipe.benchmark)
     published = registry.add(draft, version)
-    registry.attest_benchmark(published.ref, found.document(published.manifest).encode())
+    registry.attest_benchmark(published.ref, latency.document(published.manifest).encode())
     return published
 
 
@@ -94,8 +94,8 @@ def _publish_cached(
     from onnxreg.converters.engine.run_plan import execute
 
     cache, limit = cache_of(registry), cache_limit()
-    known = memo.recall(cache, order)
-    published = None if known is None else registry.add_again(known, version)
+    remembered = memo.recall(cache, order)
+    published = None if remembered is None else registry.add_again(remembered, version)
     if published is None:
         draft = execute(order, workspace, cache, progress)
         published = add(registry, order, draft, version, progress)
@@ -129,10 +129,10 @@ def check_options(given: Iterable[str], kind: str) -> None:
     for key in given:
         if key not in options:
             kinds = [other for other in KINDS if key in _options_of(other)]
-            there = ", ".join(f"--{name.replace('_', '-')}" for name in options)
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in options)
             raise InputError(
                 f"--{key.replace('_', '-')} is an option of --{' and --'.join(kinds)}, not of --{kind}",
-                f"--{kind} has {there}",
+                f"--{kind} has {flags}",
             )
 
 
@@ -141,16 +141,20 @@ def check_one(**given: object) -> None:
     names = [f"--{name}" for name, value in given.items() if value is not None]
     if len(names) != 1:
         *first, last = (f"--{name}" for name in given)
-        told = f"{' and '.join(names)} contradict each other" if names else "nothing says what to export for"
-        raise InputError(told, f"see `reg export --help`: give {', '.join(first)} or {last}")
+        message = (
+            f"{' and '.join(names)} contradict each other" if names else "nothing says what to export for"
+        )
+        raise InputError(message, f"see `reg export --help`: give {', '.join(first)} or {last}")
 
 
 def check_alone(option: str, others: Mapping[str, object]) -> None:
     """InputError where any of these was given beside an option that says it for each job."""
     name = next((key for key, value in others.items() if value is not None and key not in OF_ALL), None)
     if name is not None:
-        told = "SOURCE" if name == "source" else f"--{name.replace('_', '-')}"
-        raise InputError(f"--{option} and {told} contradict each other", "say it in the job file, row by row")
+        label = "SOURCE" if name == "source" else f"--{name.replace('_', '-')}"
+        raise InputError(
+            f"--{option} and {label} contradict each other", "say it in the job file, row by row"
+        )
 
 
 def check_needs(option: str, others: Mapping[str, object]) -> None:

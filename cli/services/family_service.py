@@ -26,20 +26,20 @@ def read(recipe: Path, name: str | None) -> "FamilyFile | None":
 
 def check_options(source: str | None, given: Collection[str]) -> None:
     """InputError for what a family's document says itself."""
-    strange = (
+    surplus = (
         ["SOURCE"]
         if source is not None
         else [f"--{key.replace('_', '-')}" for key in sorted({*given} - BESIDE)]
     )
-    if strange:
+    if surplus:
         raise InputError(
-            f"{strange[0]} does not go with a family", "its document names its checkpoints and its limits"
+            f"{surplus[0]} does not go with a family", "its document names its checkpoints and its limits"
         )
 
 
 def export(
     session: Session,
-    asked: "FamilyFile",
+    family: "FamilyFile",
     directory: Path,
     version: "Version | None",
     output: Path | None,
@@ -55,16 +55,16 @@ def export(
     registry = session.open(create=None)
     with registry.workspace() as workspace:
         with session.steps(as_json) as progress:
-            done = export_family(asked, directory, workspace, progress, Consent.of(allow_code))
+            done = export_family(family, directory, workspace, progress, Consent.of(allow_code))
         published = registry.add(done.draft, version)
     if published.new:
         registry.attest_benchmark(published.ref, document(done.latencies, published.manifest).encode())
     write_out(registry, published, output)
 
     def outcome(**more: Any) -> None:
-        latency = [each.to_json() for each in done.latencies]
+        latency = [item.to_json() for item in done.latencies]
         announce(session, published, as_json, output, latency=latency, **more)
         if not as_json:
-            session.say("", *(f"latency: {each}" for each in done.latencies))
+            session.say("", *(f"latency: {item}" for item in done.latencies))
 
     report_and_push(session, published.ref, push, as_json, outcome)

@@ -18,13 +18,13 @@ def run(session: Session, file: str | None, remote: str | None, out: Path | None
     """For the shape of the JSON see `pull.command`. Nothing is written out before every model has arrived."""
     from onnxreg.registry import lockfile
 
-    wanted = _read(Path(file or FILENAME))
+    locked = _read(Path(file or FILENAME))
     registry = session.open(create=None)
     if out is not None:
-        lockfile.folders(wanted, out, registry.store.root)
+        lockfile.folders(locked, out, registry.store.root)
     watch = Stopwatch()
     with resumable(), session.progress("pulling what is locked", as_json) as progress:
-        kept = lockfile.pull_locked(registry, wanted, remote, progress)
+        kept = lockfile.pull_locked(registry, locked, remote, progress)
     if out is not None:
         with still("pulled what is locked"), session.progress("writing", as_json) as progress:
             lockfile.write_locked(registry, kept, out, progress)
@@ -43,17 +43,17 @@ def _read(path: Path) -> Lockfile:
 
 
 def _show(session: Session, kept: "list[FetchedEntry]", url: str, out: Path | None, watch: Stopwatch) -> None:
-    blobs, size = sum(each.done.blobs for each in kept), sum(each.done.size for each in kept)
-    rows = [(each.entry.name, each.entry.version, each.entry.path, _status(each)) for each in kept]
+    blobs, size = sum(item.done.blobs for item in kept), sum(item.done.size for item in kept)
+    rows = [(item.entry.name, item.entry.version, item.entry.path, _status(item)) for item in kept]
     session.table(("MODEL", "VERSION", "PATH", "STATUS"), rows)
     moved = f"{output.counted(blobs, 'blob')}, {output.size(size)}{watch.rate(size)}"
     session.say(
         "", f"pulled what is locked from {url}: {moved}" if blobs else "nothing to do: all of it is here"
     )
-    for each in kept:
-        if each.yanked:
+    for item in kept:
+        if item.yanked:
             session.say(
-                f"{each.entry.name}:{each.entry.version} is yanked since: `reg log {each.entry.name}` says why"
+                f"{item.entry.name}:{item.entry.version} is yanked since: `reg log {item.entry.name}` says why"
             )
     if out is not None:
         session.say(f"written to {out}")

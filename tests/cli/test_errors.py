@@ -262,7 +262,7 @@ def test_a_missing_module_of_our_own_is_a_bug() -> None:
 
 
 def test_a_bug_in_a_process_is_a_traceback_and_1(home: Path) -> None:
-    code = "import sys; from onnxreg.cli import main; from onnxreg.cli.context import Session; Session.place = lambda *a, **k: 1 / 0; sys.exit(main.main(['ls']))"
+    code = "import sys; from onnxreg.cli import main; from onnxreg.cli.context import Session; Session.reader = lambda *a, **k: 1 / 0; sys.exit(main.main(['ls']))"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stderr

@@ -36,10 +36,10 @@ def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
     """What becomes of each row, in place of running it; a row that is not here is published."""
     found: dict[int, Any] = {}
 
-    def each(work: Any, jobs: Any, *_: Any) -> Any:
+    def run_all(work: Any, jobs: Any, *_: Any) -> Any:
         for job in reversed(list(jobs)):
             done = JobOutcome(
-                job.row, job.called, "published", f"{job.asked.name}:0.1.0", "sha256:00", seconds=2
+                job.row, job.called, "published", f"{job.request.name}:0.1.0", "sha256:00", seconds=2
             )
             result = found.get(job.row, done)
             if isinstance(result, KeyboardInterrupt):
@@ -47,8 +47,8 @@ def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
             died = isinstance(result, JobOutcome | HostError)
             yield job, result if died else done.with_error(result)
 
-    monkeypatch.setattr(pool, "each", each)
-    monkeypatch.setattr(cluster, "each", each)
+    monkeypatch.setattr(pool, "run_all", run_all)
+    monkeypatch.setattr(cluster, "run_all", run_all)
     return found
 
 

@@ -40,11 +40,11 @@ def test_yaml_and_csv_mean_the_same(fleet: Path) -> None:
     assert jobs == read_jobs(write(fleet, CSV, "jobs.csv"))
     assert [job.row for job in jobs] == [1, 2, 3]
     assert [job.called for job in jobs] == ["acme/a:1.0.0", "acme/b", str(fleet / "recipes/own.yaml")]
-    assert jobs[0].asked.options == {"max_seq_length": 128, "int8": False}
+    assert jobs[0].request.options == {"max_seq_length": 128, "int8": False}
 
 
 def test_paths_start_at_the_file_and_hub_ids_stay(fleet: Path) -> None:
-    first, second, third = (job.asked for job in read_jobs(write(fleet, YAML)))
+    first, second, third = (job.request for job in read_jobs(write(fleet, YAML)))
     assert first.source == str(fleet / "first")
     assert second.source == "org/model@main"
     assert third.recipe == str(fleet / "recipes" / "own.yaml")
@@ -57,7 +57,7 @@ def test_a_factory_in_a_file_lies_beside_the_job_file(fleet: Path) -> None:
         f"- {{source: '{source}', recipe: r.yaml}}\n"
         for source in ("nets/small.py:build", "nets/none.py:build", "nets.small:build")
     )
-    assert [job.asked.source for job in read_jobs(write(fleet, rows))] == [
+    assert [job.request.source for job in read_jobs(write(fleet, rows))] == [
         str(fleet / "nets" / "small.py:build"),
         "nets/none.py:build",
         "nets.small:build",
@@ -68,7 +68,7 @@ def test_a_suite_lies_beside_the_file_too(fleet: Path) -> None:
     (fleet / "golden.jsonl").write_text("")
     row = "- {source: a, name: b, profile: android, options: {eval_suite: golden.jsonl}}"
     (job,) = read_jobs(write(fleet, row))
-    assert job.asked.options == {"eval_suite": str(fleet / "golden.jsonl")}
+    assert job.request.options == {"eval_suite": str(fleet / "golden.jsonl")}
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_wrong_csv_file(text: str, told: str, tmp_path: Path) -> None:
 
 def test_a_spreadsheet_begins_with_a_mark(tmp_path: Path) -> None:
     (job,) = read_jobs(write(tmp_path, "\ufeffsource,name,profile\na,x,android\n", "jobs.CSV"))
-    assert job.asked.source == "a"
+    assert job.request.source == "a"
 
 
 @pytest.mark.parametrize("name", ["none.yaml", "none.csv"])

@@ -11,12 +11,12 @@ import pytest
 from support.batch import pool_work
 
 from onnxreg.cli.batch import pool
-from onnxreg.cli.batch.pool import each
+from onnxreg.cli.batch.pool import run_all
 from onnxreg.schema.core.errors import HostError
 
 
 def results(work: Callable[[Any], Any], items: list[Any], count: int) -> dict[Any, Any]:
-    return dict(each(work, items, count))
+    return dict(run_all(work, items, count))
 
 
 def test_every_item_is_done_once() -> None:
@@ -55,7 +55,7 @@ def test_stdout_belongs_to_the_process_that_started_it(capfd: pytest.CaptureFixt
 def begin(work: Callable[[Path], None], directory: Path) -> None:
     """Close the iterator as soon as both processes began."""
     directory.mkdir()
-    stop = each(work, [directory, directory, directory], 2)
+    stop = run_all(work, [directory, directory, directory], 2)
 
     def wait_for_both(pipes: Any) -> Any:
         while len(list(directory.iterdir())) < 2:

@@ -54,10 +54,10 @@ def ran(monkeypatch: pytest.MonkeyPatch, draft: Draft) -> list[str]:
     """The sources that were exported, call by call; a source called `broken` is a bug, `full` a full disk."""
     calls: list[str] = []
 
-    def place(asked: ExportRequest) -> Ordered:
-        return Ordered(asked.name or "", asked.source or "")
+    def plan(request: ExportRequest) -> Ordered:
+        return Ordered(request.name or "", request.source or "")
 
-    def execute(order: Ordered, workspace: Path, cache: Any = None, report: Any = None) -> Any:
+    def execute(order: Ordered, workspace: Path, cache: Any = None, progress: Any = None) -> Any:
         calls.append(order.start)
         if order.start == "broken":
             raise TypeError("a bug")
@@ -69,7 +69,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, draft: Draft) -> list[str]:
         source = {"id": order.name, "digest": str(order.source.digest)}
         return replace(made, fields={**made.fields, "recipe": recipe, "source": source})
 
-    monkeypatch.setattr(export_request, "place", place)
+    monkeypatch.setattr(export_request, "plan", plan)
     monkeypatch.setattr("onnxreg.converters.engine.run_plan.execute", execute)
     return calls
 

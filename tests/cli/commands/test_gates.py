@@ -126,9 +126,9 @@ def test_a_stale_place_is_told_of_once(
     shutil.copytree(registry.store.root, tmp_path / "copy")
     registry.yank(f"{NAME}:1.0.0")
     session = Session()
-    session.place().read_index(NAME)
+    session.reader().read_index(NAME)
     for _ in range(2):
-        session.place(str(tmp_path / "copy")).read_index(NAME)
+        session.reader(str(tmp_path / "copy")).read_index(NAME)
     assert capsys.readouterr().err.count("stale: ") == 1
 
 
@@ -143,7 +143,7 @@ def test_with_json_stderr_is_lines_of_json(
     copy = tmp_path / "copy"
     shutil.copytree(registry.store.root, copy)
     registry.yank(f"{NAME}:1.0.0")
-    Session().place().read_index(NAME)
+    Session().reader().read_index(NAME)
     done = reg(*words, "--remote", copy, "--json")
     told = [json.loads(line) for line in done.err.splitlines()]
     kinds = ["warning", "error"] if "9.9.9" in words[1] else ["warning"]

@@ -49,8 +49,8 @@ def exported(monkeypatch: pytest.MonkeyPatch, draft: Callable[..., Any]) -> Iter
         calls.append((source, name, options))
         return Ordered(name or "acme/pii", len(calls))
 
-    def execute(order: Ordered, workspace: Path, cache: Any, report: Any) -> Any:
-        report("converting to ONNX")
+    def execute(order: Ordered, workspace: Path, cache: Any, progress: Any) -> Any:
+        progress.step("converting to ONNX")
         return draft(workspace / "made", order.name)
 
     monkeypatch.setattr("onnxreg.converters.android.order_android", order_android)
@@ -111,7 +111,7 @@ def test_export_hands_every_option_on(reg: Reg, exported: list[Any]) -> None:
 def test_a_failed_export_leaves_nothing(
     error: BaseException, status: int, reg: Reg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def execute(order: Any, workspace: Path, cache: Any, report: Any) -> Any:
+    def execute(order: Any, workspace: Path, cache: Any, progress: Any) -> Any:
         (workspace / "model.onnx").write_bytes(b"half")
         raise error
 
