@@ -29,7 +29,7 @@ RECIPE = "recipe"
 
 @dataclass(frozen=True)
 class Materials:
-    """What a rebuild is given: the source (None: the hub's, as recorded), the evaluation suite, leave to run code.
+    """The inputs of a rebuild: the source (None: as recorded), the evaluation suite, consent to code.
 
     The source of a family is its document, or the directory that holds it as `family.yaml`; that of a version
     whose module a function made is the directory that holds its code and its checkpoint, or that function.

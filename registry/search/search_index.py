@@ -40,7 +40,7 @@ LOCK_TIMEOUT_SECONDS = 10.0
 
 Answer = TypeVar("Answer")
 Revision = tuple[int, int]
-"""How often a database was opened, and SQLite's counter of changes by other processes."""
+"""The times a database was opened, and SQLite's counter of changes by other processes."""
 FAILURES = (sqlite3.Error, RegError, OSError)
 
 

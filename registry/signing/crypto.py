@@ -98,7 +98,7 @@ def _wrap(key: object) -> PrivateKey:
 
 
 def is_valid(key: PublicKey, signature: bytes, data: bytes) -> bool:
-    """Whether the holder of a key made this signature over these bytes."""
+    """Return True if the holder of a key made this signature over these bytes."""
     with library("checking a signature"):
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric import ec, ed25519

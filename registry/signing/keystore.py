@@ -75,7 +75,7 @@ class Keystore:
         return {file.stem: self.public(file.stem) for file in files if _NAME.fullmatch(file.stem)}
 
     def has(self, name: str) -> bool:
-        """Whether there is a private key of that name."""
+        """Return True if there is a private key of that name."""
         return _NAME.fullmatch(name) is not None and (self.directory / f"{name}.pem").is_file()
 
     def public(self, name: str) -> PublicKey:

@@ -31,7 +31,7 @@ from onnxreg.schema.log.state import Channel
 WORKERS = min(8, (os.cpu_count() or 1) * 4)
 """Threads that one copy uses."""
 JOIN_TIMEOUT_SECONDS = 1.0
-"""How long Ctrl-C waits for threads that do not react, such as one that waits for a server."""
+"""The seconds that Ctrl-C waits for threads that do not react, such as one that waits for a server."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

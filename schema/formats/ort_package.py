@@ -92,7 +92,7 @@ class PackageManifest(Document):
 
 
 class PackageExtension(Document):
-    """What we say in `additional_metadata` of a manifest: the version, and the digest of every other file by its path."""
+    """Our part of `additional_metadata`: the version, and the digest of every other file by its path."""
 
     name: ModelName
     manifest: Digest

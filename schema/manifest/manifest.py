@@ -85,7 +85,7 @@ class FileEntry(Document):
         return self
 
     def spans(self) -> list[tuple[int, int, Digest]]:
-        """Where each piece begins and ends, and its digest; none if these are not known."""
+        """The beginning, end and digest of each piece; none if these are not known."""
         return Pieces(self.pieces.size, self.pieces.digests).spans(self.size) if self.pieces else []
 
 

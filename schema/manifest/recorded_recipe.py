@@ -1,4 +1,4 @@
-"""What was done to make a version: a tree of passes with their parameters, and the tools that shape bytes."""
+"""The recorded recipe of a version: a tree of passes with parameters, and the tools that shape bytes."""
 
 from typing import Annotated
 

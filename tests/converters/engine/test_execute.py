@@ -64,7 +64,7 @@ def test_each_pass_can_leave_them_there(
     inside = run({"steps": [step]})
     real = model_file.save
     monkeypatch.setattr(model_file, "save", lambda graph, path: real(graph, path, 0))
-    monkeypatch.setattr(model_file, "SMALL", 0)
+    monkeypatch.setattr(model_file, "MAX_SMALL_ELEMENTS", 0)
     outside = run({"steps": [step]})
     (artifact,) = outside.artifacts
     assert "external-data" in {file.role for file in artifact.sidecars}
