@@ -22,7 +22,7 @@ EXAMPLES = (
 COLUMNS = ("VERSION", "PATH", "FORMAT", "CERTIFICATION", "SIZE", "WHY")
 
 
-@query_options.asks
+@query_options.takes_query
 def command(
     context: typer.Context,
     ref: RefArgument,
@@ -32,7 +32,7 @@ def command(
             help="A preset (see `reg devices`) or a JSON file of one device or an array; may be repeated."
         ),
     ],
-    asked: Query = query_options.ANYTHING,
+    query: Query = query_options.ANYTHING,
     remote: RemoteOption = None,
     as_json: Json = False,
 ) -> None:
@@ -48,7 +48,7 @@ def command(
     fleet = [device for word in devices for device in read_devices(word)]
     if not fleet:
         raise InputError("no device is described", "name presets (see `reg devices`) or files with devices")
-    coverages = coverage(session.reader(remote), Ref.parse(ref), asked, fleet)
+    coverages = coverage(session.reader(remote), Ref.parse(ref), query, fleet)
     without = {id(item.device) for item in coverages if item.is_stranded}
     stranded = [device for device in fleet if id(device) in without]
     if as_json:

@@ -26,7 +26,7 @@ EXAMPLES = (
 )
 
 
-@query_options.asks
+@query_options.takes_query
 def command(
     context: typer.Context,
     refs: Annotated[
@@ -37,7 +37,7 @@ def command(
             autocompletion=complete_ref,
         ),
     ] = None,
-    asked: Query = query_options.ANYTHING,
+    query: Query = query_options.ANYTHING,
     device: query_options.OneDevice = None,
     remote: RemoteOption = None,
     path: Annotated[Path, typer.Option("--output", help="The lock file.")] = Path(FILENAME),
@@ -60,8 +60,8 @@ def command(
     before and after are its entries or null.
     """
     session: Session = context.obj
-    device_document = query_options.read_one_device(device)
-    if not refs and (asked.to_json() or device_document):
+    target_device = query_options.read_one_device(device)
+    if not refs and (query.to_json() or target_device):
         raise InputError(
             "the options say what a REF must be, and none is named", "name a REF, or leave them out"
         )
@@ -73,7 +73,7 @@ def command(
     reader = session.reader(remote)
     if refs:
         locked = lockfile.lock(
-            reader, [ResolveRequest(Ref.parse(ref), asked, device_document) for ref in _each_once(refs)]
+            reader, [ResolveRequest(Ref.parse(ref), query, target_device) for ref in _each_once(refs)]
         )
     else:
         locked = lockfile.lock_again(reader, before, update or ())

@@ -29,11 +29,11 @@ MAX_REJECTIONS = 10
 """Rejections that are shown without `--explain`."""
 
 
-@query_options.asks
+@query_options.takes_query
 def command(
     context: typer.Context,
     ref: RefArgument,
-    asked: Query = query_options.ANYTHING,
+    query: Query = query_options.ANYTHING,
     device: query_options.OneDevice = None,
     remote: RemoteOption = None,
     offline: Offline = False,
@@ -60,10 +60,12 @@ def command(
     state in its manifest. If nothing matches, the same with nulls. docs/resolve.md lists the codes.
     """
     session: Session = context.obj
-    profile = query_options.read_one_device(device)
+    target_device = query_options.read_one_device(device)
     reader = session.limited(max_age).reader(remote, offline)
     try:
-        resolution = trusted_read.resolve(reader, Ref.parse(ref), asked, profile, verify, session.heads())
+        resolution = trusted_read.resolve(
+            reader, Ref.parse(ref), query, target_device, verify, session.heads()
+        )
     except resolving.NoAnswerError as error:
         if as_json:
             output.write_json(error.to_json())

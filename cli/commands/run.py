@@ -33,7 +33,7 @@ FEW = 6
 """Values of an output that people are shown."""
 
 
-@query_options.asks
+@query_options.takes_query
 def command(
     context: typer.Context,
     ref: RefArgument,
@@ -45,7 +45,7 @@ def command(
         Path | None,
         typer.Option("--input", help="Run on these tensors: .npz, or JSON of nested lists by input name."),
     ] = None,
-    asked: Query = query_options.ANYTHING,
+    query: Query = query_options.ANYTHING,
     device: query_options.OneDevice = None,
     remote: RemoteOption = None,
     as_json: Json = False,
@@ -65,7 +65,7 @@ def command(
         check_given(feeds)
     session: Session = context.obj
     reader = session.reader(remote)
-    answer = trusted_read.resolve(reader, Ref.parse(ref), asked, query_options.read_one_device(device))
+    answer = trusted_read.resolve(reader, Ref.parse(ref), query, query_options.read_one_device(device))
     with _unpacked(session, reader, answer, as_json) as files:
         if text is not None:
             result = _tag(session, files, text, as_json)

@@ -1,4 +1,4 @@
-"""The options that make up a query, for typer; `asked` reads them."""
+"""The options that make up a query."""
 
 import inspect
 from collections.abc import Callable
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onnxreg.cli.options.query_arguments import query
-from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.query.requirements import Query, share
 
 if TYPE_CHECKING:
     from onnxreg.schema.query.device import Device
@@ -52,10 +52,10 @@ OneDevice = Annotated[
 
 
 ANYTHING = Query()
-"""Stands for the default of a parameter that `asks` replaces."""
+"""Stands for the default of a parameter that `takes_query` replaces."""
 
 
-def options(
+def query(
     formats: Formats = None,
     precision: Precision = None,
     certified: Certified = False,
@@ -64,23 +64,42 @@ def options(
     where: Where = None,
     member: OneMember = None,
 ) -> Query:
-    """What they ask."""
-    return query(formats, precision, certified, max_size, min_recall, where, member)
+    """Return the query of these options; InputError, naming the option, if one of them cannot be read."""
+    size, expression = None, None
+    if max_size is not None:
+        from onnxreg.schema.core.sizes import parse_size
+
+        size = parse_size(max_size)
+    if where is not None:
+        from onnxreg.schema.query.expression.parser import parse
+
+        expression = parse(where)
+    recalls = dict(_recall(text) for text in min_recall or ())
+    return Query(tuple(formats or ()), precision, certified, size, recalls, expression, member)
 
 
-def asks(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose parameter `asked` is a Query, with these options in its place."""
-    signature, ours = inspect.signature(command), inspect.signature(options).parameters
+def _recall(text: str) -> tuple[str, float]:
+    label, _, least = text.rpartition("=")
+    try:
+        if label:
+            return label, share(float(least))
+    except (ValueError, InputError):
+        pass
+    raise InputError(f"not a least recall: {text[:80]!r}", "write --min-recall LABEL=0.95")
+
+
+def takes_query(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with these options in place of its parameter `query`, a Query."""
+    signature, ours = inspect.signature(command), inspect.signature(query).parameters
 
     @wraps(command)
     def run(**arguments: Any) -> None:
-        asked = options(**{name: arguments.pop(name) for name in ours})
-        command(asked=asked, **arguments)
+        command(query=query(**{name: arguments.pop(name) for name in ours}), **arguments)
 
     parameters = [
         parameter
         for declared in signature.parameters.values()
-        for parameter in (ours.values() if declared.name == "asked" else [declared])
+        for parameter in (ours.values() if declared.name == "query" else [declared])
     ]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
