@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from support.progress import RecordedSteps
 
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import ExportPlan, plan_export
@@ -65,6 +66,6 @@ def run(home: Path, tmp_path_factory: pytest.TempPathFactory, ran: list[str]) ->
     def run(value: dict[str, Any], cache: StepCache | None = None, source: str | None = "mlp.onnx") -> Draft:
         ran.clear()
         order = placed(value, home, source)
-        return execute(order, tmp_path_factory.mktemp("workspace"), cache, ran.append)
+        return execute(order, tmp_path_factory.mktemp("workspace"), cache, RecordedSteps(ran.append))
 
     return run
