@@ -1,4 +1,4 @@
-"""What the global options say, and how every verb opens its registry and talks."""
+"""The global options, and the registry and output of every verb."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""How a failure looks from outside: the one table from family to exit status, and its words on stderr."""
+"""Failures as users see them: the table from error family to exit status, and the text on stderr."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def _said(label: str, text: str) -> str:
 
 
 def of_system(error: OSError) -> RegError:
-    """What nobody else turned into one of ours. A directory where a file belongs is the request's fault."""
+    """Convert an error of the operating system. A directory in place of a file is an input error."""
     if isinstance(error, IsADirectoryError) and error.filename:
         return InputError(f"{error.filename} is a directory", "name a file")
     prefix = f"{error.filename}: " if error.filename else ""
@@ -98,7 +98,7 @@ def resumable() -> Iterator[None]:
 
 @contextmanager
 def still(done: str) -> Iterator[None]:
-    """What fails from here on says first what was done before, and stays done."""
+    """Put a note about the finished work before the message of an error in the body."""
     try:
         yield
     except RegError as error:

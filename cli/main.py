@@ -9,7 +9,7 @@ from onnxreg.cli.quick_exit import quick_exit
 from onnxreg.schema.core.errors import RegError
 
 PIPE_CLOSED = 141
-"""What a shell shows for a program that SIGPIPE ended."""
+"""The exit status that a shell shows for a program ended by SIGPIPE."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

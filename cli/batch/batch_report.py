@@ -1,4 +1,4 @@
-"""What a batch says: a line for each job as it ends, and a table of all."""
+"""The report of a batch: a line for each job as it ends, and a table of all."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""How many exports fit on this machine at once."""
+"""The number of exports that fit on this machine at once."""
 
 import os
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from onnxreg.schema.core.errors import RegError
 FRAMEWORKS = 500 * 10**6
 """Bytes that a process takes with torch, transformers and ONNX Runtime, before any weights."""
 COPIES = 6
-"""What an export takes at its peak, in sizes of the weights: 5.0 and 5.3 were measured at 1.0 and 0.25 GB."""
+"""The peak memory of an export, in sizes of the weights: 5.0 and 5.3 were measured at 1.0 and 0.25 GB."""
 UNKNOWN = 500 * 10**6
 """Bytes of weights, where they do not lie here: a hub id that was not fetched yet, a source that a recipe names."""
 

@@ -36,7 +36,7 @@ def run_all(
 
 
 def _as_host_error(lost: BaseException) -> HostError:
-    """What Dask says where the work has no result: a worker that died each time, or one that lacks our code."""
+    """The cause that Dask gives for work without a result: every worker died, or one lacks our code."""
     from distributed import KilledWorker
 
     if isinstance(lost, KilledWorker):

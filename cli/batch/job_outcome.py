@@ -1,4 +1,4 @@
-"""What became of a job."""
+"""The outcome of a job."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self

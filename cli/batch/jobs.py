@@ -11,7 +11,7 @@ from onnxreg.schema.core.errors import InputError, NotFoundError, why
 from onnxreg.schema.inputs.job import JobRow
 
 OPTION = "options."
-"""What the column of an option begins with in a CSV file."""
+"""The prefix of an option's column in a CSV file."""
 PATHS = ("source", "recipe")
 OPTION_PATHS = ("eval_suite",)
 

@@ -121,7 +121,7 @@ def _unheard() -> Iterator[None]:
 
 
 def serve(pipe: "Connection[Any, Any]", work: Callable[[Any], Any]) -> None:
-    """What a worker does until its pipe ends. Ctrl-C is for the process that started it, which says SIGTERM.
+    """Run jobs from the pipe until it ends. Ctrl-C is handled by the parent process, which sends SIGTERM.
 
     What libraries print goes to stderr: stdout belongs to that process.
     """

@@ -22,7 +22,7 @@ Finished = Generator[tuple[Job, JobOutcome | HostError]]
 
 @dataclass(frozen=True)
 class Fleet:
-    """How a job file is run: in `processes` (None: as many as fit), or on the cluster of a `scheduler`."""
+    """The way to run a job file: in `processes` (None: as many as fit), or on the cluster of a `scheduler`."""
 
     file: Path
     processes: int | None = None
@@ -78,7 +78,7 @@ def _check(fleet: Fleet, jobs: Sequence[Job]) -> None:
 
 
 def _check_job(fleet: Fleet, job: Job) -> str:
-    """What people call the model. Raises what makes it certain that the job would fail."""
+    """The model's name for people. Raises an error if the job is certain to fail."""
     if fleet.scheduler is not None and job.request.version is None:
         raise InputError("there is no version", "workers cannot agree on the next one: name it")
     return export_request.check(request_of(job, fleet.trust)) or job.called

@@ -33,7 +33,7 @@ _alone = threading.Lock()
 
 @dataclass(frozen=True)
 class Terms:
-    """What holds for all jobs of a run.
+    """The settings of all jobs of a run.
 
     `registry` is where versions are published; None: the worker's own default, which nobody else reads. `to` is the URL
     of the remote that each version is pushed to.
@@ -46,7 +46,7 @@ class Terms:
 
 
 def request_of(job: Job, trust: CodeTrust) -> ExportRequest:
-    """What a job asks of an export."""
+    """The export that a job requests."""
     row = job.request
     recipe = None if row.recipe is None else Path(row.recipe)
     options = {key: Path(value) if key in OPTION_PATHS else value for key, value in row.options.items()}

@@ -109,7 +109,7 @@ def _severities(text: str | None) -> Collection[str]:
 
 
 def _check_page(html: Path | None) -> None:
-    """What would fail after the work fails before."""
+    """Fail before the work if the output cannot be written after it."""
     if html is None:
         return
     with needs("serve", "reg diff --html"):

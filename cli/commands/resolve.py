@@ -99,7 +99,7 @@ def _show(session: Session, resolution: resolving.Resolution, explain: bool) -> 
 
 
 def _doubt(artifact: ArtifactSummary) -> str:
-    """What the manifest says, where a later evaluation says otherwise."""
+    """The manifest's state, if a later evaluation differs."""
     return f" by a later evaluation; its manifest says {artifact.stated}" if artifact.stated else ""
 
 

@@ -1,4 +1,4 @@
-"""What a shell is told when Tab is pressed: models, their tags, channels and remotes. No place for an error."""
+"""Completion for the Tab key: models, their tags, channels and remotes. It must never print an error."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""How help looks: paragraphs that flow, plain words for the kinds of values, examples that can be copied.
+"""The layout of help: filled paragraphs, plain words for kinds of values, examples that can be copied.
 
 rich is imported only if help is shown, because every verb comes through here.
 """
@@ -23,7 +23,7 @@ KINDS = {
     "path": "PATH",
     "Path": "PATH",
 }
-"""What typer calls the type of an option's value, and what people do. Whatever is not here is TEXT."""
+"""From typer's name of a value's type to ours. Other types are TEXT."""
 
 MARGIN = 4
 """The columns beside an example, and those of the backslash at its end."""

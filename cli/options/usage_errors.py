@@ -1,4 +1,4 @@
-"""What typer says of a command line that it cannot read, in our words."""
+"""Typer's messages about a command line that it cannot read, in our words."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -70,7 +70,7 @@ def global_options() -> tuple[Parameter, ...]:
 
 
 def exit_statuses() -> dict[int, str]:
-    """What each exit status means, in the words of its error family."""
+    """The meaning of each exit status, from the docstring of its error family."""
     kinds: list[type[RegError]] = [*RegError.__subclasses__(), InterruptError]
     families = {family.family: family for family in kinds}
     meanings = {status: getdoc(families[name]) or "" for name, status in EXIT_STATUS.items()}

@@ -9,7 +9,7 @@ WORDS, PARTS, LETTERS = (
     re.compile(r"[^\s/_.:,-]+[\s/_.:,-]*|[\s/_.:,-]+"),
     re.compile(r"."),
 )
-"""Where a cell may be folded, the better place first."""
+"""The places at which a cell may be folded, the better one first."""
 LEAST = 8
 """No column is folded to fewer letters."""
 BETWEEN = 2

@@ -102,7 +102,7 @@ def _row(
 
 
 def benchmark(document: "BenchmarkDocument") -> Iterator[str]:
-    """Where the artifacts ran, and one row for each batch size of each."""
+    """The machine of a benchmark, and one row for each batch size of each artifact."""
     threads = "1 thread" if document.threads == 1 else f"{document.threads} threads"
     yield printable(f"{document.cpu} ({document.isa}), {threads}, {document.runtime}, {document.runs} runs")
     rows = [
@@ -114,7 +114,7 @@ def benchmark(document: "BenchmarkDocument") -> Iterator[str]:
 
 
 def translation(version: "PublishedVersion") -> Iterator[str]:
-    """What became of each field of another tool's document, where the recipe was one."""
+    """A table of the fields of another tool's document and what each became, if the recipe was one."""
     recipe = version.manifest.recipe
     recorded = recipe.parameters.get("recipe") if recipe else None
     fields = recorded.get("translation", ()) if isinstance(recorded, Mapping) else ()
@@ -127,7 +127,7 @@ def translation(version: "PublishedVersion") -> Iterator[str]:
 
 
 def remarks(version: "PublishedVersion") -> Iterator[str]:
-    """What a person should know before they rely on it: verdicts with reasons, warnings, steps that were skipped."""
+    """Notes for people who rely on a version: verdicts with reasons, warnings, skipped steps."""
     manifest = version.manifest
     states = {artifact_state.path: artifact_state.state for artifact_state in version.states}
     for item in manifest.artifacts:
@@ -144,7 +144,7 @@ def remarks(version: "PublishedVersion") -> Iterator[str]:
 
 
 def doubts(version: "PublishedVersion") -> Iterator[str]:
-    """What later evaluations say of artifacts and the manifest does not."""
+    """Verdicts of later evaluations that differ from the manifest."""
     return (printable(artifact_state.remark) for artifact_state in version.states if artifact_state.remark)
 
 

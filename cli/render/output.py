@@ -1,4 +1,4 @@
-"""What commands print: JSON, aligned columns, sizes. Imports nothing heavy, because every verb needs it."""
+"""The output of commands: JSON, aligned columns, sizes. Imports nothing heavy, because every verb needs it."""
 
 import json
 import os
@@ -102,7 +102,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[s
 
 
 def _room() -> int | None:
-    """How many columns the terminal has that stdout is; None where it is none."""
+    """The number of columns if stdout is a terminal, otherwise None."""
     if not sys.stdout.isatty():
         return None
     from shutil import get_terminal_size
@@ -115,7 +115,7 @@ def _pad(cell: str, width: int, right: bool) -> str:
 
 
 def age(seconds: float) -> str:
-    """How long ago, for people: the largest unit that fits, `3 hours`"""
+    """A duration for people, in the largest unit that fits: `3 hours`"""
     for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= length:
             return counted(int(seconds // length), unit)

@@ -7,13 +7,13 @@ from typing import Any
 from onnxreg.cli.render import output
 
 TYPES = {"boolean": "true | false", "string": "text", "object": "keys and values"}
-"""What people call a type; whatever is not here is called what it is."""
+"""Names of types for people; other types keep their names."""
 
 BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 
 
 def table(schema: Mapping[str, Any], name: str = "PARAMETER") -> Iterator[str]:
-    """What each may be, and what it is where nobody says; one line where there are none.
+    """A table of each parameter's values and default; one line if there are no parameters.
 
     Args:
         name: what a parameter is called in the header.

@@ -1,4 +1,4 @@
-"""What a person sees on a terminal while work is under way. Only imported where there is one."""
+"""The display of running work on a terminal. Imported only if there is one."""
 
 import threading
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from onnxreg.schema.core.progress import Advance, Progress
 BESIDE = 46
 """Columns that the figures of the whole and a short bar take."""
 CONTROL_C = "^C "
-"""What a terminal writes behind the last line when the user presses it: it must not begin another one."""
+"""The text that a terminal adds to the last line at Ctrl-C; it must not begin a new line."""
 
 
 class ProgressDisplay(Progress):

@@ -34,7 +34,7 @@ class DiffSide:
 
 
 def open_pairs(old: DiffSide, new: DiffSide, progress: "Progress") -> list[DeepDiff]:
-    """What differs inside each pair of artifacts whose bytes differ; only the files of these are fetched."""
+    """Compare the insides of each pair of artifacts whose bytes differ; only their files are fetched."""
     pairs = artifact_pairs(old.version.manifest, new.version.manifest)
     return [
         _open(name, old, one, new, other, progress)
@@ -70,7 +70,7 @@ def _open(
 
 
 def lines(deep: list[DeepDiff]) -> Iterator[str]:
-    """What was found, for people; of many tensors and nodes the first."""
+    """The differences as text; of many tensors and nodes only the first."""
     for pair in deep:
         yield from ("", f"inside {output.printable(pair.artifact)}")
         if pair.graph is None:

@@ -1,4 +1,4 @@
-"""What `export`, `import` and `add` say of the version they made, or found to be there."""
+"""The report of `export`, `import` and `add` about the published, or already existing, version."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

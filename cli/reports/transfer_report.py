@@ -1,4 +1,4 @@
-"""What `push` and `pull` say of what they moved."""
+"""The report of `push` and `pull` about a transfer."""
 
 import time
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ def announce(
 
 
 def to_json(done: "TransferResult", remote: str, out: Path | None = None) -> dict[str, Any]:
-    """What was moved, as `{ref, remote, events, blobs, bytes, output}`."""
+    """The transfer as `{ref, remote, events, blobs, bytes, output}`."""
     counts = {"events": done.events, "blobs": done.blobs, "bytes": done.size}
     return {"ref": _ref(done), "remote": remote, **counts, "output": None if out is None else str(out)}
 

@@ -23,7 +23,7 @@ class RepeatRequest:
 
     @classmethod
     def of(cls, source: str | None, **asked: Any) -> "RepeatRequest":
-        """What was asked beside the defaults. Paths are documents, and made absolute; so is a source that is a path.
+        """The options that differ from the defaults. Paths of documents are made absolute; so is a source that is a path.
 
         The working directory is part of it: the file of a factory such as `net.py:build` is looked for there.
         """
@@ -36,7 +36,7 @@ class RepeatRequest:
 
 
 def cache_at(root: Path) -> "StepCache":
-    """Where the registry in a directory keeps the results of steps."""
+    """The cache of export steps of the registry in a directory."""
     from onnxreg.converters.engine.cache import StepCache
 
     return StepCache(root / "local" / "cache")

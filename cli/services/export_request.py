@@ -1,4 +1,4 @@
-"""What is asked of an export, by flags or in a row of a job file, and the order that this makes."""
+"""A requested export, from options or from a row of a job file, and its recipe."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,7 +40,7 @@ class ExportRequest:
     options: Mapping[str, Any] = field(default_factory=dict)
     trust: CodeTrust = field(default_factory=CodeTrust)
     is_typed: bool = False
-    """Whether a person typed the source, rather than a job file: if it is a function, that is consent to run it."""
+    """True if a person typed the source (not a job file): for a function, that is consent to run it."""
 
     @classmethod
     def of(
@@ -62,11 +62,11 @@ class ExportRequest:
 
     @property
     def document(self) -> str:
-        """How people call the recipe; "" for one that is built in."""
+        """The name of the recipe for people; "" for a built-in one."""
         return "" if self.recipe is None else self.recipe.name
 
     def request(self) -> RepeatRequest:
-        """What was asked beside the defaults, to be recognised by the next time."""
+        """The options that differ from the defaults, to recognise a repeated request."""
         fields = {key: getattr(self, key) for key in ("name", "profile", "recipe", "task")}
         fields |= {"trust_remote_code": self.trust.remote_code, "allow_code": list(self.trust.code)}
         changed = {key: value for key, value in fields.items() if value not in (None, False, [])}

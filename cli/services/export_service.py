@@ -25,11 +25,11 @@ TASK_OPTIONS = ("opset", "quantize", "int8_embeddings", "max_seq_length")
 KINDS = (f"profile {ANDROID}", "task", "recipe")
 """Kinds of exports that have options of their own."""
 OF_ALL = ("trust_remote_code", "allow_code")
-"""What holds for every job of a batch."""
+"""The settings of every job of a batch."""
 
 
 def cache_of(registry: "Registry") -> "StepCache":
-    """Where a registry keeps the results of steps."""
+    """The cache of export steps in a registry."""
     return cache_at(registry.store.root)
 
 
@@ -108,7 +108,7 @@ def _publish_cached(
 
 
 def thin_evidence(suite: Path, gold_chars: int | None) -> list[str]:
-    """What the user must know of an evaluation suite before its verdict is published."""
+    """Warnings about an evaluation suite, before its verdict is published."""
     from onnxreg.converters.evaluation.rule import Floors, thin_evidence
     from onnxreg.converters.evaluation.suite import load
 

@@ -53,7 +53,7 @@ def _push(session: Session, ref: Ref, remote: str, as_json: bool) -> dict[str, A
 
 @contextmanager
 def _still_published(ref: Ref, remote: str) -> Iterator[None]:
-    """What fails here says that the version is published, and how to push it again."""
+    """Say in an error of the body that the version is published, and how to push it again."""
     try:
         yield
     except RegError as error:
