@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -466,3 +467,5 @@ def _agree(ours: Ledger, theirs: Ledger, version: Version) -> bool:
 
 
 TestRegistries = Registries.TestCase
+TestRegistries.settings = settings(max_examples=min(60, settings.default.max_examples))
+"""Each example takes a third of a second or more."""
