@@ -185,7 +185,7 @@ def test_whoever_opens_it_to_everybody_is_told(home: Path) -> None:
 BAD: Sequence[tuple[list[str], int, str]] = [
     (["--port", "70000"], 2, "--port"),
     (["--port", "x"], 2, "--port"),
-    (["--host", "not a host"], 2, "no address of this machine"),
+    (["--host", "not a host"], 2, "is not an address of this machine"),
     (["--host", "192.0.2.1"], 9, "cannot listen at 192.0.2.1"),
     (["--token-file", "nothing"], 3, "there is no file nothing"),
     (["--token-file", "empty"], 2, "holds no token"),

@@ -16,24 +16,24 @@ AVOID = """\
                     push.avoid(read_condemned(remote))
 """
 SECURE = """\
-                    _secure(push, ledger, wanted, bring)
+                    _secure(push, ledger, digests, bring)
 """
 LOAD = """\
             ledger, index = load_own(remote, name, *more)
             before = ledger.seq
-            wanted = change(ledger)
-            if wanted is None:
+            digests = change(ledger)
+            if digests is None:
                 remote.confirm(name)
                 return ledger
             if not ledger.mirrored:
                 statements = record_refusals(ledger, before)
                 for digest, statement in statements.items():
                     push.put(BytesIO(statement), digest)
-                wanted = [*wanted, *statements]
+                digests = [*digests, *statements]
 """
 NEEDED = """\
             try:
-                if wanted or ledger.blobs:
+                if digests or ledger.blobs:
 """
 DELETE = """\
         remote.delete(doomed)
@@ -66,7 +66,7 @@ SINGLE = {
     ),
     "a push does not read the condemned": Mutant(commit, AVOID, ""),
     "a condemned key is as good as any": Mutant(layout, "if key not in condemned:", "if True:"),
-    "presence is not checked again": Mutant(commit, "set(wanted) - push.has(wanted)", "()"),
+    "presence is not checked again": Mutant(commit, "set(digests) - push.has(digests)", "()"),
     "a push checks presence, then reads the condemned": Mutant(commit, AVOID + SECURE, SECURE + AVOID),
     "a push reads the head again before it swaps": Mutant(
         commit, SECURE, SECURE + LOAD.replace(" " * 12, " " * 20)
