@@ -1,7 +1,7 @@
 /**
  * Runs the vectors of `docs/resolve.md` and `docs/query.md`: node run-vectors.mjs [DIRECTORY]
  *
- * DIRECTORY has `where.json` and `resolve/*.json`; by default that of this repository. Exits with 1 if one fails.
+ * DIRECTORY has `where.json`, `history.json` and `resolve/*.json`; by default that of this repository. Exits with 1 if one fails.
  */
 
 import assert from 'node:assert/strict'
@@ -9,6 +9,7 @@ import { readdir, readFile } from 'node:fs/promises'
 
 import { readNeeds } from './operators.mjs'
 import { resolve } from './resolve.mjs'
+import { checkContinues, readIndex } from './state.mjs'
 import { RegError } from './values.mjs'
 import { ExpressionError, parse } from './where.mjs'
 
@@ -87,6 +88,17 @@ for (const expression of where.unknown) {
 }
 for (const { expression, span } of where.errors) {
   await check(`error: ${expression}`, () => assert.deepEqual(spanOf(expression), span))
+}
+
+const history = await load('history.json')
+const documents = async (/** @type {string} */ digest) => new TextEncoder().encode(history.documents[digest])
+for (const { name, after, error } of history.vectors) {
+  await check(`history: ${name}`, async () => {
+    const [seen, index] = [history.before, after].map((text) => new TextEncoder().encode(text))
+    const { state } = await readIndex(seen, 'acme/pii')
+    const outcome = readIndex(index, 'acme/pii').then((found) => checkContinues(state, found, documents))
+    assert.equal(await outcome.then(() => null, (failure) => failure.family ?? failure), error)
+  })
 }
 
 console.log(`${passed} passed, ${failed} failed`)

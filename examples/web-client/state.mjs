@@ -6,11 +6,12 @@
  */
 
 import { sha256 } from './blobs.mjs'
+import { checkChanges } from './history.mjs'
 import { canonical } from './summary.mjs'
 import { count, digest, IntegrityError, InputError, items, mapping, text, version } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
-/** @typedef {{seq: number, head: string}} Line a line of the log: its number and its digest */
+/** @typedef {import('./history.mjs').Line} Line */
 
 const SEGMENT = 64
 const decoder = new TextDecoder('utf-8', { fatal: true })
@@ -45,24 +46,40 @@ export async function checkContinues(seen, { state, lines }, document) {
   if (state.seq < seen.seq) {
     throw new IntegrityError(`${state.name}: the registry went back from line ${seen.seq} to ${state.seq}`)
   }
-  const known = lines.some(({ seq }) => seq === seen.seq) ? lines : await sealed(state, seen.seq, document)
+  const known = await linesFrom(seen.seq, state, lines, document)
   if (known.find(({ seq }) => seq === seen.seq)?.head !== seen.head) {
     throw new IntegrityError(`${state.name}: line ${seen.seq} is not the one that was there before`)
   }
   if (state.seq === seen.seq && said(state) !== said(seen)) {
     throw new IntegrityError(`${state.name}: the log is as it was, and its state is not`)
   }
+  await checkChanges(
+    seen,
+    state,
+    known.filter(({ seq }) => seq > seen.seq),
+  )
 }
 
 /**
- * The lines of the segment that contains a line.
- * @param {Json} state
+ * The lines from the segment of a line on; if that is not sealed, those of the index file.
  * @param {number} seq
+ * @param {Json} state
+ * @param {Line[]} tail
  * @param {(digest: string) => Promise<Uint8Array>} document
  */
-async function sealed(state, seq, document) {
-  const segment = state.segments[Math.floor((seq - 1) / SEGMENT)]
-  return segment ? chain(linesOf(await document(segment))) : []
+async function linesFrom(seq, state, tail, document) {
+  const segments = state.segments.slice(Math.floor((seq - 1) / SEGMENT))
+  const parts = await Promise.all(
+    segments.map(async (/** @type {string} */ segment) => chain(linesOf(await document(segment)))),
+  )
+  const lines = [...parts.flat(), ...tail]
+  lines.reduce((before, line) => {
+    if (line.seq !== before.seq + 1 || line.prev !== before.head) {
+      throw new IntegrityError(`line ${line.seq} of a log does not follow the one before it`)
+    }
+    return line
+  })
+  return lines
 }
 
 /** @param {Uint8Array} bytes @returns {Uint8Array[]} each without its newline */
@@ -87,12 +104,12 @@ async function chain(lines) {
   /** @type {Line[]} */
   const found = []
   for (const line of lines) {
-    const { seq, prev } = decode(line)
+    const { seq, prev, event } = decode(line)
     const before = found.at(-1)
     if (before && (seq !== before.seq + 1 || prev !== before.head)) {
       throw new IntegrityError(`line ${seq} of a log does not follow the one before it`)
     }
-    found.push({ seq, head: `sha256:${await sha256(line)}` })
+    found.push({ seq, prev, head: `sha256:${await sha256(line)}`, event: mapping(event) })
   }
   return found
 }

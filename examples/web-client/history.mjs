@@ -1,0 +1,105 @@
+/**
+ * What the new lines of a log may have changed: `docs/format.md` has the events.
+ *
+ * A client that remembers a state compares the next one with it: channels are where the lines moved them, a version differs
+ * only if a line is about it, a yank that no line takes back stays, and so does a verdict.
+ */
+
+import { sha256 } from './blobs.mjs'
+import { canonical } from './summary.mjs'
+import { IntegrityError } from './values.mjs'
+
+/** @typedef {import('./values.mjs').Json} Json */
+/** @typedef {{seq: number, prev: string, head: string, event: Json}} Line a line of the log, its digest and its event */
+
+const CHANNEL = ['version', 'manifest', 'seq', 'policy', 'evidence']
+const ENTRY = ['manifest', 'size', 'seq', 'yanks', 'pinned', 'gone', 'held', 'attested']
+
+/**
+ * Throw IntegrityError if a state is not the one seen before, as the lines since then changed it.
+ * @param {Json} seen
+ * @param {Json} state
+ * @param {Line[]} lines those after the last one seen
+ */
+export async function checkChanges(seen, state, lines) {
+  checkChannels(seen, state, lines)
+  checkVersions(seen, state, lines)
+  await checkYanks(state, lines)
+  checkVerdicts(state, lines)
+}
+
+/** @param {Json} seen @param {Json} state @param {Line[]} lines */
+function checkChannels(seen, state, lines) {
+  const expected = { ...seen.channels }
+  for (const { seq, event } of lines) {
+    if (event.kind === 'untag') delete expected[event.tag]
+    if (event.kind === 'tag') expected[event.tag] = { ...event, seq }
+  }
+  for (const tag of new Set([...Object.keys(expected), ...Object.keys(state.channels)])) {
+    if (canonical(picked(expected[tag], CHANNEL)) !== canonical(picked(state.channels[tag], CHANNEL))) {
+      throw new IntegrityError(`channel ${tag} of ${state.name} was moved without an event in the log`)
+    }
+  }
+}
+
+/** @param {Json} seen @param {Json} state @param {Line[]} lines */
+function checkVersions(seen, state, lines) {
+  const manifests = new Map(Object.entries(seen.versions).map(([version, entry]) => [version, entry.manifest]))
+  const touched = new Set()
+  for (const { event } of lines) {
+    if (event.kind === 'publish') manifests.set(event.version, event.manifest)
+    if (event.kind === 'attest') {
+      for (const [version, manifest] of manifests) {
+        if (event.state && manifest === event.manifest) touched.add(version)
+      }
+    } else if (event.kind !== 'tag') touched.add(event.version)
+  }
+  for (const [version, entry] of Object.entries(state.versions)) {
+    const isInvented = !manifests.has(version) && entry.seq > seen.seq
+    if (isInvented || (manifests.get(version) ?? entry.manifest) !== entry.manifest) {
+      throw new IntegrityError(`${state.name}:${version} is not the version that the log published`)
+    }
+    const before = seen.versions[version]
+    if (before && !touched.has(version) && canonical(picked(before, ENTRY)) !== canonical(picked(entry, ENTRY))) {
+      throw new IntegrityError(`${state.name}:${version} was changed without an event in the log`)
+    }
+  }
+}
+
+/** @param {Json} state @param {Line[]} lines */
+async function checkYanks({ name, versions }, lines) {
+  const yanks = new Map()
+  for (const { event } of lines) {
+    if (event.kind === 'yank') {
+      yanks.set(`sha256:${await sha256(new TextEncoder().encode(canonical(event)))}`, event.version)
+    }
+    if (event.kind === 'unyank') yanks.delete(event.yank)
+    if (event.kind === 'drop') yanks.forEach((version, yank) => version === event.version && yanks.delete(yank))
+  }
+  for (const [yank, version] of yanks) {
+    if (versions[version] && !versions[version].yanks?.includes(yank)) {
+      throw new IntegrityError(`${name}:${version} was yanked, and its state does not say so`)
+    }
+  }
+}
+
+/** @param {Json} state @param {Line[]} lines */
+function checkVerdicts({ name, versions, refused = [] }, lines) {
+  for (const { seq, event } of lines) {
+    if (event.kind !== 'attest' || !event.artifact || !event.state) continue
+    const isAhead = event.state === 'refused' && refused.includes(event.artifact)
+    for (const [version, entry] of Object.entries(/** @type {Json} */ (versions))) {
+      if (entry.gone?.how === 'dropped' || entry.manifest !== event.manifest) continue
+      const verdict = entry.attested?.[event.artifact]
+      const isMissing = !verdict || (event.state === 'refused' && verdict !== 'refused')
+      if (isMissing && !(isAhead && seq < entry.seq)) {
+        throw new IntegrityError(`${name}:${version} was evaluated, and its state does not say so`)
+      }
+    }
+  }
+}
+
+/** @param {Json | undefined} value @param {string[]} keys @returns {Json} with null for missing keys */
+function picked(value, keys) {
+  return Object.fromEntries(keys.map((key) => [key, value?.[key] ?? null]))
+}
