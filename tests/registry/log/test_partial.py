@@ -262,7 +262,7 @@ def test_a_lost_blob_is_damage_and_is_repaired(whole: Registry, other: Registry,
     (other.store.root / blob_path(lost.digest)).unlink()
     assert [damage.kind for damage in verify(other.store).damages] == ["missing"]
     repaired = other.repair(source=str(whole.store.root))
-    assert len(repaired.done) == 1 and not repaired.report.damages
+    assert len(repaired.repaired) == 1 and not repaired.report.damages
     assert paths_there(other, manifest_of(whole)) == {INT8, SIDECAR, *COMPANIONS}
 
 
