@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from onnxreg.cli import hints
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import HostError, InputError, RegError, missing_extra
 
@@ -41,13 +42,14 @@ def report(error: RegError | KeyboardInterrupt, as_json: bool = False) -> int:
     """
     if isinstance(error, KeyboardInterrupt):
         error = InterruptError("interrupted", "run the command again; nothing half-written was kept")
+    hint = hints.text(error.advice)
     if as_json:
-        value = {"family": error.family, "message": error.message, "hint": error.hint}
+        value = {"family": error.family, "message": error.message, "hint": hint}
         print(json.dumps({"error": value}), file=sys.stderr)
     else:
         lines = [_said("error", error.message)]
         lines += [f"  {output.printable(line)}" for line in error.drawing]
-        lines += [_said("hint", error.hint)] if error.hint else []
+        lines += [_said("hint", hint)] if hint else []
         print("\n".join(lines), file=sys.stderr)
     return EXIT_STATUS[error.family]
 

@@ -16,7 +16,7 @@ from onnxreg.converters.source.source_files import HUB_ID
 from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.schema.core.codec import mapping, text
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
@@ -74,7 +74,7 @@ def rebuild(
     if recipe.trust_remote_code and not materials.trust_remote_code:
         raise InputError(
             f"{label} was made with the checkpoint's own code",
-            "read that code, then pass --trust-remote-code",
+            Advice("trust-remote-code"),
         )
     suite = _check_suite(manifest, recipe, label, materials.suite)
     recorded = _read(recipe.parameters["recipe"], label).to_json()
@@ -106,7 +106,7 @@ def _rebuild_family(
     if materials.suite is not None or materials.data:
         raise InputError(
             f"{label} is a family: its document names all rows",
-            "name the document alone: --source family.yaml",
+            Advice("name-family-alone"),
         )
     return families.rebuild(manifest, label, materials.source, workspace, progress, materials.consent)
 
@@ -115,7 +115,7 @@ def _recipe(manifest: Manifest, label: str) -> Recipe:
     recipe = manifest.recipe
     if recipe is None or "recipe" not in recipe.parameters:
         reason = "it records none" if recipe is None else f"it was made by {recipe.profile}"
-        hint = "what reg add and reg import adopt cannot be rebuilt; what reg export makes can"
+        hint = Advice("rebuildable")
         raise NotFoundError(f"{label} has no recipe to run again: {reason}", hint)
     return recipe
 
@@ -152,11 +152,9 @@ def _check_suite(manifest: Manifest, recipe: Recipe, label: str, path: Path | No
     """The suite, where the version was evaluated on one. InputError where it is another, or missing, or not needed."""
     recorded = recorded_suite(manifest, recipe)
     if recorded is None and path is not None:
-        raise InputError(f"{label} was not evaluated", "leave --eval-suite out")
+        raise InputError(f"{label} was not evaluated", Advice("omit-suite"))
     if recorded is not None and path is None:
-        raise InputError(
-            f"{label} was evaluated on the suite {recorded}", "name that file: --eval-suite FILE"
-        )
+        raise InputError(f"{label} was evaluated on the suite {recorded}", Advice("name-suite"))
     if path is not None and (digest := load_suite(path).digest) != recorded:
         raise InputError(f"{path} is another suite: {digest}; recorded is {recorded}")
     return path
@@ -182,7 +180,7 @@ def _source(manifest: Manifest, label: str, source: str | None) -> str:
     if recorded is None or recorded.digest is None:
         raise NotFoundError(f"{label} does not say what it was made from", "it cannot be rebuilt")
     if source is None and recorded.revision is None:
-        raise InputError(f"{label} was made from a directory or file", "name it: --source PATH")
+        raise InputError(f"{label} was made from a directory or file", Advice("name-checkpoint"))
     return source or _on_hub(f"{recorded.id}@{recorded.revision}", label)
 
 
@@ -191,7 +189,7 @@ def _on_hub(name: str, label: str) -> str:
     if not HUB_ID.fullmatch(name) or Path(name).exists():
         raise InputError(
             f"{label} records {name[:200]!r} as its source, which is a path here or cannot be a model on the hub",
-            "name the files that it was made from: --source PATH",
+            Advice("name-source-files"),
         )
     return name
 

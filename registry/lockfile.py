@@ -16,7 +16,7 @@ from onnxreg.registry.registry import Registry
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.copy import TransferResult
 from onnxreg.registry.transfer.export_files import check_target, materialize
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.lockfile import LockedArtifact, Lockfile
 from onnxreg.schema.log.summary import FileSummary
@@ -98,7 +98,7 @@ def _check_files(entry: LockedArtifact, published: PublishedVersion) -> None:
     if files != set(entry.files) or kind != (entry.format, entry.precision):
         raise IntegrityError(
             f"the lock says other things of {entry.name}:{entry.version} than its manifest {entry.manifest.short}...",
-            "the lock was changed by hand or damaged: `reg lock` writes it anew",
+            Advice("rewrite-lock"),
         )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
+from onnxreg.cli import hints
 from onnxreg.schema.core.errors import RegError
 
 Status = Literal["published", "current", "failed", "stopped"]
@@ -34,7 +35,9 @@ class JobOutcome:
         return self.status == "failed"
 
     def with_error(self, error: RegError) -> Self:
-        return replace(self, status="failed", family=error.family, message=error.message, hint=error.hint)
+        return replace(
+            self, status="failed", family=error.family, message=error.message, hint=hints.text(error.advice)
+        )
 
     def to_json(self) -> dict[str, Any]:
         error = {"family": self.family, "message": self.message, "hint": self.hint} if self.failed else None

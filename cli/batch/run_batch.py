@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from onnxreg.cli import hints
 from onnxreg.cli.batch import batch_report, capacity, cluster, pool
 from onnxreg.cli.batch.job_outcome import JobOutcome
 from onnxreg.cli.batch.jobs import Job, read_jobs, refuse_twins
@@ -72,8 +73,8 @@ def _check(fleet: Fleet, jobs: Sequence[Job]) -> None:
             errors[job.row] = error
     if errors:
         message = "; ".join(f"row {row}: {error.message}" for row, error in errors.items())
-        hints = dict.fromkeys(error.hint for error in errors.values() if error.hint)
-        raise InputError(f"{fleet.file.name}: {message}", "; ".join(hints))
+        advice = dict.fromkeys(hints.text(error.advice) for error in errors.values() if error.advice)
+        raise InputError(f"{fleet.file.name}: {message}", "; ".join(advice))
     refuse_twins(jobs, names, fleet.file.name)
 
 

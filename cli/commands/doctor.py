@@ -2,10 +2,11 @@
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onnxreg.cli import hints
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options.shared import Json
@@ -90,13 +91,18 @@ def _examine(session: Session, store: "RegistryStore", url: str, as_json: bool) 
     findings = examine(store, url)
     bad = [finding for finding in findings if not finding.ok]
     if as_json:
-        documents = [finding.to_json() for finding in findings]
+        documents = [_to_json(finding) for finding in findings]
         output.write_json({"registry": store.url, "ok": not bad, "findings": documents})
     else:
         rows = [(finding.check, "ok" if finding.ok else "fail", finding.detail) for finding in findings]
-        _tables(session, rows, [(finding.check, finding.fix) for finding in bad])
+        _tables(session, rows, [(finding.check, hints.text(finding.fix)) for finding in bad])
     if bad:
         raise _failure(bad, store.url)
+
+
+def _to_json(finding: "Diagnosis") -> dict[str, Any]:
+    fix = hints.text(finding.fix)
+    return {"check": finding.check, "ok": finding.ok, "detail": finding.detail, "fix": fix}
 
 
 def _tables(session: Session, rows: Sequence[Sequence[str]], fixes: Sequence[Sequence[str]]) -> None:

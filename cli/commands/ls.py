@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onnxreg.cli import hints
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_name
 from onnxreg.cli.options.shared import Json, MaxAge, Offline, Precision, RemoteOption
@@ -121,12 +122,12 @@ def warn_unfinished(session: Session, reader: RegistryReader) -> None:
         from onnxreg.registry.transfer.unfinished_mirror import warning
 
         if message := warning(reader):
-            session.warn(f"warning: {output.printable(message)}")
+            session.warn(f"warning: {output.printable(hints.text(message))}")
 
 
 def _none(reader: RegistryReader) -> str:
     if reader.is_mirror:
-        return f"{reader.url}, {lookup.named_copy(reader)}, holds no models yet: {lookup.FINISH}"
+        return f"{reader.url}, {lookup.named_copy(reader)}, holds no models yet: {hints.text(lookup.FINISH)}"
     how = (
         "reg export and reg add make some"
         if isinstance(reader, DirectoryRegistry)
@@ -153,7 +154,7 @@ def fail(damages: Sequence[str], url: str) -> None:
     if damages:
         more = [f"and {len(damages) - MAX_NAMED_DAMAGES} more"] if len(damages) > MAX_NAMED_DAMAGES else []
         message = "; ".join([*damages[:MAX_NAMED_DAMAGES], *more])
-        raise IntegrityError(message, f"the other models are listed; {at(EXTENT, url)}")
+        raise IntegrityError(message, f"the other models are listed; {hints.text(at(EXTENT, url))}")
 
 
 def _channels(channels: dict[str, str]) -> str:

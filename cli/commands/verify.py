@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onnxreg.cli import hints
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
-from onnxreg.schema.core.errors import InputError, IntegrityError
+from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 
 if TYPE_CHECKING:
     from onnxreg.registry.maintain.verification import Damage
+    from onnxreg.registry.store.protocol import RegistryStore
 
 EXAMPLES = (
     "reg verify",
@@ -90,8 +92,8 @@ def command(
         fixed = {"repaired": [damage.to_json() for damage in done]} if repair else {}
         output.write_json({**report.to_json(), **fixed})
     else:
-        session.table(("REPAIRED", "WHERE", "WHAT"), _rows(done))
-        session.table(("DAMAGE", "WHERE", "WHAT"), _rows(report.damages))
+        session.table(("REPAIRED", "WHERE", "WHAT"), _rows(done, store or registry.store))
+        session.table(("DAMAGE", "WHERE", "WHAT"), _rows(report.damages, store or registry.store))
         counts = ((report.models, "model"), (report.versions, "version"), (report.blobs, "blob"))
         read = ", ".join(output.counted(count, noun) for count, noun in counts)
         session.say(
@@ -102,7 +104,7 @@ def command(
         where = f"--remote {quote(remote)} " if remote is not None else ""
         raise IntegrityError(
             f"{output.counted(len(report.damages), 'damage')}{left} in {(store or registry.store).url}",
-            "each line says why it stays"
+            _why_left(report.damages)
             if repair
             else "each line says what to do: no copy mends a history"
             if all(damage.kind == "history" for damage in report.damages)
@@ -110,5 +112,20 @@ def command(
         )
 
 
-def _rows(damages: "Iterable[Damage]") -> list[tuple[str, str, str]]:
-    return [(damage.kind, damage.name, damage.detail) for damage in damages]
+def _why_left(damages: "Iterable[Damage]") -> str:
+    """The hint for damage that a repair leaves."""
+    is_log = any(damage.kind in ("index", "log") for damage in damages)
+    mirror = "; a mirror restores a log: reg verify --repair --from MIRROR" if is_log else ""
+    return f"each line says why it stays{mirror}"
+
+
+def _rows(damages: "Iterable[Damage]", store: "RegistryStore") -> list[tuple[str, str, str]]:
+    return [(damage.kind, damage.name, _detail(damage, store)) for damage in damages]
+
+
+def _detail(damage: "Damage", store: "RegistryStore") -> str:
+    """The damage, and what to do if no copy repairs it."""
+    if damage.kind != "history":
+        return damage.detail
+    advice = Advice("reset-trust", registry=store.registry_id, name=damage.name)
+    return f"{damage.detail}; {hints.text(advice)}"

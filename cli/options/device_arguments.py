@@ -49,7 +49,7 @@ def _device(value: Any, path: Path, name: str, where: str) -> Device:
                 value["operators"] = _operators(value.pop(FILE), path)
         return Device.read(value)
     except InputError as error:
-        raise InputError(f"{where}: {error.message}", error.hint) from error
+        raise InputError(f"{where}: {error.message}", error.advice) from error
 
 
 def _operators(file: Any, path: Path) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from onnxreg.cli import hints
 from onnxreg.cli.context import Session
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.ref import Ref
@@ -61,5 +62,5 @@ def _still_published(ref: Ref, remote: str) -> Iterator[None]:
 
         error.message = f"{ref} is published here, but not pushed: {error.message}"
         again = f"to try again: reg push {ref} {quote(remote)}"
-        error.hint = f"{error.hint}; {again}" if error.hint else again
+        error.advice = f"{hints.text(error.advice)}; {again}" if error.advice else again
         raise

@@ -10,7 +10,7 @@ from pydantic import StrictBool, StrictFloat, StrictInt, TypeAdapter, Validation
 from onnxreg.converters.engine.read_recipe import from_value, read_document
 from onnxreg.converters.evaluation.rule import Floors
 from onnxreg.converters.onnx.android_contract import OPSET
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.problems import refusal
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.inputs.recipe_file import RecipeFile
@@ -62,19 +62,22 @@ def check_options(options: AndroidOptions) -> None:
     options.floors()
     if options.opset != OPSET:
         raise InputError(
-            f"the android profile has opset {OPSET}; {options.opset} was asked for", "leave --opset out"
+            f"the android profile has opset {OPSET}; {options.opset} was asked for", Advice("omit-opset")
         )
     if options.max_seq_length < 1:
         raise InputError(
             f"the maximum sequence length must be at least 1, not {options.max_seq_length}",
-            "leave --max-seq-length out, or write what your texts need, such as 256",
+            Advice("omit-sequence-length"),
         )
     if options.eval_suite is not None and not options.int8:
         raise InputError(
-            "an evaluation suite judges the INT8 file, which --no-int8 leaves out", "leave one of them out"
+            "an evaluation suite judges the INT8 file, which is left out", Advice("omit-suite-or-no-int8")
         )
     if options.int8_embeddings and not options.int8:
-        raise InputError("--int8-embeddings and --no-int8 contradict each other", "leave one of them out")
+        raise InputError(
+            "quantized embeddings are of the INT8 file, which is left out",
+            Advice("omit-int8-embeddings-or-no-int8"),
+        )
 
 
 def recipe_of(options: AndroidOptions) -> RecipeFile:

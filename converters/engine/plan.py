@@ -13,7 +13,7 @@ from onnxreg.converters.source.toolchain import distributions, package_versions,
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.converters.tasks.task import LocatedSource, Task
-from onnxreg.schema.core.errors import InputError, about
+from onnxreg.schema.core.errors import Advice, InputError, about
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.inputs.recipe_file import LABELLED, RecipeFile, RecipeOutput
 from onnxreg.schema.manifest.manifest import Source
@@ -167,7 +167,7 @@ def plan_export(
     located = task.find(start)
     model_name = name or recipe.name or located.name
     if model_name is None:
-        raise InputError("what lies on this machine has no model name of its own", "pass --name NAME")
+        raise InputError("what lies on this machine has no model name of its own", Advice("pass-name"))
     promises = contract or ProfilePromises()
     return ExportPlan(
         recipe, check_name(model_name), task, located, nodes, outputs, promises, directory, start
@@ -187,9 +187,7 @@ def start_of(recipe: RecipeFile, source: str | None, directory: Path) -> str:
     """Return the source that the user names, else that of the recipe; InputError if neither names one."""
     start = source or (None if recipe.source is None else _beside(recipe.source, directory))
     if start is None:
-        raise InputError(
-            "there is nothing to export", "name a source: reg export SOURCE, or `source` in the recipe"
-        )
+        raise InputError("there is nothing to export", Advice("name-source"))
     return start
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.engine.foreign import olive, orchard
-from onnxreg.schema.core.errors import InputError, NotFoundError, missing_extra
+from onnxreg.schema.core.errors import Advice, InputError, NotFoundError, missing_extra
 from onnxreg.schema.core.problems import InvalidValueError, Place
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
@@ -15,7 +15,6 @@ PROFILE_KEYS = ("profile", "profile_version")
 """Keys that only the program writes."""
 MAX_DOCUMENT_BYTES = 4 * 2**20
 RECIPE = "recipe"
-BEGIN_HINT = "; `reg profiles show android` prints one to begin with"
 SYNTAX_HINT = "look there and in the line above for a bracket, quote or colon that is missing, and for tabs"
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
 """Numbers such as 1e-4, which JSON and YAML 1.2 have and PyYAML takes for text."""
@@ -117,7 +116,7 @@ def read_document(path: Path, label: str = RECIPE) -> Any:
         text = path.read_text("utf-8")
     except FileNotFoundError as error:
         raise NotFoundError(
-            f"there is no {label} at {path}", f"check the path{BEGIN_HINT if label == RECIPE else ''}"
+            f"there is no {label} at {path}", Advice("begin-recipe") if label == RECIPE else "check the path"
         ) from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path.name} is no text", f"a {label} is YAML or JSON, in UTF-8") from error

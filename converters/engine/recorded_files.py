@@ -11,12 +11,11 @@ from typing import Any
 
 from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.converters.tasks import task_catalog
-from onnxreg.schema.core.errors import InputError, IntegrityError
+from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.manifest.recorded_recipe import Code
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 OPTION_PREFIX = "options."
-FOLDER_HINT = ", or the directory that it is in: --source DIR"
 WEIGHT_SUFFIXES = frozenset({".ckpt", ".npz", ".pt", ".pth", ".safetensors"})
 """Suffixes of the files that options name."""
 UNRECORDED_KEYS = ("source", "name")
@@ -43,7 +42,9 @@ def with_data(
     if missing := next((name for name in digests if name not in files), None):
         raise InputError(
             f"{label} was made with data that its recipe names by digest: {missing}, {digests[missing]}",
-            f"name that file: --data {missing}=PATH{FOLDER_HINT if missing.startswith(OPTION_PREFIX) else ''}",
+            Advice(
+                "name-data-or-directory" if missing.startswith(OPTION_PREFIX) else "name-data", key=missing
+            ),
         )
     if unknown := sorted(files.keys() - digests.keys()):
         names = ", ".join(digests) or "nothing"
@@ -105,7 +106,7 @@ def check_code(recorded: Code | None, current: Code | None, label: str) -> None:
                 f"{label} does not record which {current.distribution} made it", "export it again"
             )
         return
-    hint = "give the code as it was exported: --source DIR"
+    hint: str | Advice = Advice("name-code")
     if recorded.distribution is not None:
         hint = f"install {recorded.distribution} {recorded.version}, if you trust it"
     raise InputError(f"{label} was made by {_described(recorded)}, here it is {_described(current)}", hint)

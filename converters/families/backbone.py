@@ -66,7 +66,7 @@ def _load(directory: Path) -> Any:
     try:
         model = load_model(directory, IMAGES)
     except InputError as error:
-        raise InputError(f"backbone: {error.message}", error.hint) from error
+        raise InputError(f"backbone: {error.message}", error.advice) from error
     check_finite(model)
     if not isinstance(getattr(model, "classifier", None), torch.nn.Linear):
         raise InputError("backbone: its classifier is not one linear layer over an embedding")

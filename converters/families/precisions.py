@@ -70,7 +70,7 @@ def derive(
         got = proof.all_outputs(after, feeds, what)
         checks = compare(parent.outputs, got, feeds, what, getattr(limits.parity, precision), relative=True)
     except RegError as error:
-        raise type(error)(_named(error.message, parent.member), error.hint) from error
+        raise type(error)(_named(error.message, parent.member), error.advice) from error
     checks += write(after, workspace / path, limits, parent.role, precision)
     return MemberFile(parent.member, parent.role, precision, path, got, tuple(checks), parent.path, step)
 

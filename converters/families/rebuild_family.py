@@ -8,7 +8,7 @@ from onnxreg.converters.families import factory_backbone
 from onnxreg.converters.families.export_family import make_family
 from onnxreg.converters.families.family_document import DOCUMENT, read, record, source_digest
 from onnxreg.converters.tasks.code.consent import Consent
-from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
 from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.tolerance import differences
 from onnxreg.schema.inputs.family_file import FamilyFile
@@ -38,7 +38,7 @@ def rebuild(
     """
     recorded = _recorded(manifest, what)
     if document is None:
-        raise InputError(f"{what} is a family, made from a document", "name it: --source family.yaml")
+        raise InputError(f"{what} is a family, made from a document", Advice("name-family"))
     path = Path(document) / FILE if Path(document).is_dir() else Path(document)
     asked = read(path, manifest.name)
     if asked is None:

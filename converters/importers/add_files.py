@@ -14,7 +14,7 @@ from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.converters.onnx.mobile_operators import android_warnings
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.source.file_roles import role_of
-from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.manifest import FILENAME
@@ -96,7 +96,7 @@ def _refuse_unfit(models: list[Path], companions: list[Path]) -> None:
     if any(file.name == FILENAME for file in companions):
         raise InputError(
             f"{FILENAME} is a manifest, not a companion",
-            "leave it out, or take the whole directory: reg import DIRECTORY --name NAME",
+            Advice("import-manifest"),
         )
 
 
@@ -105,9 +105,7 @@ def _refuse_irregular(file: Path) -> None:
     if not file.exists():
         raise NotFoundError(f"there is no file {file}", "check the path")
     if (file / FILENAME).is_file():
-        raise InputError(
-            f"{file} is a directory", f"take it whole: reg import {quote(str(file))} --name NAME"
-        )
+        raise InputError(f"{file} is a directory", Advice("import-directory", directory=str(file)))
     if file.is_dir():
         raise InputError(f"{file} is a directory", f"name the files in it: {quote(str(file))}/*")
     if not file.is_file():
@@ -160,7 +158,7 @@ def _artifact(
         check_format(format, facts, model.name)
     if precision is not None and facts.weights.weights_total and facts.precision not in (precision, "mixed"):
         raise InputError(
-            f"{model.name} has {facts.precision} weights, not {precision}", "leave --precision out"
+            f"{model.name} has {facts.precision} weights, not {precision}", Advice("omit-precision")
         )
     chosen = format or default_format(facts)
     return DraftArtifact(

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from onnxreg.schema.core.errors import InputError, RegError
+from onnxreg.schema.core.errors import Advice, InputError, RegError
 
 if TYPE_CHECKING:
     from onnxreg.converters.importers.draft_json import ImportResult
@@ -87,7 +87,8 @@ class Child:
                 return decode(value["draft"], workspace)
             if "error" in value:
                 error = value["error"]
-                raise _FAMILIES[error["family"]](self._about(error["message"]), error["hint"])
+                advice = Advice(error["code"], **error["facts"]) if error["code"] else error["hint"]
+                raise _FAMILIES[error["family"]](self._about(error["message"]), advice)
             if "bug" in value:
                 raise RuntimeError(self._about(f"the process that read it failed\n{value['bug']}"))
             self._reading, self._size = value["reading"], value["size"]

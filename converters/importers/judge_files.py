@@ -11,7 +11,7 @@ from onnxreg.converters.onnx.facts import GraphFacts, inspect_model, inspect_ort
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.onnx.validity import check_model
 from onnxreg.converters.runtime.sessions import load_session
-from onnxreg.schema.core.errors import ConversionError, InputError, RegError
+from onnxreg.schema.core.errors import Advice, ConversionError, InputError, RegError
 
 
 def read_model(
@@ -52,9 +52,10 @@ def default_format(facts: GraphFacts) -> str:
     return f"onnx-{facts.precision}" if facts.precision in ("int8", "int4") else "onnx"
 
 
-def check_format(
-    format: str, facts: GraphFacts, path: str, hint: str = "leave --format out, or correct it"
-) -> None:
+CORRECT_FORMAT = Advice("correct-format")
+
+
+def check_format(format: str, facts: GraphFacts, path: str, hint: str | Advice = CORRECT_FORMAT) -> None:
     """Raise InputError if the file contradicts what a format name promises."""
     actual = default_format(facts)
     wrong_container = (actual == "ort") != format.startswith("ort")
@@ -62,10 +63,10 @@ def check_format(
     if wrong_container or (claims is not None and actual != "ort" and not actual.endswith(claims)):
         raise InputError(f"{path} is not {format}: the file itself says {actual}", hint)
     if format.endswith("-android"):
-        check_android(facts, path, "leave --format out to register the model without this promise")
+        check_android(facts, path, Advice("omit-format"))
 
 
-def check_android(facts: GraphFacts, path: str, hint: str) -> None:
+def check_android(facts: GraphFacts, path: str, hint: str | Advice) -> None:
     """Raise InputError if a graph breaks the tensor contract of the android profile."""
     try:
         check_contract(facts, path, class_count(facts) or 0)

@@ -66,7 +66,8 @@ def main() -> None:
 
 
 def _send_error(pipe: _Pipe, error: RegError) -> None:
-    pipe.send({"error": {"family": error.family, "message": error.message, "hint": error.hint}})
+    value = {"family": error.family, "message": error.message, "hint": error.hint}
+    pipe.send({"error": {**value, "code": error.code, "facts": dict(error.facts)}})
 
 
 def _read(request: Mapping[str, Any]) -> dict[str, Any]:

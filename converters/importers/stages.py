@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from onnxreg.converters.onnx.facts import GraphFacts
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.manifest.family import Graph
 from onnxreg.schema.manifest.pipeline import HINT, check_alternatives
 
@@ -18,7 +18,7 @@ def check_named(members: Mapping[Path, str], models: Sequence[Path]) -> None:
     if members and (nameless := [model for model in models if model not in members]):
         raise InputError(
             f"{nameless[0].name} has no name, and other models have one",
-            f"--member NAME={nameless[0].name}, for each model of the pipeline",
+            Advice("name-each-member", file=nameless[0].name),
         )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from onnxreg.converters.passes.conversion import NEWEST, OLDEST
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.text import TextTask
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 OPSET = 14
@@ -36,11 +36,11 @@ def task_recipe(
     if not issubclass(kind, TextTask):
         raise InputError(
             f"the task {kind.id} has no recipe of its own: write one",
-            "write a recipe: reg export --recipe FILE; docs/recipes.md has examples",
+            Advice("write-recipe"),
         )
     if int8_embeddings and not quantize:
         raise InputError(
-            "int8-embeddings is about the INT8 artifact, which nobody asked for", "add --quantize"
+            "int8-embeddings is about the INT8 artifact, which nobody asked for", Advice("add-quantize")
         )
     target = OPSET if opset is None else opset
     if not OLDEST <= target <= NEWEST:

@@ -127,7 +127,7 @@ def decode(data: bytes, label: str) -> tuple[GoldenCase, ...]:
             raise InputError("there is nothing to compare")
         return cases
     except InputError as error:
-        raise InputError(f"{label}: {error.message}", error.hint) from error
+        raise InputError(f"{label}: {error.message}", error.advice) from error
 
 
 def _read_case(value: Any) -> GoldenCase:

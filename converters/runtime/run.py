@@ -9,7 +9,7 @@ from onnxreg.converters.runtime.npz import read_arrays
 from onnxreg.converters.runtime.ort_errors import with_reason
 from onnxreg.converters.runtime.sessions import load_session, numpy_type, run_session, silent_run
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.errors import ConversionError, HostError, InputError, NotFoundError
+from onnxreg.schema.core.errors import Advice, ConversionError, HostError, InputError, NotFoundError
 
 MAX_INPUT_BYTES = 256 * 2**20
 KINDS = 'inputs are an .npz file of arrays by name, or JSON such as {"input_ids": [[1, 2]]}'
@@ -25,9 +25,7 @@ class Runnable:
         try:
             self._session = load_session(path)
         except ConversionError as error:
-            hint = (
-                f"ONNX Runtime here is {runtime_version()}: `reg resolve --device` finds what a release loads"
-            )
+            hint = Advice("resolve-device", runtime=runtime_version())
             raise HostError(error.message, hint) from error
         self._name = path.name
         self._inputs = {item.name: numpy_type(item.type) for item in self._session.get_inputs()}

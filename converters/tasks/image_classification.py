@@ -19,7 +19,7 @@ from onnxreg.converters.tasks.labelled_inputs import LabelledInputs
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Task, TaskOptions
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
-from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
 from onnxreg.schema.manifest.manifest import Source
 from onnxreg.schema.manifest.preprocessing import Preprocessing
 
@@ -146,7 +146,9 @@ class ImageClassification(Task):
                 f"the source is {source}, the recipe's factory {options.factory}", "leave one out"
             )
         if checkpoint is None:
-            raise InputError(f"{source} makes a module, and nothing gives its weights", "--checkpoint FILE")
+            raise InputError(
+                f"{source} makes a module, and nothing gives its weights", Advice("name-weights")
+            )
         return FactorySource(candidate, checkpoint, dataset)
 
     def _named(self, name: str, source: Path) -> Factory:

@@ -15,13 +15,13 @@ from onnxreg.registry.log.lookup import LocatedVersion, state_of
 from onnxreg.registry.store.blobs import steady
 from onnxreg.registry.store.manifests import check_summary
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
-from onnxreg.schema.core.errors import EXTENT, GateError, InputError, IntegrityError, RegError
+from onnxreg.schema.core.errors import EXTENT, Advice, GateError, InputError, IntegrityError, RegError
 from onnxreg.schema.gates.policy import Rule
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Tag
 from onnxreg.schema.log.state import State
 
-HINT = "do not use it until you know why; `reg promote` by somebody who may puts it right"
+HINT = Advice("promote-properly")
 
 
 def check_holder(

@@ -75,7 +75,7 @@ def evaluation_of(ledger: Ledger, event: Attest) -> Evaluation | None:
     try:
         evaluation = _read(event.media_type, data)
     except InputError as error:
-        raise IntegrityError(f"{error.message} of {ledger.name}", error.hint) from error
+        raise IntegrityError(f"{error.message} of {ledger.name}", error.advice) from error
     verdict = (evaluation.artifact, evaluation.state) if evaluation else (None, None)
     if verdict != (event.artifact, event.state):
         raise IntegrityError(

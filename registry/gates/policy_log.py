@@ -10,6 +10,7 @@ from onnxreg.registry.signing.signer import line_signer
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
+    Advice,
     ConflictError,
     ForkError,
     GateError,
@@ -131,7 +132,7 @@ def _refuse_weaker(log: PolicyLog, policy: Policy) -> None:
             f"policy {len(log.lines)}, set by {event.actor or 'somebody'} on {event.time[:10]}, demands more: "
             + "; ".join(map(str, less[:WEAKER_SHOWN]))
             + (f"; and {len(less) - WEAKER_SHOWN} more" if len(less) > WEAKER_SHOWN else ""),
-            "add its rules to the file (`reg policy show` prints them), or put this one in its place: --replace",
+            Advice("replace-policy"),
         )
 
 
@@ -172,9 +173,7 @@ def _publish(store: RegistryStore, log: PolicyLog, before: IndexFile | None) -> 
         with store.push() as push:
             push.publish(POLICY_LOG, log.encode(), before.token if before else None)
     except LostRaceError as error:
-        raise ConflictError(
-            "somebody else set a policy meanwhile", "`reg policy show` shows it; then decide again"
-        ) from error
+        raise ConflictError("somebody else set a policy meanwhile", Advice("show-policy")) from error
 
 
 def check_free(source: RegistryReader, name: str, channel: str) -> None:
@@ -182,5 +181,5 @@ def check_free(source: RegistryReader, name: str, channel: str) -> None:
     if read_policies(source).policy.covering(name, channel):
         raise GateError(
             f"a policy governs {name}:{channel} in {source.url}",
-            f"promote instead: reg promote {name}:VERSION {channel}",
+            Advice("promote", name=name, channel=channel),
         )

@@ -16,7 +16,7 @@ from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.trust.checked_source import CheckedReader
 from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import GateError, InputError
+from onnxreg.schema.core.errors import Advice, GateError, InputError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.channel_rules import GateFinding
 from onnxreg.schema.log.events import Tag, check_channel
@@ -43,7 +43,7 @@ class Promotion:
         )
         return GateError(
             f"{self.target.ref} may not become {self.channel}: {', '.join(failed)}",
-            "the findings say what is missing; `reg policy show` shows what is demanded",
+            Advice("read-findings"),
         )
 
 
@@ -87,12 +87,12 @@ class Promoter:
             self._move(log, channel, target, reason)
         return Promotion(target, channel, judged.findings, moved, str(current.version) if current else None)
 
-    def _without_policy(self, ref: Ref, channel: str) -> str:
+    def _without_policy(self, ref: Ref, channel: str) -> Advice:
         """The hint for a channel that no policy governs. No push brings a policy along."""
         if not self.remote:
-            return f"`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it"
+            return Advice("tag-or-govern", ref=ref, channel=channel)
         url = self.store.url
-        return f"`reg push {ref} {url} --tag {channel}` moves it; `reg policy set FILE --remote {url}` governs it"
+        return Advice("push-or-govern", ref=ref, remote=url, channel=channel)
 
     def _before(self, ledger: Ledger, channel: str, target: lookup.LocatedVersion) -> Digest | None:
         return compared_with(moves(ledger, channel), target.entry.manifest)

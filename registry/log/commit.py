@@ -27,7 +27,7 @@ from onnxreg.registry.store.protocol import (
 )
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import EXTENT, ConflictError, LostRaceError, NotFoundError
+from onnxreg.schema.core.errors import EXTENT, Advice, ConflictError, LostRaceError, NotFoundError
 
 MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 1.0
@@ -111,7 +111,7 @@ def commit(
                 time.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, 0.005 * 2**attempt)))
     finally:
         _retract(remote, intents)
-    hint = lost.hint or "others change it without end: run the command again"
+    hint = lost.advice or "others change it without end: run the command again"
     raise LostRaceError(f"gave up after {MAX_COMMIT_TRIES} tries in {remote.url}: {lost.message}", hint)
 
 
@@ -152,7 +152,7 @@ def check_tombstones(ledger: Ledger, digests: Iterable[Digest]) -> None:
     if tombstoned:
         raise ConflictError(
             f"blob {tombstoned[0].short}... of {ledger.name} was taken down there and may not come back",
-            f"`reg log {ledger.name}` there says why",
+            Advice("log-there", name=ledger.name),
         )
 
 

@@ -15,7 +15,7 @@ from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
+from onnxreg.schema.core.errors import Advice, ConflictError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import (
@@ -111,7 +111,7 @@ class Decisions:
         if left(target) or any(line.via is not None for line in published):
             raise ConflictError(
                 f"{target.ref} is known to other registries",
-                "`reg yank` takes it out of use, with its number",
+                Advice("yank"),
             )
         self._append(target.name, [self._about(Drop, target, reason)])
         return target
@@ -167,7 +167,7 @@ class Decisions:
         """The event that brings the files of an expired version back."""
         gone = entry.gone
         if gone is None or gone.how != "expired":
-            raise ConflictError(f"{name}:{version} is not expired", "leave --restore out")
+            raise ConflictError(f"{name}:{version} is not expired", Advice("omit-restore"))
         return self._about(Restore, lookup.LocatedVersion(name, version, entry), None, expire=gone.event)
 
     def purge(
@@ -184,7 +184,7 @@ class Decisions:
         """
         target = self._exactly(ref, gone=True)
         if target.entry.gone is not None and target.entry.gone.how == "purged":
-            raise ConflictError(f"{target.ref} is taken down already", f"`reg log {target.name}` says why")
+            raise ConflictError(f"{target.ref} is taken down already", Advice("log-reason", name=target.name))
         blobs = self._blobs(target, paths)
         users = {
             digest: versions for digest, versions in self._users(blobs).items() if versions != {target.ref}
@@ -197,7 +197,7 @@ class Decisions:
             raise ConflictError(
                 f"{', '.join(map(str, others[:5]))}{' ...' if len(others) > 5 else ''} "
                 f"{'has' if len(others) == 1 else 'have'} the same bytes",
-                "--everywhere takes those versions down too",
+                Advice("purge-everywhere"),
             )
         targets = [target, *(lookup.find(self.store, other, yanked=True) for other in others)]
         ordered = sorted(blobs)
@@ -220,7 +220,7 @@ class Decisions:
         digests = {file.path: file.digest for file in manifest.all_files()}
         for path in paths:
             if path not in digests:
-                raise NotFoundError(f"{target.ref} has no file {path}", f"`reg show {target.ref}` lists them")
+                raise NotFoundError(f"{target.ref} has no file {path}", Advice("list-files", ref=target.ref))
         return {digests[path] for path in paths or digests}
 
     def _users(self, blobs: Collection[Digest]) -> dict[Digest, set[Ref]]:

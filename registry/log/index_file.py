@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.errors import InputError, IntegrityError
+from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.logline import LogLine, LogLineHeader
 from onnxreg.schema.log.state import SEGMENT_LINES, State, VersionEntry, known_part
@@ -22,7 +22,7 @@ def decode_index(data: bytes, name: str) -> tuple[State, list[LogLine]]:
         first, *lines = data.split(b"\n")
         return State.decode(first), [LogLine.decode(line) for line in lines[:-1]]
     except InputError as error:
-        hint = error.hint or "restore it from a mirror (reg verify shows more)"
+        hint = error.advice or Advice("restore-index")
         raise IntegrityError(f"the index of {name} cannot be read: {error.message}", hint) from error
 
 
@@ -57,7 +57,7 @@ def read_line(raw: bytes, name: str) -> LogLine:
     try:
         return LogLine.decode(raw)
     except InputError as error:
-        raise IntegrityError(f"the log of {name} cannot be read: {error.message}", error.hint) from error
+        raise IntegrityError(f"the log of {name} cannot be read: {error.message}", error.advice) from error
 
 
 def skim_lines(lines: Iterable[bytes], name: str) -> Iterator[LogLineHeader]:
@@ -65,7 +65,7 @@ def skim_lines(lines: Iterable[bytes], name: str) -> Iterator[LogLineHeader]:
     try:
         yield from map(LogLineHeader.read, lines)
     except InputError as error:
-        raise IntegrityError(f"the log of {name} cannot be read: {error.message}", error.hint) from error
+        raise IntegrityError(f"the log of {name} cannot be read: {error.message}", error.advice) from error
 
 
 def check_tail(state: State, lines: Sequence[LogLine]) -> None:

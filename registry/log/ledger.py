@@ -24,7 +24,7 @@ from onnxreg.registry.log.lookup import read_catalog
 from onnxreg.registry.log.replay import LogReplay, touches
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, IntegrityError
+from onnxreg.schema.core.errors import Advice, ConflictError, IntegrityError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import Event
 from onnxreg.schema.log.logline import LogLine, LogLineHeader, Via, genesis
@@ -216,7 +216,7 @@ def mirror_error(registry: str) -> ConflictError:
     """The refusal of a new event in a mirror."""
     return ConflictError(
         f"this is a mirror of registry {registry[:12]}..., and read-only",
-        "change the original, or make a registry of its own from it: reg mirror MIRROR NEW --new-id",
+        Advice("mirror-with-new-id"),
     )
 
 

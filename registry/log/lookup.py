@@ -14,7 +14,7 @@ from onnxreg.registry.store.identity import other_registry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, UnlistedError
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import EXTENT, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import EXTENT, Advice, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref, check_name
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.core.version import Version
@@ -22,11 +22,11 @@ from onnxreg.schema.log.state import Channel, State, VersionEntry, read_entries
 from onnxreg.schema.log.summary import VersionSummary
 from onnxreg.schema.log.tags import no_version, version_of
 
-EMPTY = "it holds no models yet: reg export, reg add, reg pull, or a reg push to it, bring some"
+EMPTY = Advice("fill-registry")
 MAX_LISTED_MODELS = 5
 """The most models that a hint names."""
 
-FINISH = "`reg mirror` into it goes on where it was cut off; used offline, `reg fetch-index` brings more"
+FINISH = Advice("finish-mirror")
 
 
 class LocatedVersion(NamedTuple):
@@ -81,13 +81,13 @@ def unknown_model(name: str, remote: RegistryReader) -> NotFoundError:
     try:
         names = list(remote.names())
     except UnlistedError:
-        hint = "check the name: that place does not list its models"
+        hint: str | Advice = "check the name: that place does not list its models"
     else:
         hint = suggest(name, names, FINISH if is_copy else _few(names))
     return NotFoundError(f"there is no model {name} in {location}", hint)
 
 
-def _few(names: Sequence[str]) -> str:
+def _few(names: Sequence[str]) -> str | Advice:
     more = f" and {len(names) - MAX_LISTED_MODELS} more" if len(names) > MAX_LISTED_MODELS else ""
     return f"it holds {', '.join(names[:MAX_LISTED_MODELS])}{more}" if names else EMPTY
 
@@ -153,7 +153,7 @@ def find_in(
     if target.entry.gone is not None and not gone:
         raise NotFoundError(
             f"{target.ref} is {target.entry.gone.how}: its files are no longer here",
-            f"`reg log {target.name}` there says why; what expired can be brought back from a copy: --restore",
+            Advice("restore-expired", name=target.name),
         )
     return target
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, InputError
+from onnxreg.schema.core.errors import Advice, ConflictError, InputError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import (
     Attest,
@@ -123,20 +123,21 @@ class LogReplay:
         if holders:
             raise ConflictError(
                 f"{self.name}:{event.version} is what {' and '.join(holders)} means",
-                "move the channel or `reg untag` it first",
+                Advice("untag-first"),
             )
         if isinstance(event, Purge):
             self.tombstones += [blob for blob in event.blobs if blob not in self.tombstones]
         elif entry.pinned:
-            raise ConflictError(f"{self.name}:{event.version} is pinned", "take the pin back: reg pin --undo")
+            raise ConflictError(f"{self.name}:{event.version} is pinned", Advice("unpin"))
         elif entry.gone is not None:
             raise ConflictError(
-                f"{self.name}:{event.version} is {entry.gone.how} already", f"`reg log {self.name}` says why"
+                f"{self.name}:{event.version} is {entry.gone.how} already",
+                Advice("log-reason", name=self.name),
             )
         elif entry.attested and isinstance(event, Drop):
             raise ConflictError(
                 f"{self.name}:{event.version} was evaluated since, and that stays on record",
-                "`reg yank` takes it out of use, with its number",
+                Advice("yank"),
             )
         how = {Expire: "expired", Purge: "purged", Drop: "dropped"}[type(event)]
         self._set(event.version, replace(entry, pinned=False, held=None, gone=Gone(how, event.id)))
@@ -157,7 +158,7 @@ class LogReplay:
         if (channel.manifest if channel else None) != expected:
             raise ConflictError(
                 f"channel {tag} of {self.name} holds {channel.version if channel else 'nothing'} by now",
-                "look at `reg log` and decide again",
+                Advice("decide-again"),
             )
 
     def _known(self, version: Version, manifest: Digest) -> VersionEntry:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.references import present_versions
 from onnxreg.registry.log.stamp import TIME_FORMAT
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import Publish
 from onnxreg.schema.log.state import newest_of
@@ -26,9 +26,11 @@ class RetentionPolicy:
 
     def __post_init__(self) -> None:
         if self.versions is not None and self.versions < 1:
-            raise InputError("--keep-versions is at least 1", "untag and drop or purge what must go")
+            raise InputError(
+                "the number of versions to keep must be at least 1", "untag and drop or purge what must go"
+            )
         if self.days is not None and not 0 <= self.days <= 36500:
-            raise InputError("--keep-days is a number of days, at least 0", "write --keep-days 90")
+            raise InputError("the number of days to keep must be from 0 to 36500", Advice("keep-days"))
 
     def __bool__(self) -> bool:
         return self.versions is not None or self.days is not None

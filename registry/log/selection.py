@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.store.manifests import read_manifest
-from onnxreg.schema.core.errors import IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import Advice, IntegrityError, NotFoundError
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import Hold
@@ -73,7 +73,7 @@ class Selection:
         """The artifacts of each member that is asked for."""
         family = manifest.model_family
         if family is None:
-            raise NotFoundError(f"{ref} is not a family: it has no members", "leave --member out")
+            raise NotFoundError(f"{ref} is not a family: it has no members", Advice("omit-member"))
         artifacts = {item.path: item for item in manifest.artifacts}
         owners = {}
         for name in self.members:
@@ -83,7 +83,7 @@ class Selection:
             if not member.artifacts:
                 raise NotFoundError(
                     f"{name} of {ref} has no artifacts, its files come with every pull",
-                    f"leave --member {name} out",
+                    Advice("omit-this-member", member=name),
                 )
             owners[f"{name} of {ref}"] = [artifacts[path] for path in member.artifacts]
         return owners
@@ -100,7 +100,7 @@ EVERYTHING = Selection()
 
 
 def _no_member(ref: str, name: str, family: ModelFamily) -> NotFoundError:
-    listed = f"`reg show {ref} --json` lists them under model_family"
+    listed = Advice("list-members", ref=ref)
     hint = suggest(name, [member.name for member in family.members], listed)
     return NotFoundError(f"{ref} has no member {name[:80]}", hint)
 
@@ -131,7 +131,7 @@ def selected_artifacts(
     if missing := [item for item in chosen if item not in present]:
         raise NotFoundError(
             f"{missing[0].path} of {ref} is not held here, only {_list(present)}",
-            f"reg pull {ref} fetches the rest",
+            Advice("pull-rest", ref=ref),
         )
     return chosen
 
@@ -192,20 +192,20 @@ def check_held(source: Ledger, destination: Ledger, version: Version, selection:
         artifacts = held_artifacts(manifest, offered)
         raise NotFoundError(
             f"only {_list(artifacts)} of {ref} is held by the registry that it comes from",
-            f"reg pull {ref} there fetches the rest; or take what it has: reg pull {ref} {_options(manifest, artifacts)}",
+            Advice("pull-part", ref=ref, **_part(manifest, artifacts)),
         )
 
 
-def _options(manifest: Manifest, artifacts: Sequence[Artifact]) -> str:
-    """The options of a pull that a holder of only these artifacts can answer.
+def _part(manifest: Manifest, artifacts: Sequence[Artifact]) -> dict[str, str | list[str]]:
+    """The members, format and precision of a pull that a holder of only these artifacts can answer.
 
     Of a family: the members whose artifacts are all here; else the format and precision of the first
-    artifact.
+    artifact, with the members that have one.
     """
     first, present = artifacts[0], {item.path for item in artifacts}
-    narrow = f"--format {first.format} --precision {first.precision}"
+    kind = {"format": first.format, "precision": first.precision}
     if manifest.model_family is None:
-        return narrow
+        return {**kind}
     alike = {
         item.path
         for item in manifest.artifacts
@@ -214,8 +214,8 @@ def _options(manifest: Manifest, artifacts: Sequence[Artifact]) -> str:
     members = {member.name: {*member.artifacts} for member in manifest.model_family.members}
     complete = [name for name, paths in members.items() if paths and paths <= present]
     partial = [name for name, paths in members.items() if alike & paths and alike & paths <= present]
-    options = [f"--member {name}" for name in (complete or partial)[:MAX_LISTED_MEMBERS]]
-    return " ".join(options if complete else [*options, narrow])
+    listed = (complete or partial)[:MAX_LISTED_MEMBERS]
+    return {"members": listed} if complete else {"members": listed, **kind}
 
 
 def hold_events(

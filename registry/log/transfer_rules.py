@@ -11,7 +11,7 @@ from onnxreg.registry.log.index_file import read_line
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.selection import EVERYTHING, Selection, check_held
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, ForkError, NotFoundError
+from onnxreg.schema.core.errors import Advice, ConflictError, ForkError, NotFoundError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import Attest, Publish, Unyank, Yank
 from onnxreg.schema.log.logline import LogLine, LogLineHeader, Via
@@ -40,7 +40,7 @@ def missing_lines(
         if selection:
             raise ConflictError(
                 "these are two copies of one registry, and a copy holds whatever the original holds",
-                "leave --format and --precision away, or pull into a registry of its own",
+                Advice("omit-selection"),
             )
         return _suffix(source, destination)
     destination.check_own()
@@ -136,7 +136,7 @@ def check_versions(
         if gone is not None and not (restore and gone.how == "expired"):
             raise ConflictError(
                 f"{source.name}:{version} is {gone.how} there",
-                "`reg log` there says why" + ("; --restore brings it back" if gone.how == "expired" else ""),
+                Advice("log-of-other-or-restore" if gone.how == "expired" else "log-of-other"),
             )
         check_held(source, destination, version, selection)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.lookup import read_state
@@ -27,7 +26,7 @@ from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.store.read_only import ReadOnlyStore
 from onnxreg.registry.store.require_cas import CasGuardedStore
 from onnxreg.registry.support.disk import READ_ONLY, host_errors
-from onnxreg.schema.core.errors import IntegrityError, RegError
+from onnxreg.schema.core.errors import Advice, IntegrityError, RegError
 from onnxreg.schema.core.numbers import counted
 
 GIB = 2**30
@@ -44,11 +43,8 @@ class Diagnosis:
     check: str
     ok: bool
     detail: str
-    fix: str = ""
+    fix: str | Advice = ""
     family: str = "environment"
-
-    def to_json(self) -> dict[str, Any]:
-        return {"check": self.check, "ok": self.ok, "detail": self.detail, "fix": self.fix}
 
 
 def examine(remote: RegistryStore, display_name: str | None = None) -> list[Diagnosis]:
@@ -80,13 +76,15 @@ def examine(remote: RegistryStore, display_name: str | None = None) -> list[Diag
         try:
             findings += check()
         except RegError as error:
-            findings.append(Diagnosis("access", False, error.message, error.hint, error.family))
+            findings.append(Diagnosis("access", False, error.message, error.advice, error.family))
         if check is checks[0] and not all(finding.ok for finding in findings):
             break
     return findings
 
 
-def _summary(check: str, faults: list[str], healthy: str, fix: str, family: str = "environment") -> Diagnosis:
+def _summary(
+    check: str, faults: list[str], healthy: str, fix: str | Advice, family: str = "environment"
+) -> Diagnosis:
     """One diagnosis for one check: `healthy`, or all its faults."""
     if not faults:
         return Diagnosis(check, True, healthy)
@@ -168,21 +166,16 @@ def _space(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
     yield _summary("space", faults, detail, _gc(remote, remote.url))
 
 
-def _gc(remote: RegistryStore, url: str) -> str:
-    """The command that collects garbage in this registry."""
-    local = isinstance(remote, DirectoryRegistry)
-    return f"reg --registry {quote(url)} gc" if local else f"reg gc --remote {quote(url)}"
+def _gc(remote: RegistryStore, url: str) -> Advice:
+    """The collection of garbage in this registry."""
+    if isinstance(remote, DirectoryRegistry):
+        return Advice("collect-garbage-here", registry=url)
+    return Advice("collect-garbage-there", remote=url)
 
 
-def _clear(url: str, paths: Iterable[str]) -> str:
-    """The command that deletes files that do not belong to this registry."""
-    return f"reg doctor {quote(url)} {' '.join(f'--clear {quote(path)}' for path in paths)}"
-
-
-RESTORE_HINT = (
-    "put the real file in its place (cp --dereference), or reg verify --repair --from MIRROR; "
-    "while it is not there, reg gc may free that model's blobs"
-)
+def _clear(url: str, paths: Iterable[str]) -> Advice:
+    """The deletion of files that do not belong to this registry."""
+    return Advice("clear-leftovers", registry=url, paths=list(paths))
 
 
 def _stray(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
@@ -196,10 +189,11 @@ def _stray(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
         paths = [damage.name for damage in damages][:MAX_LISTED_PATHS]
         if isinstance(remote, DirectoryRegistry):
             files = " ".join(quote(str(remote.root / path)) for path in paths)
-            fix = RESTORE_HINT if in_tree else f"mv {files} ~"
+            fix: str | Advice = Advice("restore-file") if in_tree else f"mv {files} ~"
+        elif in_tree:
+            fix = Advice("repair-and-clear", registry=url, paths=paths)
         else:
-            repair = f"reg verify --remote {quote(url)} --repair --from MIRROR; then " if in_tree else ""
-            fix = repair + _clear(url, paths)
+            fix = _clear(url, paths)
         yield _summary(check, [damage.detail for damage in damages], healthy, fix, "integrity")
 
 
@@ -216,7 +210,7 @@ def _notes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
         fix = _gc(remote, url)
         if kind == "condemned" and unknown:
             faults += [
-                f"gc/{kind}/{note} is of a collection that runs, or never ended: where no reg gc is under way "
+                f"gc/{kind}/{note} is of a collection that runs, or never ended: if no collection is under way "
                 "on any machine, clear it"
                 for note in unknown
             ]
@@ -228,7 +222,7 @@ def _notes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
 def _trials(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
     """Scratch of `reg doctor --live`, which removes it itself unless it was killed."""
     prefixes = leftovers.trials(remote.files())
-    faults = [f"{path} is of a reg doctor --live that runs, or was killed" for path in prefixes]
+    faults = [f"{path} is of a live trial that runs, or was killed" for path in prefixes]
     yield _summary("scratch", faults, "nothing that a trial left", _clear(url, prefixes[:MAX_LISTED_PATHS]))
 
 
@@ -280,7 +274,7 @@ def _object_probes(remote: ObjectRegistry, url: str) -> Iterator[Diagnosis]:
     store = remote.store.store if isinstance(remote.store, CasGuardedStore) else remote.store
     before = {path: store.get(path) for path in leftovers.probes(remote.files())}
     faults = list(probe_swap(store, f"gc/{PROBE}{os.urandom(8).hex()}"))
-    fix = f"keep to one writer at a time, or move: reg mirror {quote(url)} DST"
+    fix = Advice("move-registry", registry=url)
     yield _summary("compare-and-swap", faults, "one of many writers wins", fix, "remote")
     dead = [path for path, data in before.items() if data is not None and store.get(path) == data]
     store.delete(dead)
@@ -305,7 +299,7 @@ def _remotes(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
 
 
 def _remote(registry: DirectoryRegistry, remotes: Remotes, name: str, url: str) -> Iterator[Diagnosis]:
-    check, forget = f"remote {name}", f"reg --registry {quote(registry.url)} remote remove {name}"
+    check, forget = f"remote {name}", Advice("forget-remote", registry=registry.url, remote=name)
     try:
         remote = open_url(url)
         registry_id, pinned = remote.registry_id, remotes.pins.get(url)
@@ -318,8 +312,8 @@ def _remote(registry: DirectoryRegistry, remotes: Remotes, name: str, url: str) 
     except RegError as error:
         yield Diagnosis(check, False, f"{url}: {error.message}", forget, error.family)
         return
-    fix = f"reg --registry {quote(registry.url)} mirror {quote(url)} ./theirs --new-id"
-    yield _summary(check, forks, f"{url} answers", fix, "integrity")
+    fork_fix = Advice("mirror-fork", registry=registry.url, remote=url)
+    yield _summary(check, forks, f"{url} answers", fork_fix, "integrity")
 
 
 def _forks(registry: RegistryStore, remote: RegistryStore) -> Iterator[str]:

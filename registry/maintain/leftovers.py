@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from onnxreg.registry.maintain.verification import is_registry_file
 from onnxreg.registry.store.layout import NOTE
 from onnxreg.registry.store.protocol import RegistryStore, TreeFile
-from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
+from onnxreg.schema.core.errors import Advice, ConflictError, InputError, NotFoundError
 
 PROBE = re.compile(r"gc/probe-[0-9a-f]{16}")
 """The object that one run of the probes works on."""
@@ -46,7 +46,7 @@ def _below(files: Iterable[TreeFile], path: str) -> Iterator[TreeFile]:
         file for file in files if file.path == path or (path[-1:] == "/" and file.path.startswith(path))
     ]
     if not matches:
-        raise NotFoundError(f"there is no {path}", "`reg doctor` names what may be cleared")
+        raise NotFoundError(f"there is no {path}", Advice("list-leftovers"))
     yield from matches
 
 
@@ -60,6 +60,4 @@ def _check(remote: RegistryStore, file: TreeFile) -> None:
         and not PROBE.fullmatch(file.path)
         and not TRIAL.fullmatch(file.path)
     ):
-        raise InputError(
-            f"{file.path} is a part of the registry", "`reg gc` frees what is not needed any more"
-        )
+        raise InputError(f"{file.path} is a part of the registry", Advice("collect-garbage"))

@@ -25,7 +25,7 @@ from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.log.logline import LogLine
 
 LOGS = frozenset({"index", "log", "state"})
-MIRROR = "only a copy of this very registry can restore it (reg verify --repair --from MIRROR)"
+MIRROR = "only a copy of this very registry can restore it"
 Keep = Callable[[str, IndexFile], str]
 """Saves the bytes of a model's damaged index file aside and returns the path."""
 

@@ -24,7 +24,7 @@ from onnxreg.registry.transfer.copy import run_parallel
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
+from onnxreg.schema.core.errors import Advice, ConflictError, InputError, NotFoundError
 from onnxreg.schema.core.file_state import FileState
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.core.version import Version
@@ -191,7 +191,7 @@ class _InMemory:
 
     def open_blob(self, digest: Digest, start: int = 0) -> BytesIO:
         if digest not in self._blobs:
-            raise NotFoundError(f"blob {digest} is missing", "run `reg verify` to see what else is")
+            raise NotFoundError(f"blob {digest} is missing", Advice("verify"))
         return BytesIO(self._blobs[digest][start:])
 
 
@@ -202,7 +202,7 @@ def _choose_version(ledger: Ledger, requested: Version | None, digest: Digest) -
         if entry is not None and entry.manifest == digest and entry.gone is not None:
             raise ConflictError(
                 f"{ledger.name}:{requested} is {entry.gone.how}",
-                "publish under another version; a copy elsewhere brings an expired one back: reg pull --restore",
+                Advice("version-gone"),
             )
         return requested, entry is None or entry.manifest != digest
     if not ledger.entries:

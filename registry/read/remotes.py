@@ -22,6 +22,7 @@ from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import mapping, required, text
 from onnxreg.schema.core.errors import (
+    Advice,
     ConflictError,
     HostError,
     InputError,
@@ -61,13 +62,13 @@ class Remotes:
         if not _NAME.fullmatch(name):
             raise InputError(f"not a name for a remote: {name!r}", "use letters and digits, such as origin")
         if not url:
-            raise InputError(f"remote {name} needs a path or URL", f"reg remote add {name} PATH|URL")
+            raise InputError(f"remote {name} needs a path or URL", Advice("give-url", name=name))
         url = absolute(url)
         check_scheme(url)
         with self._changing() as remotes:
             if remotes.urls.get(name, url) != url:
                 raise ConflictError(
-                    f"remote {name} is {remotes.urls[name]}", f"`reg remote remove {name}` first"
+                    f"remote {name} is {remotes.urls[name]}", Advice("remove-remote", name=name)
                 )
             remotes.urls[name] = url
 
@@ -75,7 +76,7 @@ class Remotes:
         """Forget a name. NotFoundError if it is unknown."""
         with self._changing() as remotes:
             if name not in remotes.urls:
-                raise NotFoundError(f"there is no remote {name}", "see `reg remote list`")
+                raise NotFoundError(f"there is no remote {name}", Advice("list-remotes"))
             del remotes.urls[name]
 
     def unpin(self, registry_id: str) -> list[str]:
@@ -112,7 +113,7 @@ class Remotes:
             if not self.urls:
                 raise InputError(
                     "no remote is named, and none is known here",
-                    "name a path or URL, or give one a name: reg remote add origin PATH|URL",
+                    Advice("add-remote"),
                 )
             raise InputError(
                 "no remote is named, and none of several is called origin",
@@ -128,7 +129,7 @@ class Remotes:
         ):
             raise NotFoundError(
                 f"there is no remote {remote}",
-                suggest(remote, self.urls, f"see `reg remote list`; a directory is written ./{remote}"),
+                suggest(remote, self.urls, Advice("list-remotes-or-path", name=remote)),
             )
         return absolute(remote)
 
@@ -159,7 +160,7 @@ class Remotes:
                 raise
             raise NotFoundError(
                 f"registry {pinned[:12]}..., which was at {url} before, is gone",
-                f"mount its disk; or, if it was removed for good: reg trust reset {pinned}",
+                Advice("mount-or-reset", registry=pinned),
             ) from error
         if pinned not in (None, store.registry_id):
             raise other_registry(store.url, store.registry_id, pinned)
@@ -197,11 +198,9 @@ class Remotes:
         url = self.url_of(remote)
         tracking = TrackingCopies(self.registry, self.pins.get(url, ""), url)
         if url not in self.pins or not tracking.is_there:
-            from shlex import quote
-
             raise NotFoundError(
                 f"nothing was ever remembered of {url}",
-                f"fetch what is needed offline: reg fetch-index --remote {quote(remote or url)}",
+                Advice("fetch-index-of", remote=remote or url),
             )
         path = path_of(url)
         store = open_url(url, known_id=self.pins[url]) if path is None else DirectoryRegistry(path)

@@ -22,7 +22,7 @@ from onnxreg.registry.store.wrapper import ReaderWrapper
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError
+from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.ref import POLICY_LOG
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class TrackingCopies:
         try:
             return abs(time.time() - self._token(name).stat().st_mtime)
         except OSError:
-            raise NotFoundError(f"{name} was never seen there", "`reg fetch-index` fetches it") from None
+            raise NotFoundError(f"{name} was never seen there", Advice("fetch-index")) from None
 
     def keep(self, name: str, index: IndexFile) -> None:
         """Keep an index file that the remote has now."""

@@ -90,7 +90,7 @@ class Api:
             resolution, token = self._registry.resolve(request)
         except IntegrityError as error:
             if request.ref.tag is not None and request.ref.digest is not None:
-                raise ConflictError(error.message, error.hint) from error
+                raise ConflictError(error.message, error.advice) from error
             raise
         document = resolution.to_json()
         for file in document["files"]:

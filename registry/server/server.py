@@ -17,7 +17,7 @@ from onnxreg.registry.server.observability import Log
 from onnxreg.registry.server.request_log import JsonLines
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
-from onnxreg.schema.core.errors import HostError, InputError
+from onnxreg.schema.core.errors import Advice, HostError, InputError
 
 BACKLOG_CONNECTIONS = 2048
 """Connections that the kernel accepts in advance."""
@@ -35,7 +35,7 @@ def listen(host: str, port: int) -> socket.socket:
         )[0]
     except (OSError, UnicodeError) as error:
         raise InputError(
-            f"{host!r} is not an address of this machine: {error}", "try --host 127.0.0.1"
+            f"{host!r} is not an address of this machine: {error}", Advice("try-host")
         ) from error
     listener = socket.socket(family, kind, protocol)
     try:
@@ -44,9 +44,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG_CONNECTIONS)
     except OSError as error:
         listener.close()
-        raise HostError(
-            f"cannot listen at {host}:{port}: {error.strerror}", "choose another --port"
-        ) from error
+        raise HostError(f"cannot listen at {host}:{port}: {error.strerror}", Advice("choose-port")) from error
     return listener
 
 

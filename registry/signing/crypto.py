@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxreg.schema.core.errors import InputError, missing_extra
+from onnxreg.schema.core.errors import Advice, InputError, missing_extra
 from onnxreg.schema.signing.dsse import Signature
 from onnxreg.schema.signing.keys import PublicKey
 
@@ -78,7 +78,7 @@ def load(pem: bytes, passphrase: str | None) -> PrivateKey:
             pem, passphrase.encode() if encrypted and passphrase is not None else None
         )
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise InputError(_UNREADABLE, "see `reg key list`; REG_KEY_PASSPHRASE holds the passphrase") from None
+        raise InputError(_UNREADABLE, Advice("list-keys-and-passphrase")) from None
     return _wrap(found)
 
 
@@ -92,9 +92,7 @@ def _wrap(key: object) -> PrivateKey:
     if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1):
         raw = key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
         return PrivateKey(PublicKey("ecdsa-p256", raw), key)
-    raise InputError(
-        "the private key is neither Ed25519 nor ECDSA P-256", "`reg key new NAME` makes one that is"
-    )
+    raise InputError("the private key is neither Ed25519 nor ECDSA P-256", Advice("create-key"))
 
 
 def is_valid(key: PublicKey, signature: bytes, data: bytes) -> bool:

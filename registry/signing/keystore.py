@@ -10,7 +10,7 @@ from onnxreg.registry.signing.crypto import PrivateKey, generate, load
 from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.registry.support.home import key_directory
-from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
+from onnxreg.schema.core.errors import Advice, ConflictError, InputError, NotFoundError
 from onnxreg.schema.signing.keys import PublicKey
 
 PASSPHRASE = "REG_KEY_PASSPHRASE"
@@ -93,4 +93,4 @@ class Keystore:
             with host_errors(f"reading key {name}"), suppress(FileNotFoundError), path.open("rb") as stream:
                 return stream.read(_MAX_PEM)
         called = f"there is no key {name}" if _NAME.fullmatch(name) else "that is no name of a key"
-        raise NotFoundError(called, "`reg key list` shows them; `reg key new` makes one")
+        raise NotFoundError(called, Advice("list-keys"))

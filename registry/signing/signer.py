@@ -5,7 +5,7 @@ from functools import lru_cache
 from onnxreg.registry.signing.crypto import PrivateKey, load
 from onnxreg.registry.signing.keystore import PASSPHRASE, Keystore
 from onnxreg.registry.support import environment
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.signing.dsse import Signature
 from onnxreg.schema.signing.line_signature import Sign
 
@@ -34,7 +34,7 @@ def signing_key(name: str | None = None) -> PrivateKey:
     known = list(Keystore().list())
     if len(known) != 1:
         what = "there are several keys" if known else "there is no key"
-        raise InputError(f"{what} to sign with", "name one with --key; `reg key new NAME` makes one")
+        raise InputError(f"{what} to sign with", Advice("name-key"))
     return _unlocked(known[0], secret, str(Keystore().directory))
 
 
@@ -45,7 +45,7 @@ def _configured(value: str, secret: str | None) -> PrivateKey:
     if not Keystore().has(value):
         raise InputError(
             f"{SIGNING_KEY} is neither the name of a key nor a PEM",
-            "`reg key list` shows the names; a PEM begins with -----BEGIN",
+            Advice("name-key-or-pem"),
         )
     return _unlocked(value, secret, str(Keystore().directory))
 

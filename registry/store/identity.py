@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from onnxreg.registry.store.layout import LAYOUT_VERSION
-from onnxreg.schema.core.errors import HostError, IntegrityError
+from onnxreg.schema.core.errors import Advice, HostError, IntegrityError
 from onnxreg.schema.core.ref import REGISTRY_ID
 
 UPGRADE = "upgrade onnxreg: pip install --upgrade onnxreg"
@@ -28,7 +28,7 @@ def other_registry(url: str, actual_id: str, known_id: str) -> IntegrityError:
     """The error for a URL that now holds another registry than before."""
     return IntegrityError(
         f"{url} holds another registry than before: id {actual_id[:12]}..., was {known_id[:12]}...",
-        f"find out who changed it; if that is meant: reg trust reset {known_id}",
+        Advice("accept-registry", registry=known_id),
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import LostRaceError
+from onnxreg.schema.core.errors import Advice, LostRaceError
 from onnxreg.schema.core.ref import POLICY_LOG, is_name
 
 LAYOUT_VERSION = 1
@@ -67,7 +67,7 @@ def usable_key(digest: Digest, condemned: Collection[BlobKey]) -> BlobKey:
             return key
     raise LostRaceError(
         f"every key of blob {digest.short}... is condemned by some collector",
-        "`reg doctor` names the collectors that never ended",
+        Advice("list-collectors"),
     )
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError
+from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.log.summary import known_summary, summarize
 from onnxreg.schema.manifest import dispatch
 from onnxreg.schema.manifest.manifest import Manifest
@@ -15,7 +15,7 @@ def read_manifest(data: bytes, digest: Digest, name: str) -> Manifest:
     try:
         manifest = dispatch.read_manifest(data, label)
     except InputError as error:
-        raise IntegrityError(error.message, error.hint) from error
+        raise IntegrityError(error.message, error.advice) from error
     if not isinstance(manifest, Manifest) or manifest.name != name:
         actual_name = manifest.name if isinstance(manifest, Manifest) else "no model: it has format version 1"
         raise IntegrityError(
@@ -36,5 +36,5 @@ def check_summary(summary: Any, data: bytes, digest: Digest, name: str) -> None:
     if expected != summarize(read_manifest(data, digest, name), digest, len(data)):
         raise IntegrityError(
             f"the index of {name} says other things of manifest {digest.short}... than the manifest itself",
-            "the index file was tampered with or damaged: run `reg verify` on it",
+            Advice("verify-index"),
         )

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.schema.core.errors import InputError, missing_extra, why
+from onnxreg.schema.core.errors import Advice, InputError, missing_extra, why
 
 _SECRET = re.compile(r"(?i)(^|&)[^=&]*(token|secret|password|signature|credential)[^=&]*=")
 
@@ -55,7 +55,7 @@ def _open_path(path: Path, create: bool, mirror_of: str | None) -> RegistryStore
 
         return open_archive(path)
     if create and path.suffix == ".onnxreg" and not path.exists():
-        raise InputError(f"{path} would be an archive", "`reg archive create` makes one")
+        raise InputError(f"{path} would be an archive", Advice("create-archive"))
     return DirectoryRegistry.create(path, mirror_of=mirror_of) if create else DirectoryRegistry.open(path)
 
 

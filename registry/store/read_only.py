@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import BinaryIO, NoReturn
 
-from onnxreg.schema.core.errors import RemoteError
+from onnxreg.schema.core.errors import Advice, RemoteError
 
 
 class ReadOnlyStore:
@@ -11,7 +11,7 @@ class ReadOnlyStore:
 
     url: str
     description: str
-    instead: str
+    instead: str | Advice
 
     def create(self, key: str, source: BinaryIO) -> bool:
         self.refuse(f"writing {key}")

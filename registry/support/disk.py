@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from onnxreg.schema.core.errors import HostError, InputError, NotFoundError
+from onnxreg.schema.core.errors import Advice, HostError, InputError, NotFoundError
 
 MACHINE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
 """Errors of the machine, whatever the call."""
@@ -27,7 +27,7 @@ def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[
         raise HostError(f"{operation} failed: {os.strerror(error.errno or 0)}", _hint(error)) from error
 
 
-def _hint(error: OSError) -> str:
+def _hint(error: OSError) -> str | Advice:
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return "free some space on that disk, then run the command again; nothing half-written was kept"
@@ -38,7 +38,7 @@ def _hint(error: OSError) -> str:
         case errno.EMFILE | errno.ENFILE:
             return "raise the limit of open files (ulimit -n)"
         case _:
-            return "see whether the directory exists and the disk is healthy (reg verify)"
+            return Advice("check-disk")
 
 
 def refuse_directory(path: Path) -> None:

@@ -35,7 +35,7 @@ from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.registry.transfer.copy import MeteredReader
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import EXTENT, InputError, IntegrityError, RegError, at
+from onnxreg.schema.core.errors import EXTENT, Advice, InputError, IntegrityError, RegError, at
 from onnxreg.schema.core.progress import SILENT, Advance, Progress
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.core.version import Version
@@ -117,9 +117,7 @@ def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -
             version = lookup.find(source, ref, yanked=Version.is_version(ref.tag or "")).version
             carried[ref.name] = carried.get(ref.name, frozenset()) | {version}
     if not any(carried.values()):
-        raise InputError(
-            "there is nothing to archive", "name versions, or take every one that is there: --all"
-        )
+        raise InputError("there is nothing to archive", Advice("name-versions"))
     return carried
 
 

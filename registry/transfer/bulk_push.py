@@ -9,7 +9,7 @@ from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.cross_registry import BulkOptions, BulkResult, SkippedVersion, send
 from onnxreg.registry.transfer.plan import MakeRestore
-from onnxreg.schema.core.errors import NotFoundError
+from onnxreg.schema.core.errors import Advice, NotFoundError
 from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.core.version import Version
@@ -76,7 +76,5 @@ def check_models(store: DirectoryRegistry, names: Sequence[str], channels: Colle
                 raise no_channel(names[0], channel, known_channels)
             raise NotFoundError(
                 f"none of the {len(names)} models has a channel {channel}",
-                suggest(channel, sorted(known_channels))
-                if known_channels
-                else "they have no channels yet: `reg tag` makes one",
+                suggest(channel, sorted(known_channels)) if known_channels else Advice("tag-first"),
             )

@@ -15,6 +15,7 @@ from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.transfer.copy import TransferResult, copy
 from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest, make_plan
 from onnxreg.schema.core.errors import (
+    Advice,
     ConflictError,
     ForkError,
     HostError,
@@ -161,9 +162,7 @@ def _check_tombstones(source: Ledger, destination: Ledger, version: Version, ent
     """ConflictError if the destination took some of the files down. Reads the manifest."""
     digests = {entry.manifest, *(file.digest for file in files(source, version, entry))}
     if digests.intersection(destination.tombstones):
-        raise ConflictError(
-            f"files of {source.name}:{version} were taken down there", "`reg log` there says why"
-        )
+        raise ConflictError(f"files of {source.name}:{version} were taken down there", Advice("log-of-other"))
 
 
 def _may_move(ledger: Ledger, tag: str, result: BulkResult) -> bool:

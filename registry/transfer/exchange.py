@@ -29,7 +29,7 @@ from onnxreg.registry.transfer.cross_registry import BulkResult
 from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest
 from onnxreg.registry.trust.checked_source import CheckedReader, check_history, recheck
 from onnxreg.registry.trust.rollback import CheckpointStore
-from onnxreg.schema.core.errors import ConflictError, HostError, RegError
+from onnxreg.schema.core.errors import Advice, ConflictError, HostError, RegError
 from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
@@ -226,7 +226,7 @@ def check_distinct(remote: RegistryStore, store: RegistryStore) -> None:
     if _whereabouts(remote) == _whereabouts(store):
         raise ConflictError(
             "that remote is this registry itself",
-            "name another place; to write files: reg --registry OTHER pull REF PLACE --output DIRECTORY",
+            Advice("pull-elsewhere"),
         )
 
 

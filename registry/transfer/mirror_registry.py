@@ -30,6 +30,7 @@ from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.requirements import check_copied, enforce_policies
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
+    Advice,
     ConflictError,
     HostError,
     InputError,
@@ -112,8 +113,7 @@ def _unfinished(destination: RegistryStore) -> Iterator[None]:
     try:
         yield
     except (HostError, RemoteError) as error:
-        advice = f"{destination.url} has only what arrived: run `reg mirror` again, it goes on there"
-        error.hint = "; ".join(filter(None, (error.hint, advice)))
+        error.advice = Advice("finish-mirroring", mirror=destination.url, first=error.advice)
         raise
 
 
@@ -134,7 +134,7 @@ def open_both(
     if new_id and destination_store.registry_id == source_store.registry_id:
         raise InputError(
             f"{destination_store.url} has the id of {source_store.url}",
-            "leave --new-id away, or name another place",
+            Advice("omit-new-id"),
         )
     return source_store, destination_store
 
@@ -233,7 +233,7 @@ def _clear(mirror: RegistryStore, only: Collection[Digest] | None) -> CollectRes
     except ConflictError as error:
         raise ConflictError(
             f"another mirroring into {mirror.url} did not end: what was given up is not deleted yet",
-            "run it again when that one has ended; `reg doctor` names what a dead one left",
+            Advice("mirror-again-later"),
         ) from error
 
 

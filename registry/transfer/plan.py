@@ -24,7 +24,7 @@ from onnxreg.registry.log.transfer_rules import apply, missing_lines
 from onnxreg.registry.store.manifests import check_summary
 from onnxreg.registry.store.protocol import Piece
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import IntegrityError
+from onnxreg.schema.core.errors import Advice, IntegrityError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import Attest, Hold, Publish, Restore, Tag, UnknownEvent
 from onnxreg.schema.log.logline import LogLine
@@ -153,14 +153,14 @@ def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Versi
     if source.head == destination.head and source.entries != destination.entries:
         raise IntegrityError(
             f"two copies of one log of {source.name} say different things of its versions",
-            "the state line of one of them is wrong: run `reg verify` in both",
+            Advice("verify-both"),
         )
     for version in versions if source.registry != destination.registry else ():
         arrived, published = destination.entries.get(version), source.entries.get(version)
         if arrived is None or published is None or arrived.manifest != published.manifest:
             raise IntegrityError(
                 f"the log of {source.name} does not publish {version} as its state line says",
-                "run `reg verify` in the registry that it comes from",
+                Advice("verify-source"),
             )
 
 

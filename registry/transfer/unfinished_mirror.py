@@ -8,6 +8,7 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.store.wrapper import innermost
 from onnxreg.registry.support.disk import host_errors
+from onnxreg.schema.core.errors import Advice
 
 MARKER_FILE = "unfinished"
 
@@ -25,7 +26,7 @@ def end(destination: RegistryStore) -> None:
             destination.disk.unlink(destination.root / "local" / MARKER_FILE)
 
 
-def warning(reader: RegistryReader) -> str | None:
+def warning(reader: RegistryReader) -> Advice | None:
     """The warning for readers of a mirror that may lack models, or None."""
     directory = innermost(reader)
     if not isinstance(directory, DirectoryRegistry) or not directory.is_mirror:
@@ -33,5 +34,4 @@ def warning(reader: RegistryReader) -> str | None:
     source = directory.read_local(MARKER_FILE)
     if source is None:
         return None
-    source_name = source.decode(errors="replace")
-    return f"{directory.url} does not have all models of {source_name} yet: `reg mirror {source_name} {directory.url}` goes on"
+    return Advice("mirror-lacks-models", source=source.decode(errors="replace"), mirror=directory.url)

@@ -12,7 +12,7 @@ from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.export_files import fill, materialize
-from onnxreg.schema.core.errors import NotFoundError
+from onnxreg.schema.core.errors import Advice, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
@@ -63,7 +63,7 @@ def fetched(
     if this artifact is not one of them.
     """
     if present is not None and artifact.path not in present:
-        raise NotFoundError(f"{artifact.path} is not held in {reader.url}", "`reg pull` fetches the rest")
+        raise NotFoundError(f"{artifact.path} is not held in {reader.url}", Advice("pull-artifact"))
     parts = [file for file in artifact.all_files() if file.role in ("artifact", "external-data")]
     with TemporaryDirectory(prefix="onnxreg-") as scratch:
         fill(reader, parts, Path(scratch), progress)

@@ -10,7 +10,7 @@ from onnxreg.registry.support.disk import host_errors, replace_file
 from onnxreg.registry.support.home import trust_file
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.rollback import CheckpointStore
-from onnxreg.schema.core.errors import ConflictError, NotFoundError
+from onnxreg.schema.core.errors import Advice, ConflictError, NotFoundError
 from onnxreg.schema.inputs.trust_file import read_trust
 from onnxreg.schema.signing.keys import PublicKey
 
@@ -33,7 +33,7 @@ def revoke_key(name: str, reason: str, checkpoints: CheckpointStore) -> tuple[Pa
     """
     key = load_trust().named(name)
     if key is None:
-        raise NotFoundError(f"{trust_file()} has no key {name}", "`reg trust show` lists them")
+        raise NotFoundError(f"{trust_file()} has no key {name}", Advice("list-trusted-keys"))
     if key.revoked is not None:
         raise ConflictError(f"key {name} is revoked already: {key.revoked.reason}", "nothing is left to do")
     lines = ["[[revoked]]", f"key = {_toml(name)}", f"date = {datetime.now(UTC):%Y-%m-%d}"]

@@ -11,13 +11,13 @@ from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.releases import SignedRelease, signatures, signatures_of
 from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.registry.trust.signatures import SignatureVerdict, judge_lines
-from onnxreg.schema.core.errors import EXTENT, IntegrityError, RegError, at
+from onnxreg.schema.core.errors import EXTENT, Advice, IntegrityError, RegError, at
 from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.inputs.trust_file import SignatureRequirement, Trust
 from onnxreg.schema.log.logline import LogLine
 
-HINT = "reg log shows who signed which line; do not use it until you know why"
+HINT = Advice("list-signers")
 
 
 def enforce(trust: Trust, source: RegistryReader, name: str, index: IndexFile) -> None:
@@ -86,7 +86,7 @@ def audit_head(
     try:
         _check_head(source, checkpoints, name, index)
     except RegError as error:
-        yield "history", f"{error.message}; {error.hint}"
+        yield "history", error.message
 
 
 def audit_signatures(trust: Trust, ledger: Ledger) -> Iterator[tuple[str, str]]:
@@ -158,5 +158,5 @@ def require_signed(source: RegistryReader, target: LocatedVersion, trust: Trust 
             why = "; ".join(dict.fromkeys(str(verdict) for verdict in verdicts)) or "nobody signed it"
             raise IntegrityError(
                 f"{target.ref} with manifest {target.entry.manifest.short}... must be signed by a trusted key: {why}",
-                "`reg verify --signatures` lists the signatures",
+                Advice("list-signatures"),
             )

@@ -20,7 +20,15 @@ from onnxreg.registry.store.protocol import BlobReader, IndexFile, RefreshableRe
 from onnxreg.registry.support.disk import replace_file
 from onnxreg.registry.support.home import state_directory
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import EXTENT, ForkError, HostError, InputError, IntegrityError, placed
+from onnxreg.schema.core.errors import (
+    EXTENT,
+    Advice,
+    ForkError,
+    HostError,
+    InputError,
+    IntegrityError,
+    placed,
+)
 from onnxreg.schema.core.ref import POLICY_LOG
 
 if TYPE_CHECKING:
@@ -100,7 +108,10 @@ class CheckpointStore:
             raise self._damaged(registry_id, name) from None
 
     def _damaged(self, registry_id: str, name: str) -> IntegrityError:
-        return IntegrityError(f"the known head of {name} is damaged", f"reg trust reset {registry_id} {name}")
+        return IntegrityError(
+            f"the known head of {name} is damaged",
+            Advice("reset-checkpoint", registry=registry_id, name=name),
+        )
 
     def check(
         self,
@@ -208,7 +219,7 @@ class CheckpointStore:
             lines = [LogLineHeader.read(raw) for raw in index.data.removesuffix(b"\n").split(b"\n")]
         except InputError as error:
             raise IntegrityError(
-                f"the policy log of {source.url} cannot be read: {error.message}", error.hint
+                f"the policy log of {source.url} cannot be read: {error.message}", error.advice
             ) from error
         if lines[0].prev != genesis(registry_id, POLICY_LOG):
             raise IntegrityError(f"the policy log of {source.url} is another registry's", hint)

@@ -109,6 +109,6 @@ def _replay(ledger: Ledger, lines: Iterable[LogLineHeader]) -> Ledger:
             ledger.append_line(LogLine(line.seq, line.prev, event, None, line.raw))
     except (ConflictError, InputError) as error:
         raise IntegrityError(
-            f"the log of {ledger.name} cannot be read: {error.message}", error.hint or EXTENT
+            f"the log of {ledger.name} cannot be read: {error.message}", error.advice or EXTENT
         ) from error
     return ledger

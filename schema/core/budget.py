@@ -21,7 +21,7 @@ class Budget:
     def error(self) -> InputError:
         return InputError(
             f"the question takes more than {self.steps:,} steps",
-            "ask with fewer or simpler tests, or ask the registry itself with reg query",
+            "use fewer or simpler tests, or ask the registry itself instead of a server",
         )
 
 

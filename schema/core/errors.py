@@ -1,7 +1,27 @@
 """One exception family for each next step of the user; the command line maps a family to an exit code."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
+
+
+class Advice:
+    """A hint that the program words: a code of `cli/hints.py`, and the facts that its text shows.
+
+    A fact is text, a number, a list of texts or another `Advice`.
+    """
+
+    def __init__(self, code: str, /, **facts: Any) -> None:
+        self.code = code
+        self.facts: Mapping[str, Any] = {name: _plain(value) for name, value in facts.items()}
+
+    def __repr__(self) -> str:
+        return f"Advice({self.code!r}, {dict(self.facts)})"
+
+
+def _plain(value: object) -> object:
+    """A fact as a plain value; values such as a Ref become text."""
+    return value if isinstance(value, str | int | float | list | Advice) else str(value)
 
 
 class RegError(Exception):
@@ -9,17 +29,32 @@ class RegError(Exception):
 
     Args:
         message: what happened, to which file or name.
-        hint: what to do next, as one sentence; may be empty.
+        advice: what to do next; a sentence, which names no verb or option of the program, or an `Advice`.
     """
 
     family = "internal"
     drawing: tuple[str, ...] = ()
     """Lines that show the place of the mistake in the input."""
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, advice: str | Advice = "") -> None:
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.advice = advice
+
+    @property
+    def hint(self) -> str:
+        """The advice as a sentence; empty if it is a code."""
+        return self.advice if isinstance(self.advice, str) else ""
+
+    @property
+    def code(self) -> str:
+        """The advice as a code of `cli/hints.py`; empty if it is a sentence."""
+        return self.advice.code if isinstance(self.advice, Advice) else ""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The facts that belong to the code."""
+        return self.advice.facts if isinstance(self.advice, Advice) else {}
 
 
 class InputError(RegError):
@@ -78,12 +113,10 @@ class ForkError(IntegrityError):
     """Two copies of one log have different lines in the same place."""
 
 
-EXTENT = "run `reg verify`, or `reg verify --remote PLACE` for a registry elsewhere, to see the extent"
+EXTENT = Advice("verify-extent")
 """The hint for damage in a registry, the user's own or another one."""
 
-GOOD_COPY = (
-    "fetch a good copy: reg verify --repair --from OTHER, with --remote PLACE for a registry elsewhere"
-)
+GOOD_COPY = Advice("fetch-good-copy")
 """The hint for a damaged blob."""
 
 DISK = "check the file, its permissions and its disk"
@@ -93,20 +126,20 @@ SERVED = "this registry"
 """The name of a served registry in messages of the server, which does not reveal its location."""
 
 
-def at(hint: str, url: str) -> str:
-    """Put the registry's URL into a hint, if it has one."""
-    from shlex import quote
-
-    return hint if url == SERVED else hint.replace("PLACE", quote(url))
+def at(advice: str | Advice, url: str) -> str | Advice:
+    """Add the registry's URL to an advice, if it has one."""
+    if isinstance(advice, str) or url == SERVED:
+        return advice
+    return Advice(advice.code, **{**advice.facts, "place": url})
 
 
 @contextmanager
 def placed(url: str) -> Iterator[None]:
-    """The hint of an IntegrityError from inside names the place that is damaged."""
+    """The advice of an IntegrityError from inside names the registry that is damaged."""
     try:
         yield
     except IntegrityError as error:
-        error.hint = at(error.hint, url)
+        error.advice = at(error.advice, url)
         raise
 
 
@@ -118,7 +151,7 @@ def about(label: str) -> Iterator[None]:
     except InputError as error:
         if not label:
             raise
-        raise InputError(f"{label}: {error.message}", error.hint) from error
+        raise InputError(f"{label}: {error.message}", error.advice) from error
 
 
 def why(error: object) -> str:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import Advice, InputError
 
 POLICY_LOG = ".policy"
 """The name of the registry's own log of policies, used like a model's name. No model can have it."""
@@ -42,7 +42,7 @@ def is_name(text: str) -> bool:
         return False
 
 
-def check_registry_id(text: str, hint: str = "") -> str:
+def check_registry_id(text: str, hint: str | Advice = "") -> str:
     """Return a registry's id unchanged, or raise InputError."""
     if not REGISTRY_ID.fullmatch(text):
         raise InputError(f"not a registry id: {text[:40]!r}", hint)

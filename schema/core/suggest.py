@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from onnxreg.schema.core.errors import Advice
+
 MIN_LIKENESS = 0.6
 """The least similarity, from 0 to 1."""
 
@@ -18,8 +20,8 @@ def nearest(name: str, names: Iterable[str], least: float = MIN_LIKENESS, most: 
 
 
 def suggest(
-    name: str, candidates: Iterable[str], otherwise: str | None = None, least: float = MIN_LIKENESS
-) -> str:
+    name: str, candidates: Iterable[str], otherwise: str | Advice | None = None, least: float = MIN_LIKENESS
+) -> str | Advice:
     """A hint: similar names; if there are none, `otherwise`, by default the list of all names."""
     names = list(candidates)
     alike = nearest(name, names, least)

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from onnxreg.schema.core.digest import Digest, directory_digest
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.paths import check_path
 from onnxreg.schema.formats.ort_package import (
     COMPONENT,
@@ -111,7 +111,7 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
     if not chosen:
         raise InputError(
             f"ONNX Runtime loads none of {', '.join(dict.fromkeys(item.format for item in artifacts))}",
-            "a model package needs an .onnx or .ort file; name its format with --format",
+            Advice("package-format"),
         )
     layout, component = _Layout(), manifest.name.rpartition("/")[2]
     companions = layout.share({entry.path: entry for entry in manifest.files}) if manifest.files else None

@@ -76,13 +76,13 @@ def read_evaluation(data: bytes, label: str = "report") -> tuple[str, Evaluation
     try:
         value = canonical.decode(data, label)
     except InputError as error:
-        raise InputError(error.message, error.hint or hint) from error
+        raise InputError(error.message, error.advice or hint) from error
     if isinstance(value, dict) and value.get("format") == "onnxreg-evaluation":
         return EVALUATION, _general(EvaluationDocument.decode(data, label))
     try:
         return RECALL_DELTA, _recall_delta(mapping(value))
     except InputError as error:
-        raise InputError(f"{label} is not an evaluation: {error.message}", error.hint or hint) from error
+        raise InputError(f"{label} is not an evaluation: {error.message}", error.advice or hint) from error
 
 
 def _general(document: EvaluationDocument) -> Evaluation:

@@ -99,7 +99,7 @@ def _keyed(key: str, value: Any) -> Any:
     try:
         return _READ[key](value)
     except InputError as error:
-        raise InputError(f"{key}: {error.message}", error.hint) from error
+        raise InputError(f"{key}: {error.message}", error.advice) from error
 
 
 def _texts(value: Any) -> tuple[str, ...]:
@@ -162,7 +162,7 @@ def _numbered(number: int, value: Any) -> Rule:
     try:
         return Rule.read(value)
     except InputError as error:
-        raise InputError(f"rule {number}: {error.message}", error.hint) from error
+        raise InputError(f"rule {number}: {error.message}", error.advice) from error
 
 
 def read_policy(data: bytes, label: str) -> Policy:
@@ -174,4 +174,4 @@ def read_policy(data: bytes, label: str) -> Policy:
             raise InputError(f"{min(unknown)[:40]!r} is not a key of a policy", "it is a list of [[rule]]")
         return Policy.read(value.get("rule", []))
     except InputError as error:
-        raise InputError(f"{label}: {error.message}", error.hint) from error
+        raise InputError(f"{label}: {error.message}", error.advice) from error

@@ -27,7 +27,7 @@ from typing import Any
 
 from onnxreg.schema.core.codec import count, flag, items, mapping, optional, required, text
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
 from onnxreg.schema.core.toml_file import read_toml
 from onnxreg.schema.signing.keys import PublicKey
@@ -134,7 +134,7 @@ def read_trust(data: bytes, label: str) -> Trust:
             raise InputError("one key has two names")
         return Trust(by_id, items(value.get("require", []), lambda item: _requirement(item, keys)))
     except InputError as error:
-        raise InputError(f"{label}: {error.message}", error.hint) from error
+        raise InputError(f"{label}: {error.message}", error.advice) from error
 
 
 def _key(name: str, value: Any, revoked: Revocation | None) -> TrustedKey:
@@ -180,7 +180,7 @@ def _requirement(value: Any, keys: list[TrustedKey]) -> SignatureRequirement:
 
 
 def _registry(value: Any) -> str:
-    return check_registry_id(text(value), "`reg log NAME --json` shows it")
+    return check_registry_id(text(value), Advice("show-registry-id"))
 
 
 def _only(value: Mapping[str, Any], *known_keys: str) -> None:

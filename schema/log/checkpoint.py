@@ -13,7 +13,7 @@ from typing import Any
 
 from onnxreg.schema.core.codec import count, items, mapping, optional, required, text
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import EXTENT, ForkError, InputError, IntegrityError
+from onnxreg.schema.core.errors import EXTENT, Advice, ForkError, InputError, IntegrityError
 from onnxreg.schema.log.consistency import check_claims
 from onnxreg.schema.log.logline import LogLineHeader
 from onnxreg.schema.log.state import SEGMENT_LINES, State
@@ -43,7 +43,7 @@ class ObservedIndex:
             state = State.decode(first)
             lines = tuple(LogLineHeader.read(line) for line in raw_lines)
         except InputError as error:
-            raise IntegrityError(f"the index of {name} is damaged: {error.message}", error.hint) from error
+            raise IntegrityError(f"the index of {name} is damaged: {error.message}", error.advice) from error
         if state.name != name:
             raise IntegrityError(f"the index of {name} belongs to {state.name}", EXTENT)
         observed = cls(Digest.of(data).hex, state, lines)
@@ -70,7 +70,7 @@ class ObservedIndex:
                 lines = (*map(LogLineHeader.read, raw), *lines)
             except InputError as error:
                 raise IntegrityError(
-                    f"the log of {name} cannot be read: {error.message}", error.hint
+                    f"the log of {name} cannot be read: {error.message}", error.advice
                 ) from error
             _follow(lines, first * SEGMENT_LINES, lines[0].prev, name)
         skip = seq - first * SEGMENT_LINES
@@ -298,9 +298,9 @@ def relearn(checkpoint: Checkpoint, observed: ObservedIndex, sealed: Sealed) -> 
     )
 
 
-def reset_hint(registry: str, name: str) -> str:
+def reset_hint(registry: str, name: str) -> Advice:
     """The hint for a log that is not the one seen before."""
-    return f"ask its owner; after a backup was restored: reg trust reset {registry} {name}"
+    return Advice("reset-trust", registry=registry, name=name)
 
 
 def fork(registry: str, name: str, seq: int, digest: Digest, remembered: Digest) -> ForkError:

@@ -39,7 +39,7 @@ def _event(name: str, line: LogLineHeader) -> Event:
         return decode_event(line.event())
     except InputError as error:
         raise IntegrityError(
-            f"line {line.seq} of the log of {name} cannot be read: {error.message}", error.hint or EXTENT
+            f"line {line.seq} of the log of {name} cannot be read: {error.message}", error.advice or EXTENT
         ) from error
 
 

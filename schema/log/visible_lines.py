@@ -37,7 +37,7 @@ def check_visible(state: State, lines: Iterable[LogLineHeader]) -> None:
         events = [(line, decode_event(line.event())) for line in lines]
     except InputError as error:
         raise IntegrityError(
-            f"the log of {state.name} cannot be read: {error.message}", error.hint or EXTENT
+            f"the log of {state.name} cannot be read: {error.message}", error.advice or EXTENT
         ) from error
     entries = {str(version): entry.to_json() for version, entry in state.versions.items()}
     for version, decided in _decided(events).items():

@@ -7,7 +7,7 @@ from typing import Any
 
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError
+from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.core.file_state import FileState
 from onnxreg.schema.manifest import manifest as doc
 
@@ -109,7 +109,7 @@ def _check_files(manifest: doc.Manifest, measured: Mapping[str, Descriptor]) -> 
         if (descriptor.digest, descriptor.size) != (entry.digest, entry.size):
             raise IntegrityError(
                 f"{entry.path} is not the file that {doc.FILENAME} describes: its digest is {descriptor.digest.short}...",
-                "pull the version again; to make a version of your own of these files use reg add",
+                Advice("pull-again"),
             )
     return manifest
 

@@ -137,7 +137,9 @@ def read_build(config: str) -> Build:
         try:
             reader.line(line.strip())
         except InputError as error:
-            raise InputError(f"line {number} of the operator config: {error.message}", error.hint) from error
+            raise InputError(
+                f"line {number} of the operator config: {error.message}", error.advice
+            ) from error
     return reader.build()
 
 

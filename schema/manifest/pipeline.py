@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.manifest.family import MEMBER_NAME, Graph, Tensor
 
-HINT = "files of one model are alternatives; for graphs that work together name each: --member NAME=FILE"
+HINT = Advice("name-members")
 
 
 def pipeline_of(members: Mapping[str, str]) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def check_member(name: str) -> str:
     return name
 
 
-def check_alternatives(graphs: Mapping[str, Graph], hint: str = HINT) -> None:
+def check_alternatives(graphs: Mapping[str, Graph], hint: str | Advice = HINT) -> None:
     """InputError, naming two files, if one graph cannot take the place of another.
 
     Alternatives have inputs and outputs of the same names, ranks and kinds of numbers. Float types may differ, and so may

@@ -234,7 +234,7 @@ def _keyed(fields: Mapping[str, Any], key: str, read: Callable[[Any], Any], defa
     try:
         return default if fields.get(key) is None else read(fields[key])
     except InputError as error:
-        raise InputError(f"{key}: {error.message}", error.hint) from error
+        raise InputError(f"{key}: {error.message}", error.advice) from error
 
 
 def _texts(value: Any) -> tuple[str, ...]:

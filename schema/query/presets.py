@@ -6,7 +6,7 @@ providers of each package are those that its documentation names.
 
 from dataclasses import dataclass
 
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.query.device import Device
 from onnxreg.schema.query.runtimes import RELEASES
@@ -87,5 +87,5 @@ def preset(name: str) -> Device:
     presets_by_name = presets()
     if name in presets_by_name:
         return presets_by_name[name].device
-    hint = suggest(name, presets_by_name, "`reg devices` lists them; a file is written ./NAME")
+    hint = suggest(name, presets_by_name, Advice("list-devices"))
     raise InputError(f"there is no device preset {name[:80]!r}", hint)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.signing.dsse import Envelope, pae
 from onnxreg.schema.signing.keys import PublicKey
 from onnxreg.schema.signing.line_signature import Sign
@@ -26,7 +26,7 @@ def make_bundle(name: str, files: Mapping[str, Digest], key: PublicKey, sign: Si
     if key.kind != KIND:
         raise InputError(
             f"a bundle for model_signing is signed with {KIND}, not {key.kind}",
-            f"reg key new NAME --kind {KIND} makes such a key",
+            Advice("create-key-of-kind", kind=KIND),
         )
     payload = _statement(name, files)
     signature = sign(pae(PAYLOAD_TYPE, payload))

@@ -13,7 +13,7 @@ from onnxreg.converters.onnx.mobile_operators import android_warnings
 from onnxreg.converters.onnx.operator_config import OPERATOR_CONFIG
 from onnxreg.converters.source.file_roles import role_of
 from onnxreg.converters.source.scrub import scrub
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.paths import check_path
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, DraftArtifact, DraftFile, Verdict
 from onnxreg.schema.manifest.manifest_v1 import ArtifactV1, ManifestV1
@@ -29,9 +29,7 @@ CONFIG_VERDICTS = (
     "recall_delta_path",
 )
 """The keys of config.json that repeat a verdict."""
-EXPORT_AGAIN = (
-    "export the model again; to register single files without this promise: reg add FILE... --name NAME"
-)
+EXPORT_AGAIN = Advice("export-or-add")
 _ANDROID = ("onnx-android", "onnx-int8", "ort-android")
 _QUANTIZATION = ("scheme", "weight_type", "op_types", "calibration", "target", "output")
 _UNCARRIED = frozenset(

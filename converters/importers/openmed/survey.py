@@ -15,7 +15,7 @@ from onnxreg.converters.importers.same_export import base_of, refuse_mixture
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_onnx, inspect_ort
 from onnxreg.converters.source.file_roles import role_of
 from onnxreg.converters.source.scrub import read_json
-from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
 from onnxreg.schema.manifest.dispatch import read_manifest
 from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.manifest import FILENAME
@@ -64,13 +64,13 @@ def _read_manifest(directory: Path) -> ManifestV1:
     if not path.is_file():
         raise InputError(
             f"{directory.name} has no {FILENAME} and no manifest.json: it is neither a finished export nor a model package",
-            "the converter writes the manifest last; to register single model files use: reg add FILE... --name NAME",
+            Advice("add-single-files"),
         )
     manifest = read_manifest(path.read_bytes())
     if not isinstance(manifest, ManifestV1):
         raise InputError(
             f"{FILENAME} has format version 2: this directory comes from onnxreg",
-            "take it back with: reg import DIRECTORY --name NAME",
+            Advice("import-export"),
         )
     if not manifest.artifacts:
         raise InputError(f"{FILENAME} names no artifacts", "export the model again")

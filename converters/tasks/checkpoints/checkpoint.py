@@ -22,7 +22,7 @@ from onnxreg.converters.tasks.checkpoints.silence import silent_transformers
 from onnxreg.converters.tasks.checkpoints.task_heads import TaskHead
 from onnxreg.converters.tasks.checkpoints.tokenizer import check_vocabulary, load_tokenizer
 from onnxreg.converters.tasks.task import LocatedSource
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.manifest.manifest import Source
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -158,7 +158,7 @@ def _refuse_own_code(directory: Path, trusted: bool) -> None:
         if code_names and not trusted:
             raise InputError(
                 f"the checkpoint wants its own code to run ({name} has an auto_map)",
-                "read that code, then pass --trust-remote-code",
+                Advice("trust-remote-code"),
             )
         if foreign_names := [text for text in code_names if "--" in text]:
             raise InputError(

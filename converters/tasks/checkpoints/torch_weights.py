@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from onnxreg.schema.core.errors import InputError, NotFoundError, missing_extra
+from onnxreg.schema.core.errors import Advice, InputError, NotFoundError, missing_extra
 
 WRAPPER_KEYS = ("model_state_dict", "state_dict", "model")
 """Keys of the weights in checkpoints that also hold an epoch and an optimizer."""
@@ -19,10 +19,10 @@ def best_of(run: Path) -> Path:
     """
     checkpoints = sorted((run / "checkpoints").glob("best_*.pth"))
     if not checkpoints:
-        raise NotFoundError(f"{run} holds no checkpoints/best_*.pth", "name the file: --checkpoint FILE")
+        raise NotFoundError(f"{run} holds no checkpoints/best_*.pth", Advice("name-checkpoint-file"))
     if len(checkpoints) > 1:
         names = ", ".join(path.name for path in checkpoints)
-        raise InputError(f"{run} holds several checkpoints: {names}", "name one: --checkpoint FILE")
+        raise InputError(f"{run} holds several checkpoints: {names}", Advice("name-one-checkpoint"))
     return checkpoints[0]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from onnxreg.converters.tasks.code.definition import Definition
 from onnxreg.converters.tasks.code.factory import Factory
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import Advice, InputError
 
 MAX_SHOWN = 300
 """Characters of the arguments in a message."""
@@ -51,7 +51,7 @@ class Consent:
             given = f", called with {_text(arguments)}" if arguments else ""
             raise InputError(
                 f"{described} is code{given}, which runs only if you allow it",
-                f"read it, then pass --allow-code {name}",
+                Advice("allow-code", code=name),
             )
 
 

@@ -41,5 +41,5 @@ def _decoded(line: LogLineHeader) -> LogLine:
         return LogLine.decode(line.raw)
     except InputError as error:
         raise IntegrityError(
-            f"line {line.seq} of the log cannot be read: {error.message}", error.hint
+            f"line {line.seq} of the log cannot be read: {error.message}", error.advice
         ) from error

@@ -213,7 +213,7 @@ class MisreadError(InputError):
     """A query that is not an expression. `instead`: a likely expression, if the query is one word."""
 
     def __init__(self, query: str, error: ExpressionError) -> None:
-        super().__init__(error.message, error.hint)
+        super().__init__(error.message, error.advice)
         self.drawing = error.drawing
         self.asked = query
         self.instead = f"name ~ '*{query.lower()}*'" if _WORD.fullmatch(query) else None

@@ -23,7 +23,7 @@ from onnxreg.registry.support.disk import host_errors, refuse_directory
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import items, mapping, required, text
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import Advice, HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG, check_name
 from onnxreg.schema.core.version import Version
 
@@ -75,7 +75,7 @@ class ArchiveStore(ReadOnlyStore):
     """An `ObjectStore` that refuses to write. Raises IntegrityError if the file is not an archive."""
 
     description = "an archive"
-    instead = "push to a registry, and have a new archive made of it: reg archive create"
+    instead = Advice("archive-is-read-only")
 
     def __init__(self, path: Path) -> None:
         self.url = str(path)
@@ -183,10 +183,8 @@ def open_archive(path: Path) -> ArchiveRegistry:
     if path.exists() and not path.is_file():
         raise InputError(f"{path} is not a regular file", "copy the archive into a file first")
     if not path.is_file():
-        raise NotFoundError(f"there is no archive {path}", "`reg archive create` makes one")
+        raise NotFoundError(f"there is no archive {path}", Advice("create-archive"))
     with host_errors(f"reading {path}"):
         if path.suffix not in SUFFIXES and not is_zip(path):
-            raise InputError(
-                f"{path} is a file, and no archive", "name a directory, or what reg archive create made"
-            )
+            raise InputError(f"{path} is a file, and no archive", Advice("name-directory-or-archive"))
     return ArchiveRegistry(path)

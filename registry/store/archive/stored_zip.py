@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from onnxreg.schema.core.errors import IntegrityError
+from onnxreg.schema.core.errors import Advice, IntegrityError
 
-COPY_AGAIN_HINT = "copy it again, or have it made again: reg archive create"
+COPY_AGAIN_HINT = Advice("copy-archive-again")
 LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 """The local header before an entry's name and bytes (APPNOTE.TXT 4.3.7)."""
 ZIP64_MARK = 0xFFFFFFFF

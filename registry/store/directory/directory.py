@@ -18,7 +18,7 @@ from onnxreg.registry.store.layout import NOTE, BlobKey, Kind, index_path, keys_
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, IndexFile, MissingBlobError, TreeFile
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import is_name
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class DirectoryRegistry:
             except FileNotFoundError:
                 raise NotFoundError(
                     f"there is no registry in {self.root}",
-                    "check the path; `reg add`, `reg export`, `reg pull`, or a `reg push` to it, make a new one",
+                    Advice("create-registry"),
                 ) from None
             except NotADirectoryError:
                 raise InputError(f"{self.root} is not a directory", "name a directory") from None

@@ -6,9 +6,9 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from onnxreg.schema.core.errors import IntegrityError
+from onnxreg.schema.core.errors import Advice, IntegrityError
 
-IRREGULAR = "`reg doctor` says what to do; reg verify --repair --from REMOTE puts a good file in its place"
+IRREGULAR = Advice("replace-irregular-file")
 
 
 def is_regular(path: Path) -> bool:

@@ -154,7 +154,7 @@ class MultipartUpload:
         except RejectedError as answer:
             if answer.status == 412:
                 return False
-            if answer.code == "NoSuchUpload" and self._is_there(doing, upload["Key"]):
+            if answer.s3_code == "NoSuchUpload" and self._is_there(doing, upload["Key"]):
                 return True
             raise
         return True

@@ -116,21 +116,21 @@ class S3Url:
 
 
 class RejectedError(RemoteError):
-    """The server answered, and refused. `status` is that of HTTP, `code` is S3's word for it."""
+    """The server answered, and refused. `status` is that of HTTP, `s3_code` is that of S3."""
 
-    def __init__(self, message: str, hint: str, status: int, code: str) -> None:
+    def __init__(self, message: str, hint: str, status: int, s3_code: str) -> None:
         super().__init__(message, hint)
         self.status = status
-        self.code = code
+        self.s3_code = s3_code
 
     @property
     def is_absence(self) -> bool:
         """True if the object is not there, in a bucket that is."""
-        return self.status == 404 and self.code != "NoSuchBucket"
+        return self.status == 404 and self.s3_code != "NoSuchBucket"
 
     @property
     def is_passing(self) -> bool:
-        return self.status in _PASSING_STATUS or self.code in _PASSING_CODES
+        return self.status in _PASSING_STATUS or self.s3_code in _PASSING_CODES
 
 
 @dataclass(frozen=True, slots=True)

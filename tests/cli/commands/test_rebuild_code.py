@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from onnxreg.cli import hints
 from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.converters.source.toolchain import distribution_of
 from onnxreg.registry import Registry
@@ -551,7 +552,7 @@ def test_python_asks_for_the_same_consent(tmp_path: Path, marker: Path, evil: st
     recipe = RecipeFile.from_json({**asked, "steps": [{"name": "a", "pass": "OnnxConversion"}]})
     with pytest.raises(InputError) as refused:
         plan_export(recipe, "net.py:build", "a/b")
-    assert refused.value.hint == "read it, then pass --allow-code net.py:build"
+    assert hints.text(refused.value.advice) == "read it, then pass --allow-code net.py:build"
     order = plan_export(recipe, "net.py:build", "a/b", allow_code=["net.py"])
     assert order.source.code is not None and order.source.code.digest == digest_file(tmp_path / "net.py")
     assert not marker.exists()

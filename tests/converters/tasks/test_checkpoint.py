@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from onnxreg.cli import hints
 from onnxreg.converters.source import source_files
 from onnxreg.converters.source.source_files import hub_id, locate
 from onnxreg.converters.tasks.checkpoints.checkpoint import load_checkpoint
@@ -33,7 +34,7 @@ def change(path: Path, **keys: Any) -> None:
 def refused(directory: Path, family: type[RegError], **options: Any) -> str:
     with pytest.raises(family) as caught:
         load_checkpoint(str(directory), "acme/x", TOKENS, **options)
-    assert caught.value.hint or family is InputError
+    assert hints.text(caught.value.advice) or family is InputError
     return caught.value.message
 
 

@@ -10,6 +10,7 @@ import pytest
 from support.progress import RecordedSteps
 from support.servers import s3servers
 
+from onnxreg.cli import hints
 from onnxreg.registry import Registry
 from onnxreg.registry.conformance import conformance
 from onnxreg.registry.conformance.object_trials import object_trials
@@ -160,7 +161,7 @@ def test_what_an_interruption_leaves_is_said(
     (left,) = leftovers.trials(remote.files())
     assert not [damage for damage in verify(remote).damages if damage.kind == "stray"]
     (finding,) = (finding for finding in examine(remote) if not finding.ok)
-    assert (finding.check, finding.fix) == ("scratch", f"reg doctor {url} --clear {left}")
+    assert (finding.check, hints.text(finding.fix)) == ("scratch", f"reg doctor {url} --clear {left}")
     assert all(path.startswith(left) for path in leftovers.clear(remote, [left]))
     assert objects(url).keys() == {"registry.json"}
 

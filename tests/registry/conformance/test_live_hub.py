@@ -8,6 +8,7 @@ from huggingface_hub.utils import close_session
 from support.progress import RecordedSteps
 from support.servers.hub import READER, TOKEN, Hub, running
 
+from onnxreg.cli import hints
 from onnxreg.registry import Registry
 from onnxreg.registry.conformance import conformance
 from onnxreg.registry.conformance.trial import TrialOutcome
@@ -127,7 +128,7 @@ def test_what_a_dead_collection_left_is_cleared_by_a_commit(hub: Hub) -> None:
     note = "gc/condemned/0123456789abcdef"
     remote.add_note("condemned", note.rpartition("/")[2], b"")
     (finding,) = (finding for finding in examine(remote) if not finding.ok)
-    assert finding.fix == f"reg doctor {URL} --clear {note}"
+    assert hints.text(finding.fix) == f"reg doctor {URL} --clear {note}"
     assert leftovers.clear(open_hub(URL), [note]) == [note]
     assert note not in hub.files("acme/models")
     assert [finding for finding in examine(open_hub(URL)) if not finding.ok] == []

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.registries.family_drafts import NAME, write_family
 
+from onnxreg.cli import hints
 from onnxreg.registry import Registry
 from onnxreg.registry.log.selection import Selection
 from onnxreg.registry.maintain.verification import verify
@@ -82,7 +83,7 @@ def test_who_holds_a_part_says_what_can_be_pulled_of_it(
     third, url = Registry(tmp_path / "third"), str(other.store.root)
     with pytest.raises(NotFoundError) as caught:
         third.pull(ONE, url)
-    assert caught.value.hint.endswith(f": reg pull {ONE} {options}")
+    assert hints.text(caught.value.advice).endswith(f": reg pull {ONE} {options}")
     words = options.split()
     given = [(key, value) for key, value in zip(words[::2], words[1::2], strict=True)]
     members = tuple(value for key, value in given if key == "--member")

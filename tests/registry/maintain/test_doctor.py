@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import pytest
 from filelock import FileLock
 
+from onnxreg.cli import hints
 from onnxreg.registry import Registry
 from onnxreg.registry.maintain import directory_probes, doctor
 from onnxreg.registry.maintain.doctor import Diagnosis, examine
@@ -107,7 +108,7 @@ def test_each_fault_is_found_alone_and_has_a_fix(filled: Registry, what: str) ->
 def test_a_collection_cures_what_died(filled: Registry, what: str) -> None:
     check, harm = FAULTS[what]
     harm(filled.store.root)
-    assert " gc" in faults(filled.store)[check].fix
+    assert " gc" in hints.text(faults(filled.store)[check].fix)
     (filled.store.root / "gc/intents/0123456789abcdef-0123456789abcdef").unlink(missing_ok=True)
     filled.gc()
     assert faults(filled.store) == {}
@@ -213,7 +214,7 @@ def test_the_fix_of_a_swapped_remote_works(filled: Registry, tmp_path: Path) -> 
     shutil.rmtree(tmp_path / "share")
     Registry(tmp_path / "share")
     (finding,) = faults(filled.store).values()
-    assert os.system(finding.fix) == 0
+    assert os.system(hints.text(finding.fix)) == 0
     assert faults(filled.store) == {}
 
 
@@ -379,14 +380,17 @@ def test_a_store_that_is_proven_before_writing_has_a_finding_and_no_error() -> N
     ObjectRegistry.create(store)
     found = faults(ObjectRegistry(CasGuardedStore(store)))
     assert found.keys() == {"compare-and-swap"}
-    assert "reg mirror memory: DST" in found["compare-and-swap"].fix
+    assert "reg mirror memory: DST" in hints.text(found["compare-and-swap"].fix)
 
 
 def test_fixes_call_the_registry_what_its_user_does() -> None:
     remote = memory_remote()
     remote.add_note("condemned", "0123456789abcdef", b"")
     (finding,) = (finding for finding in examine(remote, "gs://b/p?single_writer=yes") if not finding.ok)
-    assert finding.fix == "reg doctor 'gs://b/p?single_writer=yes' --clear gc/condemned/0123456789abcdef"
+    assert (
+        hints.text(finding.fix)
+        == "reg doctor 'gs://b/p?single_writer=yes' --clear gc/condemned/0123456789abcdef"
+    )
 
 
 def test_many_stray_files_are_counted(filled: Registry) -> None:

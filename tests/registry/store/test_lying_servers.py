@@ -8,6 +8,7 @@ import pytest
 from support.servers import hub, static
 from support.servers.faults import LIES, Proxy, proxy
 
+from onnxreg.cli import hints
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.store import range_stream
@@ -50,7 +51,7 @@ def pulled(reader: Registry, url: str, source: Registry) -> str:
         reader.pull("acme/pii", url)
     except RegError as error:
         family = error.family
-        assert "hunter2" not in f"{error.message}{error.hint}"
+        assert "hunter2" not in f"{error.message}{hints.text(error.advice)}"
     assert not reader.verify().damages
     for path in reader.store.root.glob("blobs/sha256/*/*"):
         digest = BlobKey.of_path(str(path.relative_to(reader.store.root)))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from onnxreg.cli import hints
 from onnxreg.registry import Registry
 from onnxreg.registry.log.channels import Channels
 from onnxreg.registry.log.commit import load
@@ -111,7 +112,7 @@ def test_a_glob_that_matches_nothing(filled: Registry, other: Registry, glob: st
         return
     with pytest.raises(NotFoundError, match="no model matches") as caught:
         filled.push_many(glob, str(other.store.root))
-    assert near in caught.value.hint
+    assert near in hints.text(caught.value.advice)
 
 
 def test_a_place_in_the_way_ends_the_work(filled: Registry, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from onnxreg.cli import hints
 from onnxreg.schema.core.errors import EXTENT, SERVED, ForkError, IntegrityError, placed
 
 
@@ -9,11 +10,13 @@ from onnxreg.schema.core.errors import EXTENT, SERVED, ForkError, IntegrityError
 def test_a_hint_names_the_place_as_a_shell_takes_it(kind: type[IntegrityError]) -> None:
     with pytest.raises(kind) as caught, placed("/srv/my models"):
         raise kind("a blob is damaged", EXTENT)
-    assert "`reg verify --remote '/srv/my models'`" in caught.value.hint
+    assert caught.value.code == "verify-extent" and caught.value.facts == {"place": "/srv/my models"}
+    assert "`reg verify --remote '/srv/my models'`" in hints.text(caught.value.advice)
     assert caught.value.message == "a blob is damaged"
 
 
 def test_a_server_does_not_say_where_its_registry_lies() -> None:
     with pytest.raises(IntegrityError) as caught, placed(SERVED):
         raise IntegrityError("a blob is damaged", EXTENT)
-    assert caught.value.hint == EXTENT
+    assert caught.value.advice is EXTENT
+    assert "--remote PLACE" in hints.text(EXTENT)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onnxreg.cli import hints
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.sizes import UNITS, parse_size, size
@@ -71,7 +72,7 @@ def test_a_malformed_device_is_named(value: Any, message: str, hint: str) -> Non
     with pytest.raises(InputError) as caught:
         Device.read(value)
     assert message in caught.value.message
-    assert hint in caught.value.hint
+    assert hint in hints.text(caught.value.advice)
 
 
 def test_an_operator_set_is_read_only_when_everything_else_is_met() -> None:
@@ -126,7 +127,7 @@ def test_an_unknown_preset_has_near_misses() -> None:
     assert "ort-android-1.23" in caught.value.hint
     with pytest.raises(InputError) as caught:
         preset("@@@")
-    assert "reg devices" in caught.value.hint
+    assert "reg devices" in hints.text(caught.value.advice)
 
 
 def test_names_of_providers() -> None:

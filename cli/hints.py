@@ -1,0 +1,195 @@
+"""The commands to type after an error: the text of each `Advice` of the library.
+
+The library states a code and facts; this table is the only place that names verbs and options for them.
+`{fact}` is the fact, `{fact!q}` quotes it for a shell, `{facts:--option}` repeats an option for each item
+of a list. A fact that the error does not have reads as its name in capitals, as in a usage line.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from shlex import quote
+from string import Formatter
+from typing import Any
+
+from onnxreg.schema.core.errors import Advice
+
+
+def text(advice: str | Advice) -> str:
+    """The advice as a user of the command line reads it."""
+    if isinstance(advice, str):
+        return advice
+    template = TEMPLATES[advice.code]
+    return template(**advice.facts) if callable(template) else _FORMATTER.vformat(template, (), advice.facts)
+
+
+class _Missing(str):
+    """The name of a fact that the error does not have."""
+
+
+class _Formatter(Formatter):
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return kwargs.get(str(key), _Missing(str(key).upper()))
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        if conversion != "q":
+            return super().convert_field(value, conversion)
+        return value if isinstance(value, _Missing) else quote(str(value))
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec.startswith("--"):
+            return " ".join(f"{format_spec} {quote(str(item))}" for item in value)
+        return str(super().format_field(value, format_spec))
+
+
+_FORMATTER = _Formatter()
+
+
+def _pull_part(ref: str, members: Sequence[str] = (), format: str = "", precision: str = "") -> str:
+    options = [f"--member {member}" for member in members]
+    options += [f"--format {format} --precision {precision}"] if format else []
+    return f"reg pull {ref} there fetches the rest; or take what it has: reg pull {ref} {' '.join(options)}"
+
+
+def _finish_mirroring(mirror: str, first: str | Advice) -> str:
+    again = f"{mirror} has only what arrived: run `reg mirror` again, it goes on there"
+    return "; ".join(filter(None, (text(first), again)))
+
+
+TEMPLATES: Mapping[str, str | Callable[..., str]] = {
+    # Damage and its repair
+    "verify-extent": "run `reg verify`, or `reg verify --remote {place!q}` for a registry elsewhere, to see the extent",
+    "fetch-good-copy": "fetch a good copy: reg verify --repair --from OTHER, with --remote {place!q} for a registry elsewhere",
+    "verify": "run `reg verify` to see what else is",
+    "verify-both": "the state line of one of them is wrong: run `reg verify` in both",
+    "verify-source": "run `reg verify` in the registry that it comes from",
+    "verify-index": "the index file was tampered with or damaged: run `reg verify` on it",
+    "restore-index": "restore it from a mirror (reg verify shows more)",
+    "check-disk": "see whether the directory exists and the disk is healthy (reg verify)",
+    "replace-irregular-file": "`reg doctor` says what to do; reg verify --repair --from REMOTE puts a good file in its place",
+    "copy-archive-again": "copy it again, or have it made again: reg archive create",
+    "list-collectors": "`reg doctor` names the collectors that never ended",
+    "list-leftovers": "`reg doctor` names what may be cleared",
+    "collect-garbage": "`reg gc` frees what is not needed any more",
+    "restore-file": "put the real file in its place (cp --dereference), or reg verify --repair --from MIRROR; while it is not there, reg gc may free that model's blobs",
+    "repair-and-clear": "reg verify --remote {registry!q} --repair --from MIRROR; then reg doctor {registry!q} {paths:--clear}",
+    "clear-leftovers": "reg doctor {registry!q} {paths:--clear}",
+    "collect-garbage-here": "reg --registry {registry!q} gc",
+    "collect-garbage-there": "reg gc --remote {remote!q}",
+    "move-registry": "keep to one writer at a time, or move: reg mirror {registry!q} DST",
+    "forget-remote": "reg --registry {registry!q} remote remove {remote}",
+    "mirror-fork": "reg --registry {registry!q} mirror {remote!q} ./theirs --new-id",
+    # Trust, keys and history
+    "reset-trust": "ask its owner; after a backup was restored: reg trust reset {registry} {name}",
+    "reset-checkpoint": "reg trust reset {registry} {name}",
+    "accept-registry": "find out who changed it; if that is meant: reg trust reset {registry}",
+    "mount-or-reset": "mount its disk; or, if it was removed for good: reg trust reset {registry}",
+    "show-registry-id": "`reg log NAME --json` shows it",
+    "list-signers": "reg log shows who signed which line; do not use it until you know why",
+    "list-signatures": "`reg verify --signatures` lists the signatures",
+    "list-trusted-keys": "`reg trust show` lists them",
+    "public-key-syntax": "a public key is written ed25519:<base64> or ecdsa-p256:<base64>; `reg key show NAME` prints one",
+    "create-key": "`reg key new NAME` makes one that is",
+    "create-key-of-kind": "reg key new NAME --kind {kind} makes such a key",
+    "list-keys": "`reg key list` shows them; `reg key new` makes one",
+    "list-keys-and-passphrase": "see `reg key list`; REG_KEY_PASSPHRASE holds the passphrase",
+    "name-key": "name one with --key; `reg key new NAME` makes one",
+    "name-key-or-pem": "`reg key list` shows the names; a PEM begins with -----BEGIN",
+    # Policies and channels
+    "promote": "promote instead: reg promote {name}:VERSION {channel}",
+    "promote-properly": "do not use it until you know why; `reg promote` by somebody who may puts it right",
+    "replace-policy": "add its rules to the file (`reg policy show` prints them), or put this one in its place: --replace",
+    "show-policy": "`reg policy show` shows it; then decide again",
+    "read-findings": "the findings say what is missing; `reg policy show` shows what is demanded",
+    "tag-or-govern": "`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it",
+    "push-or-govern": "`reg push {ref} {remote!q} --tag {channel}` moves it; `reg policy set FILE --remote {remote!q}` governs it",
+    "tag-first": "they have no channels yet: `reg tag` makes one",
+    "untag-first": "move the channel or `reg untag` it first",
+    "unpin": "take the pin back: reg pin --undo",
+    "decide-again": "look at `reg log` and decide again",
+    # Versions and their files
+    "write-lock": "`reg lock REF` writes one",
+    "rewrite-lock": "the lock was changed by hand or damaged: `reg lock` writes it anew",
+    "log-there": "`reg log {name}` there says why",
+    "log-of-other": "`reg log` there says why",
+    "log-of-other-or-restore": "`reg log` there says why; --restore brings it back",
+    "log-reason": "`reg log {name}` says why",
+    "yank": "`reg yank` takes it out of use, with its number",
+    "omit-restore": "leave --restore out",
+    "purge-everywhere": "--everywhere takes those versions down too",
+    "version-gone": "publish under another version; a copy elsewhere brings an expired one back: reg pull --restore",
+    "restore-expired": "`reg log {name}` there says why; what expired can be brought back from a copy: --restore",
+    "keep-days": "write --keep-days 90",
+    "list-files": "`reg show {ref}` lists them",
+    "list-members": "`reg show {ref} --json` lists them under model_family",
+    "omit-member": "leave --member out",
+    "omit-this-member": "leave --member {member} out",
+    "omit-selection": "leave --format and --precision away, or pull into a registry of its own",
+    "pull-again": "pull the version again; to make a version of your own of these files use reg add",
+    "pull-rest": "reg pull {ref} fetches the rest",
+    "pull-part": _pull_part,
+    "pull-artifact": "`reg pull` fetches the rest",
+    "pull-elsewhere": "name another place; to write files: reg --registry OTHER pull REF PLACE --output DIRECTORY",
+    "list-devices": "`reg devices` lists them; a file is written ./NAME",
+    "package-format": "a model package needs an .onnx or .ort file; name its format with --format",
+    # Registries, remotes, mirrors and archives
+    "create-registry": "check the path; `reg add`, `reg export`, `reg pull`, or a `reg push` to it, make a new one",
+    "fill-registry": "it holds no models yet: reg export, reg add, reg pull, or a reg push to it, bring some",
+    "give-url": "reg remote add {name} PATH|URL",
+    "add-remote": "name a path or URL, or give one a name: reg remote add origin PATH|URL",
+    "remove-remote": "`reg remote remove {name}` first",
+    "list-remotes": "see `reg remote list`",
+    "list-remotes-or-path": "see `reg remote list`; a directory is written ./{name}",
+    "fetch-index": "`reg fetch-index` fetches it",
+    "fetch-index-of": "fetch what is needed offline: reg fetch-index --remote {remote!q}",
+    "finish-mirror": "`reg mirror` into it goes on where it was cut off; used offline, `reg fetch-index` brings more",
+    "finish-mirroring": _finish_mirroring,
+    "mirror-lacks-models": "{mirror} does not have all models of {source} yet: `reg mirror {source!q} {mirror!q}` goes on",
+    "mirror-again-later": "run it again when that one has ended; `reg doctor` names what a dead one left",
+    "mirror-with-new-id": "change the original, or make a registry of its own from it: reg mirror MIRROR NEW --new-id",
+    "omit-new-id": "leave --new-id away, or name another place",
+    "create-archive": "`reg archive create` makes one",
+    "archive-is-read-only": "push to a registry, and have a new archive made of it: reg archive create",
+    "name-directory-or-archive": "name a directory, or what reg archive create made",
+    "name-versions": "name versions, or take every one that is there: --all",
+    "try-host": "try --host 127.0.0.1",
+    "choose-port": "choose another --port",
+    # Exports, imports and rebuilds
+    "name-members": "files of one model are alternatives; for graphs that work together name each: --member NAME=FILE",
+    "omit-opset": "leave --opset out",
+    "omit-sequence-length": "leave --max-seq-length out, or write what your texts need, such as 256",
+    "pass-name": "pass --name NAME",
+    "name-source": "name a source: reg export SOURCE, or `source` in the recipe",
+    "name-family": "name it: --source family.yaml",
+    "import-directory": "take it whole: reg import {directory!q} --name NAME",
+    "import-manifest": "leave it out, or take the whole directory: reg import DIRECTORY --name NAME",
+    "omit-precision": "leave --precision out",
+    "add-without-manifest": "to make a version of your own of its files: reg add FILE... --name NAME, without {manifest}",
+    "use-name": "use --name {name}",
+    "correct-format": "leave --format out, or correct it",
+    "omit-format": "leave --format out to register the model without this promise",
+    "export-or-add": "export the model again; to register single files without this promise: reg add FILE... --name NAME",
+    "add-single-files": "the converter writes the manifest last; to register single model files use: reg add FILE... --name NAME",
+    "import-export": "take it back with: reg import DIRECTORY --name NAME",
+    "name-each-member": "--member NAME={file}, for each model of the pipeline",
+    "write-recipe": "write a recipe: reg export --recipe FILE; docs/recipes.md has examples",
+    "add-quantize": "add --quantize",
+    "rebuildable": "what reg add and reg import adopt cannot be rebuilt; what reg export makes can",
+    "trust-remote-code": "read that code, then pass --trust-remote-code",
+    "name-family-alone": "name the document alone: --source family.yaml",
+    "omit-suite": "leave --eval-suite out",
+    "name-suite": "name that file: --eval-suite FILE",
+    "name-checkpoint": "name it: --source PATH",
+    "name-source-files": "name the files that it was made from: --source PATH",
+    "resolve-device": "ONNX Runtime here is {runtime}: `reg resolve --device` finds what a release loads",
+    "name-checkpoint-file": "name the file: --checkpoint FILE",
+    "name-one-checkpoint": "name one: --checkpoint FILE",
+    "allow-code": "read it, then pass --allow-code {code}",
+    "name-code-directory": "name the directory that holds it: --source DIR",
+    "name-weights": "--checkpoint FILE",
+    "name-code": "give the code as it was exported: --source DIR",
+    "begin-recipe": "check the path; `reg profiles show android` prints one to begin with",
+    "name-data": "name that file: --data {key}=PATH",
+    "name-data-or-directory": "name that file: --data {key}=PATH, or the directory that it is in: --source DIR",
+    "omit-suite-or-no-int8": "leave out --eval-suite or --no-int8",
+    "omit-int8-embeddings-or-no-int8": "leave out --int8-embeddings or --no-int8",
+}
+"""Code to text."""

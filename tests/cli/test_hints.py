@@ -1,0 +1,102 @@
+"""The library does not speak the command line: it states codes, and `cli/hints.py` has their texts."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onnxreg.cli import hints
+from onnxreg.schema.core.errors import Advice
+
+ROOT = Path(__file__).parents[2]
+LIBRARY = ("schema", "registry", "converters")
+COMMAND = re.compile(r"(?<![\w-])(reg [a-z]|--[a-z])")
+PIP = re.compile(r"pip install .*")
+"""How to install the library is advice to a Python user as well."""
+EXCEPTIONS = {
+    "converters/passes/model_builder.py": "an option of the model builder of onnxruntime-genai",
+    "registry/conformance/fsspec_trials.py": "a command of `reg doctor` for what a trial left",
+    "registry/conformance/hub_trials.py": "a command of the Hub's program for what a trial left",
+    "registry/conformance/s3_trials.py": "a command of the AWS program for what a trial left",
+    "registry/log/retention.py": "the reason that an `expire` event records",
+    "registry/maintain/doctor.py": "a command of the system (chown)",
+    "registry/server/openapi.py": "documentation for people who know the command line",
+    "registry/store/hub/repo_card.py": "the page of a repository, which shows commands to its visitors",
+    "registry/support/environment.py": "documentation of the program's environment variables",
+    "schema/formats/json_schema.py": "its own command line, for `make generate`",
+}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for folder in LIBRARY:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8"))
+
+
+def docstrings(tree: ast.Module) -> set[int]:
+    """The ids of strings that are statements."""
+    return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+
+
+def commands(tree: ast.Module) -> list[str]:
+    skipped = docstrings(tree)
+    texts = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped
+    ]
+    return [text for text in texts if COMMAND.search(PIP.sub("", text))]
+
+
+def codes(tree: ast.Module) -> Iterator[str]:
+    """The codes of every `Advice(...)`, of both branches if it is conditional."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Advice":
+            first = node.args[0]
+            for branch in (first.body, first.orelse) if isinstance(first, ast.IfExp) else (first,):
+                if isinstance(branch, ast.Constant):
+                    yield branch.value
+
+
+def test_no_text_of_the_library_names_a_verb_or_an_option() -> None:
+    speaking = {path: texts for path, tree in modules() if (texts := commands(tree))}
+    assert {path: texts for path, texts in speaking.items() if path not in EXCEPTIONS} == {}
+    assert set(EXCEPTIONS) <= set(speaking), "an exception that is not needed any more"
+
+
+def test_every_code_of_the_library_has_a_text_and_every_text_a_code() -> None:
+    stated = {code for _, tree in modules() for code in codes(tree)}
+    assert stated == set(hints.TEMPLATES)
+
+
+@pytest.mark.parametrize(
+    ("advice", "text"),
+    [
+        ("check the path", "check the path"),
+        (Advice("list-files", ref="acme/pii:1.0.0"), "`reg show acme/pii:1.0.0` lists them"),
+        (
+            Advice("import-directory", directory="my model"),
+            "take it whole: reg import 'my model' --name NAME",
+        ),
+        (Advice("import-directory"), "take it whole: reg import DIRECTORY --name NAME"),
+        (Advice("clear-leftovers", registry="m", paths=["a", "b c"]), "reg doctor m --clear a --clear 'b c'"),
+        (
+            Advice("pull-part", ref="a/b:1.0.0", members=["x", "y"], format="onnx", precision="int8"),
+            (
+                "reg pull a/b:1.0.0 there fetches the rest; or take what it has: "
+                "reg pull a/b:1.0.0 --member x --member y --format onnx --precision int8"
+            ),
+        ),
+        (
+            Advice("finish-mirroring", mirror="m", first=Advice("verify-both")),
+            (
+                "the state line of one of them is wrong: run `reg verify` in both; "
+                "m has only what arrived: run `reg mirror` again, it goes on there"
+            ),
+        ),
+    ],
+)
+def test_an_advice_becomes_what_to_type(advice: str | Advice, text: str) -> None:
+    assert hints.text(advice) == text
