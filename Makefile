@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 #
 #   make test        the suite, in five minutes on two cores
-#   make test-quick  what needs no model, in one minute
+#   make test-quick  the documents and the heart of the registry: no model, in one minute
 #   make test-more   what is slow and needs only PyPI and npm: other servers, deep searches, stories, kill -9
 #   make test-all    everything, also what needs Debian packages, other environments or more than 2 GiB
 PYTHON ?= python3
@@ -23,13 +23,14 @@ demo: env
 
 # What a test starts again and again is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
+QUICK = tests/schema $(addprefix tests/registry/,gates log maintain publish search transfer)
 PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal --durations=10
 
 test: env
 	$(PYTEST) -m 'not large and not more'
 
 test-quick: env
-	$(PYTEST) -m 'not large and not more' tests/schema tests/registry
+	$(PYTEST) -m 'not large and not more' $(QUICK)
 
 test-more: env
 	$(PYTEST) -m 'more and not large' --hypothesis-profile=full
