@@ -13,7 +13,6 @@ from onnxreg.cli.batch.jobs import Job, read_jobs, refuse_twins
 from onnxreg.cli.batch.work import Terms, request_of, run_job
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import InterruptError, needs
-from onnxreg.cli.services import export_request
 from onnxreg.cli.services.export_request import CodeTrust
 from onnxreg.cli.services.export_service import thin_evidence
 from onnxreg.schema.core.errors import HostError, InputError, RegError
@@ -82,7 +81,7 @@ def _check_job(fleet: Fleet, job: Job) -> str:
     """The model's name for people. Raises an error if the job is certain to fail."""
     if fleet.scheduler is not None and job.request.version is None:
         raise InputError("there is no version", "workers cannot agree on the next one: name it")
-    return export_request.check(request_of(job, fleet.trust)) or job.called
+    return request_of(job, fleet.trust).check() or job.called
 
 
 def _warn_of_thin_suites(session: Session, jobs: Sequence[Job]) -> None:

@@ -15,7 +15,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.interrupts import interruptible
 from onnxreg.cli.render.progress import Checked
-from onnxreg.cli.services import export_request, export_service
+from onnxreg.cli.services import export_service
 from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
 from onnxreg.schema.core.errors import ConflictError, HostError, NotFoundError, RegError
 from onnxreg.schema.core.progress import SILENT
@@ -72,16 +72,16 @@ def run_job(job: Job, terms: Terms) -> JobOutcome:
 
 def _run(job: Job, terms: Terms, outcome: JobOutcome, check: Callable[[], None]) -> JobOutcome:
     registry = Session(terms.registry, quiet=True).open(create=True)
-    export = request_of(job, terms.trust)
-    order = export_request.plan(export)
+    request = request_of(job, terms.trust)
+    order = request.plan()
     version = None if job.request.version is None else Version.parse(job.request.version)
     earlier = None if terms.registry is not None else _finished(registry, order, version, terms.to)
     if earlier is not None:
         return replace(
             outcome, status="current", ref=str(earlier.ref), digest=str(earlier.digest), pushed=True
         )
-    request = export_request.repeatable(export, export.request()) if terms.cached else None
-    published = export_service.publish(registry, order, version, Checked(SILENT, check), request)
+    progress, repeatable = Checked(SILENT, check), request if terms.cached else None
+    published = export_service.publish(registry, order, version, progress, repeatable)
     status: Status = "published" if published.new else "current"
     outcome = replace(outcome, status=status, ref=str(published.ref), digest=str(published.digest))
     if terms.to is None:

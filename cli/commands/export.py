@@ -13,8 +13,8 @@ from onnxreg.cli.errors import needs
 from onnxreg.cli.options.completion import complete_remote
 from onnxreg.cli.options.shared import AllowCode, Json, NewVersion, Output
 from onnxreg.cli.reports.publish_report import announce, write_out
-from onnxreg.cli.services import export_request, export_service, family_service
-from onnxreg.cli.services.export_lookup import RepeatRequest, show_known
+from onnxreg.cli.services import export_service, family_service
+from onnxreg.cli.services.export_lookup import show_known
 from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
 from onnxreg.cli.services.push_published import check_remote, report_and_push
 from onnxreg.schema.core.errors import InputError
@@ -194,26 +194,24 @@ def command(
     export_service.check_one(profile=profile, task=task, recipe=recipe)
     new_version = None if version is None else Version.parse(version)
     check_remote(session, push)
-    request = None if no_cache else RepeatRequest.of(source, **options)
+    request = ExportRequest.of(source, **options)
     if output is not None:
         output = session.check_target(output)
-    elif request is not None and show_known(session, request, new_version, as_json, push):
+    elif not no_cache and show_known(session, request, new_version, as_json, push):
         return
     with needs("export", "reg export"):
-        if recipe is not None and (family := family_service.read(recipe, name)) is not None:
-            family_service.check_options(source, options)
-            code = allow_code or ()
-            family_service.export(session, family, recipe.parent, new_version, output, as_json, push, code)
+        if (family := request.family()) is not None:
+            family_service.export(session, family, request, new_version, output, as_json, push)
             return
-        typed = ExportRequest.of(source, **options)
-        order = export_request.plan(typed)
-        again = None if request is None else export_request.repeatable(typed, request)
+        order = request.plan()
         if eval_suite is not None:
             for message in export_service.thin_evidence(eval_suite, min_gold_chars):
                 session.warn(f"warning: {message}")
         registry = session.open(create=None)
         with session.steps(as_json) as progress:
-            published = export_service.publish(registry, order, new_version, progress, again)
+            published = export_service.publish(
+                registry, order, new_version, progress, None if no_cache else request
+            )
     write_out(registry, published, output)
     outcome = partial(announce, session, published, as_json, output)
     report_and_push(session, published.ref, push, as_json, outcome)

@@ -1,38 +1,16 @@
 """Recognition of an export that was made before, by its request. Imports no framework."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.services.push_published import report_and_push
 from onnxreg.schema.core.version import Version
 
 if TYPE_CHECKING:
+    from onnxreg.cli.services.export_request import ExportRequest
     from onnxreg.converters.engine.cache import StepCache
-
-
-@dataclass(frozen=True)
-class RepeatRequest:
-    """An export as it was typed: what shapes the draft, as JSON values, and the documents that it names."""
-
-    values: Mapping[str, Any]
-    documents: Sequence[Path] = field(default=())
-
-    @classmethod
-    def of(cls, source: str | None, **asked: Any) -> "RepeatRequest":
-        """The options that differ from the defaults. Paths of documents are made absolute; so is a source that is a path.
-
-        The working directory is part of it: the file of a factory such as `net.py:build` is looked for there.
-        """
-        documents = [value for value in asked.values() if isinstance(value, Path)]
-        values = {
-            key: str(value.absolute()) if isinstance(value, Path) else value for key, value in asked.items()
-        }
-        local = source if source is None or not Path(source).exists() else str(Path(source).absolute())
-        return cls({**values, "source": local, "directory": str(Path.cwd())}, documents)
 
 
 def cache_at(root: Path) -> "StepCache":
@@ -43,7 +21,11 @@ def cache_at(root: Path) -> "StepCache":
 
 
 def show_known(
-    session: Session, request: RepeatRequest, version: Version | None, as_json: bool, push: str | None = None
+    session: Session,
+    request: "ExportRequest",
+    version: Version | None,
+    as_json: bool,
+    push: str | None = None,
 ) -> bool:
     """Tell what the same request published, where all that it was made from is as it was; else False.
 

@@ -1,21 +1,28 @@
-"""A requested export, from options or from a row of a job file, and its recipe."""
+"""A requested export, from options or from a row of a job file, and its recipe and plan."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli.services.export_lookup import RepeatRequest
-from onnxreg.cli.services.export_service import ANDROID, TASK_OPTIONS, check_options
 from onnxreg.schema.core.errors import InputError, NotFoundError, about
 from onnxreg.schema.core.suggest import suggest
 
 if TYPE_CHECKING:
-    from onnxreg.converters.engine.memo import RepeatableExport
     from onnxreg.converters.engine.plan import ExportPlan
+    from onnxreg.converters.engine.read_recipe import RecipeDocument
     from onnxreg.converters.tasks.code.consent import Consent
+    from onnxreg.schema.core.digest import Digest
+    from onnxreg.schema.inputs.family_file import FamilyFile
     from onnxreg.schema.inputs.recipe_file import RecipeFile
 
+ANDROID = "android"
+TASK_OPTIONS = ("opset", "quantize", "int8_embeddings", "max_seq_length")
+KINDS = (f"profile {ANDROID}", "task", "recipe")
+"""Kinds of exports that have options of their own."""
+OF_FAMILIES = frozenset({"recipe", "name", "allow_code", "source", "directory"})
+"""Fields of a request that go with a family: its document says everything else."""
 FLAGS = ("quantize", "int8_embeddings")
 """The options of a task that are true or false; the others are numbers."""
 
@@ -54,74 +61,133 @@ class ExportRequest:
         allow_code: Sequence[str] = (),
         **options: Any,
     ) -> "ExportRequest":
-        """By flags. InputError for one that has no meaning for what is asked for."""
-        kind = f"profile {ANDROID}" if profile == ANDROID else "task" if task else "recipe"
-        check_options(options, kind)
+        """By flags."""
         trust = CodeTrust(trust_remote_code, tuple(allow_code))
         return cls(source, name, profile, recipe, task, options, trust, is_typed=True)
 
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """The request beside the defaults, as JSON values: an equal one is recognised the next time.
+
+        Paths are absolute; so is a source that is a path. The working directory is part of it: the file of a factory such as
+        `net.py:build` is looked for there.
+        """
+        fields: dict[str, Any] = {key: getattr(self, key) for key in ("name", "profile", "recipe", "task")}
+        fields |= {"trust_remote_code": self.trust.remote_code, "allow_code": list(self.trust.code)}
+        given = {key: value for key, value in fields.items() if value not in (None, False, [])}
+        is_path = self.source is not None and Path(self.source).exists()
+        source = str(Path(self.source or "").absolute()) if is_path else self.source
+        return {**_absolute({**given, **self.options}), "source": source, "directory": str(Path.cwd())}
+
     @property
-    def document(self) -> str:
+    def documents(self) -> "dict[Path, Digest | None]":
+        """The files that the request names; of the recipe, which is read once, the digest."""
+        paths = [value for value in self.options.values() if isinstance(value, Path)]
+        read = {} if self.recipe is None else {self.recipe: self.document.digest}
+        return {**dict.fromkeys(paths), **read}
+
+    @cached_property
+    def document(self) -> "RecipeDocument":
+        """The document that `recipe` names, read once."""
+        from onnxreg.converters.engine.read_recipe import RecipeDocument
+
+        assert self.recipe is not None
+        return RecipeDocument.read(self.recipe)
+
+    @property
+    def label(self) -> str:
         """The name of the recipe for people; "" for a built-in one."""
         return "" if self.recipe is None else self.recipe.name
 
-    def request(self) -> RepeatRequest:
-        """The options that differ from the defaults, to recognise a repeated request."""
-        fields = {key: getattr(self, key) for key in ("name", "profile", "recipe", "task")}
-        fields |= {"trust_remote_code": self.trust.remote_code, "allow_code": list(self.trust.code)}
-        changed = {key: value for key, value in fields.items() if value not in (None, False, [])}
-        return RepeatRequest.of(self.source, **changed, **self.options)
+    def family(self) -> "FamilyFile | None":
+        """The family that the document describes; None if this is any other export.
+
+        Raises InputError if it is malformed, or the request says what the document of a family says itself.
+        """
+        if self.recipe is None or not self.document.is_family:
+            return None
+        from onnxreg.converters.families import family_document
+
+        family = family_document.read(self.document, self.name)
+        foreign = [f"--{key.replace('_', '-')}" for key in sorted(self.values.keys() - OF_FAMILIES)]
+        if self.source is not None:
+            foreign = ["SOURCE"]
+        if foreign:
+            raise InputError(
+                f"{foreign[0]} does not go with a family", "its document names its checkpoints and its limits"
+            )
+        return family
+
+    def plan(self) -> "ExportPlan":
+        """The plan, its source found and hashed.
+
+        Raises what `plan_export` raises, and InputError for an option that has no meaning for this kind of export.
+        """
+        if self.is_typed:
+            _check_options(self.options, self._kind)
+        if self.profile == ANDROID:
+            from onnxreg.converters.android import order_android
+            from onnxreg.converters.android.android_options import read_options
+
+            return order_android(self.source, self.name, read_options(self.options, self.trust.remote_code))
+        from onnxreg.converters.engine.plan import plan_export
+
+        recipe, directory = _recipe(self)
+        given = (recipe, self.source, self.name, directory, self.trust.remote_code)
+        consent = _consent(self)
+        if self.profile is None:
+            return plan_export(*given, label=self.label, allow_code=consent)
+        from onnxreg.converters.profiles.profile_catalog import find
+
+        profile = find(self.profile)
+        plan = plan_export(*given, profile.contract({}, None), self.label, consent)
+        return replace(plan, document=profile.document, package=profile.package)
+
+    @property
+    def _kind(self) -> str:
+        return f"profile {ANDROID}" if self.profile == ANDROID else "task" if self.task else "recipe"
+
+    def check(self) -> str | None:
+        """Read recipe or profile and options, and look for what lies on this machine. Returns the model's name, if told."""
+        if self.profile == ANDROID:
+            from onnxreg.converters.android.android_options import read_options
+            from onnxreg.converters.android.export import check_here
+
+            check_here(self.source or "", read_options(self.options))
+            return self.name or _hub_name(self.source)
+        from onnxreg.converters.engine import steps
+        from onnxreg.converters.engine.plan import start_of
+        from onnxreg.converters.tasks import task_catalog
+
+        recipe, directory = _recipe(self)
+        with about(self.label):
+            steps.outputs(recipe, steps.nodes(recipe, directory))
+            task = task_catalog.find(recipe.task)(
+                directory, self.trust.remote_code, _consent(self), **recipe.options
+            )
+        task.seek(start_of(recipe, self.source, directory))
+        return self.name or recipe.name or _hub_name(self.source or recipe.source)
 
 
-def plan(request: ExportRequest) -> "ExportPlan":
-    """The order, its source found and hashed. Raises what `plan_export` raises."""
-    if request.profile == ANDROID:
-        from onnxreg.converters.android import order_android
-        from onnxreg.converters.android.android_options import read_options
+def _options_of(kind: str) -> tuple[str, ...]:
+    if kind == f"profile {ANDROID}":
+        from onnxreg.converters.android.android_options import option_names
 
-        options = read_options(request.options, request.trust.remote_code)
-        return order_android(request.source, request.name, options)
-    from onnxreg.converters.engine.plan import plan_export
-
-    recipe, directory = _recipe(request)
-    arguments = (recipe, request.source, request.name, directory, request.trust.remote_code)
-    consent = _consent(request)
-    if request.profile is None:
-        return plan_export(*arguments, label=request.document, allow_code=consent)
-    from onnxreg.converters.profiles.profile_catalog import find
-
-    profile = find(request.profile)
-    order = plan_export(*arguments, profile.contract({}, None), request.document, consent)
-    return replace(order, document=profile.document, package=profile.package)
+        return option_names()
+    return {"task": TASK_OPTIONS, "recipe": ("checkpoint",)}.get(kind, ())
 
 
-def repeatable(export: ExportRequest, request: RepeatRequest) -> "RepeatableExport":
-    """A request with the way to place its order once more."""
-    from onnxreg.converters.engine.memo import RepeatableExport
-
-    return RepeatableExport(request.values, request.documents, lambda: plan(export))
-
-
-def check(request: ExportRequest) -> str | None:
-    """Read recipe or profile and options, and look for what lies on this machine. Returns the model's name, if told."""
-    if request.profile == ANDROID:
-        from onnxreg.converters.android.android_options import read_options
-        from onnxreg.converters.android.export import check_here
-
-        check_here(request.source or "", read_options(request.options))
-        return request.name or _hub_name(request.source)
-    from onnxreg.converters.engine import steps
-    from onnxreg.converters.engine.plan import start_of
-    from onnxreg.converters.tasks import task_catalog
-
-    recipe, directory = _recipe(request)
-    with about(request.document):
-        steps.outputs(recipe, steps.nodes(recipe, directory))
-        task = task_catalog.find(recipe.task)(
-            directory, request.trust.remote_code, _consent(request), **recipe.options
-        )
-    task.seek(start_of(recipe, request.source, directory))
-    return request.name or recipe.name or _hub_name(request.source or recipe.source)
+def _check_options(given: Iterable[str], kind: str) -> None:
+    """Raise InputError for an option that this kind of export does not have."""
+    options = _options_of(kind)
+    for key in given:
+        if key not in options:
+            kinds = [other for other in KINDS if key in _options_of(other)]
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in options)
+            raise InputError(
+                f"--{key.replace('_', '-')} is an option of --{' and --'.join(kinds)}, not of --{kind}",
+                f"--{kind} has {flags}",
+            )
 
 
 def _consent(request: ExportRequest) -> "Consent":
@@ -144,9 +210,7 @@ def _hub_name(source: str | None) -> str | None:
 def _recipe(request: ExportRequest) -> "tuple[RecipeFile, Path]":
     """The recipe, and what its relative paths are relative to."""
     if request.recipe is not None:
-        from onnxreg.converters.engine.read_recipe import read_recipe
-
-        recipe = read_recipe(request.recipe)
+        recipe = request.document.recipe()
         if checkpoint := request.options.get("checkpoint"):
             recipe = recipe.with_options(checkpoint=str(checkpoint.absolute()))
         return recipe, request.recipe.parent

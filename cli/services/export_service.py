@@ -1,6 +1,6 @@
 """Joining converters and registry: an order is run, or found to have been run before, and published."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,8 @@ from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.sizes import parse_size
 
 if TYPE_CHECKING:
+    from onnxreg.cli.services.export_request import ExportRequest
     from onnxreg.converters.engine.cache import StepCache
-    from onnxreg.converters.engine.memo import RepeatableExport
     from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.registry import Registry
     from onnxreg.registry.read.versions import PublishedVersion
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.draft import Draft
 
 
-ANDROID = "android"
-TASK_OPTIONS = ("opset", "quantize", "int8_embeddings", "max_seq_length")
-KINDS = (f"profile {ANDROID}", "task", "recipe")
-"""Kinds of exports that have options of their own."""
 OF_ALL = ("trust_remote_code", "allow_code")
 """The settings of every job of a batch."""
 
@@ -65,7 +61,7 @@ def publish(
     order: "ExportPlan",
     version: "Version | None",
     progress: Progress,
-    request: "RepeatableExport | None" = None,
+    request: "ExportRequest | None" = None,
 ) -> "PublishedVersion":
     """Run an order and publish its draft; where it was run before and all its files are here, only the latter.
 
@@ -87,7 +83,7 @@ def _publish_cached(
     order: "ExportPlan",
     version: "Version | None",
     progress: Progress,
-    request: "RepeatableExport",
+    request: "ExportRequest",
     workspace: Path,
 ) -> "PublishedVersion":
     from onnxreg.converters.engine import memo
@@ -103,7 +99,7 @@ def _publish_cached(
         if any(step.get("skipped") for step in draft.fields["recipe"]["steps"]):
             return published
         memo.remember(cache, order, published.digest)
-    memo.remember_request(cache, request, order, published.digest)
+    memo.remember_request(cache, request.values, request.documents, order, published.digest, request.plan)
     return published
 
 
@@ -113,27 +109,6 @@ def thin_evidence(suite: Path, gold_chars: int | None) -> list[str]:
     from onnxreg.converters.evaluation.suite import load
 
     return list(thin_evidence(load(suite), Floors().gold_chars if gold_chars is None else gold_chars))
-
-
-def _options_of(kind: str) -> tuple[str, ...]:
-    if kind == f"profile {ANDROID}":
-        from onnxreg.converters.android.android_options import option_names
-
-        return option_names()
-    return {"task": TASK_OPTIONS, "recipe": ("checkpoint",)}.get(kind, ())
-
-
-def check_options(given: Iterable[str], kind: str) -> None:
-    """Raise InputError for an option that this kind of export does not have."""
-    options = _options_of(kind)
-    for key in given:
-        if key not in options:
-            kinds = [other for other in KINDS if key in _options_of(other)]
-            flags = ", ".join(f"--{name.replace('_', '-')}" for name in options)
-            raise InputError(
-                f"--{key.replace('_', '-')} is an option of --{' and --'.join(kinds)}, not of --{kind}",
-                f"--{kind} has {flags}",
-            )
 
 
 def check_one(**given: object) -> None:

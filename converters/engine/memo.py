@@ -7,7 +7,7 @@ takes a fraction of the time that the imports of an export would take.
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,18 +33,6 @@ class RememberedExport:
 
     name: str
     manifest: Digest
-
-
-@dataclass(frozen=True)
-class RepeatableExport:
-    """A request as typed; `replan` makes its plan once more.
-
-    `documents` are further files that are read for the request, such as the recipe.
-    """
-
-    values: Mapping[str, Any]
-    documents: Sequence[Path]
-    replan: "Callable[[], ExportPlan]"
 
 
 def recall(cache: StepCache, plan: "ExportPlan") -> Digest | None:
@@ -74,21 +62,35 @@ def recall_request(cache: StepCache, request: Mapping[str, Any]) -> RememberedEx
 
 
 def remember_request(
-    cache: StepCache, request: RepeatableExport, plan: "ExportPlan", manifest: Digest
+    cache: StepCache,
+    request: Mapping[str, Any],
+    documents: Mapping[Path, Digest | None],
+    plan: "ExportPlan",
+    manifest: Digest,
+    replan: "Callable[[], ExportPlan]",
 ) -> None:
     """Keep the manifest for `recall_request`.
 
     Nothing is kept if a task does not state which files it read, or if they give another plan now.
+
+    Args:
+        documents: further files that are read for the request; with the digest of those that `replan` does
+            not read again, such as the recipe.
+        replan: makes the plan once more.
     """
     read = plan.reads()
     if read is not None:
-        files = dict.fromkeys(str(path.absolute()) for path in (*read, *request.documents))
+        files = dict.fromkeys(str(path.absolute()) for path in (*read, *documents))
         settled = {path: state for path in files if (state := _settled(Path(path)))}
         state = _state_of({"files": files, "packages": plan.packages()}, {})
         value = {"name": plan.name, "manifest": str(manifest), "read": state, "settled": settled}
+        changed = any(
+            digest is not None and state["files"][str(path.absolute())] != str(digest)
+            for path, digest in documents.items()
+        )
         with suppress(RegError, OSError):
-            if request.replan().key() == plan.key():
-                cache.remember(REQUESTS, _request_key(request.values), value)
+            if not changed and replan().key() == plan.key():
+                cache.remember(REQUESTS, _request_key(request), value)
 
 
 def _request_key(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,10 +3,12 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.engine.foreign import olive, orchard
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, NotFoundError, missing_extra
 from onnxreg.schema.core.problems import InvalidValueError, Place
 from onnxreg.schema.inputs.recipe_file import RecipeFile
@@ -15,6 +17,8 @@ PROFILE_KEYS = ("profile", "profile_version")
 """Keys that only the program writes."""
 MAX_DOCUMENT_BYTES = 4 * 2**20
 RECIPE = "recipe"
+FAMILY_KEY = "family"
+"""Key that only the document of a model family has."""
 SYNTAX_HINT = "look there and in the line above for a bracket, quote or colon that is missing, and for tabs"
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
 """Numbers such as 1e-4, which JSON and YAML 1.2 have and PyYAML takes for text."""
@@ -27,18 +31,83 @@ JSON = re.compile(rf'{SPACE}[{{\[]{SPACE}["}}\]{{]', re.DOTALL)
 """Beginning of a JSON document: comments, and an object with a key in quotes, or a list."""
 
 
-def read_recipe(path: Path) -> RecipeFile:
-    """Read the recipe in a file. A document with `passes` is Olive's, one with `export` is Orchard's.
+@dataclass(frozen=True)
+class RecipeDocument:
+    """A YAML or JSON file, read once: its text, the digest of its bytes and its value."""
 
-    Raises NotFoundError for a missing file, InputError if it is not a recipe, or has keys of a profile.
-    """
-    value = read_document(path)
-    if claimed := next((key for key in PROFILE_KEYS if isinstance(value, dict) and key in value), None):
-        raise InputError(
-            f"{path.name}: {claimed} is not for a recipe to say", "take it out: the program itself writes it"
-        )
-    with located(path):
-        return from_value(value, path.name)
+    path: Path
+    text: str
+    digest: Digest
+    value: Any
+
+    @classmethod
+    def read(cls, path: Path, label: str = RECIPE) -> "RecipeDocument":
+        """Read a file. Nothing in it can run code, and no key may appear twice.
+
+        Raises NotFoundError for a missing file, InputError if it is neither YAML nor JSON; `label` names the
+        kind of document.
+        """
+        try:
+            import yaml
+        except ImportError as error:
+            raise missing_extra("yaml", "export", f"reading a {label}") from error
+        try:
+            if path.stat().st_size > MAX_DOCUMENT_BYTES:
+                raise InputError(
+                    f"{path.name} is too large for a {label}: more than {MAX_DOCUMENT_BYTES >> 20} MiB"
+                )
+            data = path.read_bytes()
+            text = without_comments(data.decode("utf-8"))
+        except FileNotFoundError as error:
+            raise NotFoundError(
+                f"there is no {label} at {path}",
+                Advice("begin-recipe") if label == RECIPE else "check the path",
+            ) from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path.name} is no text", f"a {label} is YAML or JSON, in UTF-8") from error
+        try:
+            return cls(path, text, Digest.of(data), yaml.load(text, Loader=_loader(yaml)))
+        except yaml.MarkedYAMLError as error:
+            raise _broken(error, path.name) from error
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(f"{path.name} is neither YAML nor JSON: {reason}", SYNTAX_HINT) from error
+
+    @property
+    def is_family(self) -> bool:
+        return isinstance(self.value, dict) and FAMILY_KEY in self.value
+
+    def recipe(self) -> RecipeFile:
+        """Make a recipe. A document with `passes` is Olive's, one with `export` is Orchard's.
+
+        Raises InputError if it is not a recipe, or has keys of a profile.
+        """
+        value, name = self.value, self.path.name
+        if claimed := next((key for key in PROFILE_KEYS if isinstance(value, dict) and key in value), None):
+            raise InputError(
+                f"{name}: {claimed} is not for a recipe to say", "take it out: the program itself writes it"
+            )
+        with self.located():
+            return from_value(value, name)
+
+    @contextmanager
+    def located(self) -> Iterator[None]:
+        """Add the line in the file to an error of validation."""
+        try:
+            yield
+        except InvalidValueError as error:
+            line = line_of(self.text, error.place)
+            raise (error if line is None else error.at_line(self.path.name, line)) from error
+
+
+def read_recipe(path: Path) -> RecipeFile:
+    """Read the recipe in a file. Raises what `RecipeDocument.read` and `RecipeDocument.recipe` raise."""
+    return RecipeDocument.read(path).recipe()
+
+
+def read_document(path: Path, label: str = RECIPE) -> Any:
+    """Read the value of a YAML or JSON file, as `RecipeDocument.read`."""
+    return RecipeDocument.read(path, label).value
 
 
 def without_comments(text: str) -> str:
@@ -46,16 +115,6 @@ def without_comments(text: str) -> str:
     if not JSON.match(text):
         return text
     return COMMENT.sub(lambda match: match["text"] or re.sub(r"[^\n]", " ", match[0]), text)
-
-
-@contextmanager
-def located(path: Path) -> Iterator[None]:
-    """Add the line in the file to an error of validation."""
-    try:
-        yield
-    except InvalidValueError as error:
-        line = line_of(without_comments(path.read_text("utf-8")), error.place)
-        raise (error if line is None else error.at_line(path.name, line)) from error
 
 
 def line_of(text: str, location: Place) -> int | None:
@@ -97,36 +156,6 @@ def from_value(value: Any, label: str) -> RecipeFile:
             f"{label}: translation is not for a recipe to say", "take it out: the program itself writes it"
         )
     return RecipeFile.from_json(value, label)
-
-
-def read_document(path: Path, label: str = RECIPE) -> Any:
-    """Read a YAML or JSON file. Nothing in it can run code, and no key may appear twice.
-
-    Raises NotFoundError for a missing file, InputError if it is neither; `label` names the kind of document.
-    """
-    try:
-        import yaml
-    except ImportError as error:
-        raise missing_extra("yaml", "export", f"reading a {label}") from error
-    try:
-        if path.stat().st_size > MAX_DOCUMENT_BYTES:
-            raise InputError(
-                f"{path.name} is too large for a {label}: more than {MAX_DOCUMENT_BYTES >> 20} MiB"
-            )
-        text = path.read_text("utf-8")
-    except FileNotFoundError as error:
-        raise NotFoundError(
-            f"there is no {label} at {path}", Advice("begin-recipe") if label == RECIPE else "check the path"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path.name} is no text", f"a {label} is YAML or JSON, in UTF-8") from error
-    try:
-        return yaml.load(without_comments(text), Loader=_loader(yaml))
-    except yaml.MarkedYAMLError as error:
-        raise _broken(error, path.name) from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{path.name} is neither YAML nor JSON: {reason}", SYNTAX_HINT) from error
 
 
 def _broken(error: Any, name: str) -> InputError:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.engine.read_recipe import located, read_document
+from onnxreg.converters.engine.read_recipe import RecipeDocument
 from onnxreg.converters.families import factory_backbone
 from onnxreg.converters.families.find_checkpoints import checkpoint_of, head_files
 from onnxreg.converters.families.rows import read_rows
@@ -18,16 +18,16 @@ DOCUMENT = "family"
 """The key of a recipe's parameters under which the document is recorded."""
 
 
-def read(path: Path, name: str | None = None) -> FamilyFile | None:
-    """The family that a file describes, under another name where one is given; None where it is a recipe of passes.
+def read(document: RecipeDocument, name: str | None = None) -> FamilyFile | None:
+    """Read the family that a document describes, under another name if one is given; None for a recipe of passes.
 
-    Raises NotFoundError where there is no such file, InputError where it is no such document.
+    Raises InputError if it is not a valid family.
     """
-    value = read_document(path)
-    if not isinstance(value, dict) or "family" not in value:
+    if not document.is_family:
         return None
-    with located(path):
-        return FamilyFile.from_json(value if name is None else {**value, "name": name}, path.name)
+    value = document.value if name is None else {**document.value, "name": name}
+    with document.located():
+        return FamilyFile.from_json(value, document.path.name)
 
 
 def source_digest(asked: FamilyFile, directory: Path) -> Digest:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.engine.read_recipe import RecipeDocument
 from onnxreg.converters.engine.recorded_files import check_code
 from onnxreg.converters.families import factory_backbone
 from onnxreg.converters.families.export_family import make_family
@@ -40,7 +41,7 @@ def rebuild(
     if document is None:
         raise InputError(f"{what} is a family, made from a document", Advice("name-family"))
     path = Path(document) / FILE if Path(document).is_dir() else Path(document)
-    asked = read(path, manifest.name)
+    asked = read(RecipeDocument.read(path), manifest.name)
     if asked is None:
         raise InputError(f"{path.name} describes no family", f"give the document that {what} was made from")
     progress.step("checking the document and its files")

@@ -33,7 +33,7 @@ def test_a_task_is_placed_without_the_parts_of_a_profile(tmp_path: Path) -> None
     (tmp_path / "config.json").write_text('{"architectures": ["BertModel"]}')
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     asked = f"ExportRequest.of({str(tmp_path)!r}, name='tiny', task='default')"
-    found = loaded(f"from onnxreg.cli.services.export_request import ExportRequest, plan; plan({asked})")
+    found = loaded(f"from onnxreg.cli.services.export_request import ExportRequest; {asked}.plan()")
     assert "onnxreg.converters.tasks.text" in found
     assert not found & {
         *HEAVY,

@@ -11,7 +11,6 @@ import pytest
 from onnxreg.cli.batch.job_outcome import BUG
 from onnxreg.cli.batch.jobs import Job
 from onnxreg.cli.batch.work import Terms, run_job
-from onnxreg.cli.services import export_request
 from onnxreg.cli.services.export_request import ExportRequest
 from onnxreg.converters.engine.profile_contract import ProfilePromises
 from onnxreg.registry import Registry
@@ -69,7 +68,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, draft: Draft) -> list[str]:
         source = {"id": order.name, "digest": str(order.source.digest)}
         return replace(made, fields={**made.fields, "recipe": recipe, "source": source})
 
-    monkeypatch.setattr(export_request, "plan", plan)
+    monkeypatch.setattr(ExportRequest, "plan", plan)
     monkeypatch.setattr("onnxreg.converters.engine.run_plan.execute", execute)
     return calls
 
