@@ -104,7 +104,7 @@ REMOTE_FAULTS = (
 @pytest.mark.filterwarnings(
     "ignore:unclosed <socket:ResourceWarning"
 )  # urllib3 leaves it on a broken redirect
-@pytest.mark.parametrize("part", ("index", "blob"))
+@pytest.mark.parametrize("part", ("index", pytest.param("blob", marks=pytest.mark.more)))
 @pytest.mark.parametrize("fault", REMOTE_FAULTS)
 def test_a_lying_s3_server(
     bucket_url: str,
