@@ -183,9 +183,7 @@ def _where(expression: "Expression", columns: "Columns") -> Requirement:
 
 ONE_MEMBER = Requirement(
     "member",
-    lambda artifact, _: (
-        f"is one stage of several: name the member {artifact.member}" if artifact.member else ""
-    ),
+    lambda artifact, _: f"is one stage of several, add --member {artifact.member}" if artifact.member else "",
 )
 """The requirement of a question without a member: no stage of a pipeline can represent the others."""
 

@@ -25,6 +25,8 @@ EXCEPTIONS = {
     "registry/server/openapi.py": "documentation for people who know the command line",
     "registry/store/hub/repo_card.py": "the page of a repository, which shows commands to its visitors",
     "registry/support/environment.py": "documentation of the program's environment variables",
+    "schema/gates/channel_rules.py": "the detail of a finding, which verbs show as it is",
+    "schema/query/requirements.py": "the detail of a rejection, which verbs show as it is",
     "schema/formats/json_schema.py": "its own command line, for `make generate`",
 }
 

@@ -289,7 +289,10 @@ def test_weights_that_are_not_numbers_are_refused(make_checkpoint: Make, tmp_pat
     [
         ({"opset": 17}, "the android profile has opset 18; 17 was asked for"),
         ({"max_seq_length": 0}, "at least 1"),
-        ({"int8": False, "int8_embeddings": True}, "contradict"),
+        (
+            {"int8": False, "int8_embeddings": True},
+            "quantized embeddings are of the INT8 file, which is left out",
+        ),
         ({"int8": False, "eval_suite": Path("suite.jsonl")}, "judges the INT8 file"),
     ],
     ids=["opset", "length", "embeddings", "suite"],
