@@ -125,7 +125,7 @@ def _describe(
     sidecars = [_sidecar(sidecar_path, path, facts) for sidecar_path in sidecar_paths]
     if vectors is not None:
         sidecars.append(DraftFile(golden.ROLE, f"{path}.golden.json"))
-    format_name = output_spec.format or _format(path, facts)
+    format_name = output_spec.format or format_of(path, facts.precision)
     artifact = DraftArtifact(
         format_name, facts.precision, path, tuple(sidecars), parent, fields={**fields, **extra}
     )
@@ -197,15 +197,26 @@ def _write_golden(
 
 
 def _fields(output: ProfileOutput, result: StepResult) -> dict[str, Any]:
-    fields = output.facts.fields()
+    quantizing_step = next(
+        (step for step in reversed(output.steps) if "quantized_bytes" in step.result), output.steps[-1]
+    )
+    fields = graph_fields(output.facts, quantizing_step)
     if not all(ancestor.step_files.reproducible for ancestor in (result, *result.ancestors)):
         fields["reproducible"] = False
-    if output.facts.weights.weights_quantized:
-        quantizing_step = next(
-            (step for step in reversed(output.steps) if "quantized_bytes" in step.result), output.steps[-1]
-        )
-        requested = {"pass": quantizing_step.pass_, **quantizing_step.params}
-        fields["quantization"] = {"requested": requested, "measured": output.facts.weights.to_json()}
+    return fields
+
+
+def graph_fields(facts: GraphFacts, quantizing_step: Step | None) -> dict[str, Any]:
+    """Return the keys of `manifest.Artifact` that are read from a graph, in JSON form.
+
+    Args:
+        quantizing_step: the step that is recorded for quantized weights; None if no pass made them.
+    """
+    fields = facts.fields()
+    if facts.weights.weights_quantized:
+        step = quantizing_step
+        requested = {} if step is None else {"pass": step.pass_, **step.params}
+        fields["quantization"] = {"requested": requested, "measured": facts.weights.to_json()}
     return fields
 
 
@@ -216,8 +227,9 @@ def _sidecar(path: str, main: str, facts: GraphFacts) -> DraftFile:
     return DraftFile("operator-config" if path.endswith(".config") else role_of(path), path)
 
 
-def _format(path: str, facts: GraphFacts) -> str:
-    return "ort" if path.endswith(".ort") else FORMAT_BY_PRECISION.get(facts.precision, "onnx")
+def format_of(path: str, precision: str) -> str:
+    """Return the default format of a file by its name and the precision of its weights."""
+    return "ort" if path.endswith(".ort") else FORMAT_BY_PRECISION.get(precision, "onnx")
 
 
 def _recipe(plan: ExportPlan, subject: ExportSubject, steps: list[Step]) -> Recipe:

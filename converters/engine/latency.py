@@ -1,7 +1,7 @@
 """Latency of each output on this CPU, measured in turn so that a busy moment slows all of them."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -37,24 +37,33 @@ class LatencyTable:
 
     def document(self, manifest: Manifest) -> BenchmarkDocument:
         """Make the benchmark document of a version whose artifacts have the timed paths."""
-        digests = {artifact.path: str(artifact.digest) for artifact in manifest.artifacts}
-        artifacts = [
-            {
-                "artifact": digests[path],
-                "path": path,
-                "checks": [check for entry in rows.items() for check in _checks(*entry)],
-            }
+        checks = {
+            path: [check for entry in rows.items() for check in _checks(*entry)]
             for path, rows in self.times.items()
-        ]
-        environment = {"cpu": cpu_model(), "isa": instruction_set(), "threads": self.benchmark.threads}
-        environment |= {
-            "runtime": f"onnxruntime {version('onnxruntime')}",
-            "warm_up": WARM_UP_RUNS,
-            "runs": self.benchmark.runs,
         }
-        return BenchmarkDocument.from_json(
-            {"format": "onnxreg-benchmark", "format_version": 1, **environment, "artifacts": artifacts}
-        )
+        return benchmark_document(manifest, checks, self.benchmark.threads, WARM_UP_RUNS, self.benchmark.runs)
+
+
+def benchmark_document(
+    manifest: Manifest, checks: Mapping[str, list[dict[str, Any]]], threads: int, warm_up: int, runs: int
+) -> BenchmarkDocument:
+    """Make the benchmark document of a version, measured on this CPU; `checks` are by the path of an artifact."""
+    digests = {artifact.path: str(artifact.digest) for artifact in manifest.artifacts}
+    return BenchmarkDocument.from_json(
+        {
+            "format": "onnxreg-benchmark",
+            "format_version": 1,
+            "cpu": cpu_model(),
+            "isa": instruction_set(),
+            "threads": threads,
+            "runtime": f"onnxruntime {version('onnxruntime')}",
+            "warm_up": warm_up,
+            "runs": runs,
+            "artifacts": [
+                {"artifact": digests[path], "path": path, "checks": items} for path, items in checks.items()
+            ],
+        }
+    )
 
 
 def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
@@ -127,10 +136,21 @@ def _batch_input(session: Any) -> str | None:
 
 
 def _checks(rows: int, times: list[float]) -> list[dict[str, Any]]:
+    return latency_checks(f"latency of batch {rows}", len(times), *percentiles(times))
+
+
+def percentiles(times: Sequence[float]) -> tuple[float, float]:
+    """Return the median and the 95th percentile, each to four significant digits."""
     import numpy as np
 
-    common = {"name": f"latency of batch {rows}", "samples": len(times), "verdict": "info"}
+    median, p95 = (float(f"{value:.4g}") for value in np.percentile(times, [50, 95]))
+    return median, p95
+
+
+def latency_checks(name: str, runs: int, median: float, p95: float) -> list[dict[str, Any]]:
+    """Make the two checks of a measured latency, in milliseconds."""
+    common = {"name": name, "samples": runs, "verdict": "info"}
     return [
-        {**common, "metric": metric, "value": float(f"{np.percentile(times, share):.4g}")}
-        for metric, share in (("median_ms", 50), ("p95_ms", 95))
+        {**common, "metric": metric, "value": value}
+        for metric, value in (("median_ms", median), ("p95_ms", p95))
     ]

@@ -76,18 +76,31 @@ def judge(
     scale: float = 1.0,
 ) -> dict[str, Any]:
     """Make one check; `info` without a limit. ConversionError if the limit does not hold."""
-    check = {**subject, "metric": metric, "value": rounded(value, metric)}
-    if bound is None:
-        return {**check, "verdict": "info"}
-    limit = _limit(bound, scale)
-    if not (value >= limit if metric in LEAST else value <= limit):
+    limit = None if bound is None else _limit(bound, scale)
+    check = make_check(subject, metric, value, limit, is_least=metric in LEAST)
+    if check["verdict"] == "fail":
         least = "the least is" if metric in LEAST else "the limit is"
-        value_text, limit_text = (f"{rounded(number, metric):.12g}" for number in (value, limit))
+        value_text, limit_text = (f"{check[key]:.12g}" for key in ("value", "limit"))
         raise ConversionError(
             f"{path} does not meet its recipe: {metric} is {value_text}, {least} {limit_text}",
             "nothing was published; look at the steps that made it, or state another limit",
         )
-    return {**check, "limit": rounded(limit, metric), "verdict": "pass"}
+    return check
+
+
+def make_check(
+    subject: Mapping[str, Any], metric: str, value: float, limit: float | None = None, is_least: bool = False
+) -> dict[str, Any]:
+    """Make one check with its verdict: `info` without a limit, else `pass` or `fail`.
+
+    Args:
+        is_least: True if the value must be at least the limit, not at most.
+    """
+    check = {**subject, "metric": metric, "value": rounded(value, metric)}
+    if limit is None:
+        return {**check, "verdict": "info"}
+    holds = value >= limit if is_least else value <= limit
+    return {**check, "limit": rounded(limit, metric), "verdict": "pass" if holds else "fail"}
 
 
 def rounded(value: float, metric: str) -> float:

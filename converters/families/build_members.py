@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from onnxreg.converters.engine.output_checks import make_check
 from onnxreg.converters.families import judge_family
 from onnxreg.converters.families.backbone import LOGITS, LoadedBackbone, export_backbone, subject_of
 from onnxreg.converters.families.detector import DISTANCE, VERDICT, Detector, detector_graph, detector_tensors
@@ -20,7 +21,6 @@ from onnxreg.converters.families.precisions import (
     compare,
     compare_fused,
     derive,
-    judge,
     write,
 )
 from onnxreg.converters.passes.tools import proof, samples, torch_model
@@ -195,7 +195,7 @@ def make_detector(
     limits = work.asked.limits
     checks = compare(expected, outputs, feeds, DETECTOR, limits.parity.float32, relative=False)
     about = {key: checks[0][key] for key in ("samples", "dataset")} | {"name": f"parity of {VERDICT}"}
-    checks.append(judge(about, "agreement", float((outputs[0][VERDICT] == inside).mean())))
+    checks.append(make_check(about, "agreement", float((outputs[0][VERDICT] == inside).mean())))
     checks += write(graph, work.workspace / OOD, limits, DETECTOR, PLAIN)
     session = load_session(work.workspace / OOD)
     detector = replace(fitted, rejected=judge_family.rejected(session, calibration))

@@ -33,7 +33,6 @@ from onnxreg.schema.inputs.family_file import BackboneSpec, FamilyFile
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.preprocessing import Preprocessing
 
-"""Is told each step as it begins, in a few words."""
 SAMPLED = 64
 """Embeddings that the variants of heads and the detector are compared on."""
 NAMED = 5
@@ -41,22 +40,18 @@ NAMED = 5
 
 
 @dataclass(frozen=True)
-class Family:
-    """What was made, by role: the draft, and its graphs; `heads` are in the backbone's order, each with float32 first."""
+class ExportedFamily:
+    """A draft and its graphs, by role; `heads` are in the backbone's order, each with float32 first.
+
+    `latencies` are those of one row through backbone, head and detector here, for each kind of backbone.
+    """
 
     draft: Draft
     backbone: Sequence[MemberFile]
     heads: Sequence[Sequence[MemberFile]]
     ood: Sequence[MemberFile]
     made: Sequence[MemberFile]
-
-
-@dataclass(frozen=True)
-class ExportedFamily:
-    """The draft, and how long one row takes here through backbone, head and detector, for each kind of backbone."""
-
-    draft: Draft
-    latencies: tuple[Latency, ...]
+    latencies: tuple[Latency, ...] = ()
 
 
 def export_family(
@@ -74,7 +69,7 @@ def export_family(
     progress.step("measuring the latency")
     latencies = tuple(_time(workspace, family))
     check_limits(asked, family.made, latencies)
-    return ExportedFamily(family.draft, latencies)
+    return replace(family, latencies=latencies)
 
 
 def make_family(
@@ -83,7 +78,7 @@ def make_family(
     workspace: Path,
     progress: Progress = SILENT,
     consent: Consent = NO_CONSENT,
-) -> Family:
+) -> ExportedFamily:
     """Make every member of a family in `workspace`, whatever its limits say of it.
 
     Args:
@@ -121,7 +116,7 @@ def make_family(
             "a checkpoint or a file of rows was changed while it was read",
             "export again once nothing writes to them",
         )
-    return Family(draft, backbone, separate, ood, made)
+    return ExportedFamily(draft, backbone, separate, ood, made)
 
 
 def _gather(asked: FamilyFile, directory: Path, consent: Consent) -> tuple[Parts, HeldOut | None]:
@@ -184,7 +179,7 @@ def _detect(
     return detector, [replace(made, checks=(*made.checks, *checks))]
 
 
-def _time(workspace: Path, family: Family) -> Iterator[Latency]:
+def _time(workspace: Path, family: ExportedFamily) -> Iterator[Latency]:
     """Each backbone with a head of its precision, or of float32, and the detector."""
     import numpy as np
 

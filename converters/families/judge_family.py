@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from onnxreg.converters.engine.output_checks import make_check
 from onnxreg.converters.families.detector import VERDICT, Detector
 from onnxreg.converters.families.fitting_evidence import Embedded, HeldOut, outputs_of
-from onnxreg.converters.families.precisions import Check, judge
+from onnxreg.converters.families.precisions import Check
 from onnxreg.converters.families.statistics import PairedTest, wilson
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.family_file import FamilyLimits
@@ -58,7 +59,7 @@ def accuracy(hits: Sequence[bool], output: str, truth: Truth) -> list[Check]:
     if not hits:
         return []
     about = _about(f"accuracy of {output}", len(hits), truth.dataset, wilson(sum(hits), len(hits)))
-    return [judge(about, "accuracy", sum(hits) / len(hits))]
+    return [make_check(about, "accuracy", sum(hits) / len(hits))]
 
 
 def accuracy_loss(
@@ -72,18 +73,18 @@ def accuracy_loss(
         return []
     pairs = PairedTest.of(before, after)
     about = _about(f"accuracy loss of {output}", pairs.rows, truth.dataset, pairs.interval)
-    check = judge(about, "accuracy_loss", pairs.loss, most=limits.accuracy_loss)
+    check = make_check(about, "accuracy_loss", pairs.loss, limits.accuracy_loss)
     if check["verdict"] == "pass" and pairs.interval[1] > (limits.accuracy_loss or 0.0):
         check["verdict"] = "unknown"
     tested = {key: value for key, value in about.items() if key != "interval"}
-    return [check, judge(tested, "mcnemar_p", pairs.mcnemar)]
+    return [check, make_check(tested, "mcnemar_p", pairs.mcnemar)]
 
 
 def calibration(detector: Detector) -> Check:
     """How often the detector rejects the rows that gave its threshold."""
     share, interval = detector.false_rejection
     about = _about("false rejection, calibration", detector.held_out, detector.held_out_dataset, interval)
-    return judge(about, "false_rejection_rate", share)
+    return make_check(about, "false_rejection_rate", share)
 
 
 def rejected(session: Any, embeddings: Any) -> int:
@@ -113,7 +114,7 @@ def detection(
             hits = rejected(detector, found.embeddings)
             what = name if found.stored else f"{name}, {backbone} backbone"
             about = _about(what, rows, found.dataset, wilson(hits, rows))
-            yield judge(about, metric, hits / rows, least=least)
+            yield make_check(about, metric, hits / rows, least, is_least=True)
 
 
 def _about(name: str, samples: int, dataset: str, interval: tuple[float, float]) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.engine.describe import format_of, graph_fields
 from onnxreg.converters.engine.measure import agreement
-from onnxreg.converters.engine.output_checks import rounded
+from onnxreg.converters.engine.output_checks import make_check
 from onnxreg.converters.families.head_graph import OUTPUT
 from onnxreg.converters.onnx.facts import inspect_onnx
 from onnxreg.converters.passes import base
@@ -22,7 +23,6 @@ from onnxreg.schema.manifest.family import Role
 from onnxreg.schema.manifest.recorded_recipe import Step
 
 PLAIN = "float32"
-FORMATS = {"float32": "onnx", "float16": "onnx", "int8": "onnx-int8"}
 Outputs = Sequence[Mapping[str, Any]]
 Check = dict[str, Any]
 """A `manifest.Check` in its JSON form."""
@@ -97,9 +97,9 @@ def compare(
         found = agreement(expected, got, name)
         about = {"name": f"parity of {name}", "samples": found.positions, "dataset": str(digest(feeds))}
         most = None if limit is None else limit * (found.scale if relative else 1.0)
-        checks.append(judge(about, "max_abs_diff", found.max_abs_diff, most=most))
+        checks.append(make_check(about, "max_abs_diff", found.max_abs_diff, most))
         if name.endswith("logits"):
-            checks.append(judge(about, "argmax_agreement", found.argmax_agreement))
+            checks.append(make_check(about, "argmax_agreement", found.argmax_agreement))
     return checks
 
 
@@ -112,26 +112,9 @@ def compare_fused(expected: Outputs, got: Outputs, feed: Feed, limit: float | No
     worst = max(head.max_abs_diff / head.scale for head in each)
     about = {"name": f"parity of {OUTPUT}", "samples": found.positions, "dataset": str(digest([feed]))}
     return [
-        judge(about, "max_relative_diff", worst, most=limit),
-        judge(about, "argmax_agreement", found.argmax_agreement),
+        make_check(about, "max_relative_diff", worst, limit),
+        make_check(about, "argmax_agreement", found.argmax_agreement),
     ]
-
-
-def judge(
-    about: Mapping[str, Any],
-    metric: str,
-    value: float,
-    *,
-    most: float | None = None,
-    least: float | None = None,
-) -> Check:
-    """A check with its verdict: `info` without a limit. Six significant digits, bytes exactly."""
-    check = {**about, "metric": metric, "value": rounded(value, metric)}
-    limit = most if least is None else least
-    if limit is None:
-        return {**check, "verdict": "info"}
-    holds = value <= limit if least is None else value >= limit
-    return {**check, "limit": rounded(limit, metric), "verdict": "pass" if holds else "fail"}
 
 
 def write(made: Any, path: Path, limits: FamilyLimits, role: str, precision: str) -> list[Check]:
@@ -141,16 +124,18 @@ def write(made: Any, path: Path, limits: FamilyLimits, role: str, precision: str
         raise ConversionError(f"{path.name} does not fit into one file: a family holds graphs below 2 GB")
     most = getattr(getattr(limits.size, role), precision, None)
     loads = {"name": "load", "metric": "loads", "value": 1.0, "verdict": "pass"}
-    return [loads, judge({"name": "size"}, "bytes", path.stat().st_size, most=most)]
+    return [loads, make_check({"name": "size"}, "bytes", path.stat().st_size, most)]
 
 
 def artifact(made: MemberFile, workspace: Path) -> DraftArtifact:
     """What a written graph is, its facts read back from the file."""
     facts = inspect_onnx(workspace / made.path)
-    fields = {**facts.fields(), "checks": list(made.checks)}
-    if facts.weights.weights_quantized:
-        asked = {} if made.step is None else {"pass": made.step.pass_, **made.step.params}
-        fields["quantization"] = {"requested": asked, "measured": facts.weights.to_json()}
+    fields = {**graph_fields(facts, made.step), "checks": list(made.checks)}
     return DraftArtifact(
-        FORMATS[made.precision], made.precision, made.path, made.sidecars, made.parent, fields=fields
+        format_of(made.path, made.precision),
+        made.precision,
+        made.path,
+        made.sidecars,
+        made.parent,
+        fields=fields,
     )

@@ -26,6 +26,7 @@ from onnxreg.converters.passes.tools.samples import digest
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.registry import Registry
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError, RegError
+from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.manifest.family import ModelFamily
 from onnxreg.schema.manifest.manifest import Manifest
 
@@ -217,16 +218,17 @@ def test_the_same_files_give_the_same_bytes(family: Family, tmp_path: Path) -> N
 def test_files_that_change_meanwhile_make_no_family(family: Family, tmp_path: Path, changed: str) -> None:
     source = small.copy(family.source, tmp_path / "source")
 
-    def change(step: str) -> None:
-        if step == "describing what was made":
-            small.save_head(source / "heads" / "bean.safetensors", small.CLASSES["bean"], seed=99)
-            np.savez(source / "calibrate.npz", input=small.images(100, 99))
-            for path in {"calibrate.npz", "heads/bean.safetensors"} - {changed}:
-                (source / path).write_bytes((family.source / path).read_bytes())
+    class Change(Progress):
+        def step(self, label: str) -> None:
+            if label == "describing what was made":
+                small.save_head(source / "heads" / "bean.safetensors", small.CLASSES["bean"], seed=99)
+                np.savez(source / "calibrate.npz", input=small.images(100, 99))
+                for path in {"calibrate.npz", "heads/bean.safetensors"} - {changed}:
+                    (source / path).write_bytes((family.source / path).read_bytes())
 
     plain = small.document(variants={"head": [], "backbone": []})
     with pytest.raises(InputError, match="was changed while it was read"):
-        export_family(plain, source, tmp_path / "work", change)
+        export_family(plain, source, tmp_path / "work", Change())
 
 
 def test_one_new_head_is_its_files_and_a_manifest(family: Family, tmp_path: Path) -> None:
@@ -323,7 +325,11 @@ BAD: dict[str, tuple[Spoil, dict[str, Any], str]] = {
         {},
         "head:apple: apple.pth holds more than tensors",
     ),
-    "a pickle called npz": (partial(pickled, suffix="npz"), {}, "head:apple: apple.npz is no .npz file"),
+    "a pickle called npz": (
+        partial(pickled, suffix="npz"),
+        {},
+        "head:apple: apple.npz is not an .npz file of plain arrays",
+    ),
     "a class that there is not": (
         lambda r: None,
         {"heads": {"folder": "heads", "none": ["weed", "rye"]}},
@@ -394,7 +400,7 @@ BAD: dict[str, tuple[Spoil, dict[str, Any], str]] = {
     "an array that is no archive": (
         lambda r: (np.save(r / "x.npy", small.images(9, 1)), (r / "x.npy").rename(r / "held-out.npz")),
         {},
-        "held-out.npz is no .npz file",
+        "held-out.npz is not an .npz file of plain arrays",
     ),
     "nothing to fuse": (
         lambda r: [path.unlink() for path in (r / "heads").iterdir()],
