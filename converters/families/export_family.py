@@ -211,5 +211,5 @@ def check_limits(asked: FamilyFile, made: Sequence[MemberFile], latencies: Seque
         more = f"; and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
         raise GateError(
             f"nothing was published, limits do not hold: {'; '.join(failed[:NAMED])}{more}",
-            "mend the members, or state other limits under `limits`; null lifts one",
+            "fix the members, or relax the limits under `limits` (null removes one)",
         )
