@@ -107,7 +107,7 @@ class MemoryHub:
         return commit
 
     def read(
-        self, path: str, revision: str | None = None, known: bytes | None = None
+        self, path: str, revision: str | None = None, cached: bytes | None = None
     ) -> tuple[bytes | None, str]:
         self.schedule.step()
         commit = revision or list(self.commits)[-1]
