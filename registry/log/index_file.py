@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.logline import LogLine, LogLineHeader
+from onnxreg.schema.log.logline import LogLine, LogLineHeader, verify_chain
 from onnxreg.schema.log.state import SEGMENT_LINES, State, VersionEntry, known_part
 
 REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
@@ -72,15 +72,7 @@ def check_tail(state: State, lines: Sequence[LogLine]) -> None:
     """Raise IntegrityError if the lines do not follow each other up to the head that the state names."""
     seq = len(state.segments) * SEGMENT_LINES
     prev = lines[0].prev if lines else state.head
-    for line in lines:
-        seq += 1
-        if (line.seq, line.prev, line.event.name) != (seq, prev, state.name):
-            raise IntegrityError(f"the log of {state.name} is broken at line {seq}", REWRITTEN)
-        prev = line.digest
-    if (seq, prev) != (state.seq, state.head):
-        raise IntegrityError(
-            f"the log of {state.name} does not end in the head that its state names", REWRITTEN
-        )
+    verify_chain(lines, state.name, prev, REWRITTEN, seq, (state.seq, state.head))
 
 
 def check_channels(state: State, entries: Mapping[Version, VersionEntry]) -> None:

@@ -5,11 +5,12 @@ versions of the state line into the catalog blob. Both follow from the log alone
 first line gives the same bytes.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 from onnxreg.registry.log.index_file import (
     REWRITTEN,
@@ -27,12 +28,11 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, IntegrityError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import Event
-from onnxreg.schema.log.logline import LogLine, LogLineHeader, Via, genesis
+from onnxreg.schema.log.logline import Line, LogLine, LogLineHeader, Via, genesis, walk_chain
 from onnxreg.schema.log.state import SEGMENT_LINES, State, VersionEntry, entries_to_json, newest_of
 from onnxreg.schema.log.summary import summarize
 from onnxreg.schema.signing.line_signature import Sign, sign_line
 
-Chained = TypeVar("Chained", LogLine, LogLineHeader)
 Fetch = Callable[[Digest], bytes]
 """Reads a small blob (manifest, catalog, segment) and checks its digest."""
 
@@ -122,24 +122,21 @@ class Ledger(LogReplay):
     def lines(self) -> Iterator[LogLine]:
         """The whole log, first line first, the chain verified; IntegrityError at the first break."""
         sealed = (line for segment in self.segments for line in read_segment(self.fetch(segment), self.name))
-        return self._chained(chain(sealed, self.tail))
+        return self._chain(chain(sealed, self.tail))
 
     def skim(self) -> Iterator[LogLineHeader]:
         """Yield the headers of all lines, read only as far as a search needs."""
         segments = (split_segment(self.fetch(segment), self.name) for segment in self.segments)
         sealed = chain.from_iterable(segments)
-        return self._chained(skim_lines(chain(sealed, (line.raw for line in self.tail)), self.name))
+        return self._chain(skim_lines(chain(sealed, (line.raw for line in self.tail)), self.name))
 
-    def _chained(self, lines: Iterable[Chained]) -> Iterator[Chained]:
-        prev, seq = genesis(self.registry, self.name), 0
-        for line in lines:
-            seq += 1
-            if line.seq != seq or line.prev != prev or line.name != self.name:
-                raise IntegrityError(f"the log of {self.name} is broken at line {seq}", REWRITTEN)
-            prev = line.digest
-            yield line
-        if (seq, prev) != (self.seq, self.head):
-            raise IntegrityError(f"the log of {self.name} does not end in the head that its state names")
+    def verify_chain(self) -> None:
+        """Read all lines; IntegrityError at the first one that does not follow the one before."""
+        deque(self.skim(), maxlen=0)
+
+    def _chain(self, lines: Iterable[Line]) -> Iterator[Line]:
+        first = genesis(self.registry, self.name)
+        return walk_chain(lines, self.name, first, REWRITTEN, head=(self.seq, self.head))
 
     def append(self, event: Event, via: Via | None = None) -> LogLine:
         """Add one event.

@@ -15,7 +15,7 @@ from onnxreg.schema.core.codec import count, items, mapping, optional, required,
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import EXTENT, Advice, ForkError, InputError, IntegrityError
 from onnxreg.schema.log.consistency import check_claims
-from onnxreg.schema.log.logline import LogLineHeader
+from onnxreg.schema.log.logline import LogLineHeader, verify_chain
 from onnxreg.schema.log.state import SEGMENT_LINES, State
 
 MAX_REMEMBERED_LINES = 256
@@ -48,8 +48,7 @@ class ObservedIndex:
             raise IntegrityError(f"the index of {name} belongs to {state.name}", EXTENT)
         observed = cls(Digest.of(data).hex, state, lines)
         head = lines[0].prev if lines else state.head
-        if (observed.base + len(lines), _follow(lines, observed.base, head, name)) != (state.seq, state.head):
-            raise IntegrityError(f"the log of {name} does not end in the head that its state names", EXTENT)
+        verify_chain(lines, name, head, EXTENT, observed.base, (state.seq, state.head))
         return observed
 
     @property
@@ -72,20 +71,11 @@ class ObservedIndex:
                 raise IntegrityError(
                     f"the log of {name} cannot be read: {error.message}", error.advice
                 ) from error
-            _follow(lines, first * SEGMENT_LINES, lines[0].prev, name)
+            verify_chain(lines, name, lines[0].prev, EXTENT, first * SEGMENT_LINES)
         skip = seq - first * SEGMENT_LINES
         if skip:
             return lines[skip - 1].digest, lines[skip:]
         return (lines[0].prev if lines else self.state.head), lines
-
-
-def _follow(lines: Sequence[LogLineHeader], seq: int, prev: Digest, name: str) -> Digest:
-    """The digest of the last of some lines. Raise IntegrityError if they are not a chain of this model's."""
-    for number, line in enumerate(lines, seq + 1):
-        if (line.seq, line.prev, line.name) != (number, prev, name):
-            raise IntegrityError(f"the log of {name} is broken at line {number}", EXTENT)
-        prev = line.digest
-    return prev
 
 
 @dataclass(frozen=True)
@@ -221,7 +211,7 @@ def follow(
     """
     if not lines:
         raise IntegrityError(f"the log of {name} has no line", reset_hint(registry, name))
-    _follow(lines, 0, lines[0].prev, name)
+    verify_chain(lines, name, lines[0].prev, EXTENT)
     digests = tuple(line.digest.hex for line in lines)
     if checkpoint is not None and digests[checkpoint.seq - 1 : checkpoint.seq] != (checkpoint.head.hex,):
         before = checkpoint.digest_at(len(lines))

@@ -7,13 +7,15 @@ too: to strip it changes the chain.
 """
 
 import json
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import check_keys, count, text
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.core.ref import check_registry_id
 from onnxreg.schema.log.events import KINDS, MAX_EVENT_BYTES, Event, PolicyEvent, decode_event
 from onnxreg.schema.signing.line_signature import SignLine, signed_bytes
@@ -132,6 +134,43 @@ class LogLineHeader:
             decode_event(event)
         event_id = Digest.of(raw[len(_EVENT) : end])
         return cls(count(value.get("seq")), prev, name, kind, manifest, event_id, raw)
+
+
+Line = TypeVar("Line", LogLine, LogLineHeader)
+
+
+def walk_chain(
+    lines: Iterable[Line],
+    name: str,
+    prev: Digest,
+    hint: str | Advice,
+    seq: int = 0,
+    head: tuple[int, Digest] | None = None,
+) -> Iterator[Line]:
+    """Yield the lines after line `seq`, whose digest is `prev`; each must follow the one before it.
+
+    Raise IntegrityError at the first break, and if the last line is not `head` (its number and digest).
+    """
+    for line in lines:
+        seq += 1
+        if (line.seq, line.prev, line.name) != (seq, prev, name):
+            raise IntegrityError(f"the log of {name} is broken at line {seq}", hint)
+        prev = line.digest
+        yield line
+    if head is not None and (seq, prev) != head:
+        raise IntegrityError(f"the log of {name} does not end in the head that its state names", hint)
+
+
+def verify_chain(
+    lines: Iterable[Line],
+    name: str,
+    prev: Digest,
+    hint: str | Advice,
+    seq: int = 0,
+    head: tuple[int, Digest] | None = None,
+) -> None:
+    """Read all lines of `walk_chain`; IntegrityError at the first break."""
+    deque(walk_chain(lines, name, prev, hint, seq, head), maxlen=0)
 
 
 def genesis(registry: str, name: str) -> Digest:
