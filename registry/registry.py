@@ -103,7 +103,7 @@ class Registry:
         path = default_root() if root is None else Path(root)
         self.store = DirectoryRegistry.create(path) if create else DirectoryRegistry(path)
         if create is False:
-            _ = self.store.registry_id
+            self.store.check_exists()
         self.actor = actor or environment.read("REG_ACTOR") or None
         self.heads = CheckpointStore()
         self._decisions = Decisions(self.store, self.actor)

@@ -100,7 +100,7 @@ def _identity(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
     """Layout and versions. NotFoundError if there is no registry."""
     path = remote.root / "registry.json"
     try:
-        _ = remote.registry_id
+        remote.check_exists()
     except IntegrityError as error:
         fix = f'sed \'s/"mirror": true/"mirror": false/\' MIRROR/registry.json > {quote(str(path))}'
         yield Diagnosis("registry.json", False, error.message, fix, "integrity")
