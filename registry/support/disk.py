@@ -80,6 +80,12 @@ SYNCFS_THRESHOLD = 32
 """From so many files or directories on, one syncfs(2) is cheaper than an fsync(2) for each."""
 
 
+def _capacity(file: BinaryIO) -> int:
+    """Bytes of the file system of a file, in use or free."""
+    status = os.statvfs(file.fileno())
+    return status.f_blocks * status.f_frsize
+
+
 class Disk:
     """The calls that reach the file system. Tests replace it to simulate a power cut."""
 
@@ -92,7 +98,10 @@ class Disk:
         return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666), "r+b")
 
     def reserve(self, file: BinaryIO, size: int) -> None:
-        """Reserve the space of a file without changing its size; nothing happens if the system cannot."""
+        """Reserve the space of a file without changing its size; nothing happens if the system cannot.
+
+        A size beyond that of the whole file system does not stop the work: the bytes that arrive decide.
+        """
         libc = _libc()
         if libc is None or not hasattr(libc, "fallocate64"):
             return
@@ -101,7 +110,7 @@ class Disk:
         offsets = (ctypes.c_int64(0), ctypes.c_int64(size))
         if libc.fallocate64(file.fileno(), KEEP_SIZE, *offsets):
             number = ctypes.get_errno()
-            if number in (errno.ENOSPC, errno.EDQUOT):
+            if number in (errno.ENOSPC, errno.EDQUOT) and size <= _capacity(file):
                 raise OSError(number, os.strerror(number))
 
     def mkdir(self, path: Path) -> None:

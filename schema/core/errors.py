@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 
 class Advice:
@@ -11,9 +10,9 @@ class Advice:
     A fact is text, a number, a list of texts or another `Advice`.
     """
 
-    def __init__(self, code: str, /, **facts: Any) -> None:
+    def __init__(self, code: str, /, **facts: object) -> None:
         self.code = code
-        self.facts: Mapping[str, Any] = {name: _plain(value) for name, value in facts.items()}
+        self.facts: Mapping[str, object] = {name: _plain(value) for name, value in facts.items()}
 
     def __repr__(self) -> str:
         return f"Advice({self.code!r}, {dict(self.facts)})"
@@ -52,7 +51,7 @@ class RegError(Exception):
         return self.advice.code if isinstance(self.advice, Advice) else ""
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> Mapping[str, object]:
         """The facts that belong to the code."""
         return self.advice.facts if isinstance(self.advice, Advice) else {}
 
