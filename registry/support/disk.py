@@ -78,12 +78,8 @@ KEEP_SIZE = 1
 """FALLOC_FL_KEEP_SIZE of fallocate(2)."""
 SYNCFS_THRESHOLD = 32
 """From so many files or directories on, one syncfs(2) is cheaper than an fsync(2) for each."""
-
-
-def _capacity(file: BinaryIO) -> int:
-    """Bytes of the file system of a file, in use or free."""
-    status = os.statvfs(file.fileno())
-    return status.f_blocks * status.f_frsize
+MAX_FILE_BYTES = 2**44
+"""The largest file of ext4: 16 TiB."""
 
 
 class Disk:
@@ -100,17 +96,17 @@ class Disk:
     def reserve(self, file: BinaryIO, size: int) -> None:
         """Reserve the space of a file without changing its size; nothing happens if the system cannot.
 
-        A size beyond that of the whole file system does not stop the work: the bytes that arrive decide.
+        A size that no file can have is not reserved: the bytes that arrive decide.
         """
         libc = _libc()
-        if libc is None or not hasattr(libc, "fallocate64"):
+        if libc is None or not hasattr(libc, "fallocate64") or size > MAX_FILE_BYTES:
             return
         import ctypes
 
         offsets = (ctypes.c_int64(0), ctypes.c_int64(size))
         if libc.fallocate64(file.fileno(), KEEP_SIZE, *offsets):
             number = ctypes.get_errno()
-            if number in (errno.ENOSPC, errno.EDQUOT) and size <= _capacity(file):
+            if number in (errno.ENOSPC, errno.EDQUOT):
                 raise OSError(number, os.strerror(number))
 
     def mkdir(self, path: Path) -> None:
