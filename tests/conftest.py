@@ -19,6 +19,7 @@ from hypothesis.internal.conjecture import engine
 from support.servers import ceph as ceph_server
 from support.servers import s3servers
 
+from onnxreg.registry.store.net import retry
 from onnxreg.registry.support import disk, environment
 
 settings.register_profile("ci", deadline=None, max_examples=25, stateful_step_count=20)
@@ -93,6 +94,14 @@ def unsynced() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         patch.setattr(disk, "_sync_file_system", lambda path: True)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_retries() -> Iterator[None]:
+    """This process tries a failed request again at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
         yield
 
 

@@ -10,7 +10,6 @@ from support.servers.faults import Proxy, proxy
 
 from onnxreg.registry import Registry
 from onnxreg.registry.read.versions import PublishedVersion
-from onnxreg.registry.store.net import retry
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
@@ -51,7 +50,6 @@ def s3_proxy(
     ministack: s3servers.Server, bucket_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Proxy]:
     """A proxy in front of MiniStack, through which every client goes whose URL names no endpoint."""
-    monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
     with proxy(ministack.endpoint) as running:
         monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
         yield running

@@ -16,7 +16,7 @@ def exclusive(path: Path) -> Iterator[None]:
     """Hold a lock between processes; the system releases it when the holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _check_place(path)
-    with FileLock(path):
+    with FileLock(path, poll_interval=0.01):
         yield
 
 

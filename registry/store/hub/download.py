@@ -14,6 +14,8 @@ from onnxreg.registry.store.net import http_headers, pace
 from onnxreg.registry.store.net.limits import FileBudget
 from onnxreg.registry.store.net.retry import retrying
 
+BLOCK_BYTES = 2**16
+"""So many bytes are one try: a server that sends a few, and is asked again, is as slow as before."""
 Ask = Callable[[str, int, bytes | None], httpx2.Response]
 """Begins to receive the file at a revision, from an offset; nothing if it is known. See `HubClient.get`."""
 
@@ -42,7 +44,7 @@ class Download(io.RawIOBase):
         self.unchanged = self._response.status_code == 304
         self.commit = self._commit()
         self._blocks = self._received()
-        self._block = memoryview(b"")
+        self._block = bytearray()
 
     def _commit(self) -> str:
         """The commit that the Hub says it reads from: with a redirect, it says so there."""
@@ -71,18 +73,18 @@ class Download(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int:
         if not self._block:
             with self._errors(), pace.reading(self._budget):
-                self._block = memoryview(retrying(self._next, self._resumed, self._response.url.host))
+                retrying(self._fill, self._resumed, self._response.url.host)
         target = memoryview(buffer).cast("B")
-        piece = self._block[: len(target)]
-        target[: len(piece)] = piece
-        self._block = self._block[len(piece) :]
-        return len(piece)
+        size = min(len(target), len(self._block))
+        target[:size] = self._block[:size]
+        del self._block[:size]
+        return size
 
-    def _next(self) -> bytes:
-        """The next bytes: some 64 KiB, as they arrive."""
-        block = next(self._blocks, b"")
-        self._offset += len(block)
-        return block
+    def _fill(self) -> None:
+        """Receive the next block, or the rest of it if the connection broke within."""
+        while len(self._block) < BLOCK_BYTES and (data := next(self._blocks, b"")):
+            self._block += data
+            self._offset += len(data)
 
     def _resumed(self, error: Exception) -> bool:
         """After a broken connection: ask for the rest."""

@@ -24,7 +24,6 @@ from onnxreg.registry.store.contract import put
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.identity import new_identity
 from onnxreg.registry.store.memory import MemoryStore
-from onnxreg.registry.store.net import retry
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.s3.bucket import S3Store, s3_remote
 from onnxreg.registry.store.s3.s3_client import S3Url
@@ -38,11 +37,6 @@ def broken(outcomes: Iterable[TrialOutcome]) -> dict[str, str]:
 
 def tried(url: str) -> dict[str, TrialOutcome]:
     return {outcome.check: outcome for outcome in conformance.run(conformance.scratch_at(url))}
-
-
-def enter(server: s3servers.Server, patch: pytest.MonkeyPatch) -> None:
-    server.enter(patch)
-    patch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
 
 
 def objects(url: str) -> dict[str, int]:
@@ -73,7 +67,7 @@ CHECKS = {
 def test_s3_keeps_its_promises(
     server: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    enter(there := request.getfixturevalue(server), monkeypatch)
+    (there := request.getfixturevalue(server)).enter(monkeypatch)
     url = there.fresh()
     put(s3_remote(url, create=True), b"blob")
     before = objects(url)
@@ -87,7 +81,7 @@ def test_s3_keeps_its_promises(
 def test_a_gateway_that_ignores_conditions_is_found_out(
     juicefs: s3servers.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    enter(juicefs, monkeypatch)
+    juicefs.enter(monkeypatch)
     outcomes = tried(url := juicefs.fresh())
     bad = broken(outcomes.values())
     assert {"create-only", "compare-and-swap", "compare-and-swap, raced"} <= bad.keys()
@@ -97,7 +91,7 @@ def test_a_gateway_that_ignores_conditions_is_found_out(
 def test_a_bucket_without_a_registry_may_be_tried(
     ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    enter(ministack, monkeypatch)
+    ministack.enter(monkeypatch)
     scratch = conformance.scratch_at(f"{ministack.fresh()}?region=us-east-1")
     assert [outcome for outcome in conformance.run(scratch) if not outcome.ok] == []
     assert scratch.remedy.startswith("aws s3 rm --recursive s3://models/")
@@ -107,7 +101,7 @@ def test_a_bucket_without_a_registry_may_be_tried(
 def test_what_may_not_be_written_is_broken_and_says_why(
     ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    enter(ministack, monkeypatch)
+    ministack.enter(monkeypatch)
     url = f"s3://no-such-bucket/{os.urandom(4).hex()}"
     with pytest.raises(RemoteError, match="NoSuchBucket"):
         conformance.run(conformance.scratch_at(url))
@@ -134,7 +128,7 @@ def uploads(server: s3servers.Server, url: str) -> list[str]:
 
 
 def test_an_interruption_leaves_nothing(ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    enter(ministack, monkeypatch)
+    ministack.enter(monkeypatch)
     url, steps = ministack.fresh(), RecordedSteps()
     with pytest.raises(KeyboardInterrupt):
         conformance.run(Interrupted(S3Url.parse(url)), steps)
@@ -146,7 +140,7 @@ def test_an_interruption_leaves_nothing(ministack: s3servers.Server, monkeypatch
 def test_what_an_interruption_leaves_is_said(
     reason: BaseException, ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    enter(ministack, monkeypatch)
+    ministack.enter(monkeypatch)
 
     class Stuck(Interrupted):
         def clear(self) -> Iterator[str]:
@@ -171,7 +165,7 @@ def test_a_gateway_that_ignores_conditions_is_a_finding(
     juicefs: s3servers.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The doctor reports it, where a push would refuse."""
-    enter(juicefs, monkeypatch)
+    juicefs.enter(monkeypatch)
     url = juicefs.fresh()
     client = juicefs.client()
     client.put_object(

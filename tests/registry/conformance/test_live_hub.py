@@ -17,7 +17,6 @@ from onnxreg.registry.maintain import leftovers
 from onnxreg.registry.maintain.doctor import examine
 from onnxreg.registry.store.hub import commits, hub_client
 from onnxreg.registry.store.hub.hub import open_hub
-from onnxreg.registry.store.net import retry
 from onnxreg.schema.core.errors import RemoteError
 from onnxreg.schema.manifest.draft import Draft
 
@@ -38,7 +37,6 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
         monkeypatch.setattr(commits, "MAX_WAIT_SECONDS", 0.02)
         open_hub(URL, create=True)
         yield found

@@ -15,7 +15,6 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.read.tracking import TrackingCopies
 from onnxreg.registry.store.layout import index_path
-from onnxreg.registry.store.net import retry
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.log.state import SEGMENT_LINES
 from onnxreg.schema.manifest.draft import Draft
@@ -27,7 +26,6 @@ MakeDraft = Callable[..., Draft]
 def site(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """What serves the registry's directory, behind a proxy that counts."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
     with static.serve(registry.store.root) as url, proxy(url) as running:
         yield running
 

@@ -23,5 +23,5 @@ def filled(registry: Registry, make_draft: MakeDraft) -> Registry:
 
 @pytest.fixture
 def site(filled: Registry) -> Iterator[Site]:
-    with running(filled.store.root, join=False) as found:
+    with running(filled.store.root) as found:
         yield found

@@ -15,7 +15,6 @@ from onnxreg.registry.store import range_stream
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.http.http import http_remote
 from onnxreg.registry.store.layout import BlobKey, blob_path
-from onnxreg.registry.store.net import retry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError, RemoteError
 from onnxreg.schema.manifest.draft import Draft
@@ -27,7 +26,6 @@ MakeDraft = Callable[..., Draft]
 def site(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """What serves the registry's directory, behind a proxy that can spoil it."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
     DirectoryRegistry.create(registry.store.root)
     with static.serve(registry.store.root) as url, proxy(url) as running:
         yield running

@@ -30,7 +30,6 @@ from onnxreg.registry.store.hub import commits, hub_client, hub_errors, repo_car
 from onnxreg.registry.store.hub.hub import HubRegistry, open_hub
 from onnxreg.registry.store.hub.hub_url import HubUrl
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.net import retry
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.transfer.mirror_registry import mirror, open_both
@@ -61,7 +60,6 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """An empty Hub that this process, and those that it starts, are logged in to."""
     with running(tmp_path / "hub") as found:
         found.enter(monkeypatch, tmp_path / "hf")
-        monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
         monkeypatch.setattr(commits, "MAX_WAIT_SECONDS", 0.02)
         yield found
         close_session()

@@ -40,7 +40,6 @@ def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(range_stream, "RANGE_BYTES", MIB)
     monkeypatch.setattr(range_stream, "MAX_BLOCKS_AHEAD", 0)
     monkeypatch.setattr(partial_download, "MIN_RESUMABLE_BYTES", 2 * MIB)
-    monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
     monkeypatch.setattr(retry, "MAX_TRIES", 2)
 
 

@@ -194,7 +194,6 @@ def test_a_signed_address_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> Non
     """Who has it may read the object for some minutes."""
     closed = f"http://127.0.0.1:{s3servers.free_port()}"
     s3servers.Server(closed, "KEY", "SECRET").enter(monkeypatch)
-    monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
     client = S3Client(S3Url.parse("s3://models/x"))
     with pytest.raises(UnansweredError) as caught:
         client.read_range("reading blobs/x", "x/blobs/x", 0, memoryview(bytearray(10)))

@@ -146,7 +146,7 @@ def proxy(upstream: str, certificate: Path | None = None) -> Iterator[Proxy]:
     scheme = "http" if certificate is None else "https"
     running = Proxy(f"{scheme}://127.0.0.1:{server.server_address[1]}", upstream)
     cast(Any, server).proxy = running
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield running

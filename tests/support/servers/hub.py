@@ -135,7 +135,7 @@ class Hub:
     def _serve(self, handler: type["Handler"]) -> ThreadingHTTPServer:
         bound = type(handler.__name__, (handler,), {"hub": self})
         server = Server(("127.0.0.1", 0), bound)
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         return server
 
     @property

@@ -102,18 +102,13 @@ def read_answer(connection: socket.socket) -> Answer:
 
 
 @contextmanager
-def running(
-    root: Path, settings: Settings | None = None, limits: Limits | None = None, join: bool = True
-) -> Iterator[Site]:
-    """A server over the registry in a directory. Without `join` it ends by itself, a fifth of a second later."""
+def running(root: Path, settings: Settings | None = None, limits: Limits | None = None) -> Iterator[Site]:
+    """A server over the registry in a directory. Its thread ends by itself, a fifth of a second later."""
     listener = server.listen("127.0.0.1", 0)
     site = Site(listener.getsockname()[1], root)
     serving = server.server(ServedRegistry.open(root), settings or Settings(), limits, site.lines.append)
-    thread = threading.Thread(target=serving.run, args=([listener],))
-    thread.start()
+    threading.Thread(target=serving.run, args=([listener],)).start()
     try:
         yield site
     finally:
         serving.should_exit = True
-        if join:
-            thread.join()

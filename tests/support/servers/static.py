@@ -18,7 +18,7 @@ def serve(root: Path) -> Iterator[str]:
     server.daemon_threads = True
     server.block_on_close = False
     cast(Any, server).root = root
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"
