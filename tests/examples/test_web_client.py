@@ -4,14 +4,16 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from support.servers import static
+from support.servers import static, web_client
 from support.servers.faults import Proxy, at, proxy
+from support.servers.web_client import Call
 
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -20,12 +22,10 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdi
 
 NODE = shutil.which("node")
 CLIENT = Path(__file__).parents[2] / "examples" / "web-client"
-DRIVER = Path(__file__).with_name("web_client.mjs")
 PIECE = 8 * 2**20
 LARGE = 2 * PIECE + 1000
 
 pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
-Call = Callable[..., Any]
 
 
 def node(*words: str | Path) -> str:
@@ -78,12 +78,19 @@ def site(registry: Registry) -> Iterator[Proxy]:
         yield running
 
 
-@pytest.fixture
-def call(site: Proxy, tmp_path: Path) -> Call:
-    """Call the client in a new process, with the store that the last one left."""
+@pytest.fixture(scope="module")
+def client() -> Iterator[Call]:
+    assert NODE is not None
+    with web_client.running(NODE) as call:
+        yield call
 
-    def run(name: str, *arguments: Any, store: str | Path = tmp_path / "store") -> Any:
-        return json.loads(node(DRIVER, site.url, store, name, *map(json.dumps, arguments)))
+
+@pytest.fixture
+def call(client: Call, site: Proxy, tmp_path: Path) -> Call:
+    """Call the client with the store that the last call left."""
+
+    def run(name: str, *arguments: Any, store: Path | None = tmp_path / "store") -> Any:
+        return client(site.url, store, name, *arguments)
 
     return run
 
@@ -119,14 +126,12 @@ def test_vectors_that_fail_are_noticed(tmp_path: Path) -> None:
     assert 2 <= done.stderr.count("FAILED") <= 5
 
 
-@pytest.mark.parametrize("store", ["store", "-"])
+@pytest.mark.parametrize("store", ["store", None])
 def test_update_hands_out_every_file(
-    registry: Registry, call: Call, site: Proxy, tmp_path: Path, store: str
+    registry: Registry, call: Call, site: Proxy, tmp_path: Path, store: str | None
 ) -> None:
     files = publish(registry, tmp_path / "1", "1.0.0")
-    found = call(
-        "update", "acme/pii", {"device": {"ort": "1.30"}}, store=store if store == "-" else tmp_path / store
-    )
+    found = call("update", "acme/pii", {"device": {"ort": "1.30"}}, store=store and tmp_path / store)
     assert (found["version"], found["artifact"], found["files"]) == ("1.0.0", "model_int8.onnx", files)
     total = 100_000 + 5
     assert found["progress"][-1] == [total, total]
@@ -334,35 +339,37 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Registry, list[bytes
 
 @pytest.mark.parametrize("seen", [1, 64, 65, 100, 128, 129])
 def test_lines_that_were_sealed_since_are_compared_too(
-    long: tuple[Registry, list[bytes]], tmp_path: Path, seen: int
+    long: tuple[Registry, list[bytes]], client: Call, tmp_path: Path, seen: int
 ) -> None:
     registry, indexes = long
     index = registry.store.root / "index" / "acme" / "pii.jsonl"
     index.chmod(0o600)
     with static.serve(registry.store.root) as url:
-        resolve = (DRIVER, url, tmp_path / "store", "resolve", '"acme/pii"')
+        resolve = partial(client, url, tmp_path / "store", "resolve", "acme/pii")
         index.write_bytes(indexes[seen])
-        assert json.loads(node(*resolve))["version"]
+        assert resolve()["version"]
         index.write_bytes(indexes[-1])
         (kept,) = (tmp_path / "store").glob("index*")
         before = kept.read_bytes()
-        assert json.loads(node(*resolve))["version"] == "1.9.0"
+        assert resolve()["version"] == "1.9.0"
         value = json.loads(before)
         value["state"]["head"] = f"sha256:{'0' * 64}"
         kept.write_text(json.dumps({**value, "etag": None}))
-        assert "is not the one that was there before" in json.loads(node(*resolve))["message"]
+        assert "is not the one that was there before" in resolve()["message"]
 
 
-def test_a_version_that_only_the_catalog_has(long: tuple[Registry, list[bytes]], tmp_path: Path) -> None:
+def test_a_version_that_only_the_catalog_has(
+    long: tuple[Registry, list[bytes]], client: Call, tmp_path: Path
+) -> None:
     registry, _ = long
     state = registry.state("acme/pii")
     old = "1.4.0"
     assert old not in [str(version) for version in state.versions]
     with static.serve(registry.store.root) as url:
-        words = (DRIVER, url, tmp_path / "store", "update", '"acme/pii"')
-        found = json.loads(node(*words, json.dumps({"tag": old})))
+        update = partial(client, url, tmp_path / "store", "update", "acme/pii")
+        found = update({"tag": old})
         assert (found["version"], found["artifact"]) == (old, "model_int8.onnx")
-        assert json.loads(node(*words, json.dumps({"tag": "1.99.0"})))["error"] == "not-found"
+        assert update({"tag": "1.99.0"})["error"] == "not-found"
 
 
 def test_another_registry_is_refused(registry: Registry, call: Call, tmp_path: Path) -> None:

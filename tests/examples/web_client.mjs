@@ -1,16 +1,14 @@
-/** One call of the client in a process of its own: node web_client.mjs URL DIRECTORY CALL ARGUMENTS(JSON) */
+/** Calls of the client, each with a registry object of its own: a line of JSON in, a line of JSON out */
 
 import { createHash } from 'node:crypto'
+import { createInterface } from 'node:readline'
 
 import { directoryStore } from '../../examples/web-client/directory-store.mjs'
 import { memoryStore, Registry, RegError } from '../../examples/web-client/onnxreg.mjs'
 
-const [url, directory, call, ...words] = process.argv.slice(2)
 const delays = [1, 1, 1]
-const store = directory === '-' ? memoryStore() : directoryStore(directory)
-const token = process.env.TOKEN
 
-async function whole(release) {
+async function whole(registry, release) {
   const found = {}
   for (const file of release.files) {
     found[file.path] = `sha256:${createHash('sha256').update(await registry.read(release, file.path)).digest('hex')}`
@@ -19,34 +17,39 @@ async function whole(release) {
 }
 
 const calls = {
-  async update(name, question) {
+  async update(registry, name, question) {
     const progress = []
     const release = await registry.update(name, question, { onProgress: (done, total) => progress.push([done, total]) })
-    return { ...(await whole(release)), progress }
+    return { ...(await whole(registry, release)), progress }
   },
-  async abort(name, bytes) {
+  async abort(registry, name, bytes) {
     const control = new AbortController()
     const onProgress = (done) => done >= bytes && control.abort(new RegError('given up', 'test'))
     return registry.update(name, {}, { signal: control.signal, onProgress })
   },
-  resolve: async (name, question) => {
+  resolve: async (registry, name, question) => {
     const { version, artifact, rejected, offline } = await registry.resolve(name, question)
     return { version, artifact: artifact?.path ?? null, rejected, offline }
   },
-  present: async (name) => {
+  present: async (registry, name) => {
     const { current, previous } = await registry.slot(name)
-    return { ...(current && (await whole(current))), previous: previous?.version ?? null }
+    return { ...(current && (await whole(registry, current))), previous: previous?.version ?? null }
   },
-  rollback: async (name) => whole(await registry.rollback(name)),
-  tidy: () => registry.tidy(),
+  rollback: async (registry, name) => whole(registry, await registry.rollback(name)),
+  tidy: (registry) => registry.tidy(),
 }
 
-let registry
-try {
-  registry = new Registry(url, store, { delays, patience: 500, token })
-  const found = await calls[call](...words.map((word) => JSON.parse(word)))
-  console.log(JSON.stringify(found ?? null))
-} catch (error) {
-  if (!(error instanceof RegError)) throw error
-  console.log(JSON.stringify({ error: error.family, message: error.message, rejected: error.rejected }))
+async function answer({ url, directory, call, words, token }) {
+  try {
+    const store = directory === null ? memoryStore() : directoryStore(directory)
+    const registry = new Registry(url, store, { delays, patience: 500, token: token ?? undefined })
+    return (await calls[call](registry, ...words)) ?? null
+  } catch (error) {
+    if (!(error instanceof RegError)) throw error
+    return { error: error.family, message: error.message, rejected: error.rejected }
+  }
+}
+
+for await (const line of createInterface({ input: process.stdin })) {
+  console.log(JSON.stringify(await answer(JSON.parse(line))))
 }

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.servers import web_client
 from support.servers.regserve import Site, running
 
 from onnxreg.cli.main import main
@@ -22,7 +22,6 @@ from onnxreg.schema.core.errors import InputError, NotFoundError
 
 TOKEN = "correct-horse_battery.staple=="
 NODE = shutil.which("node")
-DRIVER = Path(__file__).parents[2] / "examples" / "web_client.mjs"
 
 
 @pytest.fixture
@@ -157,16 +156,16 @@ def test_a_redirect_within_the_server_takes_it_along(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.skipif(NODE is None, reason="node is not installed")
-def test_the_client_for_apps(guarded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_for_apps(guarded: Site, capfd: pytest.CaptureFixture[str]) -> None:
     def resolve(url: str, token: str) -> Any:
-        monkeypatch.setenv("TOKEN", token)
-        words = [str(NODE), str(DRIVER), url, "-", "resolve", '"tiny"', "{}"]
-        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
-        assert not token or token not in done.stdout + done.stderr
-        return json.loads(done.stdout)
+        answer = call(url, None, "resolve", "tiny", {}, token=token)
+        assert not token or token not in f"{answer}{capfd.readouterr()}"
+        return answer
 
-    assert resolve(guarded.url, TOKEN)["version"] == "1.0.0"
-    assert "the option `token`" in resolve(guarded.url, "")["message"]
-    assert resolve(guarded.url, "wrong")["error"] == "remote"
-    assert resolve(guarded.url, "two words")["error"] == "input"
-    assert resolve("http://models.example", TOKEN)["error"] == "input"
+    assert NODE is not None
+    with web_client.running(NODE) as call:
+        assert resolve(guarded.url, TOKEN)["version"] == "1.0.0"
+        assert "the option `token`" in resolve(guarded.url, "")["message"]
+        assert resolve(guarded.url, "wrong")["error"] == "remote"
+        assert resolve(guarded.url, "two words")["error"] == "input"
+        assert resolve("http://models.example", TOKEN)["error"] == "input"
