@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import onnx
 import onnxruntime_genai
 import pytest
+from support import in_process
 
 from onnxreg.converters.passes import model_builder
 from onnxreg.converters.passes.base import run
@@ -47,6 +49,20 @@ def make_llama(directory: Path, make_checkpoint: Any, words: int) -> Path:
 @pytest.fixture(scope="module")
 def llama(make_checkpoint: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_llama(tmp_path_factory.mktemp("llama"), make_checkpoint, 96)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def builder_in_process() -> Iterator[None]:
+    """The model builder runs in this process. Two tests start it as users do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model_builder, "subprocess", in_process)
+        yield
+
+
+@pytest.fixture
+def builder_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model builder is a process of its own, as users start it."""
+    monkeypatch.setattr(model_builder, "subprocess", subprocess)
 
 
 Build = Callable[[str], tuple[Any, Any]]
@@ -142,7 +158,9 @@ def test_a_graph_that_is_wrong_once_there_is_a_past_is_refused(
         run("decoder", ModelBuilder(precision="fp16"), Decoder(llama, tmp_path / "made"))
 
 
-def test_the_same_checkpoint_gives_the_same_files(llama: Path, build: Build, tmp_path: Path) -> None:
+def test_the_same_checkpoint_gives_the_same_files(
+    llama: Path, build: Build, builder_process: None, tmp_path: Path
+) -> None:
     first, _ = build("int4")
     second, _ = run("decoder", ModelBuilder(precision="int4"), Decoder(llama, tmp_path / "made"))
     assert first.files == second.files
@@ -158,7 +176,9 @@ def test_a_graph_that_is_not_the_checkpoint_is_refused(make_checkpoint: Any, tmp
 
 
 @pytest.mark.more
-def test_an_encoder_is_a_conversion_error_and_nothing_stays(bert: Path, tmp_path: Path) -> None:
+def test_an_encoder_is_a_conversion_error_and_nothing_stays(
+    bert: Path, builder_process: None, tmp_path: Path
+) -> None:
     with pytest.raises(ConversionError, match="could not build the model"):
         run("decoder", ModelBuilder(precision="fp32"), Decoder(bert, tmp_path / "made"))
     assert list(tmp_path.iterdir()) == []
