@@ -50,7 +50,7 @@ def main() -> None:
         request = json.loads(sys.stdin.readline() or "null")
         if request is not None:
             with listening(pipe.opening):
-                pipe.send({"draft": _read(request)})
+                pipe.send({"draft": read(request)})
     except ModuleNotFoundError as error:
         _send_error(pipe, missing_extra((error.name or "").partition(".")[0], "onnx", "reading model files"))
     except RegError as error:
@@ -70,7 +70,8 @@ def _send_error(pipe: _Pipe, error: RegError) -> None:
     pipe.send({"error": {**value, "code": error.code, "facts": dict(error.facts)}})
 
 
-def _read(request: Mapping[str, Any]) -> dict[str, Any]:
+def read(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the draft that a request asks for, as JSON."""
     from onnxreg.converters.importers.draft_json import encode
 
     workspace, name = Path(request["workspace"]), request["name"]

@@ -15,6 +15,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.support.home import default_root
 from onnxreg.schema.core.digest import Digest
 
+pytestmark = pytest.mark.usefixtures("reader_in_process")
 Reg = Callable[..., Any]
 INT8 = "model_int8.onnx"
 WORDS = {

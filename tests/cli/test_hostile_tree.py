@@ -18,6 +18,7 @@ import pytest
 from onnxreg.cli.errors import EXIT_STATUS
 from onnxreg.registry import Registry
 
+pytestmark = pytest.mark.usefixtures("reader_in_process")
 Reg = Callable[..., Any]
 Prepare = Callable[[Path, Path], object]
 """Makes a good tree hostile, given its root and the place outside that must stay as it is."""

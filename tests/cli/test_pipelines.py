@@ -8,6 +8,7 @@ from typing import Any
 import onnx
 import pytest
 
+pytestmark = pytest.mark.usefixtures("reader_in_process")
 Reg = Callable[..., Any]
 IMAGES = "float[n,3,h,w] x"
 GRAPHS = {

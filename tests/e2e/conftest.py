@@ -28,7 +28,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Export:
-    """An export by `reg`: the checkpoint, the registry, the `--output`, and what `--json` printed."""
+    """An export by `reg`: the checkpoint, the registry, the `--output` if any, and what `--json` printed."""
 
     checkpoint: Path
     home: Path
@@ -36,25 +36,11 @@ class Export:
     printed: Any
 
 
-@pytest.fixture(scope="session")
-def export(
-    isolated_user: None, make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
-) -> Export:
-    """acme/tiny:0.1.0, exported once for all stories, which only read it."""
-    directory, checkpoint = tmp_path_factory.mktemp("export"), make_checkpoint(seed=1)
-    words = [
-        "export",
-        str(checkpoint),
-        "--profile",
-        "android",
-        "--name",
-        "acme/tiny",
-        "--output",
-        "out",
-        "--json",
-    ]
+def run_export(checkpoint: Path, directory: Path) -> Export:
+    """Export a checkpoint as acme/tiny into the registry `directory / "home"`."""
+    words = ["--profile", "android", "--name", "acme/tiny", "--output", "out", "--json"]
     done = subprocess.run(
-        [sys.executable, "-m", "onnxreg.cli", *words],
+        [sys.executable, "-m", "onnxreg.cli", "export", checkpoint, *words],
         cwd=directory,
         env={**environment_of(directory), "PYTHONHASHSEED": "0"},
         capture_output=True,
@@ -63,10 +49,34 @@ def export(
     return Export(checkpoint, directory / "home", directory / "out", json.loads(done.stdout))
 
 
+@pytest.fixture(scope="session")
+def export(
+    isolated_user: None, make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Export:
+    """acme/tiny:0.1.0, exported once for all stories, which only read it."""
+    return run_export(make_checkpoint(seed=1), tmp_path_factory.mktemp("export"))
+
+
+@pytest.fixture(scope="session")
+def second_export(
+    export: Export, make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Export:
+    """acme/tiny:0.1.1, from another checkpoint, in a copy of that registry."""
+    directory = tmp_path_factory.mktemp("second")
+    shutil.copytree(export.home, directory / "home")
+    return run_export(make_checkpoint(seed=2), directory)
+
+
 @pytest.fixture
 def exported(export: Export, tmp_path: Path) -> Export:
-    """The same export; the registry is the test's own."""
+    """The first export; the registry is the test's own."""
     return replace(export, home=Path(shutil.copytree(export.home, tmp_path / "home")))
+
+
+@pytest.fixture
+def exported_again(second_export: Export, tmp_path: Path) -> Export:
+    """The second export; the registry is the test's own."""
+    return replace(second_export, home=Path(shutil.copytree(second_export.home, tmp_path / "home")))
 
 
 @pytest.fixture

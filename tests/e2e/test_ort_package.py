@@ -16,6 +16,7 @@ from support.e2e.load_package import library
 
 from onnxreg.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("reader_in_process")
 BERT = Path(__file__).parents[1] / "fixtures/openmed-v1/bert"
 Answer = Callable[..., Any]
 

@@ -1,5 +1,6 @@
-"""`subprocess.run` of a Python module without a process: one that imports PyTorch takes four seconds to start."""
+"""Work that `reg` gives to processes, done in the process of the test: one that imports PyTorch takes four seconds to start."""
 
+import json
 import runpy
 import subprocess
 import sys
@@ -7,9 +8,26 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from onnxreg.converters.importers import confine, draft_json, reader_process
+
+
+class Reader(confine.Child):
+    """The reader of model files."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def _request(self, request: Mapping[str, Any], workspace: Path) -> draft_json.ImportResult:
+        value = reader_process.read({**request, "workspace": str(workspace)})
+        return draft_json.decode(json.loads(json.dumps(value)), workspace)
 
 
 def run(command: Sequence[str], env: Mapping[str, str], **_: Any) -> "subprocess.CompletedProcess[str]":
@@ -23,7 +41,7 @@ def run(command: Sequence[str], env: Mapping[str, str], **_: Any) -> "subprocess
             patch.setenv(name, value)
         try:
             runpy.run_module(module, run_name="__main__")
-        except Exception:
+        except Exception:  # noqa: BLE001
             traceback.print_exc()
             status = 1
     return subprocess.CompletedProcess(command, status, out.getvalue(), err.getvalue())

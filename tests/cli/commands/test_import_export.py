@@ -14,6 +14,7 @@ from onnxreg.registry import Registry
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.manifest import FILENAME
 
+pytestmark = pytest.mark.usefixtures("reader_in_process")
 Reg = Callable[..., Any]
 BERT = Path(__file__).parents[2] / "fixtures/openmed-v1/bert"
 BACK = ("--registry", "other", "import", "out", "--name", "acme/bert")

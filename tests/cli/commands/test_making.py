@@ -18,6 +18,7 @@ from onnxreg.schema.core.errors import ConversionError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.manifest import FILENAME
 
+pytestmark = pytest.mark.usefixtures("reader_in_process")
 Reg = Callable[..., Any]
 
 
