@@ -12,7 +12,7 @@ from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import IntegrityError
 
 if TYPE_CHECKING:
-    from onnxreg.registry.store.archive.archive_reader import Carried
+    from onnxreg.registry.store.abilities import Carried
 
 EXAMPLES = (
     "reg archive create pii.onnxreg acme/pii-small:1.2.0 acme/pii-small:1.1.0",

@@ -13,6 +13,7 @@ from onnxreg.cli.options.shared import Json, MaxAge, Offline, Precision, RemoteO
 from onnxreg.cli.render import output
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
+from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core.errors import EXTENT, HostError, InputError, IntegrityError, NotFoundError, at
@@ -73,7 +74,7 @@ def command(
     reader = session.limited(max_age).reader(remote, offline, checked=False)
     one = name is not None and not lookup.PATTERN & set(name)
     if formats or precision or certified:
-        if not isinstance(reader, DirectoryRegistry):
+        if not isinstance(reader, LocalStore):
             raise InputError("artifacts are searched in a registry on this machine", "leave --remote away")
         if name is not None and one:
             lookup.read_state(reader, check_name(name))
@@ -91,14 +92,14 @@ def index(reader: RegistryReader) -> "SearchIndex":
     """The search index of the registry on this machine."""
     from onnxreg.registry.search.search_index import SearchIndex
 
-    assert isinstance(reader, DirectoryRegistry)
-    return SearchIndex(reader)
+    assert isinstance(reader, LocalStore)
+    return SearchIndex(DirectoryRegistry(reader.root))
 
 
 def _models(session: Session, reader: RegistryReader, pattern: str, as_json: bool) -> None:
     from onnxreg.registry.search import scan
 
-    if isinstance(reader, DirectoryRegistry) and scan.has_more(reader.root, MAX_UNINDEXED_MODELS):
+    if isinstance(reader, LocalStore) and scan.has_more(reader.root, MAX_UNINDEXED_MODELS):
         with index(reader) as search:
             models, damages = search.models(pattern), search.damages(pattern)
     else:
@@ -128,11 +129,7 @@ def warn_unfinished(session: Session, reader: RegistryReader) -> None:
 def _none(reader: RegistryReader) -> str:
     if reader.is_mirror:
         return f"{reader.url}, {lookup.named_copy(reader)}, holds no models yet: {hints.text(lookup.FINISH)}"
-    how = (
-        "reg export and reg add make some"
-        if isinstance(reader, DirectoryRegistry)
-        else "reg push brings some"
-    )
+    how = "reg export and reg add make some" if isinstance(reader, LocalStore) else "reg push brings some"
     return f"{reader.url} holds no models yet: {how}"
 
 

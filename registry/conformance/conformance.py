@@ -7,6 +7,7 @@ removed; if that fails, the outcome names the rest.
 
 from onnxreg.registry.conformance.directory_trials import LocalScratch
 from onnxreg.registry.conformance.trial import Scratch, Trial, TrialOutcome, judge
+from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.fsspec_store import PROTOCOLS
 from onnxreg.registry.store.open import open_url
@@ -32,8 +33,8 @@ def scratch_at(url: str) -> Scratch:
 
         return FileScratch(url)
     remote = open_url(url)
-    if isinstance(remote, DirectoryRegistry):
-        return LocalScratch(remote)
+    if isinstance(remote, LocalStore):
+        return LocalScratch(DirectoryRegistry(remote.root, remote.disk))
     raise InputError(f"nothing can be tried at {url}", "name a directory, or an s3://, hf:// or fsspec URL")
 
 

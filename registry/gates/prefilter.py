@@ -7,7 +7,7 @@ trust file says so, or the registry is on this machine, where looking costs noth
 from typing import Any
 
 from onnxreg.registry.log.lookup import LocatedVersion
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.registry.store.wrapper import innermost
 from onnxreg.registry.trust.read_trust_file import trust_digest, trust_if_any
@@ -43,7 +43,7 @@ def check_holder_of(
         return
     trust = trust_if_any()
     needed = trust is not None and trust.governs(source.registry_id)
-    local, checkpoints = _is_near(source), checkpoints or CheckpointStore()
+    local, checkpoints = isinstance(innermost(source), LocalStore), checkpoints or CheckpointStore()
     suspected = needed or target.channel.policy is not None or ask or local
     if not suspected and not checkpoints.knows(source.registry_id, POLICY_LOG):
         return
@@ -80,8 +80,3 @@ def _rules(policies: IndexFile) -> Any:
         return canonical.decode(raw, "policy")["event"]["rules"]
     except (InputError, KeyError, TypeError):
         return None
-
-
-def _is_near(source: RegistryReader) -> bool:
-    """Return True if a place, or what it wraps, is a directory of this machine."""
-    return isinstance(innermost(source), DirectoryRegistry)

@@ -15,6 +15,7 @@ from onnxreg.registry.maintain import leftovers
 from onnxreg.registry.maintain.directory_probes import PROBE, LocalSwapper, probe_disk, probe_lock
 from onnxreg.registry.maintain.verification import stray_files
 from onnxreg.registry.read.remotes import Remotes
+from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.directory.scratch import is_held, staging
 from onnxreg.registry.store.identity import read_identity
@@ -53,17 +54,18 @@ def examine(remote: RegistryStore, display_name: str | None = None) -> list[Diag
     Only the scratch of the probes changes, and scratch that interrupted probes left.
     """
     url = display_name or remote.url
-    if isinstance(remote, DirectoryRegistry):
+    if isinstance(remote, LocalStore):
+        directory = DirectoryRegistry(remote.root, remote.disk)
         checks: list[Callable[[], Iterable[Diagnosis]]] = [
-            lambda: _identity(remote),
-            lambda: _links(remote),
-            lambda: _permissions(remote),
-            lambda: _space(remote),
+            lambda: _identity(directory),
+            lambda: _links(directory),
+            lambda: _permissions(directory),
+            lambda: _space(directory),
             lambda: _stray(remote, url),
             lambda: _notes(remote, url),
-            lambda: _scratch(remote),
-            lambda: _local_probes(remote),
-            lambda: _remotes(remote),
+            lambda: _scratch(directory),
+            lambda: _local_probes(directory),
+            lambda: _remotes(directory),
         ]
     else:
         checks = [lambda: _opened(remote)]
@@ -168,7 +170,7 @@ def _space(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
 
 def _gc(remote: RegistryStore, url: str) -> Advice:
     """The collection of garbage in this registry."""
-    if isinstance(remote, DirectoryRegistry):
+    if isinstance(remote, LocalStore):
         return Advice("collect-garbage-here", registry=url)
     return Advice("collect-garbage-there", remote=url)
 
@@ -187,7 +189,7 @@ def _stray(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
     ):
         damages = [damage for damage in strays if damage.name.startswith(("index", "blobs/")) == in_tree]
         paths = [damage.name for damage in damages][:MAX_LISTED_PATHS]
-        if isinstance(remote, DirectoryRegistry):
+        if isinstance(remote, LocalStore):
             files = " ".join(quote(str(remote.root / path)) for path in paths)
             fix: str | Advice = Advice("restore-file") if in_tree else f"mv {files} ~"
         elif in_tree:

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import BytesIO
-from typing import BinaryIO, cast
 
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.log.commit import announced, load, read_condemned
@@ -18,7 +17,8 @@ from onnxreg.registry.maintain.verification import Damage, VerifyReport
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.layout import BlobKey, usable_key
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, Push, RegistryStore
-from onnxreg.registry.transfer.copy import MeteredReader, run_parallel
+from onnxreg.registry.store.streams import metered
+from onnxreg.registry.transfer.copy import run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -127,8 +127,7 @@ class _Repair:
                 file = self.progress.file(by_key[key].name, size)
                 with file as advance, source.open_blob(key.digest) as stream:
                     action = f"reading blob {key.digest} from {source.url}"
-                    metered = MeteredReader(stream, advance, stop, action, size)
-                    push.put(cast(BinaryIO, metered), key.digest)
+                    push.put(metered(stream, advance, stop, action, size), key.digest)
             except RegError as error:
                 return error.message
             return ""

@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from onnxreg.registry.log.collect import blob_keys
 from onnxreg.registry.log.commit import load
@@ -22,8 +22,9 @@ from onnxreg.registry.store.protocol import (
     TreeFile,
     UnlistedError,
 )
+from onnxreg.registry.store.streams import metered
 from onnxreg.registry.transfer import copy
-from onnxreg.registry.transfer.copy import MeteredReader, run_parallel
+from onnxreg.registry.transfer.copy import run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.progress import SILENT, Advance, Progress
@@ -241,8 +242,8 @@ def _check_blob(
     digest, label = key.digest, reference.label if reference else "nothing refers to it"
     try:
         with open_key(key) as stream:
-            metered = MeteredReader(stream, advance, stop, f"reading blob {digest}")
-            actual, count = hash_stream.pump(cast(BinaryIO, metered), None)
+            source = metered(stream, advance, stop, f"reading blob {digest}")
+            actual, count = hash_stream.pump(source, None)
     except MissingBlobError:
         if reference is None:
             return 0, None  # a collector freed it since it was listed

@@ -11,7 +11,8 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.maintain.verification import Audit, Damage, VerifyReport, verify, verify_model
 from onnxreg.registry.maintain.verify_archive import verify_archive
-from onnxreg.registry.store.archive.archive_reader import POLICIES, ArchiveRegistry, carried_by
+from onnxreg.registry.store.abilities import carried_by
+from onnxreg.registry.store.archive.archive_reader import POLICIES, ArchiveRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.trust.checked_source import CheckedReader
 from onnxreg.registry.trust.read_trust_file import load_trust

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxreg.registry.read.tracking import OfflineReader, TrackedReader, TrackingCopies
+from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.identity import other_registry
 from onnxreg.registry.store.open import absolute, check_scheme, open_url, path_of
@@ -100,7 +101,7 @@ class Remotes:
             yield remotes
             value = {"remotes": remotes.urls, "pins": remotes.pins}
             data = json.dumps(value, indent=2, sort_keys=True).encode() + b"\n"
-            self.registry.write_file("local/remotes.json", data)
+            self.registry.write_local("remotes.json", data)
         self.urls, self.pins = remotes.urls, remotes.pins
 
     def url_of(self, remote: str | None) -> str:
@@ -174,7 +175,7 @@ class Remotes:
         if url not in self.pins:
             with suppress(InputError, HostError, OSError), self._changing() as remotes:
                 remotes.pins[url] = store.registry_id
-        if not isinstance(store, DirectoryRegistry):
+        if not isinstance(store, LocalStore):
             from onnxreg.registry.store.require_cas import remember
 
             remember(store, self.registry)

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.log.lookup import LocatedVersion, find_in, read_summary, state_of
+from onnxreg.registry.store.abilities import carried_by
 from onnxreg.registry.store.blobs import read_blob, steady
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.registry.store.wrapper import innermost
@@ -136,7 +137,7 @@ def offers(remote: RegistryReader, state: State, ref: Ref, query: Query) -> Iter
 
 def _carried_entry(remote: RegistryReader, target: LocatedVersion) -> VersionEntry:
     """The entry of a version; it holds no artifact if an archive does not carry its files."""
-    carried = getattr(innermost(remote), "carried", None)
+    carried = carried_by(innermost(remote))
     absent = carried is not None and target.version not in carried.get(target.name, ())
     return replace(target.entry, held=()) if absent else target.entry
 

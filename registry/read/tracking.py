@@ -89,7 +89,7 @@ class TrackingCopies:
             return
         token = {"index": Digest.of(index.data).hex, "token": index.token, "url": self._url}
         self._create()
-        self.store.write_file(f"local/tokens/{name}.json", canonical.encode(token))
+        self.store.write_local(f"tokens/{name}.json", canonical.encode(token))
         self.store.write_file(index_path(name), index.data)
 
     @contextmanager
@@ -105,7 +105,7 @@ class TrackingCopies:
         except IntegrityError:
             with suppress(RegError, OSError):
                 if self.read_index(name) is not None:
-                    self.store.write_file(f"local/tokens/{name}.json", canonical.encode({}))
+                    self.store.write_local(f"tokens/{name}.json", canonical.encode({}))
             raise
 
     def _create(self) -> None:

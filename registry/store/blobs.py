@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, IndexReader, MissingBlobError
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.digest import Digest
@@ -51,9 +52,7 @@ def steady(
 def fetcher(*sources: BlobReader) -> Callable[[Digest], bytes]:
     """Make a function that reads a blob from the first reader that has a good one, local ones first, and
     caches it."""
-    from onnxreg.registry.store.directory.directory import DirectoryRegistry
-
-    sources = tuple(sorted(sources, key=lambda source: not isinstance(source, DirectoryRegistry)))
+    sources = tuple(sorted(sources, key=lambda source: not isinstance(source, LocalStore)))
     cache: dict[Digest, bytes] = {}
 
     def fetch(digest: Digest) -> bytes:

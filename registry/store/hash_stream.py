@@ -2,10 +2,12 @@
 
 import hashlib
 import mmap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from onnxreg.registry.store.abilities import BlockStream, BufferReader
 from onnxreg.registry.store.protocol import CHUNK_BYTES, Hasher
 from onnxreg.schema.core.descriptor import PIECE_BYTES, Descriptor, Pieces, piece_size
 from onnxreg.schema.core.digest import Digest
@@ -90,30 +92,34 @@ def pump(
 
 def _blocks(source: BinaryIO) -> Iterator[memoryview]:
     """The bytes of a stream; each block is there until the next one is asked for."""
-    take = getattr(source, "take", None)
-    if take is not None:
-        yield from iter(lambda: take(CHUNK_BYTES), b"")
+    if isinstance(source, BlockStream):
+        yield from iter(partial(source.take, CHUNK_BYTES), b"")
         return
+    readinto = reader_into(source)
     view, count = memoryview(mmap.mmap(-1, CHUNK_BYTES)), CHUNK_BYTES
-    while count == CHUNK_BYTES and (count := _fill(view, source)):
+    while count == CHUNK_BYTES and (count := _fill(view, readinto)):
         yield view[:count]
 
 
-def _fill(view: memoryview, source: BinaryIO) -> int:
+def _fill(view: memoryview, readinto: Callable[[memoryview], int]) -> int:
     """Read as much of a stream as there is room for; returns the bytes, fewer only at its end."""
-    readinto = getattr(source, "readinto", None)
     end = 0
-    while end < len(view):
-        if readinto is not None:
-            count = readinto(view[end:])
-        else:
-            data = source.read(len(view) - end)
-            count = len(data)
-            view[end : end + count] = data
-        if not count:
-            break
+    while end < len(view) and (count := readinto(view[end:])):
         end += count
     return end
+
+
+def reader_into(source: BinaryIO) -> Callable[[memoryview], int]:
+    """The `readinto` of a stream, also of one that only has `read`."""
+    if isinstance(source, BufferReader):
+        return source.readinto
+
+    def readinto(view: memoryview) -> int:
+        data = source.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    return readinto
 
 
 def check(actual: Digest, expected: Digest, label: str) -> None:

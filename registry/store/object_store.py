@@ -9,7 +9,6 @@ from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, Protocol, cast
 
 from onnxreg.registry.store import hash_stream
-from onnxreg.registry.store.checked_stream import CheckedStream
 from onnxreg.registry.store.identity import check_writer, new_identity, other_registry, read_identity
 from onnxreg.registry.store.layout import (
     NOTE,
@@ -22,6 +21,7 @@ from onnxreg.registry.store.layout import (
     usable_key,
 )
 from onnxreg.registry.store.protocol import Hasher, IncomingBlob, IndexFile, MissingBlobError, Piece, TreeFile
+from onnxreg.registry.store.streams import CheckedStream
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import LostRaceError, NotFoundError
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
+from typing import BinaryIO, NamedTuple, Protocol
 
 from onnxreg.registry.store.layout import BlobKey, Kind
 from onnxreg.schema.core.digest import Digest
@@ -89,15 +89,6 @@ class IndexReader(Protocol):
 
     def names(self) -> Iterator[str]:
         """List every model's name, sorted. Never called on the way to one model. UnlistedError if the store cannot list."""
-        ...
-
-
-@runtime_checkable
-class RefreshableReader(Protocol):
-    """A store whose `read_index` may be stale: there are caches in between, or it reads at a pinned commit."""
-
-    def read_fresh(self, name: str) -> IndexFile | None:
-        """Read a model's index file as it is now, past caches and pins."""
         ...
 
 

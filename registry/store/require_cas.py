@@ -48,7 +48,7 @@ class RecordedCasProof:
         return self.registry.read_local(self._name) is not None
 
     def keep(self) -> None:
-        self.registry.write_file(f"local/{self._name}", b"")
+        self.registry.write_local(self._name, b"")
 
 
 class CasGuardedStore:

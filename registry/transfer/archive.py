@@ -19,12 +19,12 @@ from onnxreg.registry.log.index_file import is_same
 from onnxreg.registry.log.ledger import Ledger, replay
 from onnxreg.registry.log.references import Reference, documents, files
 from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store.abilities import Carried
 from onnxreg.registry.store.archive.archive_reader import (
     ABOUT,
     IDENTITY,
     POLICIES,
     TRUST,
-    Carried,
     encode_about,
     open_archive,
 )
@@ -32,8 +32,8 @@ from onnxreg.registry.store.directory.scratch import staging
 from onnxreg.registry.store.identity import new_identity
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.disk import Disk, host_errors
-from onnxreg.registry.transfer.copy import MeteredReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import EXTENT, Advice, InputError, IntegrityError, RegError, at
 from onnxreg.schema.core.progress import SILENT, Advance, Progress
@@ -189,10 +189,8 @@ def _write_entry(archive: zipfile.ZipFile, name: str, entry: _Entry, advance: Ad
     info.create_system, info.external_attr = 3, (stat.S_IFREG | 0o644) << 16
     info.file_size = entry.size
     with entry.open() as source, archive.open(info, "w") as sink:
-        stream = MeteredReader(
-            source, advance, threading.Event(), f"reading {entry.label or name}", entry.size
-        )
-        digest, size = hash_stream.pump(cast(BinaryIO, stream), cast(hash_stream.Sink, sink))
+        stream = metered(source, advance, threading.Event(), f"reading {entry.label or name}", entry.size)
+        digest, size = hash_stream.pump(stream, cast(hash_stream.Sink, sink))
     if entry.digest is not None:
         hash_stream.check(digest, entry.digest, f"{entry.label or name} (blob {entry.digest})")
     if size != entry.size:

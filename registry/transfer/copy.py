@@ -2,27 +2,25 @@
 the index.
 """
 
-import io
 import os
-import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import BinaryIO, TypeVar
 
 from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.selection import ArtifactPaths
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.abilities import local_file
 from onnxreg.registry.store.net.limits import one_file
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, Piece, Push, RegistryReader, RegistryStore
+from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support import cancellation
-from onnxreg.registry.support.disk import host_errors
 from onnxreg.registry.transfer.plan import PlannedFile, TransferPlan, TransferRequest, make_plan
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import EXTENT, IntegrityError, placed
+from onnxreg.schema.core.errors import IntegrityError, placed
 from onnxreg.schema.core.progress import SILENT, Advance, Progress
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import Tag
@@ -194,13 +192,13 @@ class BlobTransfer:
 
     @property
     def path(self) -> Path | None:
-        return self.source.blob_path(self.digest) if isinstance(self.source, DirectoryRegistry) else None
+        return local_file(self.source, self.digest)
 
     def open(self, start: int) -> BinaryIO:
         self._count(start - self.counted)
         action = f"reading blob {self.digest} from {self.source.url}"
         stream = self.source.open_blob(self.digest, start)
-        return cast(BinaryIO, MeteredReader(stream, self._count, self.stop, action, self.size - start))
+        return metered(stream, self._count, self.stop, action, self.size - start)
 
     def _count(self, count: int) -> None:
         self.counted += count
@@ -235,67 +233,3 @@ def run_parallel(
         raise
     finally:
         pool.shutdown(wait=False)
-
-
-class MeteredReader(io.RawIOBase):
-    """A stream that reports the bytes read from it, names its side if reading fails, and ends when stopped.
-
-    With a `size` it gives no more bytes than that: IntegrityError if there are more.
-    """
-
-    def __init__(
-        self,
-        stream: BinaryIO,
-        advance: Advance,
-        stop: threading.Event,
-        action: str,
-        size: int | None = None,
-    ) -> None:
-        self._stream = cast(Any, stream)
-        self._left = sys.maxsize if size is None else size
-        self._advance = advance
-        self._stop = stop
-        self._action = action
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self._stream.close()
-        super().close()
-
-    def hand_over(self) -> Advance:
-        """Return the callback that counts moved bytes, to a caller that knows better when they moved; reads
-        no longer count.
-        """
-        advance, self._advance = self._advance, lambda count: None
-        return advance
-
-    @property
-    def take(self) -> Callable[[int], memoryview] | None:
-        """The `take` of the stream (see `RangedReader`), if it has one."""
-        return self._take if hasattr(self._stream, "take") else None
-
-    def _take(self, limit: int) -> memoryview:
-        self._check_stop()
-        with host_errors(self._action):
-            data: memoryview = self._stream.take(limit)
-        self._count(len(data))
-        return data
-
-    def readinto(self, block: Any, /) -> int:
-        self._check_stop()
-        with host_errors(self._action):
-            count: int = self._stream.readinto(block)
-        self._count(count)
-        return count
-
-    def _check_stop(self) -> None:
-        if self._stop.is_set():
-            raise InterruptedError("stopped")
-
-    def _count(self, count: int) -> None:
-        self._left -= count
-        if self._left < 0:
-            raise IntegrityError(f"{self._action}: it is longer than its manifest says", EXTENT)
-        self._advance(count)

@@ -17,6 +17,7 @@ from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.selection import Selection
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.read.tracking import TrackedReader, TrackingCopies
+from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.blobs import read_blob, steady
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.manifests import read_manifest
@@ -66,7 +67,7 @@ class Exchange:
             [item.version for item in versions],
             channels=Channels(channels, self.actor),
             restore=self._restore,
-            heal=heal or isinstance(remote, DirectoryRegistry),
+            heal=heal or isinstance(remote, LocalStore),
         )
         look = partial(self._look, remote, self.heads.recall(remote.registry_id, located.name))
         result = copy(self.store, remote, request, progress, near=[tracking.store], look=look)
@@ -231,4 +232,4 @@ def check_distinct(remote: RegistryStore, store: RegistryStore) -> None:
 
 
 def _whereabouts(remote: RegistryStore) -> str | Path:
-    return remote.root.resolve() if isinstance(remote, DirectoryRegistry) else remote.url
+    return remote.root.resolve() if isinstance(remote, LocalStore) else remote.url

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import BinaryIO, cast
 
 from onnxreg.registry.log.selection import ArtifactPaths, held_files
 from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.directory.scratch import staging
 from onnxreg.registry.store.protocol import BlobReader
+from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.disk import Disk, host_errors
-from onnxreg.registry.transfer.copy import MeteredReader, run_parallel
+from onnxreg.registry.transfer.copy import run_parallel
 from onnxreg.registry.transfer.run_directory import check_apart, prefix_in
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -138,8 +138,8 @@ def fill(
         path.parent.mkdir(parents=True, exist_ok=True)
         file = progress.file(entry.path, entry.size)
         with file as advance, store.open_blob(entry.digest) as source, path.open("xb") as sink:
-            metered = MeteredReader(source, advance, stop, f"reading blob {entry.digest}", entry.size)
-            digest, size = hash_stream.pump(cast(BinaryIO, metered), sink)
+            stream = metered(source, advance, stop, f"reading blob {entry.digest}", entry.size)
+            digest, size = hash_stream.pump(stream, sink)
         hash_stream.check(digest, entry.digest, f"{entry.path} (blob {entry.digest})")
         if size != entry.size:
             raise IntegrityError(f"{entry.path} has {size} bytes, its manifest says {entry.size}")

@@ -19,8 +19,7 @@ from onnxreg.registry.log.ledger import Ledger, mirror_error
 from onnxreg.registry.log.references import present_versions
 from onnxreg.registry.log.transfer_rules import missing_lines
 from onnxreg.registry.read.remotes import Remotes
-from onnxreg.registry.store.archive.archive_reader import carried_by
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.abilities import LocalStore, carried_by
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.transfer import push_record, unfinished_mirror
 from onnxreg.registry.transfer.copy import TransferResult, copy
@@ -249,7 +248,7 @@ def _by_version(
         """Record that another registry knows these versions, so that `reg drop` refuses. A read-only source
         never drops.
         """
-        if isinstance(source, DirectoryRegistry):
+        if isinstance(source, LocalStore):
             with suppress(HostError):
                 push_record.record_all(source, ledger, versions, destination.registry_id)
 

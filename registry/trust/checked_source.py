@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.registry.store.protocol import BlobReader, IndexFile, RefreshableReader, RegistryReader
+from onnxreg.registry.store.abilities import RefreshableReader
+from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryReader
 from onnxreg.registry.store.wrapper import ReaderWrapper, layers
 from onnxreg.registry.trust.read_trust_file import trust_digest, trust_if_any
 from onnxreg.registry.trust.rollback import CheckpointStore

@@ -6,7 +6,6 @@ gained.
 """
 
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from onnxreg.registry.store.abilities import RefreshableReader, location
 from onnxreg.registry.store.blobs import fetcher
-from onnxreg.registry.store.protocol import BlobReader, IndexFile, RefreshableReader, RegistryReader
+from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryReader
 from onnxreg.registry.support.disk import replace_file
 from onnxreg.registry.support.home import state_directory
 from onnxreg.schema.core.digest import Digest
@@ -132,7 +132,7 @@ class CheckpointStore:
         only reported.
         """
         if before is not None and index is not None:
-            same = _accepted(before, Digest.of(index.data).hex, _place(source))
+            same = _accepted(before, Digest.of(index.data).hex, location(source))
             if same is not None:
                 return same == policy
         with placed(source.url):
@@ -154,22 +154,22 @@ class CheckpointStore:
         from onnxreg.registry.trust.state_check import check_state, is_proven
         from onnxreg.schema.log.checkpoint import ObservedIndex, StaleIndex, compare, relearn
 
-        location, registry_id = _place(source), source.registry_id
+        place, registry_id = location(source), source.registry_id
         checkpoint = self._decoded(registry_id, name, before)
         if index is None:
-            if checkpoint is not None and checkpoint.places.get(location, 0):
-                raise _back(source, name, 0, checkpoint.places[location])
+            if checkpoint is not None and checkpoint.places.get(place, 0):
+                raise _back(source, name, 0, checkpoint.places[place])
             return True
         if checkpoint is not None and checkpoint.index == Digest.of(index.data).hex:
-            self._keep(registry_id, name, checkpoint, checkpoint.at(location, checkpoint.seq))
+            self._keep(registry_id, name, checkpoint, checkpoint.at(place, checkpoint.seq))
             return checkpoint.policy == policy
         observed = ObservedIndex.read(index.data, name)
         if observed.state.registry != registry_id:
             return False  # the reader of the index says so
         seq = observed.state.seq
-        went_back = checkpoint is not None and seq < checkpoint.places.get(location, 0)
+        went_back = checkpoint is not None and seq < checkpoint.places.get(place, 0)
         if checkpoint is not None and went_back and checkpoint.digest_at(seq) in (None, observed.state.head):
-            raise _back(source, name, seq, checkpoint.places[location])
+            raise _back(source, name, seq, checkpoint.places[place])
         fetch = fetcher(*near, source)
         sealed = partial(_sealed, fetch, observed.state.segments)
         try:
@@ -185,7 +185,7 @@ class CheckpointStore:
             assert checkpoint is not None
             self._behind(source, name, checkpoint, seq, outcome)
             return False
-        self._keep(registry_id, name, checkpoint, outcome.at(location, outcome.seq))
+        self._keep(registry_id, name, checkpoint, outcome.at(place, outcome.seq))
         return False
 
     def check_policies(
@@ -206,7 +206,7 @@ class CheckpointStore:
         from onnxreg.schema.log.checkpoint import follow, reset_hint
         from onnxreg.schema.log.logline import LogLineHeader, genesis
 
-        registry_id, location = source.registry_id, _place(source)
+        registry_id, place = source.registry_id, location(source)
         checkpoint, hint = self._decoded(registry_id, POLICY_LOG, before), reset_hint(registry_id, POLICY_LOG)
         if index is None:
             if checkpoint is not None:
@@ -223,14 +223,14 @@ class CheckpointStore:
             ) from error
         if lines[0].prev != genesis(registry_id, POLICY_LOG):
             raise IntegrityError(f"the policy log of {source.url} is another registry's", hint)
-        latest = follow(checkpoint, digest, lines, registry_id, POLICY_LOG, location)
+        latest = follow(checkpoint, digest, lines, registry_id, POLICY_LOG, place)
         self._keep(registry_id, POLICY_LOG, checkpoint, latest)
         return False
 
     def _behind(
         self, source: RegistryReader, name: str, checkpoint: "Checkpoint", seq: int, behind: "StaleIndex"
     ) -> None:
-        self._keep(source.registry_id, name, checkpoint, checkpoint.at(_place(source), seq))
+        self._keep(source.registry_id, name, checkpoint, checkpoint.at(location(source), seq))
         with suppress(OSError):
             age = abs(time.time() - self._path(source.registry_id, name).stat().st_mtime)
             self._stale(StaleNotice(name, source.url, behind.lines, age))
@@ -316,15 +316,6 @@ def _accepted(checkpoint: Any, index: str, location: str) -> str | None:
         return str(checkpoint["policy"]) if same else None
     except (KeyError, TypeError, AttributeError):
         return None
-
-
-def _place(source: RegistryReader) -> str:
-    """A place by its URL; a path in full; an archive by what is in it too."""
-    archive: str | None = getattr(source, "whereabouts", None)
-    if archive is not None:
-        return archive
-    root = getattr(source, "root", None)
-    return os.path.abspath(root) if isinstance(root, Path) else source.url  # noqa: PTH100
 
 
 def _sealed(fetch: Callable[[Digest], bytes], segments: Sequence[Digest], number: int) -> list[bytes]:

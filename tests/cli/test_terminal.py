@@ -121,7 +121,7 @@ def test_a_stranger_cannot_move_the_cursor(reg: Reg, tmp_path: Path, draft: Call
 
 SLOW_PULL = """
 import os, sys, time
-from onnxreg.registry.transfer import copy
+from onnxreg.registry.store.streams import MeteredReader
 from onnxreg.cli.main import main
 
 def slow(self, block):
@@ -129,7 +129,7 @@ def slow(self, block):
     time.sleep(0.1)
     return at_once(self, memoryview(block)[:100])
 
-at_once, copy.MeteredReader.readinto = copy.MeteredReader.readinto, slow
+at_once, MeteredReader.readinto = MeteredReader.readinto, slow
 sys.exit(main(sys.argv[1:]))
 """
 

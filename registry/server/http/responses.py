@@ -69,8 +69,9 @@ def of_http_error(request: Request, error: Exception) -> Response:
     """The answer to a request that HTTP forbids; the router's own 404 and 405 come here too."""
     assert isinstance(error, HTTPException)
     family = {404: "not-found", 500: "internal", 503: "environment"}.get(error.status_code, "input")
-    message, hint = error.detail, getattr(error, "hint", "")
-    if not isinstance(error, HttpError):
+    if isinstance(error, HttpError):
+        message, hint = error.detail, error.hint
+    else:
         message = f"{request.method} {request.scope['path'][:200]}: {error.detail.lower()}"
         hint = "GET /openapi.json says what there is"
     headers = {"Cache-Control": "no-store", **(error.headers or {})}

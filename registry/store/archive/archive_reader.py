@@ -9,10 +9,11 @@ trust.toml                     a copy of somebody's trust roots, for people; not
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from onnxreg.registry.store.abilities import Carried
 from onnxreg.registry.store.archive.stored_zip import COPY_AGAIN_HINT, is_zip, open_entry, read_directory
 from onnxreg.registry.store.identity import UPGRADE
 from onnxreg.registry.store.layout import BlobKey, index_path, model_of
@@ -33,9 +34,6 @@ SUFFIXES = (SUFFIX, ".zip")
 ABOUT, IDENTITY, TRUST = "archive.json", "registry.json", "trust.toml"
 POLICIES = index_path(POLICY_LOG)
 FORMAT, FORMAT_VERSION = "onnxreg-archive", 1
-
-Carried = Mapping[str, frozenset[Version]]
-"""The versions, by model, whose files an archive has."""
 
 
 def is_part(name: str) -> bool:
@@ -137,7 +135,7 @@ class ArchiveRegistry(ObjectRegistry):
             ) from None
 
     @property
-    def whereabouts(self) -> str:
+    def location(self) -> str:
         """The identity of the archive: a file that replaces it is another place."""
         return f"{Path(self.url).absolute()}#{self.directory_digest.short}"
 
@@ -166,11 +164,6 @@ class NotCarriedError(MissingBlobError):
         NotFoundError.__init__(
             self, message, "ask for an archive that carries the version, or for a whole one"
         )
-
-
-def carried_by(reader: object) -> Carried | None:
-    """The versions whose files a reader carries, if it is an archive; else None."""
-    return reader.carried if isinstance(reader, ArchiveRegistry) else None
 
 
 def open_archive(path: Path) -> ArchiveRegistry:

@@ -153,12 +153,18 @@ class DirectoryRegistry:
         return read_identity(data, str(self.root))
 
     def read_local(self, name: str) -> bytes | None:
-        """Read a small file below `local/`; None if there is none."""
         with host_errors(f"reading local/{name}"):
             try:
                 return read_bounded(self.root / "local" / name, MAX_DOCUMENT_BYTES)
             except FileNotFoundError:
                 return None
+
+    def write_local(self, name: str, data: bytes) -> None:
+        self.write_file(f"local/{name}", data)
+
+    def remove_local(self, name: str) -> None:
+        with host_errors(f"writing to {self.url}"), suppress(FileNotFoundError):
+            self.disk.unlink(self.root / "local" / name)
 
     @property
     def scratch(self) -> Path:
@@ -173,6 +179,11 @@ class DirectoryRegistry:
     def url(self) -> str:
         return str(self.root)
 
+    @property
+    def location(self) -> str:
+        """The path in full."""
+        return os.path.abspath(self.root)  # noqa: PTH100
+
     def blob_url(self, digest: Digest) -> str:
         return self.blob_path(digest).absolute().as_uri()
 
@@ -182,7 +193,6 @@ class DirectoryRegistry:
         return next((key for key in keys if is_regular(self.root / key.path)), keys[0])
 
     def blob_path(self, digest: Digest) -> Path:
-        """The file that a blob is."""
         return self.root / self._key(digest).path
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:

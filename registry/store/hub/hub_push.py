@@ -16,7 +16,7 @@ from onnxreg.registry.store.hub.hub_client import Operation
 from onnxreg.registry.store.hub.hub_upload import MeteredAddition, UploadMeter
 from onnxreg.registry.store.layout import BlobKey, index_path, usable_key
 from onnxreg.registry.store.protocol import Hasher, IncomingBlob
-from onnxreg.registry.store.upload_body import hand_over
+from onnxreg.registry.store.streams import hand_over
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import LostRaceError

@@ -6,7 +6,7 @@ from typing import BinaryIO, cast
 
 from huggingface_hub import CommitOperationAdd
 
-from onnxreg.registry.store.upload_body import Borrowed
+from onnxreg.registry.store.streams import Borrowed
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.progress import Advance
 

@@ -31,7 +31,7 @@ from onnxreg.registry.store.range_stream import Block, RangedReader, ReadAhead
 from onnxreg.registry.store.require_cas import CasGuardedStore
 from onnxreg.registry.store.s3.multipart import MultipartUpload
 from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client, S3Url
-from onnxreg.registry.store.upload_body import UploadBody, hand_over
+from onnxreg.registry.store.streams import CheckedStream, UploadBody, hand_over
 from onnxreg.schema.core.errors import InputError, RemoteError
 from onnxreg.schema.core.progress import Advance
 
@@ -155,7 +155,7 @@ class S3Store:
             if size <= MAX_SINGLE_UPLOAD_BYTES:
                 return self._create(key, cast(BinaryIO, spool), advance)
             spool.seek(0)
-            pieces = getattr(source, "pieces", ())
+            pieces = source.pieces if isinstance(source, CheckedStream) else ()
             return self._uploader.upload(key, cast(BinaryIO, spool), source, advance=advance, pieces=pieces)
 
     def _create(self, key: str, source: BinaryIO, advance: Advance) -> bool:

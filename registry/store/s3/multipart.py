@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from onnxreg.registry.store.protocol import CHUNK_BYTES, Piece
 from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
-from onnxreg.registry.store.upload_body import UploadBody
+from onnxreg.registry.store.streams import UploadBody
 from onnxreg.registry.support.cancellation import (
     POLL_SECONDS,
     CancelledError,

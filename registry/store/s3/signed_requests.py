@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 from botocore.awsrequest import AWSRequest
 
 from onnxreg.registry.store.s3.payload_signature import PLAIN, KnownDigestAuth
-from onnxreg.registry.store.upload_body import UploadBody
+from onnxreg.registry.store.streams import UploadBody
 from onnxreg.registry.support.cancellation import check_stop
 
 HEADERS = {

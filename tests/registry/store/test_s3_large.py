@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable
 from io import BytesIO
-from typing import BinaryIO, cast
 
 import pytest
 from support.registries.bucket import damages, direct, versions
@@ -22,7 +21,7 @@ from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.protocol import Piece
 from onnxreg.registry.store.s3 import bucket, multipart
 from onnxreg.registry.store.s3.bucket import s3_remote
-from onnxreg.registry.transfer import copy
+from onnxreg.registry.store.streams import metered
 from onnxreg.schema.core.descriptor import PIECE_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, RemoteError
@@ -77,9 +76,9 @@ class TestLargeObjects:
             return "slow-down"
 
         s3_proxy.plan = once
-        metered = copy.MeteredReader(BytesIO(data), counts.append, threading.Event(), "reading", size)
         with remote.push() as push:
-            push.put(cast(BinaryIO, metered), Digest.of(data))
+            stream = metered(BytesIO(data), counts.append, threading.Event(), "reading", size)
+            push.put(stream, Digest.of(data))
         assert s3_proxy.met == ["slow-down"]
         assert before[0] < size
         assert min(counts) < 0, "what was sent in vain is taken back"
@@ -203,6 +202,7 @@ from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO, RawIOBase
 from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.s3.bucket import s3_remote
+from onnxreg.registry.store.streams import metered
 from onnxreg.schema.core.digest import Digest
 
 class Noise(RawIOBase):

@@ -1,0 +1,187 @@
+"""Streams on the way from one store to another: metered when read, checked, reported when sent.
+
+A client may read the body of a request more than once: to sign it, and again for every try. So nothing counts before
+`UploadBody.begin`, which the client is made to call when it starts to send; going back takes back what counted.
+"""
+
+import hashlib
+import io
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, cast
+
+from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store.abilities import BlockStream, ReportingStream
+from onnxreg.registry.store.protocol import Piece
+from onnxreg.registry.support.cancellation import check_stop
+from onnxreg.registry.support.disk import host_errors
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import EXTENT, IntegrityError
+from onnxreg.schema.core.progress import Advance
+
+SEND_BLOCK_BYTES = 2**18
+
+
+def metered(
+    stream: BinaryIO, advance: Advance, stop: threading.Event, action: str, size: int | None = None
+) -> BinaryIO:
+    """Meter a stream; see `MeteredReader`."""
+    kind = MeteredBlocks if isinstance(stream, BlockStream) else MeteredReader
+    return cast(BinaryIO, kind(stream, advance, stop, action, size))
+
+
+class MeteredReader(io.RawIOBase):
+    """A stream that reports the bytes read from it, names its side if reading fails, and ends when stopped.
+
+    With a `size` it gives no more bytes than that: IntegrityError if there are more.
+    """
+
+    def __init__(
+        self,
+        stream: BinaryIO,
+        advance: Advance,
+        stop: threading.Event,
+        action: str,
+        size: int | None = None,
+    ) -> None:
+        self._stream = cast(Any, stream)
+        self._left = sys.maxsize if size is None else size
+        self._advance = advance
+        self._stop = stop
+        self._action = action
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+    def hand_over(self) -> Advance:
+        advance, self._advance = self._advance, lambda count: None
+        return advance
+
+    def readinto(self, block: Any, /) -> int:
+        self._check_stop()
+        with host_errors(self._action):
+            count: int = self._stream.readinto(block)
+        self._count(count)
+        return count
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise InterruptedError("stopped")
+
+    def _count(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise IntegrityError(f"{self._action}: it is longer than its manifest says", EXTENT)
+        self._advance(count)
+
+
+class MeteredBlocks(MeteredReader):
+    """A metered stream that hands out the memory of the stream behind it."""
+
+    def take(self, limit: int) -> memoryview:
+        self._check_stop()
+        with host_errors(self._action):
+            data: memoryview = self._stream.take(limit)
+        self._count(len(data))
+        return data
+
+
+class CheckedStream(io.RawIOBase):
+    """The source's bytes, hashed as they pass. Reading at the end raises IntegrityError if the digest differs.
+
+    `pieces` are their stated parts, which are not checked here.
+    """
+
+    def __init__(self, source: BinaryIO, expected: Digest, pieces: Sequence[Piece] = ()) -> None:
+        self._source = source
+        self._readinto = hash_stream.reader_into(source)
+        self._expected = expected
+        self.pieces = pieces
+        self._hasher = hashlib.sha256()
+        self.size = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def hand_over(self) -> Advance:
+        return hand_over(self._source)
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer)
+        count = self._readinto(view)
+        if not count:
+            actual = Digest(self._hasher.hexdigest())
+            hash_stream.check(actual, self._expected, f"blob {self._expected}")
+        self._hasher.update(view[:count])
+        self.size += count
+        return count
+
+
+def hand_over(source: BinaryIO) -> Advance:
+    """Take over the progress reports of a stream, if it has any."""
+    return source.hand_over() if isinstance(source, ReportingStream) else lambda count: None
+
+
+class Borrowed(io.RawIOBase):
+    """A file that somebody else closes."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+
+class UploadBody(Borrowed):
+    """A request body whose reads are reported to `advance`. Closing it leaves the file open."""
+
+    def __init__(self, file: BinaryIO, advance: Advance) -> None:
+        super().__init__(file)
+        self._advance = advance
+        self._sending = False
+        self._counted = 0
+
+    def begin(self) -> None:
+        """Count from now on: bytes that are read are sent."""
+        self._sending = True
+
+    def read(self, size: int = -1, /) -> bytes:
+        check_stop()
+        data = self._file.read(size)
+        if self._sending:
+            self._counted += len(data)
+            self._advance(len(data))
+        return data
+
+    def rewind(self) -> int:
+        """Go to the beginning; returns the size in bytes."""
+        size = self._file.seek(0, io.SEEK_END)
+        self._file.seek(0)
+        return size
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the bytes to send from here on, in blocks larger than a client would ask for."""
+        self.begin()
+        while data := self.read(SEND_BLOCK_BYTES):
+            yield data
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        if self._sending:
+            self._sending = False
+            self._advance(-self._counted)
+            self._counted = 0
+        return super().seek(offset, whence)
