@@ -12,7 +12,6 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.directory.partial_download import MIN_RESUMABLE_BYTES
 from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, RegError
@@ -21,6 +20,8 @@ from onnxreg.schema.manifest.draft import Draft
 MakeDraft = Callable[..., Draft]
 
 CALLS = ("create", "extend", "mkdir", "reserve", "rename", "sync_directory", "sync_file", "write")
+LARGE = 600_000
+"""A size whose drafts have two files that a push resumes, of four pieces and of one."""
 ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EDQUOT": errno.EDQUOT}
 
 
@@ -116,7 +117,7 @@ def test_adding(registry: Registry, make_draft: MakeDraft, error: str, call: str
     disk = registry.store.disk = Failing(call, number, ERRORS[error])
     family = ""
     try:
-        registry.add(make_draft(seed="b", size=MIN_RESUMABLE_BYTES + 1))
+        registry.add(make_draft(seed="b", size=LARGE))
     except RegError as caught:
         family = caught.family
     assert family in ("", "environment")
@@ -126,7 +127,7 @@ def test_adding(registry: Registry, make_draft: MakeDraft, error: str, call: str
         assert family == ""
     registry.store.disk = Disk()
     if family:
-        registry.add(make_draft(seed="b", size=MIN_RESUMABLE_BYTES + 1))
+        registry.add(make_draft(seed="b", size=LARGE))
     check_whole(registry.store.root)
     assert {"0.1.0", "0.1.1"} <= {
         str(each)
@@ -142,7 +143,7 @@ def test_pulling(
 ) -> None:
     registry.add(make_draft())
     other.pull("acme/pii", str(registry.store.root))
-    made = registry.add(make_draft(seed="b", size=MIN_RESUMABLE_BYTES + 1))
+    made = registry.add(make_draft(seed="b", size=LARGE))
     disk = other.store.disk = Failing(call, number, ERRORS[error])
     family = ""
     try:

@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from support.registries.drafts import write_draft
 
 from onnxreg.cli import hints
 from onnxreg.cli.main import main
@@ -21,8 +22,10 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.read.versions import read_log
 from onnxreg.registry.store.archive.archive_reader import open_archive
-from onnxreg.registry.store.memory import share
+from onnxreg.registry.store.memory import MemoryStore, share
+from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.open import open_url
+from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.transfer.archive import choose, create_archive
 from onnxreg.registry.trust.checked_source import CheckedReader
 from onnxreg.registry.trust.rollback import CheckpointStore, StaleNotice
@@ -54,19 +57,41 @@ def published(registry: Registry, make_draft: MakeDraft) -> Registry:
     return registry
 
 
-@pytest.mark.parametrize("events", [0, 61, 62, 63, 126, 200])
-@pytest.mark.parametrize("more", [1, 64, 130])
-def test_a_log_that_grew_is_followed_over_any_sealing(published: Registry, events: int, more: int) -> None:
-    url = share(f"memory:followed-{events}-{more}")
-    for version in ("0.1.0", "0.1.1"):
-        published.push(f"{NAME}:{version}", url)
-    place = published.remotes.open(url)
-    move, watched = Decisions(place), CheckedReader(place, CheckpointStore())
-    for number in range(events):
-        move.tag(Ref(NAME, f"0.1.{number % 2}"), "stable")
+EVENTS, MORE = (0, 61, 62, 63, 126, 200), (1, 64, 130)
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], RegistryStore]:
+    """A registry in memory as it was after so many moves of a channel."""
+    root, url = tmp_path_factory.mktemp("history"), share("memory:history")
+    registry = Registry(root / "home")
+    for seed, version in (("a", "0.1.0"), ("b", "0.1.1")):
+        registry.add(write_draft(root / seed, NAME, seed, 100), version)
+        registry.push(f"{NAME}:{version}", url)
+    place = registry.remotes.open(url)
+    assert isinstance(place, ObjectRegistry) and isinstance(place.store, MemoryStore)
+    objects, seen = place.store.objects, {0: place.store.objects.copy()}
+    for number in range(max(EVENTS) + max(MORE)):
+        Decisions(place).tag(Ref(NAME, f"0.1.{number % 2}"), "stable")
+        seen[number + 1] = objects.copy()
+
+    def after(events: int) -> RegistryStore:
+        objects.clear()
+        objects.update(seen[events])
+        return place
+
+    return after
+
+
+@pytest.mark.parametrize("events", EVENTS)
+@pytest.mark.parametrize("more", MORE)
+def test_a_log_that_grew_is_followed_over_any_sealing(
+    history: Callable[[int], RegistryStore], events: int, more: int
+) -> None:
+    place = history(events)
+    watched = CheckedReader(place, CheckpointStore())
     watched.read_index(NAME)
-    for number in range(events, events + more):
-        move.tag(Ref(NAME, f"0.1.{number % 2}"), "stable")
+    history(events + more)
     watched.read_index(NAME)
     known, lines = CheckpointStore().read(place.registry_id, NAME), read_log(place, NAME)
     assert known is not None

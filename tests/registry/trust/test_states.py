@@ -6,6 +6,7 @@ Readers: `new` knows nothing, `seen` looked before the attack. Each case edits t
 import json
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from support.trust.tamper import Line, Tree
 from support.trust.world import LONG, MODEL, World
 
 from onnxreg.cli.main import main
+from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.trust.checked_source import CheckedReader
 from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ForkError, IntegrityError
+from onnxreg.schema.core.ref import Ref
 
 State = dict[str, Any]
 Change = Callable[[State], object]
@@ -124,17 +127,33 @@ def test_a_newcomer_recomputes_what_a_whole_log_decides(world: World, change: st
         look(world)
 
 
-def grow(world: World, name: str = MODEL, events: int = 1) -> None:
-    """An honest publisher moves a channel."""
-    from onnxreg.registry.log.decisions import Decisions
-    from onnxreg.schema.core.ref import Ref
+EVENTS = (0, 1, 2, 63, 64, 65, 66, 70, 130, 131)
+Grow = Callable[..., None]
 
-    for number in range(events):
-        Decisions(DirectoryRegistry(world.tree)).tag(Ref(name, f"1.{number % 2}.0"), "beta")
+
+@pytest.fixture(scope="module")
+def grow(template: World, tmp_path_factory: pytest.TempPathFactory) -> Grow:
+    """An honest publisher moves a channel of a model: the tree becomes that after so many events, all of one history."""
+
+    @cache
+    def history(name: str) -> Path:
+        root = tmp_path_factory.mktemp("history")
+        tree = Path(shutil.copytree(template.tree, root / "tree"))
+        for number in range(max(EVENTS) + 1):
+            if number in EVENTS:
+                shutil.copytree(tree, root / str(number))
+            Decisions(DirectoryRegistry(tree)).tag(Ref(name, f"1.{number % 2}.0"), "beta")
+        return root
+
+    def grow(world: World, name: str = MODEL, events: int = 1) -> None:
+        shutil.rmtree(world.tree)
+        shutil.copytree(history(name) / str(events), world.tree)
+
+    return grow
 
 
 @pytest.mark.parametrize("change", [*STATES, *SUMMARIES])
-def test_new_lines_are_replayed_on_the_state_that_was_seen(world: World, change: str) -> None:
+def test_new_lines_are_replayed_on_the_state_that_was_seen(world: World, grow: Grow, change: str) -> None:
     look(world)
     grow(world)
     Tree(world.tree).edit_state(MODEL, (STATES | SUMMARIES)[change])
@@ -159,7 +178,7 @@ LONG_STATES: dict[str, Change] = {
 @pytest.mark.parametrize("events", [0, 1, 64])
 @pytest.mark.parametrize("change", LONG_STATES)
 def test_a_long_log_is_followed_over_a_sealing(
-    world: World, change: str, events: int, is_collected: bool
+    world: World, grow: Grow, change: str, events: int, is_collected: bool
 ) -> None:
     """Also where the catalog that was known has been collected since: then the whole log is read."""
     look(world, LONG)
@@ -177,11 +196,11 @@ def test_a_long_log_is_followed_over_a_sealing(
 
 
 @pytest.mark.parametrize("events", [0, 1, 63, 64, 65, 130])
-def test_an_honest_long_log_is_followed(world: World, events: int) -> None:
+def test_an_honest_long_log_is_followed(world: World, grow: Grow, events: int) -> None:
     look(world, LONG)
     grow(world, LONG, events)
     look(world, LONG)
-    grow(world, LONG)
+    grow(world, LONG, events + 1)
     look(world, LONG)
 
 
@@ -230,7 +249,7 @@ def test_a_copy_that_is_behind_is_held_against_its_own_lines(world: World, tmp_p
 
 @pytest.mark.parametrize("events", [0, 1])
 @pytest.mark.parametrize("where", ["state", "entry", "summary"])
-def test_keys_of_a_newer_build_are_not_compared(world: World, where: str, events: int) -> None:
+def test_keys_of_a_newer_build_are_not_compared(world: World, grow: Grow, where: str, events: int) -> None:
     look(world)
     grow(world, events=events)
 
@@ -241,7 +260,7 @@ def test_keys_of_a_newer_build_are_not_compared(world: World, where: str, events
     look(world)
 
 
-def test_what_an_older_build_remembered_is_still_read(world: World) -> None:
+def test_what_an_older_build_remembered_is_still_read(world: World, grow: Grow) -> None:
     """Its file lacks the whole state: the next index file is held against channels and versions, and then remembered."""
     look(world)
     tree, heads = Tree(world.tree), CheckpointStore()
@@ -270,7 +289,9 @@ GARBLED: dict[str, tuple[str, Change]] = {
 
 @pytest.mark.parametrize("events", [0, 1, 70])
 @pytest.mark.parametrize("case", GARBLED)
-def test_what_was_garbled_at_first_sight_is_forgotten(world: World, case: str, events: int) -> None:
+def test_what_was_garbled_at_first_sight_is_forgotten(
+    world: World, grow: Grow, case: str, events: int
+) -> None:
     """No line that the newcomer saw contradicts it; the whole log and the manifests prove the honest state later."""
     name, change = GARBLED[case]
     tree = Tree(world.tree)

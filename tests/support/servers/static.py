@@ -1,9 +1,11 @@
 """A static web server as hosts and CDNs are: ETag, If-None-Match, Range and If-Range; it lists nothing."""
 
+import os
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,6 +30,16 @@ def serve(root: Path) -> Iterator[str]:
         thread.join()
 
 
+def tag_of(data: bytes) -> str:
+    return f'"{md5(data, usedforsecurity=False).hexdigest()}"'
+
+
+@lru_cache
+def large_tag(path: Path, _: os.stat_result) -> str:
+    """The tag of a large file, which is read in many ranges."""
+    return tag_of(path.read_bytes())
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -41,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
         if not path.is_file():
             return self.answer(404, b"<html>not found</html>", {"Content-Type": "text/html"})
         data = path.read_bytes()
-        tag = f'"{md5(data, usedforsecurity=False).hexdigest()}"'
+        tag = large_tag(path, path.stat()) if len(data) > 2**20 else tag_of(data)
         headers = {"ETag": tag, "Content-Type": "application/octet-stream"}
         if self.headers.get("If-None-Match") == tag:
             return self.answer(304, b"", headers)
