@@ -10,13 +10,16 @@ from filelock import FileLock, Timeout
 
 from onnxreg.registry.support.disk import Disk
 
+POLL_SECONDS = 0.01
+"""The time between two tries to take a lock."""
+
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
     """Hold a lock between processes; the system releases it when the holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _check_place(path)
-    with FileLock(path, poll_interval=0.01):
+    with FileLock(path, poll_interval=POLL_SECONDS):
         yield
 
 

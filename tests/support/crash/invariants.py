@@ -171,7 +171,7 @@ def record_pair(base: Path, pair: Pair, stop: int, killed: bool) -> Trace:
 class Impatient(FileLock):
     """A lock that nobody waits for."""
 
-    def __init__(self, path: Path, timeout: float = 0) -> None:
+    def __init__(self, path: Path, timeout: float = 0, poll_interval: float = 0) -> None:
         super().__init__(path, timeout=0)
 
 
