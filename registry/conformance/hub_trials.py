@@ -47,8 +47,8 @@ class HubScratch:
 
     def make(self) -> None:
         try:
-            with self._hub._errors("making a scratch repository"):
-                self._hub.api.create_repo(private=True, exist_ok=False, **self._hub._names)
+            with self._hub.errors("making a scratch repository"):
+                self._hub.api.create_repo(private=True, exist_ok=False, **self._hub.repo)
             HubRegistry.create(self._hub)
         except BaseException:
             with suppress(RegError):
@@ -79,9 +79,9 @@ class HubScratch:
         ]
 
     def clear(self) -> Iterator[str]:
-        with self._hub._errors("deleting the scratch repository"):
-            self._hub.api.delete_repo(missing_ok=True, **self._hub._names)
-            still_exists = self._hub.api.repo_exists(**self._hub._names)
+        with self._hub.errors("deleting the scratch repository"):
+            self._hub.api.delete_repo(missing_ok=True, **self._hub.repo)
+            still_exists = self._hub.api.repo_exists(**self._hub.repo)
         if still_exists:
             yield "it is still there"
 

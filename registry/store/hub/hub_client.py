@@ -8,7 +8,7 @@ import hashlib
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from logging import ERROR
@@ -20,6 +20,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, co
 from huggingface_hub.errors import HfHubHTTPError, RemoteEntryNotFoundError
 from huggingface_hub.hf_api import RepoFile, RepoFolder
 from huggingface_hub.utils import (  # type: ignore[attr-defined]
+    build_hf_headers,
     disable_progress_bars,
     get_session,
     hf_raise_for_status,
@@ -39,10 +40,12 @@ from onnxreg.registry.store.hub.hub_errors import (
 from onnxreg.registry.store.hub.hub_metered import guard
 from onnxreg.registry.store.hub.hub_url import HubUrl
 from onnxreg.registry.store.net import pace
+from onnxreg.registry.store.net.internals import enlarge_upload_blocks, is_left_out
 from onnxreg.registry.store.net.retry import UnansweredError, retrying
 from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError
 
+LIBRARY_NAME = "onnxreg"
 MAX_PATHS = 1000
 """The Hub takes no more paths in one request."""
 MAX_SILENCE_SECONDS = 120.0
@@ -76,10 +79,10 @@ class HubClient:
     def __init__(self, location: HubUrl) -> None:
         self.location = location
         endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or None
-        self.api = HfApi(endpoint=endpoint, library_name="onnxreg")
-        self._names: dict[str, Any] = {"repo_id": location.repo, "repo_type": location.repo_type}
+        self.api = HfApi(endpoint=endpoint, library_name=LIBRARY_NAME)
+        self.repo: dict[str, Any] = {"repo_id": location.repo, "repo_type": location.repo_type}
         _quieten()
-        _enlarge_blocks()
+        enlarge_upload_blocks(CHUNK_BYTES)
 
     @property
     def host(self) -> str:
@@ -122,7 +125,7 @@ class HubClient:
     def _begin(
         self, path: str, revision: str | None, start: int = 0, cached: bytes | None = None
     ) -> tuple[Download | None, str]:
-        errors = partial(self._errors, f"reading {path}")
+        errors = partial(self.errors, f"reading {path}")
         with errors():
             try:
                 ask = partial(self.get, path)
@@ -139,7 +142,7 @@ class HubClient:
     def head(self) -> str:
         """The newest commit."""
         with pace.reading():
-            info = self._again(lambda: self.api.repo_info(**self._names, revision=self.location.revision))
+            info = self._again(lambda: self.api.repo_info(**self.repo, revision=self.location.revision))
         return str(info.sha)
 
     def get(self, path: str, revision: str, offset: int, cached: bytes | None = None) -> httpx2.Response:
@@ -147,7 +150,7 @@ class HubClient:
 
         With status 304 nothing is sent, since the file is `cached`.
         """
-        headers = {**self.api._build_hf_headers(), "Accept-Encoding": "identity"}
+        headers = {**build_hf_headers(library_name=LIBRARY_NAME), "Accept-Encoding": "identity"}
         if cached is not None:
             headers["If-None-Match"] = f'"{git_oid(cached)}"'
         if offset:
@@ -174,21 +177,21 @@ class HubClient:
     def entries(self, revision: str, paths: Sequence[str]) -> list[HubFile]:
         """Those of these files and folders that a commit has. One request for a thousand."""
         files: list[HubFile] = []
-        with self._errors("looking for files"), pace.reading():
+        with self.errors("looking for files"), pace.reading():
             for start in range(0, len(paths), MAX_PATHS):
                 part = list(paths[start : start + MAX_PATHS])
                 answer = self._again(
-                    lambda part=part: self.api.get_paths_info(paths=part, revision=revision, **self._names)  # type: ignore[misc]
+                    lambda part=part: self.api.get_paths_info(paths=part, revision=revision, **self.repo)  # type: ignore[misc]
                 )
                 files += map(HubFile.of, answer)
         return files
 
     def tree(self, revision: str, folder: str = "", recursive: bool = True) -> list[HubFile]:
         """List a folder of a commit; empty if there is no such folder."""
-        with self._errors("listing files"), pace.reading():
+        with self.errors("listing files"), pace.reading():
             try:
                 answer = self.api.list_repo_tree(
-                    path_in_repo=folder or None, recursive=recursive, revision=revision, **self._names
+                    path_in_repo=folder or None, recursive=recursive, revision=revision, **self.repo
                 )
                 return list(map(HubFile.of, answer))
             except RemoteEntryNotFoundError:
@@ -196,8 +199,8 @@ class HubClient:
 
     def create(self, private: bool | None) -> None:
         """Make the repository; nothing happens if it is there."""
-        with self._errors("making the repository"):
-            self._again(lambda: self.api.create_repo(private=private, exist_ok=True, **self._names))
+        with self.errors("making the repository"):
+            self._again(lambda: self.api.create_repo(private=private, exist_ok=True, **self.repo))
 
     def commit(self, operations: list[Operation], message: str, parent: str) -> str:
         """Upload what the operations add, then apply all of them in one commit upon `parent`; returns its id.
@@ -205,24 +208,24 @@ class HubClient:
         StaleParentError if it was not applied, UnansweredError if nobody knows.
         """
         additions = [operation for operation in operations if isinstance(operation, CommitOperationAdd)]
-        with self._errors("uploading"):
+        with self.errors("uploading"):
             if additions:
                 self.api.preupload_lfs_files(
                     additions=additions,
                     revision=self.location.revision,
                     free_memory=False,
                     gitignore_content="",
-                    **self._names,
+                    **self.repo,
                 )
             self._refuse_ignored(additions)
-        with self._errors("committing"):
+        with self.errors("committing"):
             try:
                 info = self.api.create_commit(
                     operations=operations,
                     commit_message=message,
                     parent_commit=parent,
                     revision=self.location.revision,
-                    **self._names,
+                    **self.repo,
                 )
             except (HfHubHTTPError, httpx2.TransportError, ValueError, KeyError) as error:
                 self._refused(error)
@@ -232,7 +235,7 @@ class HubClient:
     def _refuse_ignored(self, additions: Iterable[CommitOperationAdd]) -> None:
         """Refuse files that the repository's .gitignore hides: the client would leave them out without an error."""
         for addition in additions:
-            if addition._should_ignore:
+            if is_left_out(addition):
                 raise RemoteError(
                     f"the .gitignore of {self.location.url} hides {addition.path_in_repo}",
                     "remove that rule there, then push again",
@@ -263,7 +266,7 @@ class HubClient:
         return retrying(attempt, is_passing, self.host)
 
     @contextmanager
-    def _errors(self, operation: str) -> Iterator[None]:
+    def errors(self, operation: str) -> Iterator[None]:
         """Turn what huggingface_hub raises into an error that names the operation and the place; see `translated`."""
         _bound(get_session())
         try:
@@ -279,14 +282,6 @@ def _bound(client: httpx2.Client) -> None:
     guard(client)
     if client.timeout == httpx2.Timeout(None):
         client.timeout = httpx2.Timeout(MAX_SILENCE_SECONDS)
-
-
-def _enlarge_blocks() -> None:
-    """Upload files in blocks of a MiB, if this build of the HTTP client has the setting: 64 KiB cost a quarter more."""
-    with suppress(ImportError):
-        from httpx2._content import IteratorByteStream
-
-        IteratorByteStream.CHUNK_SIZE = CHUNK_BYTES
 
 
 def _quieten() -> None:

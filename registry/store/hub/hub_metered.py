@@ -1,12 +1,14 @@
 """Connections of httpx2 whose answers are metered, see `pace`, and which follow a redirect only within the rules."""
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import httpcore2
 import httpx2
 
 from onnxreg.registry.store.net import redirects
+from onnxreg.registry.store.net.internals import wrap_networks
 from onnxreg.registry.store.net.pace import Meter
 
 
@@ -56,17 +58,32 @@ class MeteredBackend(httpcore2.NetworkBackend):
         self._backend.sleep(seconds)
 
 
+class DiscardedStream(httpx2.SyncByteStream):
+    """The body of an answer that redirects, which nobody needs: empty, and an error if it does not come to an end."""
+
+    def __init__(self, stream: httpx2.SyncByteStream, url: str) -> None:
+        self._stream = stream
+        self._url = url
+
+    def __iter__(self) -> Iterator[bytes]:
+        size = 0
+        for part in self._stream:
+            size += len(part)
+            redirects.check_size(self._url, size)
+        return iter(())
+
+    def close(self) -> None:
+        self._stream.close()
+
+
 def check_redirect(response: httpx2.Response) -> None:
     """RemoteError if an answer redirects to a forbidden place, or sends a body without end."""
     if not response.has_redirect_location:
         return
     url = str(response.request.url)
     redirects.target(url, response.headers["Location"])
-    size = 0
-    for part in response.iter_raw():
-        size += len(part)
-        redirects.check_size(url, size)
-    response._content = b""  # which the client would read without a limit
+    assert isinstance(response.stream, httpx2.SyncByteStream)
+    response.stream = DiscardedStream(response.stream, url)
 
 
 def guard(client: httpx2.Client) -> None:
@@ -75,7 +92,4 @@ def guard(client: httpx2.Client) -> None:
     if check_redirect in hooks["response"]:
         return
     client.event_hooks = {**hooks, "response": [*hooks["response"], check_redirect]}
-    for transport in (client._transport, *client._mounts.values()):
-        pool = getattr(transport, "_pool", None)
-        if pool is not None:
-            pool._network_backend = MeteredBackend(pool._network_backend)
+    wrap_networks(client, MeteredBackend)

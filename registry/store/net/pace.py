@@ -107,9 +107,9 @@ class Meter:
 class MeteredSocket(io.RawIOBase):
     """The reading side of a socket, metered."""
 
-    def __init__(self, raw: socket.SocketIO) -> None:
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket) -> None:
         self._raw = raw
-        self._socket: socket.socket = raw._sock  # type: ignore[attr-defined]
+        self._socket = sock
         self._meter = Meter()
 
     def readable(self) -> bool:
@@ -146,4 +146,4 @@ class MeteredResponse(HTTPResponse):
 
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
-        self.fp: Any = io.BufferedReader(MeteredSocket(self.fp.detach()))
+        self.fp: Any = io.BufferedReader(MeteredSocket(self.fp.detach(), sock))

@@ -8,15 +8,15 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from onnxreg.registry.store.net import http_headers, pace
 from onnxreg.registry.store.net.retry import UnansweredError, retrying
 from onnxreg.registry.store.protocol import CHUNK_BYTES
-from onnxreg.registry.store.streams import UploadBody
+from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.registry.support.cancellation import CancelledError, check_stop
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError, missing_extra
 
@@ -25,19 +25,9 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-CONNECT_TIMEOUT_SECONDS = 10
-"""Seconds."""
 READ_OPERATIONS = frozenset({"get_object", "head_object", "list_objects_v2"})
-MAX_CONNECTIONS = 32
 RANGE_HEADERS = frozenset({"ETag", "Content-Length", "Content-Range"})
 """Headers that an answer with a part of an object must have."""
-MAX_PREFIX_BYTES = 800
-"""Bytes. A key of S3 has at most 1024, of which a model's index file needs up to 213."""
-OPTIONS = ("anonymous", "endpoint", "path_style", "profile", "region")
-FLAGS = ("anonymous", "path_style")
-YES, NO = frozenset({"yes", "1", "true"}), frozenset({"no", "0", "false"})
-
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PASSING_STATUS = frozenset({429, 500, 502, 503, 504})
 _PASSING_CODES = frozenset(
     {
@@ -62,57 +52,6 @@ _HINTS = {
 }
 _LOST = "PreconditionFailed"
 _DENIED = "check that these credentials (AWS_PROFILE) may do this; who may not list a bucket cannot see what is absent"
-
-
-@dataclass(frozen=True)
-class S3Url:
-    """A parsed `s3://bucket/prefix?option=value` URL. It never holds a secret."""
-
-    bucket: str
-    prefix: str
-    options: tuple[tuple[str, str], ...] = ()
-
-    @classmethod
-    def parse(cls, url: str) -> "S3Url":
-        """Parse a URL. InputError if it is not an S3 URL, names an impossible bucket, or holds credentials."""
-        parts = urlsplit(url)
-        options = parse_qsl(parts.query, keep_blank_values=True)
-        endpoints = [value for name, value in options if name == "endpoint"]
-        if any("@" in part for part in (parts.netloc, *endpoints)):
-            raise InputError(
-                "the URL holds credentials, which would be written to disk and shown",
-                "leave them out; they are found as every AWS client finds them (AWS_PROFILE, ~/.aws/credentials)",
-            )
-        if not _BUCKET.fullmatch(parts.netloc) or ".." in parts.netloc:
-            raise InputError(
-                f"no bucket can be called {parts.netloc!r}",
-                "write s3://bucket/prefix; a bucket's name is 3 to 63 of a-z, 0-9, - and .",
-            )
-        prefix = unquote(parts.path).removeprefix("/").removesuffix("/")
-        if parts.fragment or "//" in parts.path or {"", ".", ".."} & set(prefix.split("/") if prefix else ()):
-            raise InputError(f"not a prefix of an S3 registry: {prefix!r}", "write s3://bucket/prefix")
-        if len(prefix.encode()) > MAX_PREFIX_BYTES:
-            raise InputError(f"the prefix is longer than {MAX_PREFIX_BYTES} bytes", "use a shorter prefix")
-        for name, value in options:
-            if name not in OPTIONS:
-                raise InputError(f"an S3 URL has no option {name!r}", f"options: {', '.join(OPTIONS)}")
-            if name in FLAGS and value.lower() not in YES | NO:
-                raise InputError(
-                    f"the option {name} of an S3 URL is yes or no, not {value[:20]!r}", f"write {name}=yes"
-                )
-        return cls(parts.netloc, prefix, tuple(sorted(options)))
-
-    @property
-    def url(self) -> str:
-        below = f"/{quote(self.prefix)}" if self.prefix else ""
-        options = f"?{urlencode(self.options)}" if self.options else ""
-        return f"s3://{self.bucket}{below}{options}"
-
-    def option(self, name: str) -> str | None:
-        return dict(self.options).get(name)
-
-    def flag(self, name: str) -> bool:
-        return (self.option(name) or "no").lower() in YES
 
 
 class RejectedError(RemoteError):
@@ -238,10 +177,7 @@ class S3Client:
                     return None
                 count = self._allowed(int(answer.headers["Content-Length"]), len(memory))
                 size = self._size(doing, answer.headers["Content-Range"], start, count)
-                _fill(
-                    memory[:count], body._fp
-                )  # urllib3's own `readinto` makes copies, and then lets go itself
-                body.release_conn()
+                _fill(memory[:count], body)
             return ByteRange(count, answer.headers["ETag"], size)
 
         with pace.reading():
@@ -349,63 +285,17 @@ class S3Client:
 
     @cached_property
     def _session(self) -> Any:
-        return _session(self.location.option("profile"))
+        from onnxreg.registry.store.s3.connection import new_session
+
+        return new_session(self.location.option("profile"))
 
     @cached_property
     def _boto(self) -> Any:
-        """The client of botocore. Its own retries and checksums are off: they are ours."""
-        from botocore import UNSIGNED
-        from botocore.config import Config
+        from onnxreg.registry.store.s3.connection import new_client
 
-        from onnxreg.registry.store.s3.s3_metered import meter
-
-        location = self.location
-        style = {"s3": {"addressing_style": "path"}} if location.flag("path_style") else {}
-        config = Config(
-            connect_timeout=CONNECT_TIMEOUT_SECONDS,
-            read_timeout=pace.timeout(),
-            max_pool_connections=MAX_CONNECTIONS,
-            retries={"total_max_attempts": 1},
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-            **style,
-            signature_version=UNSIGNED if location.flag("anonymous") else "s3v4",
-        )
-        client = self._session.create_client(
-            "s3",
-            region_name=location.option("region"),
-            endpoint_url=location.option("endpoint"),
-            config=config,
-        )
-        meter(client)
+        client = new_client(self._session, self.location)
         client.meta.events.register("before-call.s3.GetObject", self._learn)
         return client
-
-
-def _session(profile: str | None) -> Any:
-    """A session of its own for each client; the descriptions of the service, which are large, are read once."""
-    from botocore.session import Session
-
-    from onnxreg.registry.store.s3.payload_signature import sign_known_digests
-
-    session = Session(profile=profile)
-    session.register_component("data_loader", _loader())
-    session.register("before-send.s3", _begin)
-    sign_known_digests(session)
-    return session
-
-
-def _begin(request: Any, **_: Any) -> None:
-    """A request is signed and about to be sent: its body counts from now on."""
-    if isinstance(request.body, UploadBody):
-        request.body.begin()
-
-
-@cache
-def _loader() -> Any:
-    from botocore.loaders import create_loader
-
-    return create_loader()
 
 
 def _fill(memory: memoryview, stream: Any) -> None:

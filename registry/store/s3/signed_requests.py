@@ -11,7 +11,8 @@ from urllib.parse import quote, urlencode
 
 from botocore.awsrequest import AWSRequest
 
-from onnxreg.registry.store.s3.payload_signature import PLAIN, KnownDigestAuth
+from onnxreg.registry.store.net.internals import botocore_session
+from onnxreg.registry.store.s3.connection import PLAIN, KnownDigestAuth
 from onnxreg.registry.store.streams import UploadBody
 from onnxreg.registry.support.cancellation import check_stop
 
@@ -78,6 +79,6 @@ class SignedRequests:
         request = AWSRequest(method, self.address + target, all_headers, data, stream_output=True)
         if self.credentials is not None:
             KnownDigestAuth(self.credentials.get_frozen_credentials(), "s3", self.region).add_auth(request)
-        answer = self.boto._endpoint.http_session.send(request.prepare())
+        answer = botocore_session(self.boto).send(request.prepare())
         self.refused = self.refused or answer.status_code in REFUSALS
         return answer

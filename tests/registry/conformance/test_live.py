@@ -26,7 +26,7 @@ from onnxreg.registry.store.identity import new_identity
 from onnxreg.registry.store.memory import MemoryStore
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.s3.bucket import S3Store, s3_remote
-from onnxreg.registry.store.s3.s3_client import S3Url
+from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core.errors import InputError, RemoteError
 

@@ -15,8 +15,10 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.store.identity import new_identity
 from onnxreg.registry.store.net import retry
+from onnxreg.registry.store.net.internals import botocore_session
 from onnxreg.registry.store.net.retry import UnansweredError
-from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client, S3Url
+from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
+from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.registry.store.s3.signed_requests import REFUSALS, SignedRequests
 from onnxreg.schema.manifest.draft import Draft
 
@@ -261,7 +263,7 @@ def test_bare_requests_go_where_the_usual_ones_go(
     client._boto.meta.events.register("before-send.s3", answer)
     with pytest.raises(RejectedError):
         client.read("reading", 10, Key="a b/x+y")
-    monkeypatch.setattr(client._boto._endpoint.http_session, "send", answer)
+    monkeypatch.setattr(botocore_session(client._boto), "send", answer)
     assert client.try_put("writing", Key="a b/x+y", Body=b"", ChecksumSHA256="") is None
     (usual, bare) = seen
     assert usual == bare
