@@ -6,11 +6,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from onnxreg.cli.main import main
 
 Reg = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -36,11 +40,17 @@ class Export:
     printed: Any
 
 
-def run_export(checkpoint: Path, directory: Path) -> Export:
-    """Export a checkpoint as acme/tiny into the registry `directory / "home"`."""
-    words = ["--profile", "android", "--name", "acme/tiny", "--output", "out", "--json"]
+EXPORT = ["export", "--profile", "android", "--name", "acme/tiny", "--json"]
+
+
+@pytest.fixture(scope="session")
+def export(
+    isolated_user: None, make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Export:
+    """acme/tiny:0.1.0, exported once for all stories, which only read it."""
+    directory, checkpoint = tmp_path_factory.mktemp("export"), make_checkpoint(seed=1)
     done = subprocess.run(
-        [sys.executable, "-m", "onnxreg.cli", "export", checkpoint, *words],
+        [sys.executable, "-m", "onnxreg.cli", *EXPORT, checkpoint, "--output", "out"],
         cwd=directory,
         env={**environment_of(directory), "PYTHONHASHSEED": "0"},
         capture_output=True,
@@ -50,21 +60,15 @@ def run_export(checkpoint: Path, directory: Path) -> Export:
 
 
 @pytest.fixture(scope="session")
-def export(
-    isolated_user: None, make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
-) -> Export:
-    """acme/tiny:0.1.0, exported once for all stories, which only read it."""
-    return run_export(make_checkpoint(seed=1), tmp_path_factory.mktemp("export"))
-
-
-@pytest.fixture(scope="session")
 def second_export(
     export: Export, make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Export:
-    """acme/tiny:0.1.1, from another checkpoint, in a copy of that registry."""
-    directory = tmp_path_factory.mktemp("second")
-    shutil.copytree(export.home, directory / "home")
-    return run_export(make_checkpoint(seed=2), directory)
+    """acme/tiny:0.1.1, exported from another checkpoint, by this process, into a copy of that registry."""
+    directory, checkpoint = tmp_path_factory.mktemp("second"), make_checkpoint(seed=2)
+    home, output = Path(shutil.copytree(export.home, directory / "home")), directory / "out"
+    with redirect_stdout(StringIO()) as printed:
+        assert main(["--registry", str(home), *EXPORT, str(checkpoint), "--output", str(output)]) == 0
+    return Export(checkpoint, home, output, json.loads(printed.getvalue()))
 
 
 @pytest.fixture

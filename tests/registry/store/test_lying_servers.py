@@ -1,16 +1,19 @@
 """A server that lies: the right file or a clear error, never another file, nothing half-written, and no wait for ever."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.registries.drafts import write_draft
 from support.servers import hub, static
 from support.servers.faults import LIES, Proxy, proxy
 
 from onnxreg.cli import hints
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
+from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.store import range_stream
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.http.http import http_remote
@@ -43,7 +46,7 @@ def site(tmp_path: Path, make_draft: MakeDraft) -> Iterator[Proxy]:
         yield running
 
 
-def pulled(reader: Registry, url: str, source: Registry) -> str:
+def pulled(reader: Registry, url: str) -> str:
     """Pull; the family of the error, if there was one. What is there then is right and whole."""
     family = ""
     try:
@@ -55,23 +58,22 @@ def pulled(reader: Registry, url: str, source: Registry) -> str:
     for path in reader.store.root.glob("blobs/sha256/*/*"):
         digest = BlobKey.of_path(str(path.relative_to(reader.store.root)))
         assert digest is not None
-        assert path.read_bytes() == (source.store.root / digest.path).read_bytes()
+        assert Digest.of(path.read_bytes()) == digest.digest
     return family
 
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_lying_web_server(site: Proxy, tmp_path: Path, fault: str, part: str) -> None:
-    source, reader = Registry(tmp_path / "home"), Registry(tmp_path / "reader")
-    spoilt = PARTS[part]
+    reader, spoilt = Registry(tmp_path / "reader"), PARTS[part]
     site.plan = lambda method, path: fault if spoilt in path or path == "/again" else None
-    family = pulled(reader, site.url, source)
+    family = pulled(reader, site.url)
     assert family in CLEAR | {""}
     if family:
         assert not list(reader.store.root.glob("index/acme/*"))
     site.plan = lambda method, path: None
     if (fault, part) != ("garbled", "index"):  # there the known heads hold what was said first
-        assert pulled(reader, site.url, source) == ""
+        assert pulled(reader, site.url) == ""
 
 
 REMOTE_FAULTS = (
@@ -106,73 +108,86 @@ REMOTE_FAULTS = (
 @pytest.mark.parametrize("part", ("index", pytest.param("blob", marks=pytest.mark.more)))
 @pytest.mark.parametrize("fault", REMOTE_FAULTS)
 def test_a_lying_s3_server(
-    bucket_url: str,
+    pushed_model: tuple[str, PublishedVersion],
     s3_proxy: Proxy,
-    registry: Registry,
-    make_draft: MakeDraft,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     fault: str,
     part: str,
 ) -> None:
-    registry.add(make_draft())
-    monkeypatch.setenv("REG_READ_TIMEOUT", "20")
-    registry.push("acme/pii", bucket_url)
-    monkeypatch.setenv("REG_READ_TIMEOUT", "0.3")
+    url, _ = pushed_model
     reader, spoilt = Registry(tmp_path / "reader"), PARTS[part]
     s3_proxy.plan = lambda method, path: fault if spoilt in path or path == "/again" else None
-    assert pulled(reader, bucket_url, registry) in CLEAR | {""}
+    assert pulled(reader, url) in CLEAR | {""}
     s3_proxy.plan = lambda method, path: None
     monkeypatch.setenv("REG_READ_TIMEOUT", "20")
-    assert pulled(reader, bucket_url, registry) == ""
+    assert pulled(reader, url) == ""
 
 
-@pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_draft: MakeDraft) -> Iterator[Proxy]:
-    """A registry on the Hub, behind a proxy."""
+ON_HUB = "hf://acme/models"
+
+
+def push_to_hub(server: hub.Hub, root: Path) -> Registry:
+    """Push a version to the Hub; returns the registry that has it."""
+    with pytest.MonkeyPatch.context() as patch:
+        server.enter(patch, root / "hf")
+        source = Registry(root / "home")
+        source.add(write_draft(root / "workspace", "acme/pii", "a", 100))
+        source.push("acme/pii", ON_HUB)
+    return source
+
+
+@pytest.fixture(scope="module")
+def stocked_hub(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[hub.Hub]:
+    """A Hub with a version of acme/pii, for reading only."""
+    root = tmp_path_factory.mktemp("hub")
+    with hub.running(root / "hub") as server:
+        push_to_hub(server, root)
+        yield server
+
+
+@contextmanager
+def hub_proxy(server: hub.Hub, patch: pytest.MonkeyPatch, home: Path) -> Iterator[Proxy]:
+    """A proxy before the Hub, through which this process goes; it waits a third of a second for an answer."""
     from huggingface_hub.utils import close_session
 
-    with hub.running(tmp_path / "hub") as found:
-        found.enter(monkeypatch, tmp_path / "hf")
-        monkeypatch.setenv("REG_READ_TIMEOUT", "20")
-        source = Registry(tmp_path / "home")
-        source.add(make_draft())
-        source.push("acme/pii", "hf://acme/models")
-        with proxy(found.endpoint) as running:
-            monkeypatch.setenv("HF_ENDPOINT", running.url)
-            monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.5)
-            monkeypatch.setenv("REG_READ_TIMEOUT", "0.5")
-            yield running
-        close_session()
+    server.enter(patch, home)
+    with proxy(server.endpoint) as running:
+        patch.setenv("HF_ENDPOINT", running.url)
+        patch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.3)
+        yield running
+    close_session()
 
 
 def check_old_and_swapped_answers(
-    running: Proxy, url: str, source: Registry, tmp_path: Path, publish: Callable[[], object]
+    running: Proxy, url: str, tmp_path: Path, publish: Callable[[], object]
 ) -> None:
     """A blob under the name of another is refused; so is last week's index, by a reader who saw this week's."""
     reader, newcomer = Registry(tmp_path / "reader"), Registry(tmp_path / "newcomer")
-    assert pulled(reader, url, source) == ""
+    assert pulled(reader, url) == ""
     running.plan = lambda method, path: "swapped" if method == "GET" and "/blobs/" in path else None
-    assert pulled(newcomer, url, source) in CLEAR
+    assert pulled(newcomer, url) in CLEAR
     running.plan = lambda method, path: None
     publish()
-    assert pulled(reader, url, source) == ""
+    assert pulled(reader, url) == ""
     running.plan = lambda method, path: "stale"
-    assert pulled(reader, url, source) == "integrity"
+    assert pulled(reader, url) == "integrity"
     running.plan = lambda method, path: None
-    assert pulled(reader, url, source) == ""
+    assert pulled(reader, url) == ""
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
 @pytest.mark.parametrize("part", ("index", "blob"))
 @pytest.mark.parametrize("fault", REMOTE_FAULTS)
-def test_a_lying_hub(repository: Proxy, tmp_path: Path, fault: str, part: str) -> None:
-    source, reader = Registry(tmp_path / "home"), Registry(tmp_path / "reader")
-    spoilt = PARTS[part]
-    repository.plan = lambda method, path: fault if spoilt in path or path == "/again" else None
-    assert pulled(reader, "hf://acme/models", source) in ({"remote"} if fault == "drip" else CLEAR | {""})
-    repository.plan = lambda method, path: None
-    assert pulled(reader, "hf://acme/models", source) == ""
+def test_a_lying_hub(
+    stocked_hub: hub.Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, part: str
+) -> None:
+    reader, spoilt = Registry(tmp_path / "reader"), PARTS[part]
+    with hub_proxy(stocked_hub, monkeypatch, tmp_path / "hf") as running:
+        running.plan = lambda method, path: fault if spoilt in path or path == "/again" else None
+        assert pulled(reader, ON_HUB) in ({"remote"} if fault == "drip" else CLEAR | {""})
+        running.plan = lambda method, path: None
+        assert pulled(reader, ON_HUB) == ""
 
 
 def test_a_slow_answer_ends_the_command(
@@ -202,7 +217,7 @@ def slow(tmp_path: Path, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch)
 def test_a_slow_download_that_keeps_the_limits_ends_well(
     site: Proxy, tmp_path: Path, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Registry(tmp_path / "home").add(make_draft(seed="b", size=1000))
+    Registry(tmp_path / "home").add(make_draft(seed="b", size=500))
     site.plan = lambda method, path: "slow" if "/blobs/" in path else None
     site.piece = 100
     monkeypatch.setenv("REG_READ_RATE", "1000")
@@ -315,14 +330,14 @@ def test_where_a_redirect_may_lead(url: str, location: str, allowed: bool) -> No
 def test_a_served_registry_is_what_it_was(tmp_path: Path, site: Proxy) -> None:
     """The faults above are those of the proxy alone."""
     DirectoryRegistry.open(tmp_path / "home")
-    assert pulled(Registry(tmp_path / "reader"), site.url, Registry(tmp_path / "home")) == ""
+    assert pulled(Registry(tmp_path / "reader"), site.url) == ""
 
 
 def test_a_web_server_with_old_and_swapped_answers(
     site: Proxy, tmp_path: Path, make_draft: MakeDraft
 ) -> None:
     source = Registry(tmp_path / "home")
-    check_old_and_swapped_answers(site, site.url, source, tmp_path, lambda: source.add(make_draft(seed="b")))
+    check_old_and_swapped_answers(site, site.url, tmp_path, lambda: source.add(make_draft(seed="b")))
 
 
 def test_an_s3_server_with_old_and_swapped_answers(
@@ -341,18 +356,20 @@ def test_an_s3_server_with_old_and_swapped_answers(
         registry.add(make_draft(seed="b"))
         registry.push("acme/pii", bucket_url)
 
-    check_old_and_swapped_answers(s3_proxy, bucket_url, registry, tmp_path, publish)
+    check_old_and_swapped_answers(s3_proxy, bucket_url, tmp_path, publish)
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
 def test_a_hub_with_old_and_swapped_answers(
-    repository: Proxy, tmp_path: Path, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("REG_READ_TIMEOUT", "20")
-    source = Registry(tmp_path / "home")
+    with hub.running(tmp_path / "hub") as server:
+        source = push_to_hub(server, tmp_path)
 
-    def publish() -> None:
-        source.add(make_draft(seed="b"))
-        source.push("acme/pii", "hf://acme/models")
+        def publish() -> None:
+            source.add(make_draft(seed="b"))
+            source.push("acme/pii", ON_HUB)
 
-    check_old_and_swapped_answers(repository, "hf://acme/models", source, tmp_path, publish)
+        with hub_proxy(server, monkeypatch, tmp_path / "hf") as running:
+            monkeypatch.setenv("REG_READ_TIMEOUT", "20")
+            check_old_and_swapped_answers(running, ON_HUB, tmp_path, publish)
