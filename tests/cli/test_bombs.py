@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import in_process
+
+from onnxreg.converters.passes import model_builder
 
 Reg = Callable[..., Any]
 DECODER = "task: text-generation\nsteps:\n  - {name: int4, pass: ModelBuilder, params: {precision: int4}}\n"
@@ -96,7 +99,10 @@ def test_a_decoder_bomb_is_refused(reg: Reg, here: Path, llama: Path) -> None:
     assert "onnxruntime-genai could not build the model" in said
 
 
-def test_the_code_of_a_decoder_is_not_run(reg: Reg, here: Path, llama: Path) -> None:
+def test_the_code_of_a_decoder_is_not_run(
+    reg: Reg, here: Path, llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_builder, "subprocess", in_process)
     (llama / "own.py").write_text(f"import os\nos.mkdir({str(here / 'ran')!r})\n")
     config = json.loads((llama / "config.json").read_text())
     names = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}

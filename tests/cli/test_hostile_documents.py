@@ -13,6 +13,9 @@ from typing import Any
 
 import onnx
 import pytest
+from support import in_process
+
+from onnxreg.converters.importers import confine
 
 Reg = Callable[..., Any]
 GRAPH = """<ir_version: 8, opset_import: ["" : 17]>
@@ -136,14 +139,16 @@ def test_code_of_a_checkpoint_is_not_run(reg: Reg, bert: Path, here: Path, case:
     check(done, status, said)
 
 
-def library(target: Path) -> None:
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A shared library that makes `ran` as soon as it is loaded."""
+    target = tmp_path_factory.mktemp("library") / "evil.so"
     source = target.with_suffix(".c")
     source.write_text(
         '#include <fcntl.h>\n__attribute__((constructor)) void load(void) { open("ran", O_CREAT, 0600); }\n'
     )
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(target), str(source)], check=True)
-    source.unlink()
+    return target
 
 
 def custom(graph: onnx.ModelProto) -> None:
@@ -187,7 +192,7 @@ GRAPHS: dict[str, tuple[Callable[[onnx.ModelProto], None], int | None]] = {
 @pytest.mark.parametrize("verb", ["add", "export"])
 @pytest.mark.parametrize("case", GRAPHS)
 def test_libraries_of_a_graph_are_not_loaded(
-    reg: Reg, here: Path, monkeypatch: pytest.MonkeyPatch, case: str, verb: str
+    reg: Reg, here: Path, library: Path, case: str, verb: str
 ) -> None:
     """`reg add` only reads a graph: an operator that nobody knows is none of its business."""
     change, status = GRAPHS[case]
@@ -199,8 +204,8 @@ def test_libraries_of_a_graph_are_not_loaded(
     (here / "secret.bin").write_bytes(bytes(16))
     (place / "link.bin").symlink_to(here / "secret.bin")
     os.mkfifo(place / "pipe")
-    library(place / "evil.so")
-    shutil.copy(place / "evil.so", here)
+    for directory in (place, here):
+        shutil.copy(library, directory)
     (here / "recipe.json").write_text(
         json.dumps({"task": "onnx", "steps": [{"name": "a", "pass": PASS["type"], "params": PASS["config"]}]})
     )
@@ -224,11 +229,21 @@ PACKAGES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", PACKAGES)
-def test_libraries_of_a_package_are_not_loaded(reg: Reg, here: Path, case: str) -> None:
-    """What a package says of sessions and providers is kept as its claim; nothing of it is loaded, by `reg run` neither."""
-    assert reg("--registry", "r", "add", "net.onnx", "--name", "acme/n").status == 0
+@pytest.fixture
+def package(reg: Reg, here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package of a good graph, which the test's process reads."""
+    with monkeypatch.context() as patch:
+        patch.setattr(confine, "Child", in_process.Reader)
+        assert reg("--registry", "r", "add", "net.onnx", "--name", "acme/n").status == 0
     assert reg("--registry", "r", "package", "acme/n", "pkg").status == 0
+    return here / "pkg"
+
+
+@pytest.mark.parametrize("case", PACKAGES)
+def test_libraries_of_a_package_are_not_loaded(
+    reg: Reg, here: Path, library: Path, package: Path, case: str
+) -> None:
+    """What a package says of sessions and providers is kept as its claim; nothing of it is loaded, by `reg run` neither."""
     manifest = json.loads(Path("pkg/manifest.json").read_text())
     del manifest["additional_metadata"]
     Path("pkg/manifest.json").write_text(json.dumps(manifest))
@@ -236,8 +251,8 @@ def test_libraries_of_a_package_are_not_loaded(reg: Reg, here: Path, case: str) 
     value = json.loads(component.read_text())
     value["variants"]["onnx-float32"]["executor_info"]["ort"] |= PACKAGES[case]
     component.write_text(json.dumps(value))
-    library(Path("pkg/model/onnx-float32/evil.so"))
-    shutil.copy("pkg/model/onnx-float32/evil.so", here)
+    for directory in (package / "model/onnx-float32", here):
+        shutil.copy(library, directory)
     done = reg("--registry", "r", "import", "pkg", "--name", "acme/p")
     check(done, 2 if "model_file" in PACKAGES[case] else 0, "")
     if done.status == 0:

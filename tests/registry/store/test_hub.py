@@ -19,6 +19,7 @@ from huggingface_hub.utils import close_session
 from support.servers.hub import READER, TOKEN, Hub, running
 
 from onnxreg.cli import hints
+from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect, condemn
 from onnxreg.registry.log.commit import load, read_condemned
@@ -908,26 +909,30 @@ def test_a_mirror_on_the_hub_and_back(
         assert (tmp_path / "back" / path).read_bytes() == (registry.store.root / path).read_bytes()
 
 
-def test_the_command_line(hub: Hub, registry: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
+def test_the_command_line(
+    hub: Hub, registry: Registry, make_draft: MakeDraft, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     registry.add(make_draft(), "1.0.0")
 
-    def reg(home: Path, *words: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "onnxreg.cli", "--registry", str(home), *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == code, done.stderr
-        assert TOKEN not in done.stdout + done.stderr and "Traceback" not in done.stderr
-        return done
+    def reg(home: Path, *words: str, code: int = 0) -> tuple[str, str]:
+        capfd.readouterr()
+        assert main(["--registry", str(home), *words]) == code
+        out, err = capfd.readouterr()
+        assert TOKEN not in out + err and "Traceback" not in err
+        return out, err
 
     here, there = registry.store.root, tmp_path / "there"
     reg(here, "remote", "add", "origin", URL)
     reg(here, "push", "acme/pii:1.0.0")
-    pushed = json.loads(reg(here, "push", "acme/pii:1.0.0", "--json").stdout)
+    pushed = json.loads(reg(here, "push", "acme/pii:1.0.0", "--json")[0])
     assert (pushed["remote"], pushed["blobs"]) == (URL, 0)
-    assert reg(there, "pull", "acme/pii", URL, "--output", str(tmp_path / "out")).stderr == ""
+    pull = ["--registry", str(there), "pull", "acme/pii", URL, "--output", str(tmp_path / "out")]
+    done = subprocess.run([sys.executable, "-m", "onnxreg.cli", *pull], capture_output=True, check=True)
+    assert done.stderr == b"" and TOKEN.encode() not in done.stdout
     assert (tmp_path / "out" / "model.onnx").read_bytes().startswith(b"fp32 a")
     reg(there, "verify")
-    assert "acme/pii" in reg(there, "resolve", "acme/pii", "--remote", URL).stdout
+    assert "acme/pii" in reg(there, "resolve", "acme/pii", "--remote", URL)[0]
     reg(here, "doctor", URL)
-    assert "hf://ORG/NAME" in reg(here, "push", "acme/pii", "hf://acme", code=2).stderr
+    assert "hf://ORG/NAME" in reg(here, "push", "acme/pii", "hf://acme", code=2)[1]
     reg(here, "remote", "add", "wrong", "hf://acme/a/b", code=2)
-    assert "does not exist" in reg(there, "pull", "acme/pii", "hf://acme/nothing", code=6).stderr
+    assert "does not exist" in reg(there, "pull", "acme/pii", "hf://acme/nothing", code=6)[1]
