@@ -3,7 +3,7 @@
 import json
 import pickle
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,13 +16,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.families import small
 
+from onnxreg.converters.families import build_members, fitting_evidence, server_files
 from onnxreg.converters.families import export_family as export
-from onnxreg.converters.families import fitting_evidence, server_files
+from onnxreg.converters.families.backbone import export_backbone
 from onnxreg.converters.families.export_family import ExportedFamily, export_family
 from onnxreg.converters.families.fitting_evidence import outputs_of
 from onnxreg.converters.families.fused import MASKED
 from onnxreg.converters.families.member_paths import check_paths
 from onnxreg.converters.passes.tools.samples import digest
+from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.registry import Registry
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError, RegError
@@ -48,6 +50,26 @@ class Family:
     def checks(self, path: str, metric: str) -> list[dict[str, Any]]:
         (artifact,) = (item for item in self.done.draft.artifacts if item.path == path)
         return [check for check in artifact.fields["checks"] if check["metric"] == metric]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def traced_once() -> Iterator[None]:
+    """The same weights are traced once for all tests."""
+    done: dict[tuple[Any, ...], tuple[onnx.ModelProto, Any]] = {}
+
+    def export_once(subject: TorchModel, opset: int) -> tuple[onnx.ModelProto, Any]:
+        weights = (tensor.numpy().tobytes() for tensor in subject.module.state_dict().values())
+        key = (opset, str(subject.module), *weights)
+        if key not in done:
+            done[key] = export_backbone(subject, opset)
+        graph, step = done[key]
+        copied = onnx.ModelProto()
+        copied.CopyFrom(graph)
+        return copied, step
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build_members, "export_backbone", export_once)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +228,10 @@ def test_each_row_goes_through_each_backbone_once(
     assert Counter(graph for graph, _ in seen) == {FP32: 200 + 100 + 60, HALF: 60, INT8: 60}
 
 
-def test_the_same_files_give_the_same_bytes(family: Family, tmp_path: Path) -> None:
+def test_the_same_files_give_the_same_bytes(
+    family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build_members, "export_backbone", export_backbone)
     source = small.copy(family.source, tmp_path / "elsewhere")
     again = export_family(small.document(), source, tmp_path / "work").draft
     assert again.fields == family.done.draft.fields

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +51,8 @@ class Server:
             patch.setenv(name, value)
 
     def client(self, service: str = "s3") -> Any:
-        from botocore.session import Session
-
-        return Session().create_client(
-            service,
-            endpoint_url=self.endpoint,
-            aws_access_key_id=self.key,
-            aws_secret_access_key=self.secret,
-            region_name="us-east-1",
-        )
+        """A client of the server, one for all: to close it only closes its connections."""
+        return _client(self, service)
 
     def fresh(self) -> str:
         """The URL of a prefix below which nothing is."""
@@ -98,6 +92,19 @@ class Server:
             return [upload["Key"] for upload in found if upload["Key"].startswith(prefix(url))]
         finally:
             client.close()
+
+
+@cache
+def _client(server: Server, service: str) -> Any:
+    from botocore.session import Session
+
+    return Session().create_client(
+        service,
+        endpoint_url=server.endpoint,
+        aws_access_key_id=server.key,
+        aws_secret_access_key=server.secret,
+        region_name="us-east-1",
+    )
 
 
 def prefix(url: str) -> str:
