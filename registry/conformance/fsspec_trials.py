@@ -5,8 +5,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from onnxreg.registry.conformance.object_trials import object_trials
-from onnxreg.registry.conformance.trial import Trial
+from onnxreg.registry.conformance.trial import Trial, object_trials
 from onnxreg.registry.conformance.writers import push_and_pull
 from onnxreg.registry.store.fsspec_store import file_remote
 from onnxreg.registry.store.object_store import ObjectRegistry

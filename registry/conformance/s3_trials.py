@@ -10,11 +10,11 @@ from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
-from onnxreg.registry.conformance.object_trials import DELETED_OBJECTS, object_trials
-from onnxreg.registry.conformance.trial import InapplicableError, Trial
+from onnxreg.registry.conformance.trial import InapplicableError, Trial, object_trials
 from onnxreg.registry.conformance.writers import push_and_pull
 from onnxreg.registry.store.net.retry import retrying
 from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.store.promises import DELETED_OBJECTS
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.store.s3.bucket import S3Store
 from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client

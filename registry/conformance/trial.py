@@ -1,9 +1,13 @@
-"""A trial of one promise, and its outcome."""
+"""A trial of one promise, and its outcome. `store/promises.py` has the promises of every store."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, Protocol
 
+from onnxreg.registry.store import promises
+from onnxreg.registry.store.object_store import ObjectStore
+from onnxreg.registry.store.promises import ObjectScratch, Promise, Subject, SwapScratch
 from onnxreg.schema.core.errors import RegError
 
 MOVE_HINT = "a registry relies on this: keep it at a place that promises it"
@@ -16,6 +20,33 @@ class Trial:
     check: str
     promise: str
     attempt: Callable[[], Iterable[str]]
+
+
+def trials_of(promises: Iterable[Promise[Subject]], scratch: Callable[[str], Subject]) -> list[Trial]:
+    """The trials of the promises that `reg doctor --live` tries, each on a scratch of its own."""
+    return [
+        Trial(
+            promise.name, promise.sentence, partial(promise.attempt, scratch(promise.name.replace(", ", "-")))
+        )
+        for promise in promises
+        if "live" in promise.runners
+    ]
+
+
+def object_trials(store: ObjectStore, shared: bool = True) -> list[Trial]:
+    """The trials of a store for many writers (`shared`) or for one at a time."""
+    swaps = promises.SWAPS if shared else [_of_one_writer(promise) for promise in promises.SWAPS]
+    return [
+        *trials_of(swaps, partial(SwapScratch, store)),
+        *trials_of(promises.OBJECTS, partial(ObjectScratch, store)),
+    ]
+
+
+def _of_one_writer(promise: Promise[Subject]) -> Promise[Subject]:
+    def attempt(scratch: Subject) -> Iterable[str]:
+        raise InapplicableError("one writer at a time is what this kind of place allows")
+
+    return replace(promise, attempt=attempt) if promise.writers > 1 else promise
 
 
 @dataclass(frozen=True)

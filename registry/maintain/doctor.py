@@ -12,17 +12,17 @@ from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.lookup import read_state
 from onnxreg.registry.log.transfer_rules import missing_lines
 from onnxreg.registry.maintain import leftovers
-from onnxreg.registry.maintain.directory_probes import PROBE, LocalSwapper, probe_disk, probe_lock
 from onnxreg.registry.maintain.verification import stray_files
 from onnxreg.registry.read.remotes import Remotes
+from onnxreg.registry.store import promises
 from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.directory.scratch import is_held, staging
+from onnxreg.registry.store.directory.scratch import PROBE, is_held, staging
 from onnxreg.registry.store.identity import read_identity
 from onnxreg.registry.store.layout import LAYOUT_VERSION, Kind, note_path
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.open import open_url
-from onnxreg.registry.store.probes import probe_swap
+from onnxreg.registry.store.promises import DirectoryScratch, IndexSwapper
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.store.read_only import ReadOnlyStore
 from onnxreg.registry.store.require_cas import CasGuardedStore
@@ -256,14 +256,16 @@ def _local_probes(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
                 for part in ("local/tmp", "blobs", "index")
                 if (remote.root / part).is_dir()
             }
-            faults = list(probe_disk(directory, remote.disk))
+            move = f"cp -a {quote(remote.url)} /another/disk"
+            disk, locks = promises.DIRECTORY
+            scratch = DirectoryScratch(directory, remote.disk)
+            faults = list(disk.attempt(scratch))
             if len(set(devices.values())) > 1:
                 faults.append(f"{', '.join(devices)} are on different file systems")
-            move = f"cp -a {quote(remote.url)} /another/disk"
-            yield _summary("disk", faults, "files are synced and renamed", move)
-            yield _summary("locks", list(probe_lock(directory)), "a lock keeps others out", move)
-            swapper = LocalSwapper(directory / "registry", remote.disk)
-            faults = list(probe_swap(swapper, "probe"))
+            yield _summary(disk.name, faults, disk.sentence, move)
+            yield _summary(locks.name, list(locks.attempt(scratch)), locks.sentence, move)
+            swapper = IndexSwapper(DirectoryRegistry.create(directory / "registry", remote.disk))
+            faults = promises.faults("doctor", swapper, "probe")
             yield _summary("compare-and-swap", faults, "one of many writers wins", move)
 
 
@@ -275,7 +277,7 @@ def _object_probes(remote: ObjectRegistry, url: str) -> Iterator[Diagnosis]:
     """
     store = remote.store.store if isinstance(remote.store, CasGuardedStore) else remote.store
     before = {path: store.get(path) for path in leftovers.probes(remote.files())}
-    faults = list(probe_swap(store, f"gc/{PROBE}{os.urandom(8).hex()}"))
+    faults = promises.faults("doctor", store, f"gc/{PROBE}{os.urandom(8).hex()}")
     fix = Advice("move-registry", registry=url)
     yield _summary("compare-and-swap", faults, "one of many writers wins", fix, "remote")
     dead = [path for path, data in before.items() if data is not None and store.get(path) == data]

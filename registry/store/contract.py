@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from onnxreg.registry.store.promises import SWAPS, IndexSwapper, Promise, SwapScratch
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, LostRaceError, NotFoundError
@@ -27,8 +28,12 @@ def put(
         push.publish(name, index, expected)
 
 
+def name_of(promise: Promise[SwapScratch]) -> str:
+    return promise.name
+
+
 class StoreContract:
-    """The promises of `protocol.RegistryStore`."""
+    """The obligations of `protocol.RegistryStore`, and the promises of the store below."""
 
     def test_has_an_id_of_32_hex_digits(self, remote: RegistryStore) -> None:
         assert len(remote.registry_id) == 32
@@ -75,16 +80,11 @@ class StoreContract:
         with pytest.raises(NotFoundError):
             remote.open_blob(Digest.of(b"nowhere"))
 
-    def test_index_is_compared_and_swapped(self, remote: RegistryStore) -> None:
-        put(remote, name="org/m", index=b"1\n")
-        first = remote.read_index("org/m")
-        assert first is not None and first.data == b"1\n"
-        put(remote, name="org/m", index=b"2\n", expected=first.token)
-        for stale in (None, first.token):
-            with pytest.raises(LostRaceError):
-                put(remote, name="org/m", index=b"3\n", expected=stale)
-        second = remote.read_index("org/m")
-        assert second is not None and second.data == b"2\n"
+    @pytest.mark.parametrize(
+        "promise", [promise for promise in SWAPS if "contract" in promise.runners], ids=name_of
+    )
+    def test_keeps_the_promise(self, remote: RegistryStore, promise: Promise[SwapScratch]) -> None:
+        assert list(promise.attempt(SwapScratch(IndexSwapper(remote), "org/m"))) == []
 
     def test_policies_are_compared_and_swapped_as_an_index_is(self, remote: RegistryStore) -> None:
         assert remote.read_index(POLICY_LOG) is None
@@ -116,17 +116,6 @@ class StoreContract:
         for name in ("b", "a", "org/z", "org/a"):
             put(remote, name=name)
         assert list(remote.names()) == ["a", "b", "org/a", "org/z"]
-
-    def test_one_of_many_racers_wins(self, remote: RegistryStore) -> None:
-        def race(number: int) -> bool:
-            try:
-                put(remote, name="m", index=b"%d\n" % number)
-            except LostRaceError:
-                return False
-            return True
-
-        with ThreadPoolExecutor(8) as pool:
-            assert sum(pool.map(race, range(8))) == 1
 
     def test_blobs_may_be_put_from_many_threads(self, remote: RegistryStore) -> None:
         blobs = [b"blob %d" % number for number in range(50)]

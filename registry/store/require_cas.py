@@ -1,20 +1,20 @@
 """A store that refuses writes until a probe has proven compare-and-swap.
 
 Some servers accept a condition and ignore it, and two writers would lose each other's work without a word. So before
-the first write a scratch object is created twice and swapped with a stale token. The verdict may be kept elsewhere.
+the first write the promises of `promises.py` are tried on a scratch object. The verdict may be kept elsewhere.
 """
 
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory.scratch import PROBE
 from onnxreg.registry.store.object_store import ObjectRegistry, ObjectStore, StoredObject
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import RegError, RemoteError
+from onnxreg.schema.core.errors import RemoteError
 
 
 class CasProof(Protocol):
@@ -105,19 +105,12 @@ class CasGuardedStore:
             self._proven = True
 
     def _probe(self) -> None:
-        from onnxreg.registry.store.probes import probe_conditions
+        from onnxreg.registry.store.promises import faults
 
-        key = f"gc/probe-{os.urandom(8).hex()}"
-        try:
-            fault = next(probe_conditions(self.store, key), None)
-        except RegError:
-            with suppress(RegError):
-                self.store.delete([key])
-            raise
-        self.store.delete([key])
-        if fault is not None:
+        broken = faults("first write", self.store, f"gc/{PROBE}{os.urandom(8).hex()}")
+        if broken:
             raise RemoteError(
-                f"{self.url} cannot be written safely: {fault}",
+                f"{self.url} cannot be written safely: {broken[0]}",
                 "two writers would overwrite each other; keep the registry where conditional writes are honoured",
             )
 

@@ -12,6 +12,8 @@ from onnxreg.registry.support.disk import Disk
 
 POLL_SECONDS = 0.01
 """The time between two tries to take a lock."""
+PROBE = "probe-"
+"""Prefix of a probe's scratch. If its process is dead, the next probe removes it."""
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from support.servers.static import serve
 
 from onnxreg.registry import Registry
+from onnxreg.registry.store import promises
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path
 from onnxreg.registry.store.memory import MemoryStore, share
@@ -400,9 +402,9 @@ def test_live_says_what_it_makes_and_what_is_kept(reg: Reg, home: Path) -> None:
 
 
 def test_a_broken_promise_is_exit_status_6(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "onnxreg.registry.conformance.directory_trials.probe_lock", lambda directory: ["nobody is kept out"]
-    )
+    locks = promises.DIRECTORY[1]
+    broken = replace(locks, attempt=lambda scratch: ["nobody is kept out"])
+    monkeypatch.setattr(promises, "DIRECTORY", (broken,))
     found = reg("doctor", "--live", "--json")
     assert found.status == 6
     assert found.error["message"].endswith(": locks")

@@ -13,13 +13,13 @@ from support.servers import s3servers
 from onnxreg.cli import hints
 from onnxreg.registry import Registry
 from onnxreg.registry.conformance import conformance
-from onnxreg.registry.conformance.object_trials import object_trials
 from onnxreg.registry.conformance.s3_trials import S3Scratch
-from onnxreg.registry.conformance.trial import InapplicableError, Trial, TrialOutcome, judge
+from onnxreg.registry.conformance.trial import InapplicableError, Trial, TrialOutcome, judge, object_trials
 from onnxreg.registry.conformance.writers import push_and_pull
-from onnxreg.registry.maintain import directory_probes, leftovers
+from onnxreg.registry.maintain import leftovers
 from onnxreg.registry.maintain.doctor import examine
 from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.store import promises
 from onnxreg.registry.store.contract import put
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.identity import new_identity
@@ -187,7 +187,7 @@ def test_a_local_directory_keeps_its_promises(registry: Registry) -> None:
 
 
 def test_locks_that_do_not_exclude_are_broken(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory_probes, "exclusive", lambda path: threading.Lock())
+    monkeypatch.setattr(promises, "exclusive", lambda path: threading.Lock())
     outcomes = tried(str(registry.store.root))
     assert broken(outcomes.values()) == {"locks": "two processes can hold the same lock"}
 

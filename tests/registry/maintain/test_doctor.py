@@ -15,9 +15,9 @@ from filelock import FileLock
 
 from onnxreg.cli import hints
 from onnxreg.registry import Registry
-from onnxreg.registry.maintain import directory_probes, doctor
+from onnxreg.registry.maintain import doctor
 from onnxreg.registry.maintain.doctor import Diagnosis, examine
-from onnxreg.registry.store import probes
+from onnxreg.registry.store import promises
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.memory import MemoryStore, memory_remote
 from onnxreg.registry.store.object_store import ObjectRegistry
@@ -252,7 +252,7 @@ class Racing(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self._together = threading.Barrier(probes.RACERS)
+        self._together = threading.Barrier(promises.RACERS)
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
         found = self.get(key)
@@ -303,7 +303,7 @@ class Lying(MemoryStore):
 )
 def test_a_store_that_breaks_a_promise_is_found(kind: type[MemoryStore], word: str) -> None:
     store = kind()
-    assert word in "; ".join(probes.probe_swap(store, "probe"))
+    assert word in "; ".join(promises.faults("doctor", store, "probe"))
     if kind is not Hoarding:
         assert store.objects == {}
 
@@ -314,11 +314,13 @@ def test_a_careless_store_is_a_finding_for_writers(filled: Registry) -> None:
 
 
 def test_locks_that_do_not_exclude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(directory_probes.probe_lock(tmp_path)) == []
-    monkeypatch.setattr(directory_probes, "exclusive", lambda path: threading.Lock())
-    assert list(directory_probes.probe_lock(tmp_path)) == ["two processes can hold the same lock"]
+    _, locks = promises.DIRECTORY
+    scratch = promises.DirectoryScratch(tmp_path, Disk())
+    assert list(locks.attempt(scratch)) == []
+    monkeypatch.setattr(promises, "exclusive", lambda path: threading.Lock())
+    assert list(locks.attempt(scratch)) == ["two processes can hold the same lock"]
     with FileLock(tmp_path / "probe.lock"):
-        assert "still held" in "".join(directory_probes.probe_lock(tmp_path))
+        assert "still held" in "".join(locks.attempt(scratch))
 
 
 def test_a_disk_that_cannot_sync(tmp_path: Path) -> None:
@@ -326,9 +328,10 @@ def test_a_disk_that_cannot_sync(tmp_path: Path) -> None:
         def sync_directory(self, path: Path) -> None:
             raise OSError(22, "Invalid argument")
 
-    assert list(directory_probes.probe_disk(tmp_path, Disk())) == []
+    disk, _ = promises.DIRECTORY
+    assert list(disk.attempt(promises.DirectoryScratch(tmp_path, Disk()))) == []
     shutil.rmtree(tmp_path / "deep")
-    assert "fails: Invalid argument" in "".join(directory_probes.probe_disk(tmp_path, Broken()))
+    assert "fails: Invalid argument" in "".join(disk.attempt(promises.DirectoryScratch(tmp_path, Broken())))
 
 
 def test_an_unknown_collection_of_an_object_store_needs_a_person() -> None:
