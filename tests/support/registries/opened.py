@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,17 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
         _seen.append(os.fspath(arguments[0]) if isinstance(arguments[0], str | Path) else "")
 
 
-sys.addaudithook(_watch)
+@cache
+def _hook() -> None:
+    """Watch from the first use on: a hook stays, and costs a little at every event of the process."""
+    sys.addaudithook(_watch)
 
 
 @contextmanager
 def opened(root: Path) -> Iterator[list[str]]:
     """The paths below a directory that are opened or listed meanwhile, sorted, one for each time."""
     global _seen
+    _hook()
     seen, found = [], []
     _seen = seen
     try:
