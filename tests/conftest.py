@@ -3,6 +3,7 @@
 The checkpoints are real architectures with random weights that were saved, so that nothing is missing in them.
 """
 
+import gc
 import os
 import shutil
 import signal
@@ -78,6 +79,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if is_hypothesis_test(getattr(item, "obj", None)):
                 item.add_marker("more")
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays, so the garbage collector looks at the rest only, and less often."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(scope="session", autouse=True)
