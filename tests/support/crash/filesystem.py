@@ -12,6 +12,7 @@ come back in any of the ways that `Leftovers` lists, whatever was synced.
 """
 
 import itertools
+import os
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -166,15 +167,18 @@ class Recorder(Disk):
         for place in [
             path for tree in trees for parts in EPHEMERAL for path in self.base.glob("/".join((tree, *parts)))
         ]:
-            for path in place.rglob("*"):
-                relative = self._relative(path)
-                if path.is_dir():
-                    found[relative] = None
-                elif path.name.endswith(MARKERS):
-                    found[relative] = b""
-                else:
+            for parent, directories, files in os.walk(place):
+                root = self._relative(Path(parent))
+                found |= dict.fromkeys(root / name for name in directories)
+                for name in files:
+                    relative = root / name
+                    if name.endswith(MARKERS):
+                        found[relative] = b""
+                        continue
                     with suppress(FileNotFoundError):  # another thread of the command just renamed it
-                        found[relative] = self._seen.setdefault(relative, path.read_bytes())
+                        if relative not in self._seen:
+                            self._seen[relative] = Path(parent, name).read_bytes()
+                        found[relative] = self._seen[relative]
         notes = {path: data for path, data in self._seen.items() if path.parts[1] == "gc"}
         return found | notes
 
