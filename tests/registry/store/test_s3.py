@@ -111,9 +111,12 @@ def test_a_delete_that_was_not_answered_is_not_repeated(bucket_url: str, s3_prox
     assert s3_proxy.requests("POST") == 1
 
 
-def test_processes_pushing_versions_of_one_model_lose_nothing(bucket_url: str, tmp_path: Path) -> None:
-    push_at_once(bucket_url, tmp_path)
-    assert_nothing_lost(s3_remote(bucket_url))
+@pytest.mark.parametrize("processes", [4, pytest.param(8, marks=pytest.mark.more)])
+def test_processes_pushing_versions_of_one_model_lose_nothing(
+    bucket_url: str, tmp_path: Path, processes: int
+) -> None:
+    push_at_once(bucket_url, tmp_path, processes)
+    assert_nothing_lost(s3_remote(bucket_url), processes)
 
 
 class TestCommandLine:
