@@ -32,10 +32,9 @@ from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors, replace_file
 from onnxreg.registry.support.home import default_root
 from onnxreg.registry.transfer import push_record
-from onnxreg.registry.transfer.copy import TransferResult
-from onnxreg.registry.transfer.cross_registry import BulkResult
 from onnxreg.registry.transfer.exchange import Exchange, check_distinct
 from onnxreg.registry.transfer.export_files import check_target, materialize
+from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.registry.transfer.run_directory import folder_in
 from onnxreg.registry.trust.checked_source import CheckedReader, check_no_rollback, checked_reader
 from onnxreg.registry.trust.read_trust_file import load_trust
@@ -528,9 +527,9 @@ class Registry:
         restore: bool = False,
         heal: bool = False,
         channels: Collection[str] = (),
-    ) -> list[BulkResult]:
+    ) -> list[TransferResult]:
         """Push the newest release of each model that matches, or `every` version of it; see
-        `bulk_push.push_many`.
+        `bulk.push_many`.
         """
         return self._exchange(restore).push_many(
             glob, to, every=every, progress=progress, heal=heal, channels=channels
@@ -591,7 +590,7 @@ class Registry:
         An earlier package there is replaced as a whole. NotFoundError if a selected artifact is not here,
         InputError if ONNX Runtime loads none of them.
         """
-        from onnxreg.registry.transfer.ort_packages import check_package_target, write_package
+        from onnxreg.registry.transfer.export_files import check_package_target, write_package
         from onnxreg.schema.formats.package_layout import package
 
         check_package_target(output, self.store.root)

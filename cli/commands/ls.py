@@ -120,9 +120,9 @@ def _models(session: Session, reader: RegistryReader, pattern: str, as_json: boo
 def warn_unfinished(session: Session, reader: RegistryReader) -> None:
     """Say of a mirror that was cut off that models may be missing."""
     if reader.is_mirror:
-        from onnxreg.registry.transfer.unfinished_mirror import warning
+        from onnxreg.registry.transfer.mirror_registry import unfinished_warning
 
-        if message := warning(reader):
+        if message := unfinished_warning(reader):
             session.warn(f"warning: {output.printable(hints.text(message))}")
 
 

@@ -16,7 +16,7 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import is_name
 
 if TYPE_CHECKING:
-    from onnxreg.registry.transfer.cross_registry import BulkResult
+    from onnxreg.registry.transfer.result import TransferResult
 
 EXAMPLES = (
     "reg push acme/pii-small:1.2.0 s3://models/prod",
@@ -109,7 +109,7 @@ def _push_many(
     heal: bool,
     as_json: bool,
 ) -> None:
-    from onnxreg.registry.transfer.cross_registry import worst
+    from onnxreg.registry.transfer.result import worst
 
     if glob is not None and not lookup.PATTERN & set(glob) and not is_name(glob):
         raise InputError(f"not a model's name or a glob: {glob}", "a remote is named with --to")
@@ -127,36 +127,36 @@ def _push_many(
         raise error
 
 
-def _to_json(url: str, sent: "Sequence[BulkResult]") -> dict[str, Any]:
+def _to_json(url: str, sent: "Sequence[TransferResult]") -> dict[str, Any]:
     return {
         "remote": url,
         "pushed": [
             {
                 "ref": _ref(model),
                 "versions": [str(version) for version in model.versions],
-                "events": model.moved.events,
-                "blobs": model.moved.blobs,
-                "bytes": model.moved.size,
+                "events": model.events,
+                "blobs": model.blobs,
+                "bytes": model.size,
             }
             for model in sent
-            if model.moved is not None
+            if model.has_copied
         ],
         "skipped": [
             {"ref": f"{item.name}:{item.tag}" if item.tag else item.name, "reason": item.reason}
             for model in sent
             for item in model.skipped
         ],
-        "channels": [channel for model in sent if model.moved for channel in channels_to_json(model.moved)],
+        "channels": [channel for model in sent for channel in channels_to_json(model)],
     }
 
 
-def _ref(model: "BulkResult") -> str:
+def _ref(model: "TransferResult") -> str:
     """The version where it is one, else the model."""
     return f"{model.name}:{model.versions[0]}" if len(model.versions) == 1 else model.name
 
 
-def _say(session: Session, url: str, sent: "Sequence[BulkResult]", watch: Stopwatch) -> None:
-    moved = [(model, model.moved) for model in sent if model.moved is not None]
+def _say(session: Session, url: str, sent: "Sequence[TransferResult]", watch: Stopwatch) -> None:
+    moved = [model for model in sent if model.has_copied]
     session.table(
         ("PUSHED", "VERSION", "BLOBS", "SIZE", "CHANNELS"),
         [
@@ -165,17 +165,17 @@ def _say(session: Session, url: str, sent: "Sequence[BulkResult]", watch: Stopwa
                 ", ".join(map(str, model.versions))
                 if len(model.versions) < 4
                 else f"{len(model.versions)} versions",
-                done.blobs,
-                output.size(done.size),
-                ", ".join(f"{tag.tag}: {tag.version}" for tag in done.channels),
+                model.blobs,
+                output.size(model.size),
+                ", ".join(f"{tag.tag}: {tag.version}" for tag in model.channels),
             )
-            for model, done in moved
+            for model in moved
         ],
     )
     skipped = [item for model in sent for item in model.skipped]
     session.table(("SKIPPED", "TAG", "WHY"), [(item.name, item.tag or "", item.reason) for item in skipped])
     current = sum(model.is_current for model in sent)
-    blobs, size = sum(done.blobs for _, done in moved), sum(done.size for _, done in moved)
+    blobs, size = sum(model.blobs for model in moved), sum(model.size for model in moved)
     if moved:
         amount = f"{output.counted(blobs, 'blob')}, {output.size(size)}{watch.rate(size)}"
         session.say(f"pushed {output.counted(len(moved), 'model')} to {url}: {amount}")

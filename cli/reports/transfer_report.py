@@ -10,7 +10,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
 
 if TYPE_CHECKING:
-    from onnxreg.registry.transfer.copy import TransferResult
+    from onnxreg.registry.transfer.result import TransferResult
 
 
 class Stopwatch:

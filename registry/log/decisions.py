@@ -6,9 +6,8 @@ from io import BytesIO
 from typing import Any, TypeVar
 
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.channels import channel_of
 from onnxreg.registry.log.commit import commit, load, load_own
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.ledger import Ledger, channel_of
 from onnxreg.registry.log.references import files, present_versions
 from onnxreg.registry.log.retention import RetentionPolicy
 from onnxreg.registry.log.stamp import stamp

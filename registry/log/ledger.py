@@ -27,10 +27,11 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, IntegrityError
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.events import Event
+from onnxreg.schema.log.events import Event, check_channel
 from onnxreg.schema.log.logline import Line, LogLine, LogLineHeader, Via, genesis, walk_chain
-from onnxreg.schema.log.state import SEGMENT_LINES, State, VersionEntry, entries_to_json, newest_of
+from onnxreg.schema.log.state import SEGMENT_LINES, Channel, State, VersionEntry, entries_to_json, newest_of
 from onnxreg.schema.log.summary import summarize
+from onnxreg.schema.log.tags import no_channel
 from onnxreg.schema.signing.line_signature import Sign, sign_line
 
 Fetch = Callable[[Digest], bytes]
@@ -223,3 +224,10 @@ def replay(lines: Iterable[LogLine], registry: str, name: str, fetch: Fetch) -> 
     for line in lines:
         ledger.append_line(line)
     return ledger
+
+
+def channel_of(model: Ledger | State, tag: str) -> Channel:
+    """Return a channel. Raise NotFoundError if it does not exist, InputError if the tag is a version."""
+    if check_channel(tag) not in model.channels:
+        raise no_channel(model.name, tag, model.channels)
+    return model.channels[tag]

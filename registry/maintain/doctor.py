@@ -20,11 +20,10 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.directory.scratch import PROBE, is_held, staging
 from onnxreg.registry.store.identity import read_identity
 from onnxreg.registry.store.layout import LAYOUT_VERSION, Kind, note_path
-from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.promises import DirectoryScratch, IndexSwapper
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.registry.store.read_only import ReadOnlyStore
 from onnxreg.registry.store.require_cas import CasGuardedStore
 from onnxreg.registry.support.disk import READ_ONLY, host_errors
 from onnxreg.schema.core.errors import Advice, IntegrityError, RegError

@@ -9,10 +9,9 @@ from onnxreg.registry.gates.evaluations import audit_evaluations
 from onnxreg.registry.gates.policy_log import read_policies
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.maintain.verification import Audit, Damage, VerifyReport, verify, verify_model
-from onnxreg.registry.maintain.verify_archive import verify_archive
+from onnxreg.registry.maintain.verification import Audit, Damage, VerifyReport, no_audit, verify, verify_model
 from onnxreg.registry.store.abilities import carried_by
-from onnxreg.registry.store.archive.archive_reader import POLICIES, ArchiveRegistry
+from onnxreg.registry.store.archive.archive_reader import POLICIES, TRUST, ArchiveRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.trust.checked_source import CheckedReader
 from onnxreg.registry.trust.read_trust_file import load_trust
@@ -96,3 +95,36 @@ def _policy_faults(archive: ArchiveRegistry, trust: Trust) -> Iterator[str]:
         enforce_policies(trust, archive.registry_id, index)
     except RegError as error:
         yield error.message
+
+
+def verify_archive(
+    archive: ArchiveRegistry, progress: Progress = SILENT, audit: Audit = no_audit
+) -> VerifyReport:
+    """Verify the versions that the archive carries, without any other source."""
+    report = verify(archive, progress, audit, archive.carried)
+    report.damages += _contradictions(archive)
+    if report.unreferenced:
+        detail = f"{report.unreferenced} blobs that no carried version and no log refers to"
+        report.damages.append(Damage("stray", archive.url, detail))
+    return report
+
+
+def _contradictions(archive: ArchiveRegistry) -> Iterator[Damage]:
+    """Contradictions of `archive.json` and the logs, and damage of parts that no digest covers."""
+    try:
+        archive.store.get(TRUST)
+    except RegError as error:
+        yield Damage("archive", TRUST, error.message)
+    if not any(archive.carried.values()):
+        yield Damage("archive", archive.url, "it carries no version")
+    for name, versions in archive.carried.items():
+        try:
+            _, entries = lookup.read_versions(archive, name)
+        except RegError as error:
+            yield Damage("archive", name, f"it says that it carries {name}: {error.message}")
+            continue
+        for version in sorted(versions):
+            if version not in entries or entries[version].gone is not None:
+                yield Damage(
+                    "archive", f"{name}:{version}", "it says that it carries what its log does not have"
+                )

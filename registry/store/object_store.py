@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, NoReturn, Protocol, cast
 
 from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.identity import check_writer, new_identity, other_registry, read_identity
@@ -23,7 +23,7 @@ from onnxreg.registry.store.layout import (
 from onnxreg.registry.store.protocol import Hasher, IncomingBlob, IndexFile, MissingBlobError, Piece, TreeFile
 from onnxreg.registry.store.streams import CheckedStream
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import LostRaceError, NotFoundError
+from onnxreg.schema.core.errors import Advice, LostRaceError, NotFoundError, RemoteError
 
 SPOOL_BYTES = 2 * 2**20
 """An uploaded blob of unknown digest is buffered in memory up to this many bytes, on disk above."""
@@ -78,6 +78,27 @@ class ObjectStore(Protocol):
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
         """Keys with this prefix, sorted, and their sizes in bytes."""
         ...
+
+
+class ReadOnlyStore:
+    """The writing half of an `ObjectStore`, refused. `description` names the place; `instead` is the hint."""
+
+    url: str
+    description: str
+    instead: str | Advice
+
+    def create(self, key: str, source: BinaryIO) -> bool:
+        self.refuse(f"writing {key}")
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        self.refuse(f"writing {key}")
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self.refuse("deleting")
+
+    def refuse(self, doing: str) -> NoReturn:
+        """RemoteError. `doing` completes 'while ...'."""
+        raise RemoteError(f"{doing} at {self.url}: {self.description} is only read", self.instead)
 
 
 def open_first(

@@ -8,7 +8,7 @@ import stat
 import threading
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -67,33 +67,25 @@ class _Entry:
         return cls(len(data), lambda: BytesIO(data), digest)
 
 
-@dataclass
-class _Plan:
-    """The files of an archive by path."""
+def _model_entries(source: RegistryReader, name: str, versions: Collection[Version]) -> dict[str, _Entry]:
+    """The files of an archive, by path, for the history of a model and for these versions."""
+    ledger, index = load(source, name)
+    if index is None:
+        raise lookup.unknown_model(name, source)
+    _check(ledger, index.data, source.url)
+    entries = {index_path(name): _Entry.of(index.data)}
+    for document in documents(ledger):
+        data = ledger.fetch(document.digest) if document.size is None else None
+        entry = _streamed(source, document) if data is None else _Entry.of(data, document.digest)
+        entries[blob_path(document.digest)] = entry
+    for version in sorted(versions):
+        for file in files(ledger, version, ledger.entries[version]):
+            entries.setdefault(blob_path(file.digest), _streamed(source, file))
+    return entries
 
-    source: RegistryReader
-    entries: dict[str, _Entry] = field(default_factory=dict)
 
-    def add_model(self, name: str, versions: Collection[Version]) -> None:
-        ledger, index = load(self.source, name)
-        if index is None:
-            raise lookup.unknown_model(name, self.source)
-        _check(ledger, index.data, self.source.url)
-        self.entries[index_path(name)] = _Entry.of(index.data)
-        for document in documents(ledger):
-            self.entries[blob_path(document.digest)] = self._entry(ledger, document)
-        for version in sorted(versions):
-            for file in files(ledger, version, ledger.entries[version]):
-                self.entries.setdefault(blob_path(file.digest), self._streamed(file))
-
-    def _entry(self, ledger: Ledger, document: Reference) -> _Entry:
-        if document.size is None:
-            return _Entry.of(ledger.fetch(document.digest), document.digest)
-        return self._streamed(document)
-
-    def _streamed(self, file: Reference) -> _Entry:
-        digest = file.digest
-        return _Entry(file.size or 0, lambda: self.source.open_blob(digest), digest, file.path)
+def _streamed(source: RegistryReader, file: Reference) -> _Entry:
+    return _Entry(file.size or 0, lambda: source.open_blob(file.digest), file.digest, file.path)
 
 
 def _check(ledger: Ledger, index: bytes, url: str) -> None:
@@ -141,23 +133,23 @@ def create_archive(
     """
     _check_target(target)
     carried = {name: frozenset(versions) for name, versions in chosen.items()}
-    plan = _Plan(source)
+    entries: dict[str, _Entry] = {}
     for name in sorted(carried):
-        plan.add_model(name, carried[name])
-    blobs = len(plan.entries) - len(carried)
-    plan.entries[IDENTITY] = _Entry.of(new_identity(source.registry_id, mirror=True))
+        entries |= _model_entries(source, name, carried[name])
+    blobs = len(entries) - len(carried)
+    entries[IDENTITY] = _Entry.of(new_identity(source.registry_id, mirror=True))
     policies = source.read_index(POLICY_LOG)
     if policies is not None:
-        plan.entries[POLICIES] = _Entry.of(policies.data)
-    plan.entries[ABOUT] = _Entry.of(encode_about(carried))
+        entries[POLICIES] = _Entry.of(policies.data)
+    entries[ABOUT] = _Entry.of(encode_about(carried))
     if trust is not None:
-        plan.entries[TRUST] = _Entry.of(trust)
+        entries[TRUST] = _Entry.of(trust)
     destination = target.resolve()
     with host_errors(f"writing {target}"):
         destination.parent.mkdir(parents=True, exist_ok=True)
         disk = Disk()
         with staging(destination.parent, disk, f".{destination.name}.") as directory:
-            _write(directory / destination.name, plan.entries, progress)
+            _write(directory / destination.name, entries, progress)
             disk.write_all([(directory / destination.name, destination)], destination.parent)
         return ArchiveResult(source.registry_id, carried, blobs, destination.stat().st_size)
 

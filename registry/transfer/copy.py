@@ -12,18 +12,16 @@ from typing import BinaryIO, TypeVar
 
 from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.selection import ArtifactPaths
 from onnxreg.registry.store.abilities import local_file
 from onnxreg.registry.store.net.limits import one_file
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, Piece, Push, RegistryReader, RegistryStore
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support import cancellation
 from onnxreg.registry.transfer.plan import PlannedFile, TransferPlan, TransferRequest, make_plan
+from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, placed
 from onnxreg.schema.core.progress import SILENT, Advance, Progress
-from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.events import Tag
 from onnxreg.schema.log.state import Channel
 
 WORKERS = min(8, (os.cpu_count() or 1) * 4)
@@ -33,24 +31,6 @@ JOIN_TIMEOUT_SECONDS = 1.0
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class TransferResult:
-    """Outcome of a copy: the requested versions, how many events, blobs and bytes moved, and the
-    destination's log now.
-
-    `held` are the artifacts of each version that the destination has now, `channels` the moves of channels.
-    """
-
-    name: str
-    versions: tuple[Version, ...]
-    events: int
-    blobs: int
-    size: int
-    ledger: Ledger
-    held: Mapping[Version, ArtifactPaths]
-    channels: tuple[Tag, ...] = ()
 
 
 def copy(
@@ -75,6 +55,7 @@ def copy(
     ledger = source_ledger or load(source, request.name, destination)[0]
     destination_ledger, index = load_own(destination, request.name, source, *near)
     look(request.name, index)
+    before = {version for version, entry in destination_ledger.entries.items() if entry.gone is None}
     work = _Work(
         source,
         destination,
@@ -98,17 +79,17 @@ def copy(
         for version in request.versions
         if version in destination_ledger.entries
     }
-    size = sum(file.size for file in moving.values())
-    channels = tuple(work.plan.moves)
     return TransferResult(
         request.name,
         tuple(request.versions),
-        work.appended,
-        len(moving),
-        size,
-        destination_ledger,
-        artifacts,
-        channels,
+        new=len(set(request.versions) - before),
+        events=work.appended,
+        blobs=len(moving),
+        size=sum(file.size for file in moving.values()),
+        ledger=destination_ledger,
+        held=artifacts,
+        channels=tuple(work.plan.moves),
+        has_copied=True,
     )
 
 
@@ -128,17 +109,15 @@ class _Work:
     def do(self, moving: Mapping[Digest, PlannedFile], near: Collection[BlobReader]) -> Ledger:
         """Move blobs, then swap the index; return the destination's ledger after that."""
         with self.destination.push() as push:
-            self._move(push, moving)
+            move_blobs(self.source, push, moving, self.progress)
 
             def bring(missing: Collection[Digest]) -> None:
-                self._move(push, {digest: self.plan.blobs[digest] for digest in missing})
+                blobs = {digest: self.plan.blobs[digest] for digest in missing}
+                move_blobs(self.source, push, blobs, self.progress)
 
             name = self.plan.request.name
             self.progress.step(f"{push.last_step} {name}")
             return commit(self.destination, push, name, self._change, self.source, *near, bring=bring)
-
-    def _move(self, push: Push, moving: Mapping[Digest, PlannedFile]) -> None:
-        move_blobs(self.source, push, moving, self.progress)
 
     def _change(self, ledger: Ledger) -> Collection[Digest]:
         """Add the missing lines to the destination's ledger; after a lost race, plan again."""

@@ -10,10 +10,9 @@ from typing import Any
 from onnxreg.registry.deliver import trusted_read
 from onnxreg.registry.gates.gate_history import promotion_documents
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.channels import Channels, channel_of
 from onnxreg.registry.log.commit import load, read_ledger
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.ledger import Ledger, channel_of
 from onnxreg.registry.log.selection import Selection
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.read.tracking import TrackedReader, TrackingCopies
@@ -24,10 +23,10 @@ from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
 from onnxreg.registry.transfer import push_record
-from onnxreg.registry.transfer.bulk_push import check_models, push_many
-from onnxreg.registry.transfer.copy import TransferResult, copy
-from onnxreg.registry.transfer.cross_registry import BulkResult
+from onnxreg.registry.transfer.bulk import check_models, push_many
+from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest
+from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.registry.trust.checked_source import CheckedReader, check_history, recheck
 from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core.errors import Advice, ConflictError, HostError, RegError
@@ -65,14 +64,16 @@ class Exchange:
         request = TransferRequest(
             located.name,
             [item.version for item in versions],
-            channels=Channels(channels, self.actor),
+            channels=channels,
             restore=self._restore,
             heal=heal or isinstance(remote, LocalStore),
+            actor=self.actor,
         )
         look = partial(self._look, remote, self.heads.recall(remote.registry_id, located.name))
         result = copy(self.store, remote, request, progress, near=[tracking.store], look=look)
         with suppress(HostError):
-            tracking.keep_log(result.ledger)
+            if result.ledger is not None:
+                tracking.keep_log(result.ledger)
         return result
 
     def push_many(
@@ -84,7 +85,7 @@ class Exchange:
         progress: Progress,
         heal: bool,
         channels: Collection[str],
-    ) -> list[BulkResult]:
+    ) -> list[TransferResult]:
         names = lookup.matching(self.store, [glob])
         check_models(self.store, names, channels)
         remote = self._destination(to)
@@ -141,7 +142,7 @@ class Exchange:
                 ref.name,
                 [item.version for item in versions],
                 selection,
-                Channels(channels, self.actor),
+                channels,
                 self._restore,
                 actor=self.actor,
             )

@@ -8,8 +8,6 @@ every version.
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from typing import Any
 
 from onnxreg.registry.gates.policy_log import copy_policies
 from onnxreg.registry.log import lookup
@@ -20,11 +18,13 @@ from onnxreg.registry.log.references import present_versions
 from onnxreg.registry.log.transfer_rules import missing_lines
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.abilities import LocalStore, carried_by
-from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.registry.transfer import push_record, unfinished_mirror
-from onnxreg.registry.transfer.copy import TransferResult, copy
-from onnxreg.registry.transfer.cross_registry import BulkOptions, SkippedVersion, listing, send
+from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
+from onnxreg.registry.store.wrapper import innermost
+from onnxreg.registry.transfer import push_record
+from onnxreg.registry.transfer.bulk import send
+from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.registry.transfer.result import MirrorResult, listing
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.requirements import check_copied, enforce_policies
 from onnxreg.schema.core.digest import Digest
@@ -42,41 +42,8 @@ from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Drop, Expire, Purge
 from onnxreg.schema.log.state import VersionEntry
 
-
-@dataclass
-class MirrorResult:
-    """Outcome of mirroring: models read, versions new at the destination, blobs and bytes moved, and blobs
-    deleted.
-    """
-
-    source: str
-    destination: str
-    models: int = 0
-    versions: int = 0
-    events: int = 0
-    blobs: int = 0
-    size: int = 0
-    freed: CollectResult = field(default_factory=lambda: CollectResult({}, 0))
-    skipped: list[SkippedVersion] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "destination": self.destination,
-            "models": self.models,
-            "versions": self.versions,
-            "events": self.events,
-            "blobs": self.blobs,
-            "bytes": self.size,
-            "freed": {"blobs": len(self.freed.freed), "bytes": self.freed.size},
-            "skipped": [skipped.to_json() for skipped in self.skipped],
-        }
-
-    def count(self, result: TransferResult, versions: int) -> None:
-        self.versions += versions
-        self.events += result.events
-        self.blobs += result.blobs
-        self.size += result.size
+UNFINISHED = "unfinished"
+"""The file in `local/` of a directory that marks a mirror as not complete."""
 
 
 def mirror(
@@ -144,45 +111,26 @@ def _verbatim(
     trust = load_trust()
     _check_policies(source, trust)
     copy_policies(source, destination)
-    plans: list[_Plan] = []
+    requests: list[tuple[TransferRequest, Ledger | None]] = []
+    frees_blobs = False
     tombstones: set[Digest] = set()
     for name in list(source.names()):
         report.models += 1
         with listing(name, report.skipped):
             tombstones.update(lookup.read_state(source, name).tombstones)
-            plans += _plan(source, destination, name, trust)
-    if plans:
-        unfinished_mirror.begin(destination, source.url)
-    for plan in plans:
-        with listing(plan.name, report.skipped):
-            result = copy(
-                source,
-                destination,
-                TransferRequest(plan.name, plan.versions),
-                progress,
-                source_ledger=plan.checked,
-            )
-            report.count(result, len(plan.versions) - plan.present)
+            ledgers = _ledgers_behind(source, destination, name, trust)
+            if ledgers is not None:
+                requests.append(_request(ledgers[0], trust))
+                frees_blobs = frees_blobs or _frees_blobs(*ledgers)
+    if requests:
+        begin(destination, source.url)
+    for request, checked in requests:
+        with listing(request.name, report.skipped):
+            report.add(copy(source, destination, request, progress, source_ledger=checked))
     if not report.skipped:
-        unfinished_mirror.end(destination)
-    if any(plan.frees_blobs for plan in plans) or destination.has(tombstones):
+        end(destination)
+    if frees_blobs or destination.has(tombstones):
         report.freed = _clear(destination, None if destination.is_mirror else tombstones)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """A model whose log lacks lines at the destination: its versions, and how many of them are `present`
-    already.
-
-    `frees_blobs`: a line gives up files. `checked` is the ledger that the trust file accepted; only that one
-    is copied.
-    """
-
-    name: str
-    versions: list[Version]
-    present: int
-    frees_blobs: bool
-    checked: Ledger | None = None
 
 
 def _check_policies(source: RegistryStore, trust: Trust) -> None:
@@ -192,28 +140,37 @@ def _check_policies(source: RegistryStore, trust: Trust) -> None:
         enforce_policies(trust, source.registry_id, index)
 
 
-def _plan(source: RegistryStore, destination: RegistryStore, name: str, trust: Trust) -> Iterator[_Plan]:
-    """Plan one model; nothing if the copy is complete or ahead. ForkError if neither log is a prefix of the
-    other; IntegrityError as `check_copied`.
+def _ledgers_behind(
+    source: RegistryStore, destination: RegistryStore, name: str, trust: Trust
+) -> tuple[Ledger, Ledger] | None:
+    """The ledgers of a model whose log lacks lines at the destination; None if the copy is complete or ahead.
+
+    ForkError if neither log is a prefix of the other; IntegrityError as `check_copied`.
     """
     indexes = [registry.read_index(name) for registry in (source, destination)]
     if indexes[0] is not None and indexes[1] is not None and indexes[0].data == indexes[1].data:
-        return
+        return None
     source_ledger, destination_ledger = load(source, name)[0], load(destination, name, source)[0]
-    lines = missing_lines(source_ledger, destination_ledger, ())
-    if lines:
-        check_copied(source_ledger, trust)
-        versions = [version for version, _ in present_versions(source_ledger)]
-        present = sum(
-            version in destination_ledger.entries and destination_ledger.entries[version].gone is None
-            for version in versions
-        )
-        frees_blobs = any(isinstance(line.event, Expire | Purge | Drop) for line in lines) or any(
-            _holds_less(source_ledger.entries[version], destination_ledger.entries.get(version))
-            for version in versions
-        )
-        checked = source_ledger if trust.concerns(source_ledger.registry, name) else None
-        yield _Plan(name, versions, present, frees_blobs, checked)
+    if not missing_lines(source_ledger, destination_ledger, ()):
+        return None
+    check_copied(source_ledger, trust)
+    return source_ledger, destination_ledger
+
+
+def _request(ledger: Ledger, trust: Trust) -> tuple[TransferRequest, Ledger | None]:
+    """The request for all versions of a model. If the trust file accepted the ledger, only that one may be copied."""
+    versions = [version for version, _ in present_versions(ledger)]
+    checked = ledger if trust.concerns(ledger.registry, ledger.name) else None
+    return TransferRequest(ledger.name, versions), checked
+
+
+def _frees_blobs(source: Ledger, destination: Ledger) -> bool:
+    """Check if the lines that the destination lacks give up files."""
+    lines = missing_lines(source, destination, ())
+    return any(isinstance(line.event, Expire | Purge | Drop) for line in lines) or any(
+        _holds_less(source.entries[version], destination.entries.get(version))
+        for version, _ in present_versions(source)
+    )
 
 
 def _holds_less(source: VersionEntry, destination: VersionEntry | None) -> bool:
@@ -254,19 +211,35 @@ def _by_version(
 
     carried, trust = carried_by(source), load_trust()
 
-    def choose(ledger: Ledger) -> Collection[Version]:
+    def choose(ledger: Ledger) -> TransferRequest:
         check_copied(ledger, trust)
-        return ledger.entries if carried is None else sorted(carried.get(ledger.name, ()))
+        versions = ledger.entries if carried is None else sorted(carried.get(ledger.name, ()))
+        tags = sorted(ledger.channels) if channels else ()
+        return TransferRequest(ledger.name, versions, channels=tags, heal=False, actor=actor)
 
-    options = BulkOptions(
-        choose,
-        lambda ledger: sorted(ledger.channels) if channels else (),
-        remember,
-        actor,
-    )
     for name in list(source.names()):
         report.models += 1
-        result = send(source, destination, name, options, progress)
-        report.skipped += result.skipped
-        if result.moved is not None:
-            report.count(result.moved, result.new)
+        report.add(send(source, destination, name, choose, remember, progress))
+
+
+def begin(destination: RegistryStore, source: str) -> None:
+    """Mark a mirror as not complete, from before the first model until after the last."""
+    if isinstance(destination, LocalStore):
+        destination.write_local(UNFINISHED, source.encode())
+
+
+def end(destination: RegistryStore) -> None:
+    """Remove the mark."""
+    if isinstance(destination, LocalStore) and destination.read_local(UNFINISHED) is not None:
+        destination.remove_local(UNFINISHED)
+
+
+def unfinished_warning(reader: RegistryReader) -> Advice | None:
+    """The warning for readers of a mirror that may lack models, or None."""
+    directory = innermost(reader)
+    if not isinstance(directory, LocalStore) or not directory.is_mirror:
+        return None
+    source = directory.read_local(UNFINISHED)
+    if source is None:
+        return None
+    return Advice("mirror-lacks-models", source=source.decode(errors="replace"), mirror=directory.url)

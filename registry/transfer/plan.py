@@ -4,11 +4,10 @@ Planned again whenever that log has changed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from onnxreg.registry.log.channels import Channels
 from onnxreg.registry.log.commit import check_tombstones
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.ledger import Ledger, channel_of
 from onnxreg.registry.log.references import documents, files
 from onnxreg.registry.log.selection import (
     EVERYTHING,
@@ -20,6 +19,7 @@ from onnxreg.registry.log.selection import (
     selected_paths,
     versions_to_update,
 )
+from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.log.transfer_rules import apply, missing_lines
 from onnxreg.registry.store.manifests import check_summary
 from onnxreg.registry.store.protocol import Piece
@@ -40,17 +40,17 @@ class TransferRequest:
 
     Args:
         selection: copy only these artifacts, beside those already there; an event records which are held.
-        channels: channels that are to hold one of these versions, as in the source.
+        channels: channels that are to hold one of these versions, as in the source, by events of the destination.
         restore: creates the event that brings back a version that the destination expired, with its files.
         heal: copy again files that the destination has lost; without it, a destination whose log is complete
             is believed to have them, and is not asked.
-        actor: the claimed author of the event that records which artifacts are held.
+        actor: the claimed author of the events that record which artifacts are held, and that move channels.
     """
 
     name: str
     versions: Collection[Version]
     selection: Selection = EVERYTHING
-    channels: Channels = field(default_factory=Channels)
+    channels: Collection[str] = ()
     restore: MakeRestore | None = None
     heal: bool = True
     actor: str | None = None
@@ -124,9 +124,8 @@ def make_plan(
     present = paths_after(source, destination, artifacts)
     check_fits(source, present)
     returning = _expired(destination, versions) if request.restore is not None else []
-    moves = request.channels.moves(
-        source, destination, destination.channels if channels_before is None else channels_before
-    )
+    before = destination.channels if channels_before is None else channels_before
+    moves = _channel_moves(request, source, destination, before)
     is_behind = bool(lines or returning or versions_to_update(destination, present))
     blobs: Mapping[Digest, PlannedFile] = {}
     if is_behind or request.heal:
@@ -137,6 +136,22 @@ def make_plan(
         _check_arrived(source, destination, versions)
     changes = is_behind or bool(moves)
     return TransferPlan(request, source, destination.head, lines, returning, present, moves, blobs, changes)
+
+
+def _channel_moves(
+    request: TransferRequest, source: Ledger, destination: Ledger, before: Mapping[str, Channel]
+) -> list[Tag]:
+    """The events that are left to do. Each expects what the channel held `before`, when it was looked at first."""
+    events = []
+    for tag in request.channels:
+        channel, current = channel_of(source, tag), destination.channels.get(tag)
+        if current is None or (current.version, current.manifest) != (channel.version, channel.manifest):
+            expects = before[tag].manifest if tag in before else None
+            about = stamp(source.name, request.actor, None)
+            events.append(
+                Tag(**about, tag=tag, version=channel.version, manifest=channel.manifest, expects=expects)
+            )
+    return events
 
 
 def _expired(destination: Ledger, versions: Iterable[Version]) -> list[Version]:

@@ -21,10 +21,9 @@ from onnxreg.registry.store.net import http_headers, pace, tokens
 from onnxreg.registry.store.net.limits import FileBudget
 from onnxreg.registry.store.net.redirects import is_loopback
 from onnxreg.registry.store.net.retry import UnansweredError, retrying
-from onnxreg.registry.store.object_store import ObjectRegistry, StoredObject
+from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore, StoredObject
 from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES, IndexFile, UnlistedError
 from onnxreg.registry.store.range_stream import Block, RangedReader, ReadAhead
-from onnxreg.registry.store.read_only import ReadOnlyStore
 from onnxreg.schema.core.errors import InputError, RemoteError, why
 
 MAX_WORKERS = 8

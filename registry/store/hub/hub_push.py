@@ -3,9 +3,10 @@
 import secrets
 import stat
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from huggingface_hub import CommitOperationAdd
 
@@ -13,13 +14,13 @@ from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.hub import repo_card
 from onnxreg.registry.store.hub.commits import CommitHead, CommitSnapshot, Decide, is_file, token_of
 from onnxreg.registry.store.hub.hub_client import Operation
-from onnxreg.registry.store.hub.hub_upload import MeteredAddition, UploadMeter
 from onnxreg.registry.store.layout import BlobKey, index_path, usable_key
 from onnxreg.registry.store.protocol import Hasher, IncomingBlob
-from onnxreg.registry.store.streams import hand_over
+from onnxreg.registry.store.streams import Borrowed, hand_over
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import LostRaceError
+from onnxreg.schema.core.progress import Advance
 from onnxreg.schema.core.ref import POLICY_LOG
 
 
@@ -122,7 +123,7 @@ class HubPush:
         missing = sorted(paths.keys() - (at.blobs(paths) - self._damaged))
         return [self._addition(path, paths[path]) for path in missing]
 
-    def _addition(self, path: str, digest: Digest) -> MeteredAddition:
+    def _addition(self, path: str, digest: Digest) -> "MeteredAddition":
         return MeteredAddition(path, str(self._staged[digest]), digest, self._meters.get(digest))
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
@@ -161,3 +162,50 @@ def _move(source: Path, target: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+class UploadMeter:
+    """Counts the bytes of a blob that were sent and reports them; going back subtracts them."""
+
+    def __init__(self, size: int, advance: Advance) -> None:
+        self._size = size
+        self._advance = advance
+        self._reached = 0
+
+    def reach(self, position: int) -> None:
+        """So many of its bytes are sent."""
+        self._advance(position - self._reached)
+        self._reached = position
+
+    def end(self) -> None:
+        """Count the blob as sent in full: the client reports no more within a commit, or through Xet."""
+        self.reach(self._size)
+
+
+class MeteredAddition(CommitOperationAdd):
+    """A blob to be added from a file of this machine, whose digest is known."""
+
+    def __init__(self, path: str, file: str, digest: Digest, meter: UploadMeter | None) -> None:
+        super().__init__(path, file)
+        self.upload_info.sha256 = bytes.fromhex(digest.hex)
+        self._meter = meter
+
+    @contextmanager
+    def as_file(self, with_tqdm: bool = False) -> Iterator[BinaryIO]:
+        """The file object that the client reads. If the client asks for its own progress bar, it is sending."""
+        with super().as_file() as file:
+            metered = with_tqdm and self._meter is not None
+            yield cast(BinaryIO, _Sending(file, cast(UploadMeter, self._meter))) if metered else file
+
+
+class _Sending(Borrowed):
+    """A file that reports how far it was read. Closing it leaves the file open."""
+
+    def __init__(self, file: BinaryIO, meter: UploadMeter) -> None:
+        super().__init__(file)
+        self._meter = meter
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._file.read(size)
+        self._meter.reach(self._file.tell())
+        return data

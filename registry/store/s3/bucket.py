@@ -193,9 +193,10 @@ class S3Store:
     def _put(self, key: str, body: bytes | UploadBody, sha256: str, **condition: str) -> bool:
         """Write an object in one request; False if the condition does not hold, also because of an earlier try of ours."""
         checksum = b64encode(bytes.fromhex(sha256)).decode()
-        target = {"Key": self._client.path(key), "ChecksumSHA256": checksum}
+        doing, target = f"writing {key}", {"Key": self._client.path(key), "ChecksumSHA256": checksum}
         try:
-            self._tag(self._client.put(f"writing {key}", "put_object", **target, Body=body, **condition))
+            answer = self._client.try_put(doing, **target, Body=body, **condition)
+            self._tag(answer or self._client.call(doing, "put_object", **target, Body=body, **condition))
         except RejectedError as error:
             if error.status == 412 or (error.is_absence and "IfMatch" in condition):
                 return False

@@ -5,12 +5,12 @@ are made here, since the meaning of a 412 depends on earlier tries of the reques
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from onnxreg.registry.store.net import http_headers, pace
@@ -23,7 +23,6 @@ from onnxreg.schema.core.errors import InputError, RegError, RemoteError, missin
 if TYPE_CHECKING:
     from onnxreg.registry.store.s3.signed_requests import SignedRequests
 
-Result = TypeVar("Result")
 
 READ_OPERATIONS = frozenset({"get_object", "head_object", "list_objects_v2"})
 RANGE_HEADERS = frozenset({"ETag", "Content-Length", "Content-Range"})
@@ -130,23 +129,23 @@ class S3Client:
             attempt, lambda error: isinstance(error, RejectedError) and error.is_passing, self.host
         )
 
-    def put(self, doing: str, operation: str, **parameters: Any) -> dict[str, Any]:
-        """Make a request with a `Body` of known checksum, see `call`; the first try goes through `SignedRequests`."""
-        return self.try_put(doing, **parameters) or self.call(doing, operation, **parameters)
-
     def try_put(self, doing: str, **parameters: Any) -> dict[str, Any] | None:
-        """Send a `Body` once; None if that failed for any reason except a condition that does not hold."""
-        status, tag = self._try_bare(doing, lambda bare: bare.put(**parameters)) or (0, None)
+        """Send a `Body` of known checksum once, through `SignedRequests`; None if that is not possible, or failed for
+        any reason except a condition that does not hold: then `call` sends it, and reports the reason.
+        """
+        status, tag = 0, None
+        with self._trying(doing) as bare:
+            if bare is not None:
+                status, tag = bare.put(**parameters)
         if status == 412:
             raise RejectedError(f"{doing} at {self.url} failed: {_LOST}", "", status, _LOST)
         return {"ETag": tag} if status == 200 and tag else None
 
-    def _try_bare(self, doing: str, send: "Callable[[SignedRequests], Result | None]") -> Result | None:
-        """The answer through `SignedRequests`; None if it failed or cannot be made: then `call` reports the reason."""
+    @contextmanager
+    def _trying(self, doing: str) -> "Iterator[SignedRequests | None]":
+        """Give the bare requests, None if they cannot be made; suppress the error of a remote."""
         with suppress(RemoteError), self._errors(doing):
-            if self._bare is not None and not self._bare.refused:
-                return send(self._bare)
-        return None
+            yield self._bare if self._bare is not None and not self._bare.refused else None
 
     def read(self, doing: str, limit: int, **parameters: Any) -> tuple[bytearray, dict[str, Any]]:
         """An object's bytes, all of them, and the answer they came with. RemoteError above `limit` bytes."""
@@ -170,20 +169,24 @@ class S3Client:
         """
         range_header = {"Range": f"bytes={start}-{start + len(memory) - 1}"}
 
-        def attempt(bare: "SignedRequests") -> ByteRange | None:
-            answer = bare.get(key, range_header | ({"If-Match": tag} if tag else {}))
-            with closing(answer.raw) as body:
-                if answer.status_code != 206 or not answer.headers.keys() >= RANGE_HEADERS:
-                    return None
-                count = self._allowed(int(answer.headers["Content-Length"]), len(memory))
-                size = self._size(doing, answer.headers["Content-Range"], start, count)
-                _fill(memory[:count], body)
-            return ByteRange(count, answer.headers["ETag"], size)
-
         with pace.reading():
-            return self._try_bare(doing, attempt) or self._read_plainly(
-                doing, key, memory, start, range_header, tag
-            )
+            with self._trying(doing) as bare:
+                answer = bare and bare.get(key, range_header | ({"If-Match": tag} if tag else {}))
+                if answer is not None:
+                    part = self._part_of(answer, doing, start, memory)
+                    if part is not None:
+                        return part
+            return self._read_plainly(doing, key, memory, start, range_header, tag)
+
+    def _part_of(self, answer: Any, doing: str, start: int, memory: memoryview) -> ByteRange | None:
+        """Read the body of an answer to a bare request; None if it is not the answer that was hoped for."""
+        with closing(answer.raw) as body:
+            if answer.status_code != 206 or not answer.headers.keys() >= RANGE_HEADERS:
+                return None
+            count = self._allowed(int(answer.headers["Content-Length"]), len(memory))
+            size = self._size(doing, answer.headers["Content-Range"], start, count)
+            _fill(memory[:count], body)
+        return ByteRange(count, answer.headers["ETag"], size)
 
     def _read_plainly(
         self, doing: str, key: str, memory: memoryview, start: int, range_header: dict[str, str], tag: str

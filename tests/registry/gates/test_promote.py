@@ -214,11 +214,10 @@ def test_a_remote_without_a_policy_costs_one_request(registry: Registry, tmp_pat
     source = Registry(tmp_path / "source")
     source.add(draft(tmp_path / "x", "x"), "1.0.0")
     source.tag(f"{NAME}:1.0.0", "stable")
-    from onnxreg.registry.log.channels import Channels
     from onnxreg.registry.transfer.copy import copy
     from onnxreg.registry.transfer.plan import TransferRequest
 
-    copy(source.store, far, TransferRequest(NAME, [Version(1, 0, 0)], channels=Channels(["stable"])))
+    copy(source.store, far, TransferRequest(NAME, [Version(1, 0, 0)], channels=["stable"]))
     asked: list[str] = []
     get = far.store.get
     far.store.get = lambda key, known=None: (asked.append(key), get(key, known))[1]  # type: ignore[method-assign]

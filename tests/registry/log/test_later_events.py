@@ -15,7 +15,7 @@ from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.maintain.disk_usage import usage
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.maintain.verify_archive import verify_archive
+from onnxreg.registry.maintain.verify_trust import verify_archive
 from onnxreg.registry.store.archive.archive_reader import open_archive
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path

@@ -10,7 +10,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from onnxreg.registry.log.channels import Channels
 from onnxreg.registry.log.collect import blob_keys, collect
 from onnxreg.registry.log.commit import commit, load
 from onnxreg.registry.log.decisions import Decisions
@@ -23,9 +22,10 @@ from onnxreg.registry.log.transfer_rules import missing_lines
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.registry.transfer.copy import TransferResult, copy
+from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, NotFoundError, RegError
@@ -286,7 +286,7 @@ def test_what_is_given_up_while_a_channel_is_pushed_is_brought_again(
 
     monkeypatch.setattr(destination, "push", late)
     back = Decisions(destination).restore
-    wish = TransferRequest(NAME, [Version.parse("1.0.0")], EVERYTHING, Channels(["stable"]), back, heal=False)
+    wish = TransferRequest(NAME, [Version.parse("1.0.0")], EVERYTHING, ["stable"], back, heal=False)
     done = copy(source, destination, wish)
     assert str(done.ledger.channels["stable"].version) == "1.0.0"
     assert not verify(destination).damages

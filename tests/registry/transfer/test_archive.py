@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from onnxreg.cli import hints
 from onnxreg.registry import Registry
 from onnxreg.registry.maintain.verification import VerifyReport
-from onnxreg.registry.maintain.verify_archive import verify_archive
+from onnxreg.registry.maintain.verify_trust import verify_archive
 from onnxreg.registry.store.archive.archive_reader import ABOUT, TRUST, open_archive
 from onnxreg.registry.store.archive.stored_zip import LOCAL_HEADER
 from onnxreg.registry.store.directory.directory import DirectoryRegistry

@@ -22,8 +22,8 @@ from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.net import retry
 from onnxreg.registry.store.protocol import RegistryStore, UnlistedError
-from onnxreg.registry.transfer import unfinished_mirror
-from onnxreg.registry.transfer.mirror_registry import MirrorResult, mirror, open_both
+from onnxreg.registry.transfer.mirror_registry import mirror, open_both, unfinished_warning
+from onnxreg.registry.transfer.result import MirrorResult
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, InputError, NotFoundError, RemoteError
 from onnxreg.schema.core.progress import Progress
@@ -170,13 +170,13 @@ def test_an_interrupted_mirror_resumes(filled: Registry) -> None:
 
 def test_a_mirror_that_was_cut_off_says_so_until_it_is_filled(filled: Registry, tmp_path: Path) -> None:
     copied = DirectoryRegistry.create(tmp_path / "mirror", mirror_of=filled.id)
-    assert unfinished_mirror.warning(copied) is None
+    assert unfinished_warning(copied) is None
     with pytest.raises(KeyboardInterrupt):
         mirror(filled.store, copied, progress=Interrupted(12))
     told = f"{copied.url} does not have all models of {filled.store.url} yet: `reg mirror "
-    assert hints.text(unfinished_mirror.warning(copied) or "").startswith(told)
+    assert hints.text(unfinished_warning(copied) or "").startswith(told)
     mirror(filled.store, copied)
-    assert unfinished_mirror.warning(copied) is None
+    assert unfinished_warning(copied) is None
 
 
 def test_a_fork_writes_nothing(

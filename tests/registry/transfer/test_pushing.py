@@ -7,15 +7,14 @@ import pytest
 
 from onnxreg.cli import hints
 from onnxreg.registry import Registry
-from onnxreg.registry.log.channels import Channels
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.retention import RetentionPolicy
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import memory_remote, share
 from onnxreg.registry.transfer.copy import copy
-from onnxreg.registry.transfer.cross_registry import SkippedVersion, worst
 from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.registry.transfer.result import SkippedVersion, worst
 from onnxreg.schema.core.errors import (
     ConflictError,
     HostError,
@@ -65,12 +64,12 @@ def test_a_glob_is_the_newest_release_of_each_model(filled: Registry, other: Reg
 
 def test_every_version_travels_yanked_ones_with_their_yanks(filled: Registry, other: Registry) -> None:
     sent = filled.push_many(to=str(other.store.root), every=True)
-    assert [model.moved is not None for model in sent] == [True] * 3
+    assert [model.has_copied for model in sent] == [True] * 3
     assert versions(other, "acme/pii") == versions(filled, "acme/pii")
     assert load(other.store, "acme/pii")[0].entries[Version.parse("0.1.0")].yanked
     assert other.state("acme/pii").channels == {}
     again = filled.push_many(to=str(other.store.root), every=True)
-    assert [(model.moved, model.skipped) for model in again] == [(None, [])] * 3
+    assert [(model.has_copied, model.skipped) for model in again] == [(False, [])] * 3
 
 
 def test_a_version_that_was_pushed_with_others_is_not_dropped(filled: Registry, other: Registry) -> None:
@@ -92,8 +91,8 @@ def test_what_cannot_travel_is_listed_and_the_rest_goes_on(
     assert "is expired" in reasons["0.1.1"].reason and reasons["0.1.1"].error is None
     (lost,) = sent["acme/ner"].skipped
     assert (lost.tag, type(lost.error).__mro__[1]) == (None, NotFoundError)
-    assert sent["acme/ner"].moved is None
-    assert sent["small"].moved is not None
+    assert not sent["acme/ner"].has_copied
+    assert sent["small"].has_copied
     assert other.names() == ["acme/pii", "small"]
     assert not other.verify().damages
 
@@ -101,7 +100,7 @@ def test_what_cannot_travel_is_listed_and_the_rest_goes_on(
 def test_a_model_without_a_release_is_listed(filled: Registry, other: Registry) -> None:
     filled.yank("small:0.1.0")
     (sent,) = filled.push_many("sm*", str(other.store.root))
-    assert sent.moved is None
+    assert not sent.has_copied
     assert "neither yanked nor a pre-release" in sent.skipped[0].reason and sent.skipped[0].error is None
 
 
@@ -122,7 +121,7 @@ def test_a_place_in_the_way_ends_the_work(filled: Registry, monkeypatch: pytest.
         asked.append(1)
         raise HostError("the disk is full")
 
-    monkeypatch.setattr("onnxreg.registry.transfer.cross_registry.copy", broken)
+    monkeypatch.setattr("onnxreg.registry.transfer.bulk.copy", broken)
     with pytest.raises(HostError):
         filled.push_many(to=share("memory:broken"), every=True)
     assert len(asked) == 1
@@ -214,7 +213,7 @@ def test_version_and_channel_become_visible_at_once(
     copy(
         filled.store,
         remote,
-        TransferRequest("acme/pii", [Version.parse("0.1.1")], channels=Channels(["stable"])),
+        TransferRequest("acme/pii", [Version.parse("0.1.1")], channels=["stable"]),
     )
     assert len(swapped) == 1
     assert load(remote, "acme/pii")[0].channels.keys() == {"stable"}
@@ -231,7 +230,7 @@ def test_a_channel_that_somebody_moves_meanwhile(
     swaps_of(remote, monkeypatch, lambda: somebody.tag(Ref("acme/pii", theirs), "stable"))
 
     def publish() -> None:
-        copy(filled.store, remote, TransferRequest("acme/pii", every, channels=Channels(["stable"])))
+        copy(filled.store, remote, TransferRequest("acme/pii", every, channels=["stable"]))
 
     if theirs == "0.1.1":
         publish()
