@@ -590,7 +590,7 @@ class Registry:
         An earlier package there is replaced as a whole. NotFoundError if a selected artifact is not here,
         InputError if ONNX Runtime loads none of them.
         """
-        from onnxreg.registry.transfer.export_files import check_package_target, write_package
+        from onnxreg.registry.transfer.ort_packages import check_package_target, write_package
         from onnxreg.schema.formats.package_layout import package
 
         check_package_target(output, self.store.root)

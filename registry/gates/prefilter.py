@@ -8,8 +8,7 @@ from typing import Any
 
 from onnxreg.registry.log.lookup import LocatedVersion
 from onnxreg.registry.store.abilities import LocalStore
-from onnxreg.registry.store.protocol import IndexFile, RegistryReader
-from onnxreg.registry.store.wrapper import innermost
+from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.trust.read_trust_file import trust_digest, trust_if_any
 from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core import canonical

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from onnxreg.registry.store.blobs import MAX_BLOB_BYTES, read_blob, steady
-from onnxreg.registry.store.identity import other_registry
+from onnxreg.registry.store.layout import other_registry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, UnlistedError
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest

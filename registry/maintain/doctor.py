@@ -18,8 +18,7 @@ from onnxreg.registry.store import promises
 from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.directory.scratch import PROBE, is_held, staging
-from onnxreg.registry.store.identity import read_identity
-from onnxreg.registry.store.layout import LAYOUT_VERSION, Kind, note_path
+from onnxreg.registry.store.layout import LAYOUT_VERSION, Kind, note_path, read_identity
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.promises import DirectoryScratch, IndexSwapper

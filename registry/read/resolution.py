@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.registry.log.lookup import LocatedVersion, find_in, read_summary, state_of
 from onnxreg.registry.store.abilities import carried_by
 from onnxreg.registry.store.blobs import read_blob, steady
-from onnxreg.registry.store.protocol import IndexFile, RegistryReader
-from onnxreg.registry.store.wrapper import innermost
+from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref

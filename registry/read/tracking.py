@@ -17,8 +17,7 @@ from onnxreg.registry.log.lookup import state_of
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import index_path
-from onnxreg.registry.store.protocol import IndexFile, RegistryReader
-from onnxreg.registry.store.wrapper import ReaderWrapper
+from onnxreg.registry.store.protocol import IndexFile, ReaderWrapper, RegistryReader
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest

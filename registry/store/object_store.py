@@ -9,15 +9,18 @@ from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, NoReturn, Protocol, cast
 
 from onnxreg.registry.store import hash_stream
-from onnxreg.registry.store.identity import check_writer, new_identity, other_registry, read_identity
 from onnxreg.registry.store.layout import (
     NOTE,
     BlobKey,
     Kind,
+    check_writer,
     index_path,
     keys_of,
     model_of,
+    new_identity,
     note_path,
+    other_registry,
+    read_identity,
     usable_key,
 )
 from onnxreg.registry.store.protocol import Hasher, IncomingBlob, IndexFile, MissingBlobError, Piece, TreeFile

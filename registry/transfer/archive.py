@@ -29,8 +29,7 @@ from onnxreg.registry.store.archive.archive_reader import (
     open_archive,
 )
 from onnxreg.registry.store.directory.scratch import staging
-from onnxreg.registry.store.identity import new_identity
-from onnxreg.registry.store.layout import blob_path, index_path
+from onnxreg.registry.store.layout import blob_path, index_path, new_identity
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.disk import Disk, host_errors

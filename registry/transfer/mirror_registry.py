@@ -18,8 +18,7 @@ from onnxreg.registry.log.references import present_versions
 from onnxreg.registry.log.transfer_rules import missing_lines
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.abilities import LocalStore, carried_by
-from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
-from onnxreg.registry.store.wrapper import innermost
+from onnxreg.registry.store.protocol import RegistryReader, RegistryStore, innermost
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.bulk import send
 from onnxreg.registry.transfer.copy import copy

@@ -5,8 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.store.abilities import RefreshableReader
-from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryReader
-from onnxreg.registry.store.wrapper import ReaderWrapper, layers
+from onnxreg.registry.store.protocol import BlobReader, IndexFile, ReaderWrapper, RegistryReader, layers
 from onnxreg.registry.trust.read_trust_file import trust_digest, trust_if_any
 from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core.errors import IntegrityError

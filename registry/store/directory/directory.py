@@ -13,8 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from onnxreg.registry.store.directory.safe_open import is_regular, open_regular, read_bounded, regular_size
-from onnxreg.registry.store.identity import check_writer, new_identity, read_identity
-from onnxreg.registry.store.layout import NOTE, BlobKey, Kind, index_path, keys_of, note_path
+from onnxreg.registry.store.layout import (
+    NOTE,
+    BlobKey,
+    Kind,
+    check_writer,
+    index_path,
+    keys_of,
+    new_identity,
+    note_path,
+    read_identity,
+)
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, IndexFile, MissingBlobError, TreeFile
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.schema.core.digest import Digest

@@ -39,8 +39,17 @@ from onnxreg.registry.store.hub.hub_client import MAX_PATHS, HubClient, Operatio
 from onnxreg.registry.store.hub.hub_errors import NoRepositoryError
 from onnxreg.registry.store.hub.hub_push import HubPush
 from onnxreg.registry.store.hub.hub_url import HubUrl
-from onnxreg.registry.store.identity import check_writer, new_identity, other_registry, read_identity
-from onnxreg.registry.store.layout import BlobKey, Kind, index_path, keys_of, note_path
+from onnxreg.registry.store.layout import (
+    BlobKey,
+    Kind,
+    check_writer,
+    index_path,
+    keys_of,
+    new_identity,
+    note_path,
+    other_registry,
+    read_identity,
+)
 from onnxreg.registry.store.object_store import open_first
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, TreeFile
 from onnxreg.registry.support import environment

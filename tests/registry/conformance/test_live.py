@@ -22,7 +22,7 @@ from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store import promises
 from onnxreg.registry.store.contract import put
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.identity import new_identity
+from onnxreg.registry.store.layout import new_identity
 from onnxreg.registry.store.memory import MemoryStore
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.s3.bucket import S3Store, s3_remote

@@ -13,7 +13,7 @@ from support.servers.faults import Proxy
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.store.identity import new_identity
+from onnxreg.registry.store.layout import new_identity
 from onnxreg.registry.store.net import retry
 from onnxreg.registry.store.net.internals import botocore_session
 from onnxreg.registry.store.net.retry import UnansweredError

@@ -16,8 +16,7 @@ from onnxreg.registry.read import resolution
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.blobs import fetcher
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.identity import new_identity, read_identity
-from onnxreg.registry.store.layout import blob_path, index_path
+from onnxreg.registry.store.layout import blob_path, index_path, new_identity, read_identity
 from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.schema.compare.manifests import ManifestDiff, diff
 from onnxreg.schema.core import canonical

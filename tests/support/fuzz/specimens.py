@@ -6,8 +6,7 @@ from itertools import count
 from typing import Any
 
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.store.identity import new_identity
-from onnxreg.registry.store.layout import blob_path, index_path
+from onnxreg.registry.store.layout import blob_path, index_path, new_identity
 from onnxreg.registry.store.memory import MemoryStore
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import RegistryStore
