@@ -223,7 +223,7 @@ def test_what_a_bare_request_is_refused_goes_the_usual_way(
         self.refused = answer.status_code in REFUSALS
         return answer
 
-    registry.add(make_draft(size=17 * 2**20), "1.0.0")
+    registry.add(make_draft(size=17 * 2**19), "1.0.0")
     with monkeypatch.context() as patch:
         patch.setattr(SignedRequests, "_send", refuse)
         registry.push("acme/pii:1.0.0", bucket_url)
