@@ -18,9 +18,11 @@ from typing import Any
 import pytest
 from hypothesis import is_hypothesis_test, settings
 from hypothesis.internal.conjecture import engine
+from support.registries import gated as gated_registry
 from support.servers import ceph as ceph_server
 from support.servers import s3servers
 
+from onnxreg.registry import Registry
 from onnxreg.registry.store.net import retry
 from onnxreg.registry.support import disk, environment
 
@@ -127,6 +129,17 @@ def own_user(
     for what in ("STATE", "KEYS", "TRUST"):
         monkeypatch.setenv(f"REG_{what}", str(own / what.lower()))
     return own
+
+
+@pytest.fixture(scope="session")
+def gated_template(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return gated_registry.filled(tmp_path_factory.mktemp("gated")).store.root
+
+
+@pytest.fixture
+def gated(gated_template: Path, tmp_path: Path) -> Registry:
+    """The registry of `support/registries/gated`, with a policy; made once, and copied for each test."""
+    return Registry(shutil.copytree(gated_template, tmp_path / "home"))
 
 
 @pytest.fixture

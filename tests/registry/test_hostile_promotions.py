@@ -24,11 +24,10 @@ STABLE = f"{NAME}:stable"
 
 
 @pytest.fixture
-def attacker(tmp_path: Path) -> Attacker:
-    registry = filled(tmp_path)
-    registry.promote(f"{NAME}:1.0.0", "stable")
-    registry.resolve(STABLE)
-    return Attacker(registry)
+def attacker(gated: Registry) -> Attacker:
+    gated.promote(f"{NAME}:1.0.0", "stable")
+    gated.resolve(STABLE)
+    return Attacker(gated)
 
 
 def promotion(registry: Registry, channel: str = "stable") -> Tag:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.registries.gated import NAME, POLICY, Attacker, filled, refusal
+from support.registries.gated import NAME, POLICY, Attacker, refusal
 
 from onnxreg.cli.context import Session
 from onnxreg.registry import Registry
@@ -17,10 +17,9 @@ STABLE = f"{NAME}:stable"
 
 
 @pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
-    registry = filled(tmp_path)
-    monkeypatch.setenv("REG_HOME", str(registry.store.root))
-    return registry
+def registry(gated: Registry, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    monkeypatch.setenv("REG_HOME", str(gated.store.root))
+    return gated
 
 
 def test_a_policy_is_set_and_shown(reg: Reg, tmp_path: Path) -> None:

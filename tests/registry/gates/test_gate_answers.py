@@ -1,10 +1,9 @@
 """What a gate judges is what the reader was told: not what the channel holds a moment later."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.registries.gated import NAME, Attacker, filled
+from support.registries.gated import NAME, Attacker
 
 from onnxreg.registry import Registry
 from onnxreg.registry.deliver.coverage import coverage
@@ -21,10 +20,9 @@ REF = Ref.parse(STABLE)
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Registry:
-    registry = filled(tmp_path)
-    registry.promote(f"{NAME}:1.0.0", "stable")
-    return registry
+def registry(gated: Registry) -> Registry:
+    gated.promote(f"{NAME}:1.0.0", "stable")
+    return gated
 
 
 class TwoFaced:

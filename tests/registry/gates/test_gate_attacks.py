@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.registries.gated import LAX, NAME, POLICY, Attacker, draft, filled, refusal
+from support.registries.gated import LAX, NAME, POLICY, Attacker, draft, refusal
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.stamp import stamp
@@ -26,12 +26,11 @@ STABLE = f"{NAME}:stable"
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Registry:
+def registry(gated: Registry) -> Registry:
     """1.0.0 is stable, and the reader has resolved it."""
-    registry = filled(tmp_path)
-    registry.promote(f"{NAME}:1.0.0", "stable")
-    registry.resolve(STABLE)
-    return registry
+    gated.promote(f"{NAME}:1.0.0", "stable")
+    gated.resolve(STABLE)
+    return gated
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.registries.gated import LAX, NAME, POLICY, Attacker, filled, refusal
+from support.registries.gated import LAX, NAME, POLICY, Attacker, refusal
 from support.servers import static
 from support.servers.faults import Proxy, proxy
 
@@ -21,10 +21,9 @@ INDEX, POLICIES = ("GET", f"/{index_path(NAME)}"), ("GET", "/policy.jsonl")
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Registry:
-    registry = filled(tmp_path)
-    registry.promote(f"{NAME}:1.0.0", "stable")
-    return registry
+def registry(gated: Registry) -> Registry:
+    gated.promote(f"{NAME}:1.0.0", "stable")
+    return gated
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ STABLE = f"{NAME}:stable"
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Registry:
-    return filled(tmp_path)
+def registry(gated: Registry) -> Registry:
+    return gated
 
 
 def test_a_version_that_meets_the_policy_is_promoted(registry: Registry) -> None:
@@ -236,7 +236,9 @@ def test_promotion_in_a_remote(registry: Registry, tmp_path: Path) -> None:
         registry.resolve(STABLE)
 
 
-def test_a_policy_log_with_a_broken_chain_is_refused(registry: Registry) -> None:
+def test_a_policy_log_with_a_broken_chain_is_refused(tmp_path: Path) -> None:
+    """By who set the policy."""
+    registry = filled(tmp_path)
     path = registry.store.root / "policy.jsonl"
     path.write_bytes(path.read_bytes().replace(b"0.005", b"0.905"))
     with pytest.raises(IntegrityError):

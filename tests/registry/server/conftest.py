@@ -1,24 +1,31 @@
 """A registry with two models, and a server over it."""
 
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from support.registries.drafts import write_draft
 from support.servers.regserve import Site, running
 
 from onnxreg.registry import Registry
-from onnxreg.schema.manifest.draft import Draft
 
-MakeDraft = Callable[..., Draft]
+
+@pytest.fixture(scope="session")
+def template(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("filled")
+    registry = Registry(root / "home")
+    registry.add(write_draft(root / "a", "acme/pii", "a", 100), "0.1.0")
+    registry.add(write_draft(root / "b", "acme/pii", "b", 100), "0.2.0")
+    registry.tag("acme/pii:0.1.0", "stable")
+    registry.add(write_draft(root / "c", "tiny", "c", 100), "1.0.0")
+    return registry.store.root
 
 
 @pytest.fixture
-def filled(registry: Registry, make_draft: MakeDraft) -> Registry:
+def filled(template: Path, tmp_path: Path) -> Registry:
     """`acme/pii` in two versions, `stable` being the first, and `tiny` in one."""
-    registry.add(make_draft(), "0.1.0")
-    registry.add(make_draft(seed="b"), "0.2.0")
-    registry.tag("acme/pii:0.1.0", "stable")
-    registry.add(make_draft("tiny", seed="c"), "1.0.0")
-    return registry
+    return Registry(shutil.copytree(template, tmp_path / "home"))
 
 
 @pytest.fixture

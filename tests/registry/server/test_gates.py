@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from support.registries.gated import LAX, NAME, Attacker
-from support.registries.gated import filled as gated
 from support.servers.regserve import Site, running
 
 from onnxreg.registry import Registry
@@ -53,10 +52,9 @@ def test_a_server_whose_registry_went_back_says_so(site: Site, filled: Registry)
 
 
 @pytest.fixture
-def governed(tmp_path: Path) -> Registry:
-    registry = gated(tmp_path)
-    registry.promote(f"{NAME}:1.0.0", "stable")
-    return registry
+def governed(gated: Registry) -> Registry:
+    gated.promote(f"{NAME}:1.0.0", "stable")
+    return gated
 
 
 def test_a_client_finds_the_evidence_anew(governed: Registry, tmp_path: Path) -> None:

@@ -71,9 +71,15 @@ class Reader(HTMLParser):
         return " ".join(self.words)
 
 
+@pytest.fixture(scope="module")
+def showroom_template(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("showroom")
+    return showroom.fill(root / "room", root / "made").store.root
+
+
 @pytest.fixture
-def room(tmp_path: Path) -> Registry:
-    return showroom.fill(tmp_path / "room", tmp_path / "made")
+def room(showroom_template: Path, tmp_path: Path) -> Registry:
+    return Registry(shutil.copytree(showroom_template, tmp_path / "room"), actor=showroom.ACTOR)
 
 
 @pytest.fixture

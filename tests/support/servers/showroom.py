@@ -24,6 +24,7 @@ TENSORS = {
             {"kind": "dynamic", "name": "batch"}, {"kind": "dynamic", "name": "tokens"}, {"kind": "static", "value": 13}]}
     ],
 }  # fmt: skip
+ACTOR = "ada@acme.example"
 RECIPE = {
     "profile": "android",
     "profile_version": 3,
@@ -88,7 +89,7 @@ def draft(root: Path, name: str, seed: str, recall: dict[str, float] | None = No
 
 def fill(root: Path, scratch: Path) -> Registry:
     """`acme/pii` in six versions: certified, refused and yanked, pinned, a pre-release; and a few more models."""
-    registry = Registry(root, actor="ada@acme.example")
+    registry = Registry(root, actor=ACTOR)
     for version, recall in {
         "1.0.0": GOOD,
         "1.1.0": WORSE,
