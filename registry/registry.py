@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.deliver import trusted_read
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS
 from onnxreg.registry.log.commit import load
@@ -20,10 +19,7 @@ from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger, mirror_error
 from onnxreg.registry.log.retention import RetentionPolicy
 from onnxreg.registry.log.selection import EVERYTHING, Selection, held_files, selected_artifacts
-from onnxreg.registry.publish.add import Publisher
-from onnxreg.registry.read import resolution
 from onnxreg.registry.read.remotes import Remotes
-from onnxreg.registry.read.versions import PublishedVersion, read_log, read_version
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.hash_stream import measure
@@ -33,7 +29,6 @@ from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors, replace_f
 from onnxreg.registry.support.home import default_root
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.exchange import Exchange, check_distinct
-from onnxreg.registry.transfer.export_files import check_target, materialize
 from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.registry.transfer.run_directory import folder_in
 from onnxreg.registry.trust.checked_source import CheckedReader, check_no_rollback, checked_reader
@@ -45,12 +40,7 @@ from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, check_name
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import Expire
-from onnxreg.schema.log.logline import LogLine
-from onnxreg.schema.log.state import State
-from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import FILENAME
-from onnxreg.schema.query.requirements import Query
-from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
 
 if TYPE_CHECKING:
     from onnxreg.registry.gates.attest import AttestResult
@@ -62,6 +52,9 @@ if TYPE_CHECKING:
     from onnxreg.registry.maintain.disk_usage import Usage
     from onnxreg.registry.maintain.repair import RepairResult
     from onnxreg.registry.maintain.verification import VerifyReport
+    from onnxreg.registry.publish.add import Publisher
+    from onnxreg.registry.read.resolution import Resolution
+    from onnxreg.registry.read.versions import PublishedVersion
     from onnxreg.registry.signing.crypto import PrivateKey
     from onnxreg.registry.trust.releases import SignedRelease
     from onnxreg.schema.compare.manifests import ManifestDiff
@@ -69,7 +62,11 @@ if TYPE_CHECKING:
     from onnxreg.schema.formats.package_layout import PackageLayout
     from onnxreg.schema.gates.policy import Policy as GatePolicy
     from onnxreg.schema.inputs.trust_file import Trust
+    from onnxreg.schema.log.logline import LogLine
+    from onnxreg.schema.log.state import State
+    from onnxreg.schema.manifest.draft import Draft
     from onnxreg.schema.query.device import Device
+    from onnxreg.schema.query.requirements import Query
 
 
 @dataclass(frozen=True)
@@ -156,6 +153,8 @@ class Registry:
         return self._publisher(version).add_again(digest)
 
     def _publisher(self, version: Version | None, reason: str | None = None) -> Publisher:
+        from onnxreg.registry.publish.add import Publisher
+
         return Publisher(self.store, self.actor, self._refuse_the_past, version, reason)
 
     def _refuse_the_past(self, name: str) -> None:
@@ -325,6 +324,8 @@ class Registry:
 
     def get(self, ref: Ref | str, remote: RegistryReader | None = None) -> PublishedVersion:
         """Read a version's manifest, verified; an expired version too. NotFoundError, IntegrityError."""
+        from onnxreg.registry.read.versions import read_version
+
         return read_version(remote or self.store, _ref(ref))
 
     def resolve(
@@ -333,12 +334,15 @@ class Registry:
         query: Query | None = None,
         remote: RegistryReader | None = None,
         device: Device | None = None,
-    ) -> resolution.Resolution:
+    ) -> Resolution:
         """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons if none
         does.
         """
+        from onnxreg.registry.deliver.trusted_read import resolve
+        from onnxreg.schema.query.requirements import Query
+
         reader = checked_reader(remote or self.store, self.heads)
-        return trusted_read.resolve(reader, _ref(ref), query or Query(), device, heads=self.heads)
+        return resolve(reader, _ref(ref), query or Query(), device, heads=self.heads)
 
     def diff(
         self,
@@ -369,6 +373,8 @@ class Registry:
 
     def log(self, name: str) -> list[LogLine]:
         """Read the model's whole log and verify its chain."""
+        from onnxreg.registry.read.versions import read_log
+
         return read_log(self.store, name)
 
     def verify(
@@ -388,10 +394,11 @@ class Registry:
         idempotent.
         """
         from onnxreg.registry.signing.release import sign_release
+        from onnxreg.schema.signing.dsse import MEDIA_TYPE
 
         published = self.get(ref)
         envelope = sign_release(published.name, published.version, published.data, key)
-        return self._decisions_on(published.name).attest(published.ref, envelope.encode(), ENVELOPE, reason)
+        return self._decisions_on(published.name).attest(published.ref, envelope.encode(), MEDIA_TYPE, reason)
 
     def sign_bundle(self, ref: Ref | str, key: PrivateKey, path: Path) -> PublishedVersion:
         """Write the bundle with which model_signing verifies a pulled version. InputError unless the key is
@@ -572,6 +579,8 @@ class Registry:
 
         In a run directory (`transfer.run_directory`) they go into its `exports/`.
         """
+        from onnxreg.registry.transfer.export_files import check_target, materialize
+
         output = folder_in(output)
         check_target(output, self.store.root)
         published = self.get(ref)

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from onnxreg.registry.deliver import trusted_read
 from onnxreg.registry.gates.gate_history import promotion_documents
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load, read_ledger
@@ -111,6 +110,8 @@ class Exchange:
         selection: Selection,
         channels: Collection[str],
     ) -> TransferResult:
+        from onnxreg.registry.deliver.trusted_read import check_version_trust
+
         if not self.store.is_there:
             self.store.check_not_foreign()
         remotes = Remotes.load(self.store)
@@ -129,9 +130,7 @@ class Exchange:
             has_new_versions = any(item.version not in self._versions(ref.name) for item in versions)
             targets = [(Ref(ref.name, tag), _holder(ledger, tag)) for tag in channels]
             for target, located in [(ref, versions[0]), *targets]:
-                trusted_read.check_version_trust(
-                    tracked, target, located, index, self.heads, has_new_versions
-                )
+                check_version_trust(tracked, target, located, index, self.heads, has_new_versions)
             if not self.store.is_there:
                 self._begin(tracked, versions, selection)
                 if index is not None:
