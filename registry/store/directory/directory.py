@@ -5,7 +5,7 @@ copies. It is never published.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from itertools import takewhile
@@ -88,16 +88,9 @@ class DirectoryRegistry:
 
     def make_scratch(self) -> None:
         """The scratch directory, in a tree whose directories are its own: a link would redirect writes."""
-        for part in (
-            "local",
-            "local/tmp",
-            "local/locks",
-            "local/partial",
-            "local/tracking",
-            "blobs",
-            "blobs/sha256",
-            "index",
-        ):
+        for part in ("tmp", "locks", "partial", "tracking"):
+            self.refuse_link(self.root / "local" / part)
+        for part in ("blobs/sha256", "index"):
             self.refuse_link(self.root / part)
         with host_errors(f"writing to {self.root}"):
             self.disk.make_directory(self.scratch)
@@ -374,22 +367,6 @@ class DirectoryRegistry:
             if (current.token if current else None) != expected:
                 raise LostRaceError(f"the index of {name} changed meanwhile")
             self._replace(index_path(name), data, scratch)
-
-    def give_names(self, staged: Mapping[Path, BlobKey], relied: Iterable[BlobKey] = ()) -> None:
-        """Make staged blobs durable under their final names, and those that were there already under theirs."""
-        targets = [(temporary, self.root / key.path) for temporary, key in staged.items()]
-        for directory in {target.parent for _, target in targets}:
-            self.refuse_link(directory)
-        for _, target in targets:
-            self._set_aside(target)
-        self.disk.write_all(targets, self.root, [self.root / key.path for key in relied])
-
-    def _set_aside(self, path: Path) -> None:
-        """Move a directory that has a blob's path to `local/damaged`, for inspection."""
-        if path.is_dir() and not path.is_symlink():
-            damaged = self.root / "local" / "damaged"
-            self.disk.make_directory(damaged)
-            self.disk.rename(path, damaged / f"{path.name}-{os.urandom(4).hex()}")
 
     def write_file(self, path: str, data: bytes) -> None:
         """Replace one small file of the tree, atomically and durably."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 class PushTarget(Protocol):
     """The part of a directory registry that a push needs."""
 
+    root: Path
     disk: Disk
 
     @property
@@ -36,7 +37,7 @@ class PushTarget(Protocol):
 
     def open_key(self, key: BlobKey) -> BinaryIO: ...
 
-    def give_names(self, staged: Mapping[Path, BlobKey], relied: Iterable[BlobKey] = ()) -> None: ...
+    def refuse_link(self, path: Path) -> None: ...
 
     def swap_index(self, name: str, data: bytes, expected: str | None, scratch: Path) -> None: ...
 
@@ -64,9 +65,7 @@ class DirectoryPush:
         with self._lock:
             staged = {path: digest for path, digest in self._staged.items() if digest in self._fetched}
             self._staged = {path: digest for path, digest in self._staged.items() if path not in staged}
-        self._remote.give_names(
-            {path: usable_key(digest, self._condemned) for path, digest in staged.items()}
-        )
+        self._give_names({path: usable_key(digest, self._condemned) for path, digest in staged.items()})
 
     def release(self) -> None:
         """Release the partial downloads that this push did not finish."""
@@ -176,8 +175,25 @@ class DirectoryPush:
         with host_errors(f"writing to {self._remote.url}"):
             keys = {path: usable_key(digest, self._condemned) for path, digest in self._staged.items()}
             self._staged, relied, self._relied = {}, self._relied - self._placed, set()
-            self._remote.give_names(keys, relied)
+            self._give_names(keys, relied)
             self._placed.update(keys.values())
+
+    def _give_names(self, staged: Mapping[Path, BlobKey], relied: Iterable[BlobKey] = ()) -> None:
+        """Make staged blobs durable under their final names, and those that were there already under theirs."""
+        root, disk = self._remote.root, self._remote.disk
+        targets = [(temporary, root / key.path) for temporary, key in staged.items()]
+        for directory in {target.parent for _, target in targets}:
+            self._remote.refuse_link(directory)
+        for _, target in targets:
+            _set_aside(target, root / "local" / "damaged", disk)
+        disk.write_all(targets, root, [root / key.path for key in relied])
+
+
+def _set_aside(path: Path, damaged: Path, disk: Disk) -> None:
+    """Move a directory that has a blob's path to `damaged`, for inspection."""
+    if path.is_dir() and not path.is_symlink():
+        disk.make_directory(damaged)
+        disk.rename(path, damaged / f"{path.name}-{os.urandom(4).hex()}")
 
 
 def _move(disk: Disk, source: Path, target: Path) -> bool:
