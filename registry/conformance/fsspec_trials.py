@@ -9,7 +9,7 @@ from onnxreg.registry.conformance.trial import Trial, object_trials
 from onnxreg.registry.conformance.writers import push_and_pull
 from onnxreg.registry.store.fsspec_store import file_remote
 from onnxreg.registry.store.object_store import ObjectRegistry
-from onnxreg.registry.store.require_cas import CasGuardedStore
+from onnxreg.registry.store.require_cas import CasGuardedStore, unguarded
 from onnxreg.schema.core.errors import RemoteError, why
 
 
@@ -36,7 +36,7 @@ class FileScratch:
         store = self._open().store
         shared = isinstance(store, CasGuardedStore)
         return [
-            *object_trials(store.store if isinstance(store, CasGuardedStore) else store, shared),
+            *object_trials(unguarded(store), shared),
             Trial(
                 "writers", "a push comes back whole", lambda: push_and_pull(self._open, 2 if shared else 1)
             ),

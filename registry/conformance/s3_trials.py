@@ -101,7 +101,7 @@ class S3Scratch:
         keys = [f"batch/{number}" for number in range(DELETED_OBJECTS)]
         for key in keys:
             self._store.create(key, BytesIO(b"deleted"))
-        if not self._store._delete_many(keys):
+        if not self._store.delete_many(keys):
             raise InapplicableError("this server deletes one object at a time, which is only slower")
         if self._store.has(keys):
             yield "some of them are still there"

@@ -23,7 +23,7 @@ from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.promises import DirectoryScratch, IndexSwapper
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.registry.store.require_cas import CasGuardedStore
+from onnxreg.registry.store.require_cas import unguarded
 from onnxreg.registry.support.disk import READ_ONLY, host_errors
 from onnxreg.schema.core.errors import Advice, IntegrityError, RegError
 from onnxreg.schema.core.numbers import counted
@@ -273,7 +273,7 @@ def _object_probes(remote: ObjectRegistry, url: str) -> Iterator[Diagnosis]:
 
     Scratch of other probes that did not change while this one ran is abandoned, and removed.
     """
-    store = remote.store.store if isinstance(remote.store, CasGuardedStore) else remote.store
+    store = unguarded(remote.store)
     before = {path: store.get(path) for path in leftovers.probes(remote.files())}
     faults = promises.faults("doctor", store, f"gc/{PROBE}{os.urandom(8).hex()}")
     fix = Advice("move-registry", registry=url)

@@ -115,6 +115,11 @@ class CasGuardedStore:
             )
 
 
+def unguarded(store: ObjectStore) -> ObjectStore:
+    """The store itself, without the guard around it, if there is one."""
+    return store.store if isinstance(store, CasGuardedStore) else store
+
+
 def remember(remote: object, registry: DirectoryRegistry) -> None:
     """Keep what is proven of a remote in the registry that writes to it."""
     if isinstance(remote, ObjectRegistry) and isinstance(remote.store, CasGuardedStore):

@@ -207,10 +207,10 @@ class S3Store:
         key_list = list(keys)
         for start in range(0, len(key_list), MAX_KEYS_PER_DELETE):
             batch = key_list[start : start + MAX_KEYS_PER_DELETE]
-            if len(batch) == 1 or not self._delete_many(batch):
+            if len(batch) == 1 or not self.delete_many(batch):
                 list(self._pool.map(self._delete_one, batch))
 
-    def _delete_many(self, keys: list[str]) -> bool:
+    def delete_many(self, keys: list[str]) -> bool:
         """True if one request deleted all of them; some servers know none for many."""
         objects = [{"Key": self._client.path(key)} for key in keys]
         parameters = {"Objects": objects, "Quiet": True}
