@@ -59,8 +59,10 @@ Make = Callable[..., Path]
 def pytest_configure(config: pytest.Config) -> None:
     """Temporary files lie in memory if there is room: the suite makes a million small ones. Large sizes stay on disk.
 
-    Ctrl-C means what it means to a user, also if a script started this process in the background.
+    Garbage is collected less often: PyTorch and the tests are a large heap that stays. Ctrl-C means what it means to a
+    user, also if a script started this process in the background.
     """
+    gc.set_threshold(50_000, 20, 20)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if "TMPDIR" not in os.environ and "not large" in config.option.markexpr and _is_roomy(MEMORY):
@@ -81,12 +83,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if is_hypothesis_test(getattr(item, "obj", None)):
                 item.add_marker("more")
-
-
-def pytest_collection_finish() -> None:
-    """What is imported by now stays, so the garbage collector looks at the rest only, and less often."""
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("reader_in_process")
 Reg = Callable[..., Any]
 
 

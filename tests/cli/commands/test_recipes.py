@@ -20,6 +20,7 @@ from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.file_state import WRITTEN_BACK_NANOSECONDS
 
+pytestmark = pytest.mark.usefixtures("reader_in_process")
 Reg = Callable[..., Any]
 MLP = """
 <ir_version: 8, opset_import: ["" : 17]>
