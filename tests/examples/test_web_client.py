@@ -40,7 +40,7 @@ def publish(registry: Registry, root: Path, version: str, size: int = 100_000) -
     root.mkdir()
     random = Random(version)
     files = {
-        "model.onnx": random.randbytes(size * 2),
+        "model.onnx": random.randbytes(size + 1),
         "model_int8.onnx": random.randbytes(size),
         "config.json": version.encode(),
         "empty.txt": b"",

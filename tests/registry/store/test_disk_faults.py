@@ -20,8 +20,8 @@ from onnxreg.schema.manifest.draft import Draft
 MakeDraft = Callable[..., Draft]
 
 CALLS = ("create", "extend", "mkdir", "reserve", "rename", "sync_directory", "sync_file", "write")
-LARGE = 600_000
-"""A size whose drafts have two files that a push resumes, of four pieces and of one."""
+LARGE = 150_000
+"""A size whose drafts have one file that a pull resumes."""
 ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EDQUOT": errno.EDQUOT}
 
 
