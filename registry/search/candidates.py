@@ -23,7 +23,7 @@ from onnxreg.schema.core.ref import is_name
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.artifact_state import effective_state
 from onnxreg.schema.log.state import State, VersionEntry
-from onnxreg.schema.query.expression.fields import contents, standing
+from onnxreg.schema.query.expression.fields import of_artifact, of_version
 from onnxreg.schema.query.expression.parser import Expression
 
 Contents = list[dict[str, Any]]
@@ -139,7 +139,7 @@ class _Model:
         except FAILURES as error:
             self._damages.append(f"{self._name}:{version}: {error.message}")
             return
-        artifacts = [contents(summary, position) for position in range(len(summary.artifacts))]
+        artifacts = [of_artifact(summary, artifact, size) for artifact, size in summary.downloads(None)]
         self._contents[str(entry.manifest)] = sorted(artifacts, key=itemgetter("path"))
 
     def result(self) -> ModelCandidates:
@@ -152,7 +152,7 @@ class _Model:
             return read(self._remote, [self._name], self._contents, self._profiled)[0]
         verdicts = self._state.verdicts
         candidates = [
-            {**_version_fields(self._state, version, entry), **_with_verdict(verdicts(entry), artifact)}
+            {**of_version(self._state, version, entry), **_with_verdict(verdicts(entry), artifact)}
             for version, entry in self._entries.items()
             for artifact in self._contents.get(str(entry.manifest), ())
         ]
@@ -165,8 +165,3 @@ def _with_verdict(verdicts: Mapping[Digest, str], artifact: dict[str, Any]) -> d
         return artifact
     state = effective_state(artifact["state"], verdicts.get(Digest.parse(artifact["digest"])))
     return artifact | {"state": state, "certified": state == "certified"}
-
-
-def _version_fields(state: State, version: Version, entry: VersionEntry) -> dict[str, Any]:
-    channels = [tag for tag, channel in state.channels.items() if channel.version == version]
-    return standing(state.name, version, entry, channels, state.newest_release() == version)

@@ -1,7 +1,7 @@
 """Compile an expression to an SQL condition over `candidates`, so that only matching rows reach Python.
 
 Plain comparisons use SQLite's own operators. Versions, patterns, lists and recalls use functions that call
-`evaluate` and cache the result of each value: there are few versions and few recalls. If a value is unknown,
+`Leaf.accepts` and cache the result of each value: there are few versions and few recalls. If a value is unknown,
 a test is false, so each is wrapped such that it never gives SQL's NULL.
 """
 
@@ -13,7 +13,6 @@ from typing import Any
 
 from onnxreg.schema.core.budget import spend
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.query.expression import evaluate
 from onnxreg.schema.query.expression.tree import And, Comparison, Flag, Leaf, Literal, Node, Not, OneOf, Or
 
 JSON_COLUMNS = ("channels", "providers", "recall")
@@ -60,12 +59,10 @@ class Condition:
         name = f"leaf{next(self._numbers)}"
         column = leaf.field.name
 
-        test = evaluate.test(leaf)
-
         @lru_cache(4096)
         def passes(value: Any) -> bool:
             spend(1)
-            return test(json.loads(value) if column in JSON_COLUMNS else value)
+            return leaf.accepts(json.loads(value) if column in JSON_COLUMNS else value)
 
         self._database.create_function(name, 1, passes, deterministic=True)
         return name

@@ -3,7 +3,7 @@
 A summary is derived from the manifest by `summarize` and holds nothing else; `reg verify` compares the two.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -61,22 +61,6 @@ class ArtifactSummary:
     domains: tuple[str, ...] = ()
     stated: str | None = None
     member: str | None = None
-
-    @property
-    def kind(self) -> tuple[Any, ...]:
-        """The fields that artifacts have in common if they run in the same places and rank alike."""
-        return (
-            self.format,
-            self.precision,
-            self.state,
-            self.opset,
-            self.ort_format,
-            self.ir_version,
-            self.operators,
-            self.providers,
-            self.domains,
-            self.member,
-        )
 
     def after(self, verdict: str | None) -> "ArtifactSummary":
         """With what a later evaluation says of it."""
@@ -145,17 +129,6 @@ class VersionSummary:
         """The stages of a pipeline, in the manifest's order; none of another model."""
         named = (artifact.member for artifact in self.artifacts)
         return tuple(dict.fromkeys(name for name in named if name is not None))
-
-    @cached_property
-    def columns(self) -> dict[str, Sequence[Any]]:
-        """The columns that `where_fields.column` made of the artifacts so far, by field."""
-        return {}
-
-    @cached_property
-    def kinds(self) -> tuple[int, ...]:
-        """For each artifact the place of the first one of its kind."""
-        first: dict[tuple[Any, ...], int] = {}
-        return tuple(first.setdefault(artifact.kind, index) for index, artifact in enumerate(self.artifacts))
 
     def after(self, attested: Mapping[Digest, str]) -> "VersionSummary":
         """With the effective states of the artifacts: what later evaluations say of them counts."""

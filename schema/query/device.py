@@ -192,23 +192,18 @@ def _runtime_problem(artifact: ArtifactSummary, _: int) -> str:
 def _in_memory(ram: int) -> Requirement:
     """Weights must fit at least: the main file and its external data."""
 
-    def weights(artifact: ArtifactSummary) -> int:
-        beside = artifact.files and sum(file.size for file in artifact.files if file.role == "external-data")
-        return artifact.size + (beside or 0)
+    def problem(artifact: ArtifactSummary, _: int) -> str:
+        size = artifact.size + sum(file.size for file in artifact.files if file.role == "external-data")
+        return "" if size <= ram else f"has {size} bytes to hold in {ram} bytes of memory"
 
-    return Requirement(
-        "ram",
-        lambda artifact, _: f"has {weights(artifact)} bytes to hold in {ram} bytes of memory",
-        lambda summary, places: [index for index in places if weights(summary.artifacts[index]) <= ram],
-    )
+    return Requirement("ram", problem)
 
 
 def _on_disk(space: int) -> Requirement:
-    return Requirement(
-        "space",
-        lambda _, download: f"needs {download} bytes of {space} that are free",
-        lambda summary, places: [index for index in places if summary.download_sizes[index] <= space],
-    )
+    def problem(_: ArtifactSummary, download: int) -> str:
+        return "" if download <= space else f"needs {download} bytes of {space} that are free"
+
+    return Requirement("space", problem)
 
 
 def _containment(built: Build, operator_sets: OperatorSets) -> list[Requirement]:

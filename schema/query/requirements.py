@@ -6,8 +6,6 @@ not meet is why it is rejected. `docs/resolve.md` is the specification.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.core.codec import flag, items, mapping, number, optional, text
@@ -16,7 +14,7 @@ from onnxreg.schema.log.artifact_state import STATES
 from onnxreg.schema.log.summary import ArtifactSummary, VersionSummary
 
 if TYPE_CHECKING:
-    from onnxreg.schema.query.expression.evaluate import Columns
+    from onnxreg.schema.query.expression.fields import Candidate
     from onnxreg.schema.query.expression.parser import Expression
 
 
@@ -30,12 +28,6 @@ FLOATS = ("float32", "float16", "bfloat16")
 FORMAT_PREFERENCE = ("onnx-int8", "ort-android", "onnx-android", "ort", "onnx")
 """The order of formats if the query names none; formats that are not listed come last, by name."""
 
-Places = Sequence[int]
-"""Artifacts by their place in the summary, in rising order."""
-
-UNMEASURED = -1.0
-"""Below every share."""
-
 MAX_CONDITIONS = 100
 """Formats, and labels with a least recall, of a query document."""
 
@@ -43,17 +35,13 @@ KEYS = ("formats", "precision", "certified", "max_size", "min_recall", "where", 
 
 
 class Requirement(NamedTuple):
-    """A code for machines, and what is wrong with an artifact in words for people.
+    """A code for machines, and the problem of an artifact in words for people: "" if it meets the requirement.
 
-    The second argument of `problem` is the download size: the bytes of everything that the artifact needs. Without
-    `select`, `problem` decides: it is "" if nothing is wrong, and looks at nothing but what `ArtifactSummary.kind`
-    has, so that artifacts of one kind are judged once. With it, `select` decides for many at once, and `problem` is
-    asked only about those that were left out, when somebody wants to know why.
+    The second argument of `problem` is the download size: the bytes of everything that the artifact needs.
     """
 
     code: str
     problem: Callable[[ArtifactSummary, int], str]
-    select: Callable[[VersionSummary, Places], Places] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +97,8 @@ class Query:
         }
         return {key: item for key, item in value.items() if item not in ([], None, False, {})}
 
-    def requirements(self, columns: "Columns") -> list[Requirement]:
-        """The requirements on an artifact, in the order in which they are tested. `columns` has the artifacts as `where` sees
-        them."""
+    def requirements(self, row: "Callable[[ArtifactSummary, int], Candidate]") -> list[Requirement]:
+        """The requirements on an artifact, in the order in which they are tested. `row` makes the fields that `where` tests."""
         requirements: list[Requirement] = []
         if self.member is not None:
             requirements.append(of_member(self.member))
@@ -124,9 +111,9 @@ class Query:
         if self.max_size is not None:
             requirements.append(_at_most(self.max_size))
         if self.min_recall:
-            requirements.append(Requirement("recall", self._recall_problem, self._recalled))
+            requirements.append(Requirement("recall", self._recall_problem))
         if self.where is not None:
-            requirements.append(_where(self.where, columns))
+            requirements.append(_where(self.where, row))
         return requirements
 
     def _format_problem(self, artifact: ArtifactSummary, _: int) -> str:
@@ -140,12 +127,6 @@ class Query:
             if artifact.precision == self.precision
             else f"is {artifact.precision}, wanted {self.precision}"
         )
-
-    def _recalled(self, summary: VersionSummary, places: Places) -> Places:
-        artifacts = summary.artifacts
-        for label, least in self.min_recall.items():
-            places = [index for index in places if artifacts[index].recall.get(label, UNMEASURED) >= least]
-        return places
 
     def _recall_problem(self, artifact: ArtifactSummary, _: int) -> str:
         for label, least in self.min_recall.items():
@@ -162,23 +143,17 @@ def _certified_problem(artifact: ArtifactSummary, _: int) -> str:
 
 
 def _at_most(size: int) -> Requirement:
-    def select(summary: VersionSummary, places: Places) -> Places:
-        sizes = summary.download_sizes
-        return [index for index in places if sizes[index] <= size]
+    def problem(_: ArtifactSummary, download: int) -> str:
+        return "" if download <= size else f"takes {download} bytes to download, at most {size} are wanted"
 
-    return Requirement(
-        "too-large",
-        lambda _, download: f"takes {download} bytes to download, at most {size} are wanted",
-        select,
-    )
+    return Requirement("too-large", problem)
 
 
-def _where(expression: "Expression", columns: "Columns") -> Requirement:
-    return Requirement(
-        "where",
-        lambda artifact, _: f"does not meet {expression}",
-        lambda summary, places: expression.select(columns, places),
-    )
+def _where(expression: "Expression", row: "Callable[[ArtifactSummary, int], Candidate]") -> Requirement:
+    def problem(artifact: ArtifactSummary, download: int) -> str:
+        return "" if expression.matches(row(artifact, download)) else f"does not meet {expression}"
+
+    return Requirement("where", problem)
 
 
 ONE_MEMBER = Requirement(
@@ -215,24 +190,19 @@ def _expression(value: Any) -> "Expression":
     return parse(text(value))
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """The artifacts of a version by their place. `left` are those that met the first so many requirements: all of them,
-    then those that met the first, and so on; `best` is the best of those that met all, None if none did."""
+class Miss(NamedTuple):
+    """The reason for which an artifact is not the best one of its version; `met` counts the requirements that it meets."""
 
-    summary: VersionSummary
-    requirements: Sequence[Requirement]
-    left: Sequence[Places]
+    met: int
+    code: str
+    detail: str
+
+
+class Judgement(NamedTuple):
+    """The place of the best artifact, None if none meets all requirements; and why each other one is not the best."""
+
     best: int | None
-
-    @cached_property
-    def failed(self) -> Sequence[int | None]:
-        """For each artifact the index of the first requirement that it does not meet, None if it meets all."""
-        failed: list[int | None] = [None] * len(self.summary.artifacts)
-        for index, (before, after) in enumerate(pairwise(self.left)):
-            for artifact_index in set(before).difference(after):
-                failed[artifact_index] = index
-        return failed
+    misses: tuple[Miss | None, ...]
 
 
 def judge(
@@ -246,29 +216,28 @@ def judge(
     `formats` are in order of preference; without them `FORMAT_PREFERENCE`. Without them and a `precision`, what was quantized and
     is not certified comes after the others.
     """
-    places: Places = range(len(summary.artifacts))
-    left = [places]
-    for requirement in requirements:
-        places = (requirement.select or _by_kind(requirement))(summary, places)
-        left.append(places)
-    return Judgement(summary, requirements, left, _best(summary, places, formats, precision))
+    artifacts, sizes = summary.artifacts, summary.download_sizes
+    misses = [_first_miss(requirements, *download) for download in zip(artifacts, sizes, strict=True)]
+    fitting = [index for index, miss in enumerate(misses) if miss is None]
+    rank = _ranking(formats, precision)
+    best = min(fitting, key=lambda index: (*rank(artifacts[index]), sizes[index]), default=None)
+    if best is not None:
+        lower = Miss(len(requirements), "ranked-lower", f"{artifacts[best].path} ranks higher")
+        misses = [miss or (None if index == best else lower) for index, miss in enumerate(misses)]
+    return Judgement(best, tuple(misses))
 
 
-def _by_kind(requirement: Requirement) -> Callable[[VersionSummary, Places], Places]:
-    def select(summary: VersionSummary, places: Places) -> Places:
-        artifacts, kinds = summary.artifacts, summary.kinds
-        wrong = {
-            kind for kind in {kinds[index] for index in places} if requirement.problem(artifacts[kind], 0)
-        }
-        return [index for index in places if kinds[index] not in wrong] if wrong else places
-
-    return select
+def _first_miss(requirements: Sequence[Requirement], artifact: ArtifactSummary, download: int) -> Miss | None:
+    for met, requirement in enumerate(requirements):
+        if problem := requirement.problem(artifact, download):
+            return Miss(met, requirement.code, problem)
+    return None
 
 
-def _best(
-    summary: VersionSummary, places: Places, formats: Sequence[str], precision: str | None
-) -> int | None:
-    """The best of these: by state, proof, format and download, then the one listed first; see docs/resolve.md."""
+def _ranking(
+    formats: Sequence[str], precision: str | None
+) -> Callable[[ArtifactSummary], tuple[int, bool, int, str]]:
+    """The key of the order of artifacts, best first: by state, proof and format; see docs/resolve.md."""
     preference = formats or FORMAT_PREFERENCE
     is_open = not formats and precision is None
 
@@ -281,8 +250,4 @@ def _best(
             "" if is_listed else artifact.format,
         )
 
-    kinds = summary.kinds
-    ranks = {kind: rank(summary.artifacts[kind]) for kind in {kinds[index] for index in places}}
-    highest = min(ranks.values(), default=None)
-    equals = (index for index in places if ranks[kinds[index]] == highest)
-    return min(equals, key=summary.download_sizes.__getitem__, default=None)
+    return rank

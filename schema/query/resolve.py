@@ -4,7 +4,7 @@ Pure: what must be read beside the state line (an older version's summary, a set
 `docs/resolve.md` is the specification, `tests/vectors/resolve` its vectors, which other languages run too.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,11 +15,11 @@ from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import ArtifactSummary, VersionSummary
 from onnxreg.schema.log.tags import version_of
-from onnxreg.schema.query.requirements import ONE_MEMBER, Judgement, Places, Query, Requirement, judge
+from onnxreg.schema.query.requirements import ONE_MEMBER, Judgement, Query, Requirement, judge
 
 if TYPE_CHECKING:
     from onnxreg.schema.query.device import Device, OperatorSets
-    from onnxreg.schema.query.expression.evaluate import Columns
+    from onnxreg.schema.query.expression.fields import Candidate
 
 MAX_NEAREST = 3
 """The most near misses that an error names."""
@@ -78,20 +78,9 @@ class ResolveOutcome:
     def _misses(self) -> Iterator[tuple[Rejection, int]]:
         """Each artifact that was not chosen, and how many requirements it met."""
         for offer, judgement in self.looked_at:
-            artifacts, sizes = offer.summary.artifacts, offer.summary.download_sizes
-            for index, (artifact, size, failed) in enumerate(
-                zip(artifacts, sizes, judgement.failed, strict=True)
-            ):
-                if failed is not None:
-                    requirement = judgement.requirements[failed]
-                    detail = requirement.problem(artifact, size)
-                    yield Rejection(offer.version, artifact.path, requirement.code, detail), failed
-                elif index != judgement.best:
-                    yield self._lower(offer, artifact), len(judgement.requirements)
-
-    def _lower(self, offer: Offer, artifact: ArtifactSummary) -> Rejection:
-        above = self.artifact.path if self.artifact else "another"
-        return Rejection(offer.version, artifact.path, "ranked-lower", f"{above} ranks higher")
+            for artifact, miss in zip(offer.summary.artifacts, judgement.misses, strict=True):
+                if miss is not None:
+                    yield Rejection(offer.version, artifact.path, miss.code, miss.detail), miss.met
 
     def nearest(self) -> str:
         """The misses that came furthest, in words."""
@@ -148,8 +137,12 @@ def resolve_among(
     answer: tuple[Offer | None, ArtifactSummary | None, int] = None, None, 0
     of_device = device.requirements(operator_sets) if device else []
     for offer in offers:
-        from_query = query.requirements(_columns(state, offer))
-        requirements = [*([] if query.member else [ONE_MEMBER]), *from_query, *_held(offer.entry), *of_device]
+        requirements = [
+            *([] if query.member else [ONE_MEMBER]),
+            *query.requirements(_row(state, offer)),
+            *_presence(offer.entry),
+            *of_device,
+        ]
         judgement = judge(offer.summary, requirements, query.formats, query.precision)
         looked_at.append((offer, judgement))
         if judgement.best is not None:
@@ -161,16 +154,12 @@ def resolve_among(
     return ResolveOutcome(*answer, tuple(looked_at), passed_over)
 
 
-def _held(entry: VersionEntry) -> list[Requirement]:
+def _presence(entry: VersionEntry) -> list[Requirement]:
     """The requirement for a registry that has only some of a version's artifacts."""
     if entry.held is None:
         return []
-    held_paths = frozenset(entry.held)
-
-    def select(summary: VersionSummary, places: Places) -> Places:
-        return [index for index in places if summary.artifacts[index].path in held_paths]
-
-    return [Requirement("not-held", lambda artifact, _: "is not held here", select)]
+    paths = frozenset(entry.held)
+    return [Requirement("not-held", lambda artifact, _: "" if artifact.path in paths else "is not held here")]
 
 
 def _passed_over(state: State, lowest: Version | None) -> tuple[Rejection, ...]:
@@ -200,17 +189,18 @@ def _withheld(version: Version, entry: VersionEntry) -> str:
     return "prerelease" if version.is_prerelease else ""
 
 
-def _columns(state: State, offer: Offer) -> "Columns":
-    """The artifacts of a version as `where` sees them; made when it asks."""
+def _row(state: State, offer: Offer) -> "Callable[[ArtifactSummary, int], Candidate]":
+    """Makes the fields of an artifact, as `where` tests them."""
 
     @cache
-    def columns() -> "Columns":
-        from onnxreg.schema.query.expression import fields
+    def status() -> dict[str, Any]:
+        from onnxreg.schema.query.expression.fields import of_version
 
-        version, entry, summary = offer
-        channels = [tag for tag, channel in state.channels.items() if channel.version == version]
-        newest = state.newest_release() == version
-        standing = fields.standing(state.name, version, entry, channels, newest)
-        return fields.columns(standing, summary)
+        return of_version(state, offer.version, offer.entry)
 
-    return lambda name: columns()(name)
+    def row(artifact: ArtifactSummary, download: int) -> "Candidate":
+        from onnxreg.schema.query.expression.fields import of_artifact
+
+        return status() | of_artifact(offer.summary, artifact, download)
+
+    return row

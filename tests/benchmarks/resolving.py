@@ -1,4 +1,4 @@
-"""Resolving over 10,000 artifacts in process, against the same questions asked of plain dicts in one loop.
+"""Resolving over 64 artifacts in process, against the same questions asked of plain dicts in one loop.
 
 The state is decoded before: what is timed is what a server or an app repeats, the evaluation of the candidates.
 """
@@ -29,7 +29,8 @@ from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import Offer, resolve_among
 
 NAME, VERSION = "acme/many", Version(1, 0, 0)
-ARTIFACTS = 10_000
+ARTIFACTS = 64
+"""Artifacts of one version: far more than most models have."""
 SIX = "size >= 1MB and path ~ 'model-*' and name ~ 'acme/*' and (certified or opset < 20) and not recall.PHONE < 0.5"
 FORMATS = ("onnx", "onnx-int8", "ort", "onnx-android")
 OPERATORS = canonical.encode(
@@ -79,9 +80,9 @@ def benchmark(count: int = 25) -> list[Row]:
         ("no question", Query(), None, lambda a: True),
         (
             "format, certified, size",
-            Query(("onnx-int8",), certified=True, max_size=1_005_000),
+            Query(("onnx-int8",), certified=True, max_size=1_000_032),
             None,
-            lambda a: a["format"] == "onnx-int8" and a["state"] == "certified" and a["size"] <= 1_005_000,
+            lambda a: a["format"] == "onnx-int8" and a["state"] == "certified" and a["size"] <= 1_000_032,
         ),
         ("a stock device", Query(), preset("ort-android-1.23"), lambda a: a["opset"] <= 23),
         (
@@ -136,8 +137,8 @@ def benchmark(count: int = 25) -> list[Row]:
     found = []
     for what, query, device, fits in cases:
         measured = pairs(lambda q=query, d=device: ours(q, d), lambda f=fits: theirs(f), count)
-        name = f"resolve {ARTIFACTS:,} artifacts: {what}"
-        found += rows(name, "a loop over dicts", measured, "< 5 ms")[:1]
+        name = f"resolve {ARTIFACTS} artifacts: {what}"
+        found += rows(name, "a loop over dicts", measured, "< 1 ms")[:1]
     return [*found, in_process(count)]
 
 
@@ -155,7 +156,7 @@ def in_process(count: int) -> Row:
             lambda: timed(lambda: json.loads(line)),
             count,
         )
-    name = f"Registry.resolve, an index file of {len(line) / 1e6:.1f} MB"
+    name = f"Registry.resolve, an index file of {len(line) / 1e3:.0f} kB"
     return rows(name, "json.loads of it", measured)[0]
 
 

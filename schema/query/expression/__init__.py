@@ -1,7 +1,7 @@
 """The language of `--where`: `format = onnx-int8 and size <= 30MB and recall.PHONE > 0.9`.
 
-`tokens` splits the text, `parser` builds the tree (`Expression`), `fields` lists the fields, `evaluate`
-applies a tree to candidates. `str(expression)` parses to the same tree. An `ExpressionError` shows the
+`tokens` splits the text, `parser` builds the `Expression`, whose nodes (`tree`) answer `matches(candidate)`;
+`fields` lists the fields of a candidate. `str(expression)` parses to the same tree. An `ExpressionError` shows the
 position of the mistake.
 
 Start with `parser.py`. The language in words: docs/query.md.

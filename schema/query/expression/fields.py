@@ -5,16 +5,14 @@ opset that was not recorded, the recall of a label that was not measured) is Non
 specification.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping
 from enum import Enum
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from onnxreg.schema.core.version import Version
-    from onnxreg.schema.log.state import VersionEntry
+    from onnxreg.schema.log.state import State, VersionEntry
     from onnxreg.schema.log.summary import ArtifactSummary, VersionSummary
-    from onnxreg.schema.query.expression.evaluate import Columns
 
 Candidate = Mapping[str, Any]
 
@@ -61,83 +59,38 @@ FIELDS: Final[dict[str, FieldKind]] = {
 """Every field. `recall` maps a label to its share, and is asked with one: `recall.PHONE`."""
 
 
-def candidate(
-    name: str,
-    version: "Version",
-    entry: "VersionEntry",
-    summary: "VersionSummary",
-    index: int,
-    channels: Collection[str] = (),
-    newest: bool = False,
-) -> dict[str, Any]:
-    """The fields of the artifact at an index. `channels` point to this version; `newest`: it is the model's newest release."""
-    return {**standing(name, version, entry, channels, newest), **contents(summary, index)}
-
-
-def standing(
-    name: str, version: "Version", entry: "VersionEntry", channels: Collection[str], newest: bool
-) -> dict[str, Any]:
+def of_version(state: "State", version: "Version", entry: "VersionEntry") -> dict[str, Any]:
     """The fields of a version's present status in its model."""
     return {
-        "name": name,
+        "name": state.name,
         "version": str(version),
         "manifest": str(entry.manifest),
-        "channels": sorted(channels),
-        "newest": newest,
+        "channels": sorted(tag for tag, channel in state.channels.items() if channel.version == version),
+        "newest": state.newest_release() == version,
         "prerelease": version.is_prerelease,
         "yanked": entry.yanked,
         "pinned": entry.pinned,
     }
 
 
-def contents(summary: "VersionSummary", index: int) -> dict[str, Any]:
-    """The fields that the manifest decides for ever."""
-    return _shared(summary) | {name: column(summary, name)[index] for name in OF_ARTIFACTS}
-
-
-def columns(standing: Mapping[str, Any], summary: "VersionSummary") -> "Columns":
-    """The artifacts of a version, field by field, as `Expression.select` wants them."""
-    from onnxreg.schema.query.expression.evaluate import ConstantColumn
-
-    same = {**standing, **_shared(summary)}
-    return lambda name: ConstantColumn(same[name]) if name in same else column(summary, name)
-
-
-def _shared(summary: "VersionSummary") -> dict[str, Any]:
+def of_artifact(summary: "VersionSummary", artifact: "ArtifactSummary", download_size: int) -> dict[str, Any]:
+    """The fields that the manifest decides for ever, for one of its artifacts."""
     return {
         "task": summary.task,
         "family": summary.family,
         "license": summary.license,
         "profile": summary.profile,
+        "format": artifact.format,
+        "precision": artifact.precision,
+        "path": artifact.path,
+        "digest": str(artifact.digest),
+        "size": artifact.size,
+        "download_size": download_size,
+        "state": artifact.state,
+        "certified": artifact.state == "certified",
+        "opset": artifact.opset,
+        "ort_format": artifact.ort_format,
+        "providers": list(artifact.providers),
+        "recall": artifact.recall,
+        "min_recall": min(artifact.recall.values(), default=None),
     }
-
-
-def column(summary: "VersionSummary", name: str) -> Sequence[Any]:
-    """The values of a field of all artifacts of a version; made once."""
-    values = summary.columns.get(name)
-    if values is None:
-        values = summary.columns[name] = OF_ARTIFACTS[name](summary)
-    return values
-
-
-def _each(value: "Callable[[ArtifactSummary], Any]") -> "Column":
-    return lambda summary: list(map(value, summary.artifacts))
-
-
-Column = Callable[["VersionSummary"], Sequence[Any]]
-OF_ARTIFACTS: Final[dict[str, Column]] = {
-    "format": _each(attrgetter("format")),
-    "precision": _each(attrgetter("precision")),
-    "path": _each(attrgetter("path")),
-    "digest": _each(lambda artifact: str(artifact.digest)),
-    "size": _each(attrgetter("size")),
-    "download_size": attrgetter("download_sizes"),
-    "state": _each(attrgetter("state")),
-    "certified": _each(lambda artifact: artifact.state == "certified"),
-    "opset": _each(attrgetter("opset")),
-    "ort_format": _each(attrgetter("ort_format")),
-    "providers": _each(lambda artifact: list(artifact.providers)),
-    "recall": _each(attrgetter("recall")),
-    "min_recall": _each(lambda artifact: min(artifact.recall.values(), default=None)),
-}
-"""The fields in which the artifacts of a version differ, for all of them at once."""

@@ -7,11 +7,9 @@ data and whose types fit; nothing in it can fail or run away when it is evaluate
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.suggest import nearest
-from onnxreg.schema.query.expression import evaluate
 from onnxreg.schema.query.expression.fields import FIELDS, Candidate, FieldKind
 from onnxreg.schema.query.expression.literals import TOKEN_KINDS, read_literal, short, written
 from onnxreg.schema.query.expression.tokens import ExpressionError, Token, tokenize
@@ -48,16 +46,11 @@ class Expression:
 
     def matches(self, candidate: Candidate) -> bool:
         """True if the candidate meets the expression; see `fields` for candidates."""
-        return bool(self.select(lambda name: evaluate.ConstantColumn(candidate.get(name)), (0,)))
-
-    @cached_property
-    def select(self) -> evaluate.Selection:
-        """Select the candidates, given as columns, for which it is true."""
-        return evaluate.selection(self.tree)
+        return self.tree.matches(candidate)
 
     def fields(self) -> frozenset[str]:
         """The names of the fields that decide; recall of any label is `recall`."""
-        return evaluate.fields(self.tree)
+        return self.tree.fields()
 
 
 def parse(text: str) -> Expression:

@@ -1,13 +1,38 @@
-"""A parsed expression as data. `str` of a tree is an expression that parses to the same tree."""
+"""A parsed expression as a tree that answers whether it is true of a candidate. Pure.
 
+Every node is true or false of every candidate. A test of an unknown value is false, whichever test it is, `!=` and
+`not in` too; `not` turns that into true like any other false. `str` of a tree is an expression that parses to the same
+tree.
+"""
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
 
+from onnxreg.schema.core.budget import spend
+from onnxreg.schema.core.globs import matcher
 from onnxreg.schema.core.version import Version
+from onnxreg.schema.query.expression.fields import Candidate
 
 Value = str | int | float | Version
 
+CHARACTERS_PER_STEP = 8
+"""Matching this many characters against a pattern costs one step of the budget."""
 
-@dataclass(frozen=True, slots=True)
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@dataclass(frozen=True)
 class Literal:
     """A value that was written down; `text` is how to write it."""
 
@@ -23,6 +48,20 @@ class Literal:
         quote = '"' if "'" in value else "'"
         return cls(value, f"{quote}{value}{quote}")
 
+    @cached_property
+    def key(self) -> Any:
+        """The value as it is compared: a version by its precedence."""
+        return self.value.precedence if isinstance(self.value, Version) else self.value
+
+    def key_of(self, value: Any) -> Any:
+        """A field's value as it is compared with this one."""
+        return _precedence(value) if isinstance(self.value, Version) else value
+
+
+@lru_cache(4096)
+def _precedence(version: str) -> tuple[object, ...]:
+    return Version.parse(version).precedence
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -35,8 +74,31 @@ class Field:
         return self.name if self.label is None else f"{self.name}[{Literal.of_text(self.label)}]"
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Leaf(ABC):
+    """A test of one field, which costs one step of the budget."""
+
+    field: Field
+
+    def matches(self, candidate: Candidate) -> bool:
+        spend(1)
+        return self.accepts(candidate.get(self.field.name))
+
+    def accepts(self, value: Any) -> bool:
+        """Test a value of the field; of `recall` the mapping from labels to shares."""
+        if value is not None and self.field.label is not None:
+            value = value.get(self.field.label)
+        return value is not None and self._accepts(value)
+
+    @abstractmethod
+    def _accepts(self, value: Any) -> bool:
+        """Test a value that is not unknown."""
+
+    def fields(self) -> frozenset[str]:
+        return frozenset({self.field.name})
+
+
+@dataclass(frozen=True)
+class Flag(Leaf):
     """True if the field is."""
 
     field: Field
@@ -44,9 +106,12 @@ class Flag:
     def __str__(self) -> str:
         return str(self.field)
 
+    def _accepts(self, value: Any) -> bool:
+        return value is True
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+
+@dataclass(frozen=True)
+class Comparison(Leaf):
     """`operator` is = != < <= > or >=."""
 
     field: Field
@@ -56,9 +121,12 @@ class Comparison:
     def __str__(self) -> str:
         return f"{self.field} {self.operator} {self.value}"
 
+    def _accepts(self, value: Any) -> bool:
+        return COMPARE[self.operator](self.value.key_of(value), self.value.key)
 
-@dataclass(frozen=True, slots=True)
-class Glob:
+
+@dataclass(frozen=True)
+class Glob(Leaf):
     """The text of the field fits a pattern of `*` (any characters) and `?` (one)."""
 
     field: Field
@@ -67,9 +135,17 @@ class Glob:
     def __str__(self) -> str:
         return f"{self.field} ~ {self.pattern}"
 
+    @cached_property
+    def _fits(self) -> Callable[[str], bool]:
+        return matcher(str(self.pattern.value))
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+    def _accepts(self, value: Any) -> bool:
+        spend(len(value) // CHARACTERS_PER_STEP)
+        return self._fits(value)
+
+
+@dataclass(frozen=True)
+class OneOf(Leaf):
     """The field equals one of the values; with `negated` none of them."""
 
     field: Field
@@ -79,9 +155,16 @@ class OneOf:
     def __str__(self) -> str:
         return f"{self.field} {_in(self.negated)} ({', '.join(map(str, self.values))})"
 
+    @cached_property
+    def _keys(self) -> frozenset[Any]:
+        return frozenset(literal.key for literal in self.values)
 
-@dataclass(frozen=True, slots=True)
-class FieldMember:
+    def _accepts(self, value: Any) -> bool:
+        return (self.values[0].key_of(value) in self._keys) is not self.negated
+
+
+@dataclass(frozen=True)
+class FieldMember(Leaf):
     """The list that the field holds has this text; with `negated` it has not."""
 
     value: Literal
@@ -91,6 +174,9 @@ class FieldMember:
     def __str__(self) -> str:
         return f"{self.value} {_in(self.negated)} {self.field}"
 
+    def _accepts(self, value: Any) -> bool:
+        return (self.value.value in value) is not self.negated
+
 
 @dataclass(frozen=True, slots=True)
 class Not:
@@ -98,6 +184,12 @@ class Not:
 
     def __str__(self) -> str:
         return f"not {_inner(self.operand, And, Or)}"
+
+    def matches(self, candidate: Candidate) -> bool:
+        return not self.operand.matches(candidate)
+
+    def fields(self) -> frozenset[str]:
+        return self.operand.fields()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +199,12 @@ class And:
     def __str__(self) -> str:
         return " and ".join(_inner(operand, And, Or) for operand in self.operands)
 
+    def matches(self, candidate: Candidate) -> bool:
+        return all(operand.matches(candidate) for operand in self.operands)
+
+    def fields(self) -> frozenset[str]:
+        return frozenset[str]().union(*(operand.fields() for operand in self.operands))
+
 
 @dataclass(frozen=True, slots=True)
 class Or:
@@ -115,8 +213,13 @@ class Or:
     def __str__(self) -> str:
         return " or ".join(_inner(operand, Or) for operand in self.operands)
 
+    def matches(self, candidate: Candidate) -> bool:
+        return any(operand.matches(candidate) for operand in self.operands)
 
-Leaf = Flag | Comparison | Glob | OneOf | FieldMember
+    def fields(self) -> frozenset[str]:
+        return frozenset[str]().union(*(operand.fields() for operand in self.operands))
+
+
 Node = Leaf | Not | And | Or
 
 

@@ -10,9 +10,9 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.log.artifact_state import STATES
 from onnxreg.schema.log.summary import ArtifactSummary, FileSummary, VersionSummary
-from onnxreg.schema.query.expression.fields import columns
+from onnxreg.schema.query.expression.fields import of_artifact
 from onnxreg.schema.query.expression.parser import parse
-from onnxreg.schema.query.requirements import FLOATS, FORMAT_PREFERENCE, Judgement, Query, judge
+from onnxreg.schema.query.requirements import FLOATS, FORMAT_PREFERENCE, Judgement, Miss, Query, judge
 
 _FORMATS = st.sampled_from([*FORMAT_PREFERENCE, "webgpu", "aaa"])
 _ARTIFACTS = st.builds(
@@ -42,7 +42,13 @@ def summary(artifacts: list[ArtifactSummary], files: tuple[FileSummary, ...] = (
 
 def judged(artifacts: list[ArtifactSummary], query: Query) -> Judgement:
     asked = summary(artifacts)
-    return judge(asked, query.requirements(columns({}, asked)), query.formats, query.precision)
+    requirements = query.requirements(lambda artifact, download: of_artifact(asked, artifact, download))
+    return judge(asked, requirements, query.formats, query.precision)
+
+
+def failures(judgement: Judgement) -> list[Miss | None]:
+    """For each artifact the requirement that it does not meet; None if it meets all."""
+    return [miss if miss and miss.code != "ranked-lower" else None for miss in judgement.misses]
 
 
 def misses(query: Query, artifact: ArtifactSummary) -> bool:
@@ -59,12 +65,11 @@ def misses(query: Query, artifact: ArtifactSummary) -> bool:
 
 @given(st.lists(_ARTIFACTS, max_size=8), _QUERIES)
 def test_each_artifact_is_judged_by_itself(artifacts: list[ArtifactSummary], query: Query) -> None:
-    """Artifacts of one kind are judged once, and all by one expression at once; that changes no verdict."""
-    together = judged(artifacts, query)
-    for artifact, failed in zip(artifacts, together.failed, strict=True):
-        assert judged([artifact], query).failed == [failed]
-        assert (failed is not None) == misses(query, artifact)
-        assert failed is None or together.requirements[failed].problem(artifact, artifact.size)
+    """The other artifacts of the version change no verdict."""
+    for artifact, failure in zip(artifacts, failures(judged(artifacts, query)), strict=True):
+        assert failures(judged([artifact], query)) == [failure]
+        assert (failure is not None) == misses(query, artifact)
+        assert failure is None or failure.detail
 
 
 @given(st.lists(_ARTIFACTS, max_size=8), _QUERIES)
@@ -72,8 +77,9 @@ def test_nothing_that_meets_everything_ranks_above_the_best(
     artifacts: list[ArtifactSummary], query: Query
 ) -> None:
     judgement = judged(artifacts, query)
-    fitting = [place for place, failed in enumerate(judgement.failed) if failed is None]
+    fitting = [place for place, failed in enumerate(failures(judgement)) if failed is None]
     assert (judgement.best is None) == (not fitting)
+    assert judgement.best is None or judgement.misses.count(None) == 1
     if judgement.best is None:
         return
     preference = [*(query.formats or FORMAT_PREFERENCE), *sorted({artifact.format for artifact in artifacts})]
@@ -91,7 +97,8 @@ def test_nothing_that_meets_everything_ranks_above_the_best(
 @given(st.lists(_ARTIFACTS, max_size=8), _QUERIES)
 def test_asking_for_less_never_rejects_more(artifacts: list[ArtifactSummary], query: Query) -> None:
     looser = Query(query.formats, query.precision)
-    for strict, loose in zip(judged(artifacts, query).failed, judged(artifacts, looser).failed, strict=True):
+    both = failures(judged(artifacts, query)), failures(judged(artifacts, looser))
+    for strict, loose in zip(*both, strict=True):
         assert strict is not None or loose is None
 
 

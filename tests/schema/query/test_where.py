@@ -132,13 +132,6 @@ def test_it_is_true_of_what_a_naive_judge_says(case: Case, found: dict[str, Any]
     assert parser.parse(text).matches({}) == judge({})
 
 
-@given(EXPRESSIONS, some.lists(CANDIDATES, max_size=6))
-def test_of_many_it_selects_those_that_it_is_true_of(case: Case, found: list[dict[str, Any]]) -> None:
-    text, judge = case
-    rows = parser.parse(text).select(lambda name: [row.get(name) for row in found], range(len(found)))
-    assert list(rows) == [place for place, row in enumerate(found) if judge(row)]
-
-
 @given(EXPRESSIONS)
 def test_what_is_printed_parses_to_the_same(case: Case) -> None:
     expression = parser.parse(case[0])
