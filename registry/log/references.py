@@ -10,7 +10,7 @@ from onnxreg.registry.log.index_file import read_line
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.selection import ArtifactPaths, held_artifacts, held_files
 from onnxreg.registry.store.manifests import read_manifest
-from onnxreg.registry.store.protocol import Piece
+from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import KINDS, Attest, Tag, UnknownEvent
@@ -78,9 +78,9 @@ def listed_blobs(ledger: Ledger) -> Iterator[Reference]:
     for line in ledger.skim():
         event = read_line(line.raw, ledger.name).event if line.kind not in KINDS else None
         if isinstance(event, UnknownEvent):
-            for digest, size in event.blobs:
-                if digest not in ledger.tombstones:
-                    yield Reference(digest, size, f"{ledger.name} {event.kind}")
+            for blob in event.blobs:
+                if blob.digest not in ledger.tombstones:
+                    yield Reference(blob.digest, blob.size, f"{ledger.name} {event.kind}")
 
 
 def present_versions(ledger: Ledger) -> Iterator[tuple[Version, VersionEntry]]:
@@ -98,7 +98,7 @@ def files(ledger: Ledger, version: Version, entry: VersionEntry) -> Iterator[Ref
     for digest, size in refers_to(manifest, entry.held).items():
         file = named.get(digest)
         label = f"{ledger.name}:{version} {file.path if file else 'operators'}"
-        yield Reference(digest, size, label, tuple(Piece(*span) for span in file.spans()) if file else ())
+        yield Reference(digest, size, label, file.spans() if file else ())
 
 
 def references(ledger: Ledger) -> Iterator[Reference]:

@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,8 @@ MAX_KNOWN_FILES = 10_000
 """Files in the cache."""
 
 
-@dataclass(frozen=True)
-class KnownFile:
-    """A file's state when it was read, and its descriptor."""
-
-    state: FileState
-    file: Descriptor
+KnownFile = tuple[FileState, Descriptor]
+"""A file's state when it was read, and its descriptor."""
 
 
 class KnownFiles:
@@ -46,12 +41,12 @@ class KnownFiles:
         return _read(self._path)
 
     def find(self, path: Path, state: FileState) -> Descriptor | None:
-        known_file = self._known.get(str(path.resolve()))
-        return known_file.file if known_file is not None and known_file.state == state else None
+        known_state, file = self._known.get(str(path.resolve()), (None, None))
+        return file if known_state == state else None
 
     def note(self, path: Path, state: FileState, file: Descriptor) -> None:
         """Record a file that had this state before and after it was read; call `save` at the end."""
-        self._new[str(path.resolve())] = KnownFile(state, file)
+        self._new[str(path.resolve())] = state, file
 
     def save(self) -> None:
         """Write the new records; earlier states of the same files are forgotten."""
@@ -71,8 +66,7 @@ def state_of(path: Path) -> tuple[FileState, bool]:
 
 def _encode(known_files: Mapping[str, KnownFile]) -> bytes:
     lines = [
-        json.dumps([path, known_file.state.to_json(), *_to_json(known_file.file)])
-        for path, known_file in known_files.items()
+        json.dumps([path, state.to_json(), *_to_json(file)]) for path, (state, file) in known_files.items()
     ]
     return "".join(f"{line}\n" for line in lines).encode()
 
@@ -93,5 +87,5 @@ def _decode(line: bytes) -> tuple[str, KnownFile]:
     path, encoded_state, digest, pieces = json.loads(line)
     state = FileState.from_json(encoded_state)
     parts = Pieces(int(pieces[0]), tuple(map(Digest.parse, pieces[1:]))) if pieces else None
-    file = Descriptor("application/octet-stream", Digest.parse(digest), state.size, parts)
-    return str(path), KnownFile(state, file)
+    file = Descriptor(Digest.parse(digest), state.size, parts)
+    return str(path), (state, file)

@@ -53,7 +53,7 @@ def piece_hasher(size: int) -> PieceHasher | None:
 
 def describe(digest: Digest, size: int, hasher: PieceHasher | None) -> Descriptor:
     """A file that was hashed."""
-    return Descriptor("application/octet-stream", digest, size, hasher.pieces() if hasher else None)
+    return Descriptor(digest, size, hasher.pieces() if hasher else None)
 
 
 def measure(root: Path, paths: Iterable[str]) -> dict[str, Descriptor]:

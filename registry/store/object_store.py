@@ -23,8 +23,9 @@ from onnxreg.registry.store.layout import (
     read_identity,
     usable_key,
 )
-from onnxreg.registry.store.protocol import Hasher, IncomingBlob, IndexFile, MissingBlobError, Piece, TreeFile
+from onnxreg.registry.store.protocol import Hasher, IncomingBlob, IndexFile, MissingBlobError, TreeFile
 from onnxreg.registry.store.streams import CheckedStream
+from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, LostRaceError, NotFoundError, RemoteError
 

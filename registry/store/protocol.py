@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
 from onnxreg.registry.store.layout import BlobKey, Kind
+from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import EXTENT, NotFoundError, RemoteError
 
@@ -45,14 +46,6 @@ class Hasher(Protocol):
     def update(self, data: memoryview, /) -> None: ...
 
     def hexdigest(self) -> str: ...
-
-
-class Piece(NamedTuple):
-    """A part of a blob, from one offset up to another."""
-
-    start: int
-    stop: int
-    digest: Digest
 
 
 class BlobReader(Protocol):

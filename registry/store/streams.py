@@ -13,9 +13,9 @@ from typing import Any, BinaryIO, cast
 
 from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.abilities import BlockStream, ReportingStream
-from onnxreg.registry.store.protocol import Piece
 from onnxreg.registry.support.cancellation import check_stop
 from onnxreg.registry.support.disk import host_errors
+from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import EXTENT, IntegrityError
 from onnxreg.schema.core.progress import Advance

@@ -14,11 +14,12 @@ from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.store.abilities import local_file
 from onnxreg.registry.store.net.limits import one_file
-from onnxreg.registry.store.protocol import BlobReader, IndexFile, Piece, Push, RegistryReader, RegistryStore
+from onnxreg.registry.store.protocol import BlobReader, IndexFile, Push, RegistryReader, RegistryStore
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support import cancellation
 from onnxreg.registry.transfer.plan import PlannedFile, TransferPlan, TransferRequest, make_plan
 from onnxreg.registry.transfer.result import TransferResult
+from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, placed
 from onnxreg.schema.core.progress import SILENT, Advance, Progress

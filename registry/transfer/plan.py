@@ -22,7 +22,7 @@ from onnxreg.registry.log.selection import (
 from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.log.transfer_rules import apply, missing_lines
 from onnxreg.registry.store.manifests import check_summary
-from onnxreg.registry.store.protocol import Piece
+from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, IntegrityError
 from onnxreg.schema.core.version import Version
@@ -208,10 +208,10 @@ def blobs_of(
     statements &= stored
     optional = [event for event in events if isinstance(event, UnknownEvent)]
     blobs = {
-        digest: PlannedFile(event.kind, size)
+        blob.digest: PlannedFile(event.kind, blob.size)
         for event in optional
-        for digest, size in event.blobs
-        if digest in stored
+        for blob in event.blobs
+        if blob.digest in stored
     }
     blobs |= {digest: PlannedFile("statement", len(ledger.fetch(digest))) for digest in sorted(statements)}
     for version in sorted(published & ledger.entries.keys()):

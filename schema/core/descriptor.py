@@ -1,6 +1,7 @@
 """Descriptors: the facts that are needed to fetch and check some bytes."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from onnxreg.schema.core.digest import Digest
 
@@ -8,6 +9,14 @@ PIECE_BYTES = 8 * 2**20
 """A file with more bytes than this has digests of its pieces."""
 MAX_PIECES = 256
 """No file has more pieces; those of very large files are larger."""
+
+
+class Piece(NamedTuple):
+    """A part of a blob, from one offset up to another."""
+
+    start: int
+    stop: int
+    digest: Digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +30,13 @@ class Pieces:
     size: int
     digests: tuple[Digest, ...]
 
-    def spans(self, total: int) -> "list[tuple[int, int, Digest]]":
-        """Begin, end and digest of each piece of a file with this many bytes."""
+    def spans(self, total: int) -> tuple[Piece, ...]:
+        """The pieces of a file with this many bytes, in order."""
         starts = range(0, total, self.size)
-        return [
-            (start, min(start + self.size, total), digest)
+        return tuple(
+            Piece(start, min(start + self.size, total), digest)
             for start, digest in zip(starts, self.digests, strict=True)
-        ]
+        )
 
 
 def piece_size(total: int) -> int:
@@ -40,9 +49,8 @@ def piece_size(total: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """The facts to fetch and check some bytes: media type, digest, size in bytes, and the pieces of large files."""
+    """The facts to fetch and check some bytes: digest, size in bytes, and the pieces of large files."""
 
-    media_type: str
     digest: Digest
     size: int
     pieces: Pieces | None = None

@@ -6,10 +6,11 @@ An event's id is the SHA-256 of its canonical bytes, so that it is recognised in
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import check_keys, count, items, mapping, required, sorted_paths, text
+from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG, check_name, check_tag
@@ -239,13 +240,6 @@ class PolicyEvent(Event):
     rules: list[Any]
 
 
-class SizedBlob(NamedTuple):
-    """A blob that an event refers to, and its size in bytes."""
-
-    digest: Digest
-    size: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownEvent(Event):
     """An optional event of a kind that a later build added. Its line and its blobs are kept; it changes
@@ -255,7 +249,7 @@ class UnknownEvent(Event):
     """
 
     kind: str  # type: ignore[misc]
-    blobs: tuple[SizedBlob, ...]
+    blobs: tuple[Descriptor, ...]
     value: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
@@ -305,21 +299,21 @@ def _decode_unknown(value: dict[str, Any]) -> UnknownEvent:
     about = {field.name: field.default is MISSING for field in fields(Event)}
     check_keys(value, {key for key, is_required in about.items() if is_required}, set(value), f"{kind} event")
     common = {key: _READ[key](value[key]) for key in about if key in value}
-    return UnknownEvent(kind=kind, blobs=_sized_blobs(required(value, "blobs")), value=value, **common)
+    return UnknownEvent(kind=kind, blobs=_blobs(required(value, "blobs")), value=value, **common)
 
 
-def _sized_blobs(value: Any) -> tuple[SizedBlob, ...]:
-    blobs = items(value, _sized_blob)
+def _blobs(value: Any) -> tuple[Descriptor, ...]:
+    blobs = items(value, _blob)
     digests = [blob.digest for blob in blobs]
     if digests != sorted(set(digests)):
         raise InputError("the blobs of an optional event are not in ascending order, each once")
     return blobs
 
 
-def _sized_blob(value: Any) -> SizedBlob:
+def _blob(value: Any) -> Descriptor:
     blob = mapping(value)
     check_keys(blob, {"digest", "size"}, set(), "a blob of an optional event")
-    return SizedBlob(Digest.parse(blob["digest"]), count(blob["size"]))
+    return Descriptor(Digest.parse(blob["digest"]), count(blob["size"]))
 
 
 def _text(limit: int) -> Callable[[Any], str]:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from onnxreg.schema.core.descriptor import Pieces
+from onnxreg.schema.core.descriptor import Piece, Pieces
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import (
     Count,
@@ -84,9 +84,9 @@ class FileEntry(Document):
             raise ValueError("pieces are not as many as the size asks for")
         return self
 
-    def spans(self) -> list[tuple[int, int, Digest]]:
-        """The beginning, end and digest of each piece; none if these are not known."""
-        return Pieces(self.pieces.size, self.pieces.digests).spans(self.size) if self.pieces else []
+    def spans(self) -> tuple[Piece, ...]:
+        """The pieces in order; none if their digests are not known."""
+        return Pieces(self.pieces.size, self.pieces.digests).spans(self.size) if self.pieces else ()
 
 
 class Dim(Document):

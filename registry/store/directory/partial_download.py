@@ -15,8 +15,9 @@ from filelock import FileLock, Timeout
 
 from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.directory.direct_io import past_cache
-from onnxreg.registry.store.protocol import CHUNK_BYTES, IncomingBlob, Piece
+from onnxreg.registry.store.protocol import CHUNK_BYTES, IncomingBlob
 from onnxreg.registry.support.disk import Disk
+from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
 
 MIN_RESUMABLE_BYTES = 2**20

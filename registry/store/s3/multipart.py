@@ -11,7 +11,7 @@ from io import BytesIO
 from queue import Empty, SimpleQueue
 from typing import Any, BinaryIO
 
-from onnxreg.registry.store.protocol import CHUNK_BYTES, Piece
+from onnxreg.registry.store.protocol import CHUNK_BYTES
 from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
 from onnxreg.registry.store.streams import UploadBody
 from onnxreg.registry.support.cancellation import (
@@ -22,7 +22,7 @@ from onnxreg.registry.support.cancellation import (
     result_of,
     submit,
 )
-from onnxreg.schema.core.descriptor import PIECE_BYTES
+from onnxreg.schema.core.descriptor import PIECE_BYTES, Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RemoteError
 from onnxreg.schema.core.progress import Advance

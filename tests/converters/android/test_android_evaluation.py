@@ -82,9 +82,7 @@ def evaluate(tagger: Path, tmp_path: Path) -> Callable[..., Draft]:
 
 def manifest(draft: Draft) -> Manifest:
     data = {path: (draft.root / path).read_bytes() for path in draft.paths()}
-    return draft.manifest(
-        {path: Descriptor("application/octet-stream", Digest.of(raw), len(raw)) for path, raw in data.items()}
-    )
+    return draft.manifest({path: Descriptor(Digest.of(raw), len(raw)) for path, raw in data.items()})
 
 
 def check_bound(draft: Draft, suite: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ workspace.mkdir(parents=True)
 options = AndroidOptions(int8_embeddings=True, eval_suite=suite)
 draft = export_android(source, workspace, name="acme/x", options=options)
 files = {path: (workspace / path).read_bytes() for path in draft.paths()}
-measured = {path: Descriptor("", Digest.of(data), len(data)) for path, data in files.items()}
+measured = {path: Descriptor(Digest.of(data), len(data)) for path, data in files.items()}
 (workspace / "openmed-onnx.json").write_bytes(draft.manifest(measured).encode())
 """
 

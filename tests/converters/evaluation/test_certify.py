@@ -183,7 +183,7 @@ def test_everything_fits_a_manifest(certify: Callable[..., RecallEvaluation], wo
     done = certify(GOOD, child=TRUTH | {"Bo": "O"})
     (workspace / "model_int8.onnx").write_bytes(b"int8")
     measured = {
-        path.name: Descriptor("application/octet-stream", Digest.of(path.read_bytes()), path.stat().st_size)
+        path.name: Descriptor(Digest.of(path.read_bytes()), path.stat().st_size)
         for path in workspace.iterdir()
     }
     source = {"id": "acme/names", "digest": str(Digest.of(b"weights"))}

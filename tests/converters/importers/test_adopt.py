@@ -30,7 +30,7 @@ def manifest_of(draft: Draft) -> Manifest:
     measured = {}
     for path in draft.paths():
         data = (draft.root / path).read_bytes()
-        measured[path] = Descriptor("application/octet-stream", Digest.of(data), len(data))
+        measured[path] = Descriptor(Digest.of(data), len(data))
     return draft.manifest(measured)
 
 

@@ -49,7 +49,7 @@ def manifest(version: str) -> bytes:
     verdict = Verdict("refused") if version == REFUSING else NOT_EVALUATED
     artifacts = (DraftArtifact("onnx", "float32", "model.onnx", verdict=verdict),)
     draft = Draft(NAME, Path(), artifacts, fields={"license": VERSIONS[version]})
-    file = Descriptor("application/octet-stream", Digest.of(SHARED), len(SHARED))
+    file = Descriptor(Digest.of(SHARED), len(SHARED))
     return draft.manifest({"model.onnx": file}).encode()
 
 

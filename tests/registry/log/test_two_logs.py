@@ -43,8 +43,7 @@ TOKENIZER = b"tokenizer"
 def publish(remote: RegistryStore, version: str, weights: bytes = WEIGHTS[0]) -> None:
     """A version with two artifacts and a tokenizer, which all versions share."""
     files = {"model.onnx": weights, "model_int8.onnx": b"int8 " + weights, "tokenizer.json": TOKENIZER}
-    kind = "application/octet-stream"
-    measured = {path: Descriptor(kind, Digest.of(data), len(data)) for path, data in files.items()}
+    measured = {path: Descriptor(Digest.of(data), len(data)) for path, data in files.items()}
     artifacts = (
         DraftArtifact("onnx", "float32", "model.onnx"),
         DraftArtifact("onnx-int8", "int8", "model_int8.onnx"),

@@ -22,9 +22,8 @@ from onnxreg.registry.store.directory import partial_download
 from onnxreg.registry.store.hash_stream import PieceHasher
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.net import retry
-from onnxreg.registry.store.protocol import Piece
 from onnxreg.registry.transfer import copy
-from onnxreg.schema.core.descriptor import MAX_PIECES, PIECE_BYTES, piece_size
+from onnxreg.schema.core.descriptor import MAX_PIECES, PIECE_BYTES, Piece, piece_size
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, IntegrityError, RemoteError
 from onnxreg.schema.core.progress import Progress

@@ -18,11 +18,10 @@ from support.servers.faults import Proxy, at
 from onnxreg.registry import Registry
 from onnxreg.registry.store import range_stream
 from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.store.protocol import Piece
 from onnxreg.registry.store.s3 import bucket, multipart
 from onnxreg.registry.store.s3.bucket import s3_remote
 from onnxreg.registry.store.streams import metered
-from onnxreg.schema.core.descriptor import PIECE_BYTES
+from onnxreg.schema.core.descriptor import PIECE_BYTES, Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, RemoteError
 from onnxreg.schema.manifest.draft import Draft

@@ -15,9 +15,7 @@ SUITE = Digest.of(b"suite")
 
 
 def measured(*paths: str) -> dict[str, Descriptor]:
-    return {
-        path: Descriptor("application/octet-stream", Digest.of(path.encode()), len(path)) for path in paths
-    }
+    return {path: Descriptor(Digest.of(path.encode()), len(path)) for path in paths}
 
 
 def draft(verdict: Verdict | None = None, **fields: Any) -> Draft:

@@ -42,7 +42,7 @@ SHARED = b"weights"
 def manifest(name: str, data: bytes = SHARED) -> bytes:
     """The document of a version that has one file."""
     draft = Draft(name, Path(), (DraftArtifact("onnx", "float32", "model.onnx"),))
-    file = Descriptor("application/octet-stream", Digest.of(data), len(data))
+    file = Descriptor(Digest.of(data), len(data))
     return draft.manifest({"model.onnx": file}).encode()
 
 

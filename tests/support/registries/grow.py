@@ -86,7 +86,6 @@ def pattern(number: int) -> Pattern:
 def _descriptor(path: str) -> Descriptor:
     data = SHARED.get(path)
     return Descriptor(
-        "application/octet-stream",
         _stand_in(path) if data is None else Digest.of(data),
         SIZE if data is None else len(data),
     )
