@@ -18,7 +18,7 @@ from onnxreg.schema.log.summary import VersionSummary, operator_set, summarize
 from onnxreg.schema.manifest.evidence import LOSS
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.operators import Need, read_operator_set
-from onnxreg.schema.query.requirements import Requirement, judge, of_member, worst
+from onnxreg.schema.query.requirements import judge, of_member, presence, worst
 
 Passed = Literal["pass", "fail"]
 
@@ -206,16 +206,12 @@ def _licenses(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
 
 
 def _devices(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
-    held_paths = candidate.held
-    held_requirement = [
-        Requirement(
-            "not-held", lambda a, _: "" if held_paths is None or a.path in held_paths else "is not held here"
-        )
-    ]
     summary = candidate.summary
     stages = [(f" of {name}", [of_member(name)]) for name in summary.members] or [("", [])]
     for device, (part, member) in product(rule.devices, stages):
-        judgement = judge(summary, [*member, *held_requirement, *device.requirements(candidate.operators)])
+        judgement = judge(
+            summary, [*member, *presence(candidate.held), *device.requirements(candidate.operators)]
+        )
         name = device.name or f"ONNX Runtime {device.ort}"
         if judgement.best is None:
             yield False, f"{name} gets nothing{part}"

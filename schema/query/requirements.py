@@ -4,7 +4,7 @@ A query is a list of requirements, tested in order; a device adds its own (`devi
 not meet is why it is rejected. `docs/resolve.md` is the specification.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -174,6 +174,13 @@ def of_member(name: str) -> Requirement:
         )
 
     return Requirement("member", problem)
+
+
+def presence(held: Collection[str] | None) -> list[Requirement]:
+    """The requirement of a registry that has only the artifacts with these paths; None: it has all."""
+    if held is None:
+        return []
+    return [Requirement("not-held", lambda artifact, _: "" if artifact.path in held else "is not held here")]
 
 
 def share(value: Any) -> float:

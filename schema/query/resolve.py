@@ -15,7 +15,7 @@ from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import ArtifactSummary, VersionSummary
 from onnxreg.schema.log.tags import version_of
-from onnxreg.schema.query.requirements import ONE_MEMBER, Judgement, Query, Requirement, judge
+from onnxreg.schema.query.requirements import ONE_MEMBER, Judgement, Query, judge, presence
 
 if TYPE_CHECKING:
     from onnxreg.schema.query.device import Device, OperatorSets
@@ -140,7 +140,7 @@ def resolve_among(
         requirements = [
             *([] if query.member else [ONE_MEMBER]),
             *query.requirements(_row(state, offer)),
-            *_presence(offer.entry),
+            *presence(offer.entry.held),
             *of_device,
         ]
         judgement = judge(offer.summary, requirements, query.formats, query.precision)
@@ -152,14 +152,6 @@ def resolve_among(
     lowest = looked_at[-1][0].version if looked_at else None
     passed_over = _passed_over(state, lowest) if any_version else ()
     return ResolveOutcome(*answer, tuple(looked_at), passed_over)
-
-
-def _presence(entry: VersionEntry) -> list[Requirement]:
-    """The requirement for a registry that has only some of a version's artifacts."""
-    if entry.held is None:
-        return []
-    paths = frozenset(entry.held)
-    return [Requirement("not-held", lambda artifact, _: "" if artifact.path in paths else "is not held here")]
 
 
 def _passed_over(state: State, lowest: Version | None) -> tuple[Rejection, ...]:

@@ -71,6 +71,13 @@ def document(**changes: Any) -> dict[str, Any]:
     }
 
 
+def two_alike() -> dict[str, Any]:
+    """A manifest with two artifacts that differ in path and bytes only."""
+    fp32 = document()["artifacts"][0]
+    other = {**fp32, "path": "other.onnx", "digest": str(Digest.of(b"other"))}
+    return document(formats=["onnx"], artifacts=[fp32, other])
+
+
 def candidate(value: dict[str, Any] | None = None, **more: Any) -> Candidate:
     manifest = Manifest.from_json(value or document())
     data = manifest.encode()
@@ -225,6 +232,11 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], Candidate], str]] = {
     "no licence": ({"licenses": ["MIT"]}, lambda: candidate({**document(), "license": None}), "fail"),
     "a device": ({"devices": ["ort-android-1.23"]}, candidate, "pass"),
     "a device that nothing runs on": ({"devices": [{"ort": "1.23", "ram": 10}]}, candidate, "fail"),
+    "a device whose artifact is here, and one alike is not": (
+        {"devices": ["ort-android-1.23"]},
+        lambda: candidate(two_alike(), held=("other.onnx",)),
+        "pass",
+    ),
     "a device whose artifact is not here": (
         {"devices": ["ort-android-1.23"]},
         lambda: candidate(held=("none.onnx",)),
