@@ -189,7 +189,7 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "begin-recipe": "check the path; `reg profiles show android` prints one to begin with",
     "name-data": "name that file: --data {key}=PATH",
     "name-data-or-directory": "name that file: --data {key}=PATH, or the directory that it is in: --source DIR",
-    "omit-suite-or-no-int8": "leave out --eval-suite or --no-int8",
+    "name-eval-suite": "name a suite: --eval-suite FILE",
     "omit-int8-embeddings-or-no-int8": "leave out --int8-embeddings or --no-int8",
 }
 """Code to text."""

@@ -5,11 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.android.android_options import evaluation_of
+from onnxreg.converters.android.android_profile import INT8
 from onnxreg.converters.engine.plan import ExportPlan, plan_export
 from onnxreg.converters.engine.profile_contract import ProfilePromises
 from onnxreg.converters.engine.recorded_files import check_code, check_data, with_data
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.evaluation.suite import load as load_suite
+from onnxreg.converters.evaluation.recall_judgement import read_floors
+from onnxreg.converters.evaluation.suite import read_bytes
 from onnxreg.converters.families import rebuild_family as families
 from onnxreg.converters.profiles import profile_catalog
 from onnxreg.converters.source.source_files import HUB_ID
@@ -79,6 +82,8 @@ def rebuild(
     suite = _check_suite(manifest, recipe, label, materials.suite)
     recorded = _read(recipe.parameters["recipe"], label).to_json()
     requested = _read(with_data(recorded, materials.data, label, materials.folder), label)
+    if suite is not None:
+        requested = _with_suite(requested, recipe, suite)
     _check_profile(recipe, label)
     progress.step("checking the source")
     source = _source(manifest, label, materials.source)
@@ -155,15 +160,25 @@ def _check_suite(manifest: Manifest, recipe: Recipe, label: str, path: Path | No
         raise InputError(f"{label} was not evaluated", Advice("omit-suite"))
     if recorded is not None and path is None:
         raise InputError(f"{label} was evaluated on the suite {recorded}", Advice("name-suite"))
-    if path is not None and (digest := load_suite(path).digest) != recorded:
+    if path is not None and (digest := Digest.of(read_bytes(path))) != recorded:
         raise InputError(f"{path} is another suite: {digest}; recorded is {recorded}")
     return path
+
+
+def _with_suite(requested: RecipeFile, recipe: Recipe, suite: Path) -> RecipeFile:
+    """The recipe with the suite's path; before recipes had an evaluation, the android profile judged its INT8 file alone."""
+    path = str(suite.absolute())
+    if requested.evaluation is not None:
+        return requested.with_evaluation({**requested.evaluation.to_json(), "suite": path})
+    value = evaluation_of(path, read_floors(mapping(recipe.parameters.get("evaluation", {}))))
+    return requested.with_evaluation({**value, "artifacts": [INT8]})
 
 
 def recorded_suite(manifest: Manifest, recipe: Recipe) -> Digest | None:
     """The digest of the suite that a version was evaluated on. IntegrityError where the recipe is malformed."""
     try:
-        digest_text = mapping(recipe.parameters.get("evaluation", {})).get("suite")
+        requested = mapping(mapping(recipe.parameters.get("recipe", {})).get("evaluation", {}))
+        digest_text = mapping(recipe.parameters.get("evaluation", requested)).get("suite")
         if digest_text is not None:
             return Digest.parse(text(digest_text))
     except InputError as error:

@@ -99,7 +99,10 @@ def _row(value: Any, label: str, directory: Path) -> JobRow:
         key: _beside(item, directory) if key in OPTION_PATHS else item
         for key, item in job_row.options.items()
     }
-    return job_row.model_copy(update={**placed, "options": options})
+    evaluation = job_row.evaluation
+    if evaluation is not None:
+        evaluation = evaluation.model_copy(update={"suite": _beside(evaluation.suite, directory)})
+    return job_row.model_copy(update={**placed, "options": options, "evaluation": evaluation})
 
 
 def _beside(text: Any, directory: Path) -> str:

@@ -14,7 +14,6 @@ from onnxreg.cli.batch.work import Terms, request_of, run_job
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import InterruptError, needs
 from onnxreg.cli.services.export_request import CodeTrust
-from onnxreg.cli.services.export_service import thin_evidence
 from onnxreg.schema.core.errors import HostError, InputError, RegError
 
 Finished = Generator[tuple[Job, JobOutcome | HostError]]
@@ -40,7 +39,7 @@ def run(session: Session, fleet: Fleet, as_json: bool) -> None:
     with needs("export", "reg export"):
         jobs = read_jobs(fleet.file)
         _check(fleet, jobs)
-        _warn_of_thin_suites(session, jobs)
+        _warn_of_thin_suites(session, jobs, fleet.trust)
     terms = _terms(session, fleet)
     outcomes: dict[int, JobOutcome] = {}
     interrupted = False
@@ -84,18 +83,15 @@ def _check_job(fleet: Fleet, job: Job) -> str:
     return request_of(job, fleet.trust).check() or job.called
 
 
-def _warn_of_thin_suites(session: Session, jobs: Sequence[Job]) -> None:
+def _warn_of_thin_suites(session: Session, jobs: Sequence[Job], trust: CodeTrust) -> None:
     """Say, before anything runs, which suites are too small for a verdict."""
-    suites: dict[tuple[str, int | None], list[int]] = {}
+    rows_by_message: dict[str, list[int]] = {}
     for job in jobs:
-        options = job.request.options
-        if options.get("eval_suite") is not None:
-            suites.setdefault((options["eval_suite"], options.get("min_gold_chars")), []).append(job.row)
-    for (suite, gold_chars), rows in suites.items():
-        for message in thin_evidence(Path(suite), gold_chars):
-            session.warn(
-                f"warning: {'row' if len(rows) == 1 else 'rows'} {', '.join(map(str, rows))}: {message}"
-            )
+        evaluation = request_of(job, trust).evaluation_plan()
+        for message in [] if evaluation is None else evaluation.warnings():
+            rows_by_message.setdefault(message, []).append(job.row)
+    for message, rows in rows_by_message.items():
+        session.warn(f"warning: {'row' if len(rows) == 1 else 'rows'} {', '.join(map(str, rows))}: {message}")
 
 
 def _terms(session: Session, fleet: Fleet) -> Terms:

@@ -107,8 +107,15 @@ def command(
     ] = True,
     max_seq_length: Annotated[int | None, typer.Option(help="The longest sequence, in tokens.")] = None,
     eval_suite: Annotated[
-        Path | None, typer.Option(help="Golden fixtures (JSON or JSONL) to certify the INT8 artifact with.")
+        Path | None,
+        typer.Option(help="Judge the artifacts of low precision on this suite: see docs/certification.md."),
     ] = None,
+    item_scores: Annotated[
+        bool,
+        typer.Option(
+            "--item-scores", help="Publish the scores of single items too, as sorted numbers without texts."
+        ),
+    ] = False,
     min_gold_chars: Annotated[
         int | None, typer.Option(help="Do not judge a label with fewer gold characters.")
     ] = None,
@@ -204,9 +211,8 @@ def command(
             family_service.export(session, family, request, new_version, output, as_json, push)
             return
         order = request.plan()
-        if eval_suite is not None:
-            for message in export_service.thin_evidence(eval_suite, min_gold_chars):
-                session.warn(f"warning: {message}")
+        for message in [] if order.evaluation is None else order.evaluation.warnings():
+            session.warn(f"warning: {message}")
         registry = session.open(create=None)
         with session.steps(as_json) as progress:
             published = export_service.publish(

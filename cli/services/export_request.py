@@ -6,12 +6,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.schema.core.errors import InputError, NotFoundError, about
+from onnxreg.schema.core.errors import Advice, InputError, NotFoundError, about
 from onnxreg.schema.core.suggest import suggest
 
 if TYPE_CHECKING:
     from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.converters.engine.read_recipe import RecipeDocument
+    from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
     from onnxreg.converters.tasks.code.consent import Consent
     from onnxreg.schema.core.digest import Digest
     from onnxreg.schema.inputs.family_file import FamilyFile
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 ANDROID = "android"
 TASK_OPTIONS = ("opset", "quantize", "int8_embeddings", "max_seq_length")
+EVALUATION_OPTIONS = ("eval_suite", "item_scores")
+"""The options of every kind of export."""
 KINDS = (f"profile {ANDROID}", "task", "recipe")
 """Kinds of exports that have options of their own."""
 OF_FAMILIES = frozenset({"recipe", "name", "allow_code", "source", "directory"})
@@ -37,7 +40,10 @@ class CodeTrust:
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """One of `profile`, `recipe` and `task` is given; `options` are the profile's or the task's own."""
+    """One of `profile`, `recipe` and `task` is given; `options` are the profile's or the task's own.
+
+    `evaluation` is that of a job file, in JSON form.
+    """
 
     source: str | None = None
     name: str | None = None
@@ -46,6 +52,7 @@ class ExportRequest:
     task: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     trust: CodeTrust = field(default_factory=CodeTrust)
+    evaluation: Mapping[str, Any] | None = None
     is_typed: bool = False
     """True if a person typed the source (not a job file): for a function, that is consent to run it."""
 
@@ -77,12 +84,15 @@ class ExportRequest:
         given = {key: value for key, value in fields.items() if value not in (None, False, [])}
         is_path = self.source is not None and Path(self.source).exists()
         source = str(Path(self.source or "").absolute()) if is_path else self.source
-        return {**_absolute({**given, **self.options}), "source": source, "directory": str(Path.cwd())}
+        evaluation = {} if self.evaluation is None else {"evaluation": dict(self.evaluation)}
+        given = _absolute({**given, **self.options})
+        return {**given, **evaluation, "source": source, "directory": str(Path.cwd())}
 
     @property
     def documents(self) -> "dict[Path, Digest | None]":
         """The files that the request names; of the recipe, which is read once, the digest."""
         paths = [value for value in self.options.values() if isinstance(value, Path)]
+        paths += [] if self.evaluation is None else [Path(self.evaluation["suite"])]
         read = {} if self.recipe is None else {self.recipe: self.document.digest}
         return {**dict.fromkeys(paths), **read}
 
@@ -129,7 +139,8 @@ class ExportRequest:
             from onnxreg.converters.android import order_android
             from onnxreg.converters.android.android_options import read_options
 
-            return order_android(self.source, self.name, read_options(self.options, self.trust.remote_code))
+            options = read_options(self.options, self.trust.remote_code)
+            return order_android(self.source, self.name, options, self.evaluation)
         from onnxreg.converters.engine.plan import plan_export
 
         recipe, directory = _recipe(self)
@@ -143,6 +154,20 @@ class ExportRequest:
         plan = plan_export(*given, profile.contract({}, None), self.label, consent)
         return replace(plan, document=profile.document, package=profile.package)
 
+    def evaluation_plan(self) -> "EvaluationPlan | None":
+        """The plan of the evaluation, its suite read; the source is not looked at."""
+        from onnxreg.converters.engine.plan import evaluation_of
+
+        if self.profile == ANDROID:
+            from onnxreg.converters.android.android_options import read_options, recipe_of
+
+            recipe = recipe_of(read_options(self.options))
+            if self.evaluation is not None:
+                recipe = recipe.with_evaluation(self.evaluation)
+            return evaluation_of(recipe, Path())
+        with about(self.label):
+            return evaluation_of(*_recipe(self))
+
     @property
     def _kind(self) -> str:
         return f"profile {ANDROID}" if self.profile == ANDROID else "task" if self.task else "recipe"
@@ -154,6 +179,7 @@ class ExportRequest:
             from onnxreg.converters.android.export import check_here
 
             check_here(self.source or "", read_options(self.options))
+            self.evaluation_plan()
             return self.name or _hub_name(self.source)
         from onnxreg.converters.engine import steps
         from onnxreg.converters.engine.plan import start_of
@@ -166,6 +192,7 @@ class ExportRequest:
                 directory, self.trust.remote_code, _consent(self), **recipe.options
             )
         task.seek(start_of(recipe, self.source, directory))
+        self.evaluation_plan()
         return self.name or recipe.name or _hub_name(self.source or recipe.source)
 
 
@@ -174,7 +201,7 @@ def _options_of(kind: str) -> tuple[str, ...]:
         from onnxreg.converters.android.android_options import option_names
 
         return option_names()
-    return {"task": TASK_OPTIONS, "recipe": ("checkpoint",)}.get(kind, ())
+    return {"task": TASK_OPTIONS, "recipe": ("checkpoint",)}.get(kind, ()) + EVALUATION_OPTIONS
 
 
 def _check_options(given: Iterable[str], kind: str) -> None:
@@ -208,7 +235,25 @@ def _hub_name(source: str | None) -> str | None:
 
 
 def _recipe(request: ExportRequest) -> "tuple[RecipeFile, Path]":
-    """The recipe, and what its relative paths are relative to."""
+    """The recipe with its evaluation, and what its relative paths are relative to."""
+    recipe, directory = _recipe_without_options(request)
+    evaluation = _evaluation(request, recipe)
+    return recipe if evaluation is None else recipe.with_evaluation(evaluation), directory
+
+
+def _evaluation(request: ExportRequest, recipe: "RecipeFile") -> Mapping[str, Any] | None:
+    """The evaluation that a job or options ask for in place of the recipe's; None to keep the recipe's."""
+    suite, item_scores = (request.options.get(key) for key in EVALUATION_OPTIONS)
+    if request.evaluation is not None or (suite is None and not item_scores):
+        return request.evaluation
+    own = {} if recipe.evaluation is None else recipe.evaluation.to_json()
+    if suite is None and not own:
+        raise InputError("item scores are of an evaluation, and no suite is named", Advice("name-eval-suite"))
+    given = {} if suite is None else {"suite": str(Path(suite).absolute())}
+    return {**own, **given, **({"item_scores": True} if item_scores else {})}
+
+
+def _recipe_without_options(request: ExportRequest) -> "tuple[RecipeFile, Path]":
     if request.recipe is not None:
         recipe = request.document.recipe()
         if checkpoint := request.options.get("checkpoint"):
@@ -217,12 +262,18 @@ def _recipe(request: ExportRequest) -> "tuple[RecipeFile, Path]":
     if request.task is not None:
         from onnxreg.converters.profiles.task_profiles import task_recipe
 
-        _check_task_options(request.options)
-        return task_recipe(request.task, **request.options), Path()
+        options = _own(request.options)
+        _check_task_options(options)
+        return task_recipe(request.task, **options), Path()
     from onnxreg.converters.profiles.profile_catalog import find
 
     profile = find(request.profile or "")
-    return profile.recipe().with_options(**_absolute(request.options)), profile.document.parent
+    return profile.recipe().with_options(**_absolute(_own(request.options))), profile.document.parent
+
+
+def _own(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options without those of the evaluation."""
+    return {key: value for key, value in options.items() if key not in EVALUATION_OPTIONS}
 
 
 def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:

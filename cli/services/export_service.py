@@ -103,14 +103,6 @@ def _publish_cached(
     return published
 
 
-def thin_evidence(suite: Path, gold_chars: int | None) -> list[str]:
-    """Warnings about an evaluation suite, before its verdict is published."""
-    from onnxreg.converters.evaluation.rule import Floors, thin_evidence
-    from onnxreg.converters.evaluation.suite import load
-
-    return list(thin_evidence(load(suite), Floors().gold_chars if gold_chars is None else gold_chars))
-
-
 def check_one(**given: object) -> None:
     """InputError unless exactly one of these options was given."""
     names = [f"--{name}" for name, value in given.items() if value is not None]

@@ -30,6 +30,7 @@ class AndroidOptions:
     max_seq_length: StrictInt = 512
     trust_remote_code: bool = False
     eval_suite: Path | None = None
+    item_scores: StrictBool = False
     min_gold_chars: StrictInt = 200
     min_parent_recall: StrictFloat = 0.5
 
@@ -69,10 +70,8 @@ def check_options(options: AndroidOptions) -> None:
             f"the maximum sequence length must be at least 1, not {options.max_seq_length}",
             Advice("omit-sequence-length"),
         )
-    if options.eval_suite is not None and not options.int8:
-        raise InputError(
-            "an evaluation suite judges the INT8 file, which is left out", Advice("omit-suite-or-no-int8")
-        )
+    if options.item_scores and options.eval_suite is None:
+        raise InputError("item scores are of an evaluation, and no suite is named", Advice("name-eval-suite"))
     if options.int8_embeddings and not options.int8:
         raise InputError(
             "quantized embeddings are of the INT8 file, which is left out",
@@ -84,6 +83,9 @@ def recipe_of(options: AndroidOptions) -> RecipeFile:
     """The profile's recipe, with what was asked for in its place."""
     value = read_document(DOCUMENT)
     value["options"]["max_seq_length"] = options.max_seq_length
+    if options.eval_suite is not None:
+        evaluation = evaluation_of(str(options.eval_suite.absolute()), options.floors())
+        value["evaluation"] = {**evaluation, "item_scores": options.item_scores}
     if options.int8_embeddings:
         _step(value, "int8")["params"]["op_types_to_quantize"].append("Gather")
     if not options.int8:
@@ -95,6 +97,12 @@ def recipe_of(options: AndroidOptions) -> RecipeFile:
                 if item.get(key) == "mobile-safe":
                     item[key] = "fp32"
     return from_value(value, DOCUMENT.name)
+
+
+def evaluation_of(suite: str, floors: Floors) -> dict[str, Any]:
+    """The evaluation of the profile, in JSON form: character recall by the gate G4."""
+    settings = {"min_gold_chars": floors.gold_chars, "min_parent_recall": floors.parent_recall}
+    return {"suite": suite, "metrics": [{"metric": "character_recall", "settings": settings}]}
 
 
 def _step(value: dict[str, Any], name: str) -> Any:

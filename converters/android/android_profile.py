@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.engine.profile_contract import ProfileOutput, ProfilePromises
-from onnxreg.converters.evaluation.certify import RecallEvaluation, certify_int8
-from onnxreg.converters.evaluation.rule import Floors
-from onnxreg.converters.evaluation.suite import Suite
+from onnxreg.converters.evaluation.evaluate import JudgedArtifact
+from onnxreg.converters.evaluation.gate_g4 import MirroredFields, write_report
+from onnxreg.converters.evaluation.recall_judgement import RecallJudgement
+from onnxreg.converters.evaluation.recall_report import FILENAME
 from onnxreg.converters.onnx.android_contract import OPSET, check_contract
 from onnxreg.converters.onnx.mobile_operators import android_warnings
 from onnxreg.converters.tasks.checkpoints.companion_files import write_config
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.converters.tasks.text import CONFIG
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
 FP32, FP16, INT8, ORT = "model.onnx", "model_fp16.onnx", "model_int8.onnx", "model.ort"
 PROVIDERS = ["NNAPI", "XNNPACK"]
@@ -24,21 +25,7 @@ VERDICT = ("certification_limit", "certified", "quant_recall_delta", "recall_del
 
 
 class AndroidContract(ProfilePromises):
-    """The promises of the profile; the INT8 file is judged if there is a suite."""
-
-    def __init__(self, suite: Suite | None = None, floors: Floors | None = None) -> None:
-        """Args:
-        floors: what a label needs to be judged.
-        """
-        self._suite = suite
-        self._floors = floors or Floors()
-
-    @property
-    def keeps_source(self) -> bool:  # type: ignore[override]
-        return self._suite is not None
-
-    def key(self) -> Mapping[str, Any]:
-        return {} if self._suite is None else self._evaluation_settings(self._suite)
+    """The promises of the profile. If the INT8 file was judged, version 1's readers are told as OpenMed tells them."""
 
     def check(self, output: ProfileOutput, subject: ExportSubject) -> None:
         check_contract(output.facts, output.path, len(subject.fields["labels"]))
@@ -63,47 +50,41 @@ class AndroidContract(ProfilePromises):
         checks = _embedding_checks(output.steps[-1].result.get("embeddings"))
         return {"metadata": metadata, "quantization": quantization, "checks": checks}
 
-    @property
-    def finishing(self) -> str | None:
-        return None if self._suite is None else "judging the INT8 file on the evaluation suite"
-
-    def finish(self, draft: Draft, subject: ExportSubject, workspace: Path) -> Draft:
+    def finish(
+        self, draft: Draft, subject: ExportSubject, workspace: Path, judged: Mapping[str, JudgedArtifact]
+    ) -> Draft:
         fields = {**draft.fields, **_manifest_fields(subject.resolved_options["max_seq_length"])}
-        if self._suite is None:
-            return replace(draft, fields=fields)
-        evaluation = certify_int8(
-            self._suite,
-            subject.loaded,
-            workspace / INT8,
-            workspace,
-            quantization=_quantization(_int8_params(fields["recipe"])),
-            max_length=subject.resolved_options["max_seq_length"],
-            floors=self._floors,
-        )
-        recipe = dict(fields["recipe"])
-        recipe["parameters"] = {**recipe["parameters"], "evaluation": self._evaluation_settings(self._suite)}
-        fields |= {"recipe": recipe, **evaluation.manifest_fields}
-        self._write_config(workspace / CONFIG, draft.name, subject, evaluation)
-        files = draft.companions
-        if evaluation.verdict.report is not None:
-            files += (DraftFile("report", evaluation.verdict.report),)
-        artifacts = tuple(_judged(artifact, evaluation) for artifact in draft.artifacts)
-        return replace(draft, artifacts=artifacts, companions=files, fields=fields)
+        draft = replace(draft, fields=fields)
+        return _with_report(draft, judged[INT8], subject, workspace) if INT8 in judged else draft
 
-    def _evaluation_settings(self, suite: Suite) -> dict[str, Any]:
-        return {
-            "suite": str(suite.digest),
-            "min_gold_chars": self._floors.gold_chars,
-            "min_parent_recall": self._floors.parent_recall,
-        }
 
-    def _write_config(
-        self, path: Path, name: str, subject: ExportSubject, evaluation: RecallEvaluation
-    ) -> None:
-        """Version 1 repeats the verdict in config.json."""
-        path.unlink()
-        length = subject.resolved_options["max_seq_length"]
-        write_config(path, subject.loaded, name, length, evaluation.config_fields)
+def _with_report(draft: Draft, item: JudgedArtifact, subject: ExportSubject, workspace: Path) -> Draft:
+    """The draft with `recall_delta.json`, and the verdict where version 1 repeats it: manifest, metadata, config.json."""
+    int8 = next(artifact for artifact in draft.artifacts if artifact.path == INT8)
+    recipe = dict(draft.fields["recipe"])
+    quantization = _quantization(_int8_params(recipe))
+    mirrored = write_report(item, int8.verdict, subject.origin, workspace, quantization)
+    recipe["parameters"] = {**recipe["parameters"], "evaluation": _evaluation_settings(int8.verdict, item)}
+    config = workspace / CONFIG
+    config.unlink()
+    length = subject.resolved_options["max_seq_length"]
+    write_config(config, subject.loaded, draft.name, length, mirrored.config)
+    judged_int8 = _mirrored_metadata(int8, mirrored)
+    return replace(
+        draft,
+        artifacts=tuple(judged_int8 if artifact is int8 else artifact for artifact in draft.artifacts),
+        companions=(*draft.companions, DraftFile("report", FILENAME)),
+        fields={**draft.fields, "recipe": recipe, **mirrored.manifest},
+    )
+
+
+def _evaluation_settings(verdict: Verdict, item: JudgedArtifact) -> dict[str, Any]:
+    floors = next(one.floors for one in item.judgements if isinstance(one, RecallJudgement))
+    return {
+        "suite": str(verdict.suite),
+        "min_gold_chars": floors.gold_chars,
+        "min_parent_recall": floors.parent_recall,
+    }
 
 
 def _quantization(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,18 +122,14 @@ def _embedding_checks(statistics: Mapping[str, Any] | None) -> list[dict[str, An
     return [{**check, "value": statistics["min_row_cosine"], "verdict": "info"}]
 
 
-def _judged(artifact: DraftArtifact, evaluation: RecallEvaluation) -> DraftArtifact:
-    """An evaluation is about the INT8 file alone."""
-    if artifact.path != INT8:
-        return artifact
-    fields = dict(artifact.fields)
-    fields["checks"] = [*fields["checks"], *evaluation.checks]
-    verdict_fields = evaluation.manifest_fields.get("quantization", {})
-    fields["metadata"] = {
-        **fields["metadata"],
-        **{key: verdict_fields[key] for key in VERDICT if key in verdict_fields},
-    }
-    return replace(artifact, verdict=evaluation.verdict, fields=fields)
+def _mirrored_metadata(artifact: DraftArtifact, mirrored: MirroredFields) -> DraftArtifact:
+    verdict = mirrored.manifest["quantization"]
+    metadata = {**artifact.fields["metadata"], **{key: verdict[key] for key in VERDICT if key in verdict}}
+    return replace(
+        artifact,
+        verdict=replace(artifact.verdict, report=FILENAME),
+        fields={**artifact.fields, "metadata": metadata},
+    )
 
 
 def _manifest_fields(max_length: int) -> dict[str, Any]:

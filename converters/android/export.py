@@ -1,12 +1,13 @@
 """A trained token classifier to the files that mobile kits load."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from onnxreg.converters.android.android_options import AndroidOptions, check_options, recipe_of
 from onnxreg.converters.android.android_profile import AndroidContract
 from onnxreg.converters.engine.plan import ExportPlan, plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.evaluation.suite import load as load_suite
 from onnxreg.converters.source.source_files import hub_id
 from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -36,18 +37,23 @@ def export_android(
 
 
 def check_here(source: str, options: AndroidOptions) -> None:
-    """Raise what `order_android` would for the options, and for a checkpoint or suite on this machine that is not there."""
+    """Raise what `order_android` would for the options, and for a checkpoint on this machine that is not there."""
     check_options(options)
     hub_id(source)
-    if options.eval_suite is not None:
-        load_suite(options.eval_suite)
 
 
-def order_android(source: str | None, name: str | None, options: AndroidOptions) -> ExportPlan:
-    """The profile's recipe for a source, ready to run."""
+def order_android(
+    source: str | None, name: str | None, options: AndroidOptions, evaluation: Mapping[str, Any] | None = None
+) -> ExportPlan:
+    """The profile's recipe for a source, ready to run.
+
+    Args:
+        evaluation: in place of that of the options, in JSON form.
+    """
     check_options(options)
     require("torch", "transformers", "onnx", "onnxruntime")
-    suite = None if options.eval_suite is None else load_suite(options.eval_suite)
-    contract = AndroidContract(suite, options.floors())
     trusted = options.trust_remote_code
-    return plan_export(recipe_of(options), source, name, trust_remote_code=trusted, contract=contract)
+    recipe = recipe_of(options)
+    if evaluation is not None:
+        recipe = recipe.with_evaluation(evaluation)
+    return plan_export(recipe, source, name, trust_remote_code=trusted, contract=AndroidContract())

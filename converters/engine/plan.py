@@ -8,6 +8,7 @@ from typing import Any
 
 from onnxreg.converters.engine import steps
 from onnxreg.converters.engine.profile_contract import ProfilePromises
+from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan, plan_evaluation
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.source.toolchain import distributions, package_versions, tools
 from onnxreg.converters.tasks import task_catalog
@@ -24,7 +25,7 @@ class ExportPlan:
     """A checked export. `name` is the model's; `outputs` are published, in order; `directory` is the
     recipe's; `start` is the source as the user named it.
 
-    `document` and `package` belong to a profile of another package.
+    `document` and `package` belong to a profile of another package. `evaluation` judges outputs on a suite.
     """
 
     recipe: RecipeFile
@@ -38,6 +39,7 @@ class ExportPlan:
     start: str
     document: Path | None = None
     package: str | None = None
+    evaluation: EvaluationPlan | None = None
 
     def recorded_as(self, origin: Source | None) -> "ExportPlan":
         """Return the same plan with its source recorded under another id and revision; the digest stays that
@@ -62,6 +64,7 @@ class ExportPlan:
             "contract": dict(self.contract.key()),
             "packages": self.packages(),
             "tools": tools(),
+            **({} if self.evaluation is None else {"evaluation": self.evaluation.key()}),
         }
 
     def packages(self) -> dict[str, str | None]:
@@ -100,6 +103,7 @@ class ExportPlan:
         paths = [self.directory / name for name in data_paths]
         arrays = [path for directory in paths if directory.is_dir() for path in directory.glob("*.npz")]
         documents = [] if self.document is None else [self.document]
+        documents += [] if self.evaluation is None else [self.evaluation.path]
         return [*self.source.files, *paths, *arrays, *documents]
 
     def subject_key(self) -> dict[str, Any]:
@@ -127,6 +131,8 @@ class ExportPlan:
         value.pop("source", None)
         value.pop("name", None)
         value["options"] = dict(self.options)
+        if self.evaluation is not None:
+            value["evaluation"] = self.evaluation.recorded()
         for step, node in zip(value["steps"], self.recipe.steps, strict=True):
             data = self.nodes[node.name].data
             if data is not None:
@@ -162,6 +168,7 @@ def plan_export(
         nodes = steps.nodes(recipe, directory)
         outputs = steps.outputs(recipe, nodes)
         task = task_catalog.find(recipe.task)(directory, trust_remote_code, consent, **recipe.options)
+        evaluation = evaluation_of(recipe, directory)
     start = start_of(recipe, source, directory)
     _check_metrics(recipe, task)
     located = task.find(start)
@@ -170,8 +177,32 @@ def plan_export(
         raise InputError("what lies on this machine has no model name of its own", Advice("pass-name"))
     promises = contract or ProfilePromises()
     return ExportPlan(
-        recipe, check_name(model_name), task, located, nodes, outputs, promises, directory, start
+        recipe,
+        check_name(model_name),
+        task,
+        located,
+        nodes,
+        outputs,
+        promises,
+        directory,
+        start,
+        evaluation=evaluation,
     )
+
+
+def evaluation_of(recipe: RecipeFile, directory: Path) -> EvaluationPlan | None:
+    """The plan of a recipe's evaluation, if it has one.
+
+    Raises NotFoundError or InputError if its suite cannot be read, or does not fit the task.
+
+    Args:
+        directory: base of the recipe's relative paths.
+    """
+    if recipe.evaluation is None:
+        return None
+    outputs = steps.outputs(recipe, steps.nodes(recipe, directory))
+    task = task_catalog.find(recipe.task).id
+    return plan_evaluation(recipe.evaluation, task, directory, [str(output.path) for output in outputs])
 
 
 def _check_metrics(recipe: RecipeFile, task: Task) -> None:

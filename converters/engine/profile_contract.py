@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.evaluation.evaluate import JudgedArtifact
 from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.manifest.draft import Draft
@@ -29,13 +30,8 @@ class ProfilePromises:
 
     keeps_source = False
 
-    @property
-    def finishing(self) -> str | None:
-        """Progress message for `finish`, if it takes a while."""
-        return None
-
     def key(self) -> Mapping[str, Any]:
-        """Return what else shapes the draft, such as the digest of an evaluation suite."""
+        """Return further facts that shape the draft."""
         return {}
 
     def check(self, output: ProfileOutput, subject: ExportSubject) -> None:
@@ -45,6 +41,8 @@ class ProfilePromises:
         """Return further keys of `manifest.Artifact` in JSON form, which override those read from the graph."""
         return {}
 
-    def finish(self, draft: Draft, subject: ExportSubject, workspace: Path) -> Draft:
-        """Complete a draft."""
+    def finish(
+        self, draft: Draft, subject: ExportSubject, workspace: Path, judged: Mapping[str, JudgedArtifact]
+    ) -> Draft:
+        """Complete a draft. `judged` are the artifacts that an evaluation judged, by path."""
         return draft

@@ -64,6 +64,7 @@ def _check_paths(recorded: Any, label: str) -> None:
     """Raise IntegrityError if the recipe names a file of this machine."""
     options = recorded.get("options", {})
     references = {OPTION_PREFIX + key: options.get(key) for key in task_catalog.find(recorded["task"]).paths}
+    references["evaluation"] = recorded.get("evaluation", {}).get("suite")
     references |= {step["name"]: step["data"] for step in recorded["steps"] if "data" in step}
     for name, value in references.items():
         if value is not None and not (isinstance(value, str) and _DIGEST.fullmatch(value)):

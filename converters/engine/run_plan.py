@@ -17,6 +17,7 @@ from onnxreg.converters.engine.measure import Outputs
 from onnxreg.converters.engine.plan import ExportPlan, pass_key
 from onnxreg.converters.engine.step_result import StepResult
 from onnxreg.converters.engine.steps import StepNode, file_name
+from onnxreg.converters.evaluation.evaluate import JudgedArtifact, evaluate
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes.base import skip
 from onnxreg.converters.passes.tools import proof, samples, torch_model
@@ -65,16 +66,18 @@ class Execution:
         self._subject = subjects.load(self._plan, self._scratch / SUBJECT_DIRECTORY, self._cache)
         with ThreadPoolExecutor(max_workers=1) as executor:
             results = self._run_steps(executor)
-        contract = self._plan.contract
-        if contract.keeps_source:
+        contract, evaluation = self._plan.contract, self._plan.evaluation
+        if contract.keeps_source or evaluation is not None:
             self._loaded()
         else:
             self._subject = replace(self._subject, start=None, loaded=None)
         self._progress.step("describing what was made")
         draft = draft_of(self._plan, self._subject, results, self._workspace)
-        if contract.finishing is not None:
-            self._progress.step(contract.finishing)
-        draft = contract.finish(draft, self._subject, self._workspace)
+        judged: Mapping[str, JudgedArtifact] = {}
+        if evaluation is not None:
+            trusted = self._plan.task.trust_remote_code
+            draft, judged = evaluate(evaluation, draft, self._subject, trusted, self._progress)
+        draft = contract.finish(draft, self._subject, self._workspace, judged)
         shutil.rmtree(self._scratch)
         return draft
 

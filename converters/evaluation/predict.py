@@ -1,104 +1,100 @@
-"""Run a model over windows, one at a time as a device does, and decode what it says.
+"""Run a model over the items of a suite, one at a time as a device does, on all cores.
 
-A batch of one keeps every figure independent of its neighbours: the scales of dynamically quantized activations are
-computed over the whole batch. Each run computes on one thread, and runs are parallel, so that the sums are
-added in the same order on any number of cores.
+Each run computes on one thread, and runs are parallel, so that the sums are added in the same order on any number of
+cores.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from onnxreg.converters.evaluation.decode import Integers, TagScheme, decode
-from onnxreg.converters.evaluation.windows import INPUTS, TokenWindow
+from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, Run, TaskEvaluator
+from onnxreg.converters.passes.tools import causal_model, proof, torch_model
+from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.schema.core.errors import ConversionError
 
-Runner = Callable[[Mapping[str, Integers]], NDArray[np.float32]]
-"""From inputs of shape (1, tokens) to logits of shape (tokens, tags). Called from several threads at once."""
+MASK = "attention_mask"
 
 
 def predict(
-    run: Runner, windows: Sequence[TokenWindow], texts: Sequence[str], tags: int, scheme: TagScheme
-) -> list[Integers]:
-    """The label of every character of every text; see `decode`.
+    evaluator: TaskEvaluator, run: Run, items: Sequence[Any], inputs: Sequence[ModelInput]
+) -> list[Any]:
+    """The prediction for each item.
 
-    Raises ConversionError if the logits are not of shape (tokens, tags).
+    Args:
+        inputs: what `evaluator.inputs(items)` gave: the same for every model that is compared.
+
+    Raises ConversionError if the model does not run on them, or gives other outputs than the task's.
     """
-
-    def best(window: TokenWindow) -> Integers:
-        logits = run(window.inputs)
-        if logits.shape != (len(window.offsets), tags):
-            raise ConversionError(
-                f"the model gives logits of shape {logits.shape}, expected {(len(window.offsets), tags)}",
-                "the number of labels in config.json must be the number of logits",
-            )
-        return np.asarray(logits.argmax(axis=-1)[window.positions], dtype=np.int64)
-
-    chunks: list[list[tuple[Integers, Integers]]] = [[] for _ in texts]
-    with ThreadPoolExecutor(_cores()) as pool:
-        for window, chosen in zip(windows, pool.map(best, windows), strict=True):
-            chunks[window.text].append((chosen, window.offsets[window.positions]))
-    return [
-        decode(
-            np.concatenate([chosen for chosen, _ in parts]),
-            np.concatenate([offsets for _, offsets in parts]),
-            len(text),
-            scheme,
-        )
-        for text, parts in zip(texts, chunks, strict=True)
-    ]
+    parts: list[list[Any]] = [[] for _ in items]
+    with ThreadPoolExecutor(cores()) as pool:
+        results = pool.map(lambda model_input: evaluator.read(model_input, run(model_input.feed)), inputs)
+        for model_input, part in zip(inputs, results, strict=True):
+            parts[model_input.item].append(part)
+    return [evaluator.prediction(item, own) for item, own in zip(items, parts, strict=True)]
 
 
-def _cores() -> int | None:
+def cores() -> int | None:
     """The cores that this process may use, if the system says; a container often has fewer than the machine."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 @contextmanager
-def torch_runner(model: Any, names: Sequence[str]) -> Iterator[Runner]:
-    """Run a Transformers token classifier on the named inputs; torch computes on one thread until the exit.
-
-    torch's thread count is a setting of the process and is put back.
-    """
-    import torch
-
-    def run(inputs: Mapping[str, Integers]) -> NDArray[np.float32]:
-        with torch.inference_mode():
-            logits = model(**{name: torch.from_numpy(inputs[name]) for name in names}).logits
-        return np.asarray(logits[0].float().numpy())
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield run
-    finally:
-        torch.set_num_threads(threads)
+def parent_runner(start: Any, trust_remote_code: bool = False) -> Iterator[Run]:
+    """Run the source itself: a `TorchModel`, the path of a graph, or the directory of a decoder's checkpoint."""
+    if isinstance(start, TorchModel):
+        with torch_model.runner(start) as run:
+            yield run
+    elif start.is_dir():
+        with causal_model.torch_runner(start, trust_remote_code) as run:
+            yield run
+    else:
+        yield artifact_runner(start)
 
 
-def onnx_runner(path: Path) -> tuple[Runner, tuple[str, ...]]:
-    """Run an ONNX token classifier on the CPU; returns the names of its inputs too.
+def artifact_runner(path: Path) -> Run:
+    """Run an ONNX or ORT-format file on the CPU.
 
-    Raises ConversionError if ONNX Runtime cannot load it or it takes other inputs than a tokenizer gives.
+    A graph whose shapes are fixed gets its inputs padded, and the padding is cut off its outputs.
+
+    Raises ConversionError if ONNX Runtime cannot load it.
     """
     session = load_session(path, prepacking=True)
-    names = tuple(item.name for item in session.get_inputs())
-    if unknown := sorted(set(names) - set(INPUTS)):
+    takes = {item.name: item for item in session.get_inputs()}
+    past = [item for name, item in takes.items() if name.startswith(causal_model.PAST)]
+    length = takes[MASK].shape[1] if MASK in takes and len(takes[MASK].shape) == 2 else None
+
+    def run(feed: Feed) -> Mapping[str, Any]:
+        if past:
+            feed = causal_model.first_step(feed["input_ids"], takes.values())
+        if unknown := sorted(takes.keys() - feed.keys()):
+            raise ConversionError(
+                f"{path.name} takes inputs that the task does not give: {', '.join(unknown)}"
+            )
+        if isinstance(length, int):
+            return _run_padded(session, feed, length, path.name)
+        return proof.outputs(session, feed, path.name)
+
+    return run
+
+
+def _run_padded(session: Any, feed: Feed, length: int, label: str) -> dict[str, Any]:
+    own = feed[MASK].shape[1]
+    if own > length:
         raise ConversionError(
-            f"{path.name} takes inputs that a tokenizer does not give: {', '.join(unknown)}"
+            f"{label} takes {length} tokens, an item of the evaluation suite has {own}",
+            "evaluate the other artifacts: evaluation: {artifacts: [...]}, or state max_seq_length",
         )
-
-    if "logits" not in {item.name for item in session.get_outputs()}:
-        raise ConversionError(f"{path.name} has no output called logits")
-
-    def run(inputs: Mapping[str, Integers]) -> NDArray[np.float32]:
-        (logits,) = session.run(["logits"], {name: inputs[name] for name in names})
-        return np.asarray(logits[0])
-
-    return run, names
+    padded = {name: np.pad(array, ((0, 0), (0, length - own))) for name, array in feed.items()}
+    outputs = proof.outputs(session, padded, label)
+    return {
+        name: array[:, :own] if array.ndim > 1 and array.shape[1] == length else array
+        for name, array in outputs.items()
+    }

@@ -4,34 +4,32 @@ Recall is micro-averaged over the corpus: gold characters that a prediction of t
 characters. A character is a code point.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from onnxreg.converters.evaluation.decode import Integers
-from onnxreg.converters.evaluation.suite import Fixture
-
-RESAMPLES = 1000
-SEED = 0
-
-Floats = NDArray[np.float64]
-Interval = tuple[float, float]
+from onnxreg.converters.evaluation.resample import RESAMPLES, SEED, Interval, percentiles
+from onnxreg.converters.evaluation.scores import Floats, Integers
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of characters. The first three have the shape (fixtures, labels), the last one (labels,).
+    """Counts of characters. `gold`, `parent` and `candidate` have the shape (fixtures, labels), `claimed` and `spans`
+    (labels,).
 
-    `claimed` counts the characters that the parent gives a label, rightly or not.
+    `parent` and `candidate` count the gold characters that each finds, `claimed` the characters that the parent gives a
+    label, rightly or not, `spans` gold spans. `groups` has the number of the group of each fixture, in order.
     """
 
+    labels: tuple[str, ...]
     gold: Integers
     parent: Integers
     candidate: Integers
     claimed: Integers
+    spans: Integers
     characters: int
+    groups: Integers
 
 
 @dataclass(frozen=True)
@@ -55,38 +53,11 @@ class LabelRecall:
     informedness: float | None = None
 
 
-def tally(
-    fixtures: Sequence[Fixture],
-    parent: Sequence[Integers],
-    candidate: Sequence[Integers],
-    labels: Sequence[str],
-) -> Tally:
-    """Count, fixture by fixture. `parent` and `candidate` hold an index into `labels` for every character."""
-    columns = {label: column for column, label in enumerate(labels)}
-    shape = (len(fixtures), len(labels))
-    gold, parent_hits, candidate_hits = (np.zeros(shape, dtype=np.int64) for _ in range(3))
-    claimed = np.zeros(len(labels), dtype=np.int64)
-    for row, (fixture, left, right) in enumerate(zip(fixtures, parent, candidate, strict=True)):
-        claimed += np.bincount(left[left >= 0], minlength=len(labels))
-        for span in fixture.spans:
-            column = columns.get(span.label)
-            if column is not None:
-                gold[row, column] += span.end - span.start
-                parent_hits[row, column] += np.count_nonzero(left[span.start : span.end] == column)
-                candidate_hits[row, column] += np.count_nonzero(right[span.start : span.end] == column)
-    return Tally(gold, parent_hits, candidate_hits, claimed, sum(len(fixture.text) for fixture in fixtures))
-
-
-def measure(
-    counts: Tally, spans: Mapping[str, int], labels: Sequence[str], resampled: Floats
-) -> list[LabelRecall]:
-    """Per-label recall and loss, in the order of `labels`.
-
-    `spans` counts the gold spans of a label, `resampled` is what `bootstrap` made of the counts.
-    """
+def measure(counts: Tally, resampled: Floats) -> list[LabelRecall]:
+    """Per-label recall and loss, in the order of the labels; `resampled` is what `bootstrap` made of the counts."""
     return [
-        _label(counts, column, label, spans.get(label, 0), resampled[:, column])
-        for column, label in enumerate(labels)
+        _label(counts, column, label, int(counts.spans[column]), resampled[:, column])
+        for column, label in enumerate(counts.labels)
     ]
 
 
@@ -113,16 +84,15 @@ def _label(counts: Tally, column: int, label: str, spans: int, losses: Floats) -
 def bootstrap(counts: Tally, resamples: int = RESAMPLES, seed: int = SEED) -> Floats:
     """The loss of every label in resampled suites: (resamples, labels), NaN if a resample has no gold.
 
-    Whole fixtures are drawn with replacement (cluster bootstrap; Efron and Tibshirani, An Introduction to the
-    Bootstrap, 1993, ch. 8), since the characters of one text are not independent. The order of the fixtures does
-    not matter, and the generator is NumPy's legacy one, whose stream is frozen.
+    Whole groups of fixtures are drawn with replacement (see `resample`), since the characters of one text are not
+    independent. The order of the fixtures does not matter.
     """
-    size, labels = counts.gold.shape
+    labels = len(counts.labels)
     result = np.full((resamples, labels), np.nan)
     if not counts.gold.size:
         return result
-    rows = np.hstack([counts.gold, counts.parent - counts.candidate])
-    rows = rows[np.lexsort(rows.T)]
+    rows = _sums(np.hstack([counts.gold, counts.parent - counts.candidate]), counts.groups)
+    rows, size = rows[np.lexsort(rows.T)], len(rows)
     draws = np.random.RandomState(seed)
     for number in range(resamples):
         times = np.bincount(draws.randint(0, size, size, dtype=np.int64), minlength=size)
@@ -131,18 +101,16 @@ def bootstrap(counts: Tally, resamples: int = RESAMPLES, seed: int = SEED) -> Fl
     return result
 
 
+def _sums(rows: Integers, groups: Integers) -> Integers:
+    """Add the rows of each group."""
+    sums = np.zeros((int(groups.max()) + 1, rows.shape[1]), dtype=np.int64)
+    np.add.at(sums, groups, rows)
+    return sums
+
+
 def largest_loss(resampled: Floats, columns: Sequence[int]) -> Interval | None:
     """The interval of the largest loss over some labels, at least 0; None without labels."""
     if not columns:
         return None
     losses = resampled[:, list(columns)]
     return percentiles(np.where(np.isnan(losses), 0.0, losses).max(axis=1, initial=0.0))
-
-
-def percentiles(values: Floats) -> Interval | None:
-    """The central 95 % of what is not NaN; None if nothing is left."""
-    values = values[~np.isnan(values)]
-    if not len(values):
-        return None
-    low, high = np.quantile(values, (0.025, 0.975)).tolist()
-    return low, high

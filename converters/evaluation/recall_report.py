@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnxreg.converters.evaluation.recall import RESAMPLES, SEED, Interval, LabelRecall
+from onnxreg.converters.evaluation.recall import LabelRecall
+from onnxreg.converters.evaluation.recall_judgement import METRIC
+from onnxreg.converters.evaluation.resample import RESAMPLES, SEED, Interval
 from onnxreg.converters.evaluation.rule import MAX_RECALL_LOSS, RULE, Decision, Floors, weakness
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -16,7 +18,6 @@ from onnxreg.schema.manifest.manifest import Source
 
 FILENAME = "recall_delta.json"
 FORMAT = "onnx-int8"
-METRIC = "character_recall"
 
 
 @dataclass(frozen=True)

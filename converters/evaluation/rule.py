@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from onnxreg.converters.evaluation.fixture import Fixture
+from onnxreg.converters.evaluation.judgement import State
 from onnxreg.converters.evaluation.recall import LabelRecall
-from onnxreg.converters.evaluation.suite import Suite
 from onnxreg.schema.core.errors import InputError
 
 RULE = "G4/point"
@@ -46,7 +47,7 @@ class Floors:
 class Decision:
     """`gated` are the labels that were judged; `largest_loss` is theirs, at least 0, None without any."""
 
-    state: str
+    state: State
     reasons: tuple[str, ...]
     gated: tuple[LabelRecall, ...]
     largest_loss: float | None
@@ -86,10 +87,10 @@ def decide(
     return Decision("certified", (proof, *notes), gated, largest)
 
 
-def thin_evidence(suite: Suite, gold_chars: int) -> Iterator[str]:
+def thin_evidence(fixtures: Sequence[Fixture], gold_chars: int) -> Iterator[str]:
     """Yield the reasons, by its gold alone, for which a suite is too small to judge a model."""
     characters, spans = Counter[str](), Counter[str]()
-    for span in (span for fixture in suite.fixtures for span in fixture.spans):
+    for span in (span for fixture in fixtures for span in fixture.spans):
         characters[span.label] += span.end - span.start
         spans[span.label] += 1
     unjudged = sorted(label for label, count in characters.items() if count < gold_chars)

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.decode import NOTHING, tag_scheme
-from onnxreg.converters.evaluation.predict import onnx_runner, predict
+from onnxreg.converters.evaluation.decode import NOTHING, decode, tag_scheme
+from onnxreg.converters.evaluation.predict import artifact_runner
+from onnxreg.converters.evaluation.tasks.token_spans import tags_of
 from onnxreg.converters.evaluation.windows import TokenWindow, kept_tokens
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, missing_extra
 
@@ -46,14 +47,15 @@ def tag(graph: Path, tokenizer: Path, labels: Sequence[str], max_length: int, te
     cut = list(_windows(tokenizer, max_length, text))
     if not any(len(window.positions) for window in cut):
         return []
-    run, _ = onnx_runner(graph)
+    run = artifact_runner(graph)
     try:
-        (labels_of_text,) = predict(run, cut, [text], len(labels), scheme)
+        parts = [tags_of(window, run(window.inputs), (1, len(window.offsets), len(labels))) for window in cut]
     except RegError:
         raise
     except Exception as error:
         raise ConversionError(f"{graph.name} does not run on that text: {type(error).__name__}") from error
-    return list(_spans(text, labels_of_text.tolist(), scheme.names))
+    tags, offsets = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return list(_spans(text, decode(tags, offsets, len(text), scheme).tolist(), scheme.names))
 
 
 def _spans(text: str, labels: Sequence[int], names: Sequence[str]) -> Iterator[TaggedSpan]:

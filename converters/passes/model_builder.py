@@ -4,8 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +15,7 @@ from pydantic import field_validator
 from onnxreg.converters.onnx.facts import inspect_onnx
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes import base
-from onnxreg.converters.passes.tools import graph, model_file, proof, samples
+from onnxreg.converters.passes.tools import causal_model, graph, model_file, proof, samples
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.scrub import scrub_file
 from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra
@@ -216,32 +215,6 @@ def _input(item: Any, tokens: Any, at: slice, past: Mapping[str, Any], head_size
 
 def _torch_logits(checkpoint: Path, tokens: Any) -> Any:
     import torch
-    from transformers import AutoModelForCausalLM
 
-    try:
-        with _no_bars():
-            module = AutoModelForCausalLM.from_pretrained(
-                checkpoint,
-                dtype=torch.float32,
-                attn_implementation="eager",
-                weights_only=True,
-                local_files_only=True,
-                trust_remote_code=False,
-            )
-    except Exception as error:
-        raise ConversionError("the checkpoint does not load as a causal language model") from error
     with torch.no_grad():
-        return module.eval()(torch.from_numpy(tokens)).logits.numpy()
-
-
-@contextmanager
-def _no_bars() -> Iterator[None]:
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
+        return causal_model.load(checkpoint)(torch.from_numpy(tokens)).logits.numpy()

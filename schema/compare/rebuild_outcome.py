@@ -14,7 +14,7 @@ from onnxreg.schema.core.tolerance import differences, is_near
 from onnxreg.schema.manifest.evidence import Check
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 
-EVIDENCE = ("config", "golden", "report")
+EVIDENCE = ("certificate", "config", "golden", "report")
 """Roles of the JSON files that hold measured numbers."""
 MISSING, EXTRA, DIFFERS = "missing", "extra", "differs"
 FAILED_STATES = frozenset({MISSING, EXTRA, DIFFERS})
@@ -147,7 +147,10 @@ def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
         old, new = (canonical.decode(data, entry.path) for data in pair)
     except InputError:
         return ("bytes",)
-    return tuple(name for name, _, _ in differences(old, new, "recall" if entry.role == "report" else ""))
+    return tuple(
+        name
+        for name, _, _ in differences(old, new, "recall" if entry.role in ("certificate", "report") else "")
+    )
 
 
 def _checks(recorded: Manifest, rebuilt: Manifest) -> Iterator[Fact]:

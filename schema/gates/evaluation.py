@@ -5,20 +5,22 @@ Two documents say it: the `recall_delta.json` that an export writes, and a short
     {"format": "onnxreg-evaluation", "format_version": 1, "artifact": digest, "parent"?: digest, "suite": digest,
      "state": "certified" | "refused" | "unknown", "reasons"?: [text], "synthetic"?: bool, "checks": [check]}
 
-`checks` are those of a manifest. The loss is the check `quant_recall_delta`. With `"claimed": true` it repeats what a manifest
+`checks` are those of a manifest. The loss is the check `quant_recall_delta`. The document that an export writes (a
+certificate) also has `task`, `metrics` and `resampling`. With `"claimed": true` it repeats what a manifest
 refuses without naming a suite: `suite` is then the digest of that manifest, since every reader wants one.
 """
 
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import flag, items, mapping, number, optional, required, text
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.document import Document, First, Items, Text
+from onnxreg.schema.core.document import Count, Document, First, Items, JsonObject, RelPath, Text
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.frozen import FrozenDict
 from onnxreg.schema.log.artifact_state import STATES
 from onnxreg.schema.manifest.evidence import LOSS, Check
 from onnxreg.schema.signing.statement import STATEMENT
@@ -45,8 +47,49 @@ class Evaluation:
     synthetic: bool | None = None
 
 
+class ItemScores(Document):
+    """The published scores of single items: the file, and its SHA-256."""
+
+    path: RelPath
+    digest: Digest
+
+
+class MetricRecord(Document):
+    """The figures of one metric on one artifact, and the rule that judged them.
+
+    `limit` is the loss that the artifact must stay below. `parent`, `value` and `loss` are None if nothing was measured.
+    `interval` is the paired 95 % interval of the loss. `package` names the distribution of a plug-in.
+    """
+
+    metric: Text
+    version: Count
+    package: Text | None = None
+    direction: Literal["higher", "lower"]
+    rule: Text
+    limit: float
+    parent: float | None
+    value: float | None
+    loss: float | None
+    interval: tuple[float, float] | None = None
+    samples: Count
+    groups: Count
+    state: Literal["certified", "refused", "unknown"]
+    reasons: Items[Text] = ()
+    settings: JsonObject = Field(default_factory=FrozenDict)
+    item_scores: ItemScores | None = None
+
+
+class Resampling(Document):
+    """The bootstrap behind the intervals."""
+
+    unit: Literal["item", "group"]
+    level: float
+    resamples: Count
+    seed: Count
+
+
 class EvaluationDocument(Document):
-    """An evaluation that other tools write.
+    """An evaluation: of another tool, or the certificate that an export writes.
 
     `claimed`: a manifest refuses without naming a suite; `suite` is its digest.
     """
@@ -61,6 +104,9 @@ class EvaluationDocument(Document):
     synthetic: bool | None = None
     checks: Items[Check] = ()
     claimed: bool = False
+    task: Text | None = None
+    metrics: Items[MetricRecord] = ()
+    resampling: Resampling | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

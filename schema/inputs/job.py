@@ -14,6 +14,7 @@ from onnxreg.schema.core.document import Document, JsonObject, ModelName, Text
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.frozen import FrozenDict
 from onnxreg.schema.core.version import Version
+from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
 
 def _check_version(text: str) -> str:
@@ -27,7 +28,7 @@ class JobRow(Document):
     """One export of `reg export --batch`. Paths start at the job file.
 
     Exactly one of `profile` (a built-in recipe), `recipe` (a file) and `task` decides what is made; `options`
-    are those of the profile or the task. The default version is the next patch, or 0.1.0; the default name is
+    are those of the profile or the task; `evaluation` is that of a recipe. The default version is the next patch, or 0.1.0; the default name is
     that of the recipe or of the hub.
     """
 
@@ -40,6 +41,7 @@ class JobRow(Document):
     recipe: Text | None = None
     task: Text | None = None
     options: JsonObject = Field(default_factory=FrozenDict)
+    evaluation: EvaluationRequest | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

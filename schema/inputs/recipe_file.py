@@ -17,6 +17,7 @@
 A key that is not here is an error. What was done is another document: `recipe.Recipe`, in the manifest.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -102,6 +103,34 @@ class RecipeCheck(Strict):
         return self
 
 
+class MetricLimit(Strict):
+    """A metric to judge by.
+
+    `limit` is the loss against the source that an artifact must stay below. `settings` are those of the metric's rule,
+    such as `{min_gold_chars: 200}` of `character_recall`.
+    """
+
+    metric: Text
+    limit: Annotated[float, Field(gt=0)] | None = None
+    settings: JsonObject = Field(default_factory=FrozenDict)
+
+
+class EvaluationRequest(Strict):
+    """Judge outputs on a suite: see docs/certification.md.
+
+    `suite` is a file, its path relative to the recipe. `name` goes before the names of the metrics, as in
+    `sts/spearman`. Without `metrics` those of the task are measured that the suite has the data for. `artifacts` are
+    paths of outputs; without them every output is judged whose precision is not float32. `item_scores` publishes the
+    scores of single items, sorted, as numbers only.
+    """
+
+    suite: Text
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None = None
+    metrics: Items[MetricLimit] = ()
+    artifacts: Items[RelPath] = ()
+    item_scores: bool = False
+
+
 class Benchmark(Strict):
     """Time the outputs on the CPU.
 
@@ -147,6 +176,7 @@ class RecipeFile(Strict):
     steps: Annotated[Items[RecipeStep], Field(min_length=1, max_length=1_000)]
     outputs: Items[RecipeOutput] = ()
     checks: Items[RecipeCheck] = ()
+    evaluation: EvaluationRequest | None = None
     benchmark: Benchmark | None = None
     translation: Items[FieldTranslation] = ()
 
@@ -160,3 +190,7 @@ class RecipeFile(Strict):
     def with_options(self, **options: Any) -> Self:
         """The same with further options of its task, in place of those of the same name."""
         return self.from_json({**self.to_json(), "options": {**self.options, **options}}, "the recipe")
+
+    def with_evaluation(self, evaluation: Mapping[str, Any]) -> Self:
+        """The same with an evaluation, in JSON form."""
+        return self.from_json({**self.to_json(), "evaluation": evaluation}, "the recipe")

@@ -1,7 +1,8 @@
 """The subject of `OnnxConversion`, and how to run it."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +80,31 @@ def _run_one(subject: TorchModel, feed: Mapping[str, Any]) -> dict[str, Any]:
     result = traceable(subject).eval()(*given)
     tensors = result if isinstance(result, tuple) else (result,)
     return {name: tensor.numpy() for name, tensor in zip(subject.outputs, tensors, strict=True)}
+
+
+@contextmanager
+def runner(subject: TorchModel) -> Iterator[Callable[[Mapping[str, Any]], dict[str, Any]]]:
+    """Run the module, in its evaluation mode and on one thread, for one mapping of numpy arrays after the other.
+
+    Arrays are given in the types of the examples. Mode and thread count are put back at the exit.
+    """
+    import torch
+
+    module, training = subject.module, subject.module.training
+    evaluated = traceable(subject).eval()
+    types = {name: tensor.dtype for name, tensor in subject.inputs.items()}
+
+    def run(feed: Mapping[str, Any]) -> dict[str, Any]:
+        with torch.inference_mode():
+            result = evaluated(*(torch.from_numpy(feed[name]).to(dtype) for name, dtype in types.items()))
+        tensors = result if isinstance(result, tuple) else (result,)
+        return {name: tensor.float().numpy() for name, tensor in zip(subject.outputs, tensors, strict=True)}
+
+    try:
+        with one_torch_thread():
+            yield run
+    finally:
+        module.train(training)
 
 
 def _takes_return_dict(module: Any) -> bool:

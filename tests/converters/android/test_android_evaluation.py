@@ -94,8 +94,15 @@ def check_bound(draft: Draft, suite: Path) -> dict[str, Any]:
         metadata = artifact.metadata.to_json()
         assert [spec["name"] for spec in metadata["inputs"]][:2] == ["input_ids", "attention_mask"]
         assert metadata["operators"] and metadata["opset"] == 18
-        if artifact.path != "model_int8.onnx":
+        if artifact.precision == "float32":
             assert artifact.certification.to_json() == {"state": "unknown", "reasons": ["not evaluated"]}
+    certificates = {file.path: file for file in found.files if file.role == "certificate"}
+    assert set(certificates) == {
+        f"certificates/{path}.json" for path in ("model_fp16.onnx", "model_int8.onnx")
+    }
+    (fp16,) = [artifact for artifact in found.artifacts if artifact.path == "model_fp16.onnx"]
+    assert fp16.certification.evidence is not None
+    assert fp16.certification.evidence.report == certificates["certificates/model_fp16.onnx.json"].digest
     (int8,) = [artifact for artifact in found.artifacts if artifact.path == "model_int8.onnx"]
     evidence = int8.certification.evidence
     assert evidence is not None and int8.certification.rule == "G4/point"
@@ -207,6 +214,6 @@ def test_a_bad_suite_stops_the_export_before_it_begins(tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     (tmp_path / "suite.json").write_text('[{"text": ""}]')
     options = AndroidOptions(eval_suite=tmp_path / "suite.json")
-    with pytest.raises(InputError, match="fixture 1: `text` is missing or empty"):
+    with pytest.raises(InputError, match="item 1: `text` is missing or empty"):
         export_android(str(tmp_path / "never-read"), tmp_path / "w", name="acme/x", options=options)
     assert list((tmp_path / "w").iterdir()) == []

@@ -1,5 +1,7 @@
 import json
+import shutil
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,14 +9,18 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from support.evaluation import subject_of
 
-from onnxreg.converters.evaluation.certify import RecallEvaluation, certify_int8
+from onnxreg.converters.android.android_options import evaluation_of
+from onnxreg.converters.evaluation.evaluate import evaluate
+from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation
+from onnxreg.converters.evaluation.gate_g4 import write_report
 from onnxreg.converters.evaluation.rule import Floors
-from onnxreg.converters.evaluation.suite import load
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
-from onnxreg.schema.manifest.manifest import Check
+from onnxreg.schema.inputs.recipe_file import EvaluationRequest
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
+from onnxreg.schema.manifest.manifest import Check, Source
 
 TRUTH = {"Ada": "B-NAME", "Bo": "B-NAME", "Cy": "I-NAME", "Oslo": "B-CITY", "New": "B-CITY", "York": "I-CITY"}
 SENTENCES = ["<NAME:Ada> meets <NAME:Bo> in <CITY:New York>", "<NAME:Cy> and <NAME:Ada> in <CITY:Oslo>"]
@@ -29,19 +35,47 @@ def certify(
     write_suite: Callable[..., Path],
     workspace: Path,
     base: dict[str, Any],
-) -> Callable[..., RecallEvaluation]:
-    def run(texts: list[str], parent: Any = TRUTH, child: Any = TRUTH, **floors: Any) -> RecallEvaluation:
+) -> "Callable[..., RecallEvaluation]":
+    def run(texts: list[str], parent: Any = TRUTH, child: Any = TRUTH, **floors: Any) -> "RecallEvaluation":
         return certify_int8(
-            load(write_suite(texts)),
-            checkpoint(parent),
-            candidate(child),
-            workspace,
-            quantization=base,
-            max_length=512,
-            floors=Floors(**floors),
+            write_suite(texts), checkpoint(parent), candidate(child), workspace, base, **floors
         )
 
     return run
+
+
+@dataclass(frozen=True)
+class RecallEvaluation:
+    """All that an evaluation of an INT8 file puts on record."""
+
+    verdict: Verdict
+    checks: list[dict[str, Any]]
+    manifest_fields: dict[str, Any]
+    config_fields: dict[str, Any]
+
+
+def certify_int8(
+    suite: Path,
+    parent: Any,
+    candidate: Path,
+    workspace: Path,
+    quantization: dict[str, Any],
+    max_length: int = 512,
+    **floors: Any,
+) -> RecallEvaluation:
+    """Judge a file as the android profile does."""
+    shutil.copy(candidate, workspace / "model_int8.onnx")
+    request = EvaluationRequest.from_json(evaluation_of(str(suite), Floors(**floors)))
+    plan = plan_evaluation(request, "token-classification", Path(), ["model_int8.onnx"])
+    draft = Draft("acme/names", workspace, (DraftArtifact("onnx-int8", "int8", "model_int8.onnx"),))
+    subject = subject_of(parent, max_length)
+    draft, judged = evaluate(plan, draft, subject)
+    (artifact,) = draft.artifacts
+    mirrored = write_report(
+        judged["model_int8.onnx"], artifact.verdict, subject.origin, workspace, quantization
+    )
+    verdict = replace(artifact.verdict, report="recall_delta.json")
+    return RecallEvaluation(verdict, artifact.fields["checks"], mirrored.manifest, mirrored.config)
 
 
 def read(workspace: Path) -> dict[str, Any]:
@@ -59,7 +93,8 @@ def test_equal_models_are_certified(
         "recall_delta.json",
     )
     assert done.verdict.suite == Digest.of((workspace.parent / "suite.jsonl").read_bytes())
-    assert [path.name for path in workspace.iterdir()] == ["recall_delta.json"]
+    written = {path.relative_to(workspace).as_posix() for path in workspace.rglob("*") if path.is_file()}
+    assert written == {"model_int8.onnx", "recall_delta.json", "certificates/model_int8.onnx.json"}
     quantization = base | {
         "certification_limit": 0.005,
         "certified": True,
@@ -181,10 +216,10 @@ def test_checks_say_what_was_measured_on_what(certify: Callable[..., RecallEvalu
 
 def test_everything_fits_a_manifest(certify: Callable[..., RecallEvaluation], workspace: Path) -> None:
     done = certify(GOOD, child=TRUTH | {"Bo": "O"})
-    (workspace / "model_int8.onnx").write_bytes(b"int8")
     measured = {
         path.name: Descriptor(Digest.of(path.read_bytes()), path.stat().st_size)
         for path in workspace.iterdir()
+        if path.is_file()
     }
     source = {"id": "acme/names", "digest": str(Digest.of(b"weights"))}
     draft = Draft(
@@ -211,7 +246,8 @@ def test_the_report_and_the_verdict_hold_no_word_of_the_suite(
 ) -> None:
     for child in (TRUTH, TRUTH | {"Bo": "O"}, {}):
         done = certify(["<NAME:Ada> meets xyzzy", *GOOD], child=child)
-        published = (workspace / "recall_delta.json").read_text() + repr(done)
+        certificate = (workspace / "certificates/model_int8.onnx.json").read_text()
+        published = (workspace / "recall_delta.json").read_text() + certificate + repr(done)
         for secret in (
             "Ada",
             "Oslo",
@@ -281,9 +317,9 @@ def test_texts_are_cut_to_what_is_published(
         return whole(input_ids, **rest)
 
     parent.model.forward = seen
-    suite = load(write_suite([" ".join([SENTENCES[0]] * 20)] * 2))
+    suite = write_suite([" ".join([SENTENCES[0]] * 20)] * 2)
     for size in (16, 64):
-        certify_int8(suite, parent, candidate(), workspace, quantization={}, max_length=size)
+        certify_int8(suite, parent, candidate(), workspace, {}, max_length=size)
         assert longest == size
 
 
@@ -310,7 +346,7 @@ def test_a_random_model_is_not_certified_against_itself(
         model=model,
         tokenizer=tokenizer,
         labels=("O", "B-NAME", "I-NAME"),
-        source=SimpleNamespace(id="acme/random", digest=None),
+        source=Source(id="acme/random", digest=None),
     )
     path = tmp_path / "same.onnx"
     export(model, path)
@@ -318,8 +354,7 @@ def test_a_random_model_is_not_certified_against_itself(
         "<NAME:Ada> meets Bo in Oslo and <NAME:Cy> in Rome",
         "New York and Rome <NAME:Bo> meets Ada",
     ] * 60
-    suite = load(write_suite(texts))
-    done = certify_int8(suite, parent, path, workspace, quantization={}, max_length=512)  # type: ignore[arg-type]
+    done = certify_int8(write_suite(texts), parent, path, workspace, {})
     assert done.verdict.state == "unknown"
 
 

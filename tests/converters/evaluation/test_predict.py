@@ -1,7 +1,9 @@
+import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -9,10 +11,12 @@ import pytest
 import torch
 import transformers
 from onnx import TensorProto, helper
+from support.evaluation import subject_of
 
-from onnxreg.converters.evaluation.decode import tag_scheme
-from onnxreg.converters.evaluation.predict import onnx_runner, predict, torch_runner
-from onnxreg.converters.evaluation.windows import windows
+from onnxreg.converters.evaluation.fixture import Fixture
+from onnxreg.converters.evaluation.predict import artifact_runner, parent_runner, predict
+from onnxreg.converters.evaluation.tasks.task_evaluator import Run
+from onnxreg.converters.evaluation.tasks.token_spans import TokenSpans
 from onnxreg.schema.core.errors import ConversionError
 
 TEXTS = ["Ada meets Bo in Oslo", "Cy", "xyzzy " * 30 + "New York", ""]
@@ -36,16 +40,22 @@ def graph(path: Path, inputs: list[str], outputs: list[str], tags: int = 5) -> P
     return path
 
 
+def evaluator_of(checkpoint: Any, max_length: int = 512) -> TokenSpans:
+    return TokenSpans(subject_of(checkpoint, max_length))
+
+
+def predictions(evaluator: TokenSpans, run: Run, texts: Sequence[str]) -> list[Any]:
+    items = [Fixture(text, ()) for text in texts]
+    return predict(evaluator, run, items, evaluator.inputs(items))
+
+
 def test_both_runtimes_and_the_decoder_agree(
     checkpoint: Callable[..., SimpleNamespace], candidate: Callable[..., Path]
 ) -> None:
-    parent = checkpoint()
-    scheme = tag_scheme(parent.labels)
-    cut = windows(parent.tokenizer, 18, TEXTS)
-    run, names = onnx_runner(candidate())
-    right = predict(run, cut, TEXTS, 5, scheme)
-    with torch_runner(parent.model, names) as run:
-        left = predict(run, cut, TEXTS, 5, scheme)
+    evaluator = evaluator_of(checkpoint(), 18)
+    right = predictions(evaluator, artifact_runner(candidate()), TEXTS)
+    with parent_runner(evaluator.subject.start) as run:
+        left = predictions(evaluator, run, TEXTS)
     assert all(np.array_equal(one, other) for one, other in zip(left, right, strict=True))
     assert "".join(".NC"[number + 1] for number in left[0]) == "NNN.......NN....CCCC"
     assert left[2].tolist() == [-1] * 180 + [1] * 8
@@ -66,7 +76,10 @@ def test_the_same_on_any_number_of_threads(
     )
     model = transformers.BertForTokenClassification(config).eval()
     texts = ["Ada meets Bo in Oslo " * count for count in range(1, 40)]
-    cut = windows(tokenizer, 510, texts)
+    labels = ("O", "A", "B", "C", "D")
+    evaluator = evaluator_of(
+        SimpleNamespace(model=model, tokenizer=tokenizer, labels=labels, source=None), 510
+    )
 
     def logits(cores: int, torch_threads: int) -> list[bytes]:
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
@@ -74,15 +87,15 @@ def test_the_same_on_any_number_of_threads(
         torch.set_num_threads(torch_threads)
         seen: dict[int, bytes] = {}
         try:
-            with torch_runner(model, ("input_ids", "attention_mask")) as run:
+            with parent_runner(evaluator.subject.start) as run:
 
                 def watched(inputs):  # type: ignore[no-untyped-def]
                     assert torch.get_num_threads() == 1
                     found = run(inputs)
-                    seen[inputs["input_ids"].shape[1]] = found.tobytes()
+                    seen[inputs["input_ids"].shape[1]] = found["logits"].tobytes()
                     return found
 
-                predict(watched, cut, texts, 5, tag_scheme(("O", "A", "B", "C", "D")))
+                predictions(evaluator, watched, texts)
             assert torch.get_num_threads() == torch_threads
         finally:
             torch.set_num_threads(before)
@@ -91,9 +104,10 @@ def test_the_same_on_any_number_of_threads(
     assert logits(1, 1) == logits(2, 4) == logits(5, 2)
 
 
-def test_torch_threads_are_put_back_after_a_failure() -> None:
+def test_torch_threads_are_put_back_after_a_failure(checkpoint: Callable[..., SimpleNamespace]) -> None:
     before = torch.get_num_threads()
-    with pytest.raises(KeyError), torch_runner(None, ()):
+    start = evaluator_of(checkpoint()).subject.start
+    with pytest.raises(KeyError), parent_runner(start):
         raise KeyError
     assert torch.get_num_threads() == before
 
@@ -101,28 +115,28 @@ def test_torch_threads_are_put_back_after_a_failure() -> None:
 def test_logits_for_other_labels_are_refused(
     checkpoint: Callable[..., SimpleNamespace], candidate: Callable[..., Path]
 ) -> None:
-    parent = checkpoint()
-    cut = windows(parent.tokenizer, 512, TEXTS)
-    run, _ = onnx_runner(candidate())
+    other = dataclasses.replace(checkpoint(), labels=("O", "A", "B", "C", "D", "E", "F"))  # type: ignore[type-var]
     with pytest.raises(ConversionError, match=r"logits of shape \(7, 5\), expected \(7, 7\)"):
-        predict(run, cut, TEXTS, 7, tag_scheme(("O", "A", "B", "C", "D", "E", "F")))
+        predictions(evaluator_of(other), artifact_runner(candidate()), TEXTS)
 
 
 def test_a_file_that_does_not_load_is_named_without_its_path(tmp_path: Path) -> None:
     path = tmp_path / "model_int8.onnx"
     path.write_bytes(b"not a model")
     with pytest.raises(ConversionError, match=r"cannot load model_int8\.onnx") as caught:
-        onnx_runner(path)
+        artifact_runner(path)
     assert str(tmp_path) not in caught.value.message
 
 
-def test_unknown_inputs_are_refused(tmp_path: Path) -> None:
+def test_unknown_inputs_are_refused(tmp_path: Path, checkpoint: Callable[..., SimpleNamespace]) -> None:
     path = graph(tmp_path / "model.onnx", ["input_ids", "position_ids"], ["logits"])
     with pytest.raises(ConversionError, match="does not give: position_ids"):
-        onnx_runner(path)
+        predictions(evaluator_of(checkpoint()), artifact_runner(path), TEXTS)
 
 
-def test_an_output_that_is_not_logits_is_refused(tmp_path: Path) -> None:
+def test_an_output_that_is_not_logits_is_refused(
+    tmp_path: Path, checkpoint: Callable[..., SimpleNamespace]
+) -> None:
     path = graph(tmp_path / "model.onnx", ["input_ids"], ["scores"])
     with pytest.raises(ConversionError, match="no output called logits"):
-        onnx_runner(path)
+        predictions(evaluator_of(checkpoint()), artifact_runner(path), TEXTS)

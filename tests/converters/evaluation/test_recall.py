@@ -4,6 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxreg.converters.evaluation.decode import Integers
+from onnxreg.converters.evaluation.fixture import Fixture, Span
+from onnxreg.converters.evaluation.metrics.spans import CharacterRecall, tally_of
 from onnxreg.converters.evaluation.recall import (
     LabelRecall,
     Tally,
@@ -11,9 +13,8 @@ from onnxreg.converters.evaluation.recall import (
     largest_loss,
     measure,
     percentiles,
-    tally,
 )
-from onnxreg.converters.evaluation.suite import Fixture, Span
+from onnxreg.converters.evaluation.scores import ScoreTable
 
 LABELS = ("A", "B")
 
@@ -22,8 +23,20 @@ def chars(text: str) -> Integers:
     return np.array([".AB".index(letter) - 1 for letter in text], dtype=np.int64)
 
 
+def tally(fixtures: list[Fixture], parent: list[Integers], candidate: list[Integers]) -> Tally:
+    metric = CharacterRecall()
+    sides = (metric.scores(fixtures, side, parent, LABELS) for side in (parent, candidate))
+    return tally_of(ScoreTable.of(metric.columns(LABELS), *sides))
+
+
+def counts_of(gold: Integers, parent: Integers, candidate: Integers, characters: int) -> Tally:
+    """Counts of which only gold characters and those found matter; each fixture is a group of its own."""
+    labels, none = LABELS[: gold.shape[1]], gold.sum(axis=0)
+    return Tally(labels, gold, parent, candidate, none, none, characters, np.arange(len(gold)))
+
+
 def measured(counts: Tally) -> list[LabelRecall]:
-    return measure(counts, {}, LABELS, bootstrap(counts))
+    return measure(counts, bootstrap(counts))
 
 
 def test_recall_worked_out_by_hand() -> None:
@@ -33,27 +46,27 @@ def test_recall_worked_out_by_hand() -> None:
     ]
     parent = [chars("AAA...BB.."), chars("..AAAA...A")]
     candidate = [chars("AA....BBBB"), chars("..BBAAAA..")]
-    a, b = measured(tally(fixtures, parent, candidate, LABELS))
+    a, b = measured(tally(fixtures, parent, candidate))
     assert (a.characters, a.parent, a.candidate, a.loss) == (10, 7 / 10, 6 / 10, 1 / 10)
     assert (a.false_alarms, a.informedness) == (1 / 10, 0.7 - 0.1)
     assert (b.characters, b.parent, b.candidate, b.loss, b.false_alarms) == (2, 1.0, 1.0, 0.0, 0.0)
 
 
 def test_a_label_without_gold_has_no_figures() -> None:
-    _, b = measured(tally([Fixture("01", (Span(0, 1, "A"),))], [chars("AB")], [chars("..")], LABELS))
+    _, b = measured(tally([Fixture("01", (Span(0, 1, "A"),))], [chars("AB")], [chars("..")]))
     assert b == LabelRecall("B", 0, 0)
 
 
 def test_a_model_that_says_one_label_everywhere_is_not_informed() -> None:
     fixtures = [Fixture("0123456789", (Span(0, 4, "A"),))]
     always = [chars("AAAAAAAAAA")]
-    a, _ = measured(tally(fixtures, always, always, LABELS))
+    a, _ = measured(tally(fixtures, always, always))
     assert (a.parent, a.false_alarms, a.informedness) == (1.0, 1.0, 0.0)
 
 
 def test_gold_that_fills_every_text_tells_nothing_of_guessing() -> None:
     fixtures = [Fixture("0123", (Span(0, 4, "A"),))]
-    a, _ = measured(tally(fixtures, [chars("AAAA")], [chars("AAAA")], LABELS))
+    a, _ = measured(tally(fixtures, [chars("AAAA")], [chars("AAAA")]))
     assert (a.parent, a.informedness) == (1.0, 0.0)
 
 
@@ -77,9 +90,9 @@ def corpora(draw: st.DrawFn) -> tuple[list[Fixture], list[Integers], list[Intege
 @given(corpora())
 def test_laws_of_recall(corpus: tuple[list[Fixture], list[Integers], list[Integers]]) -> None:
     fixtures, parent, candidate = corpus
-    forth = measured(tally(fixtures, parent, candidate, LABELS))
-    back = measured(tally(fixtures, candidate, parent, LABELS))
-    turned = measured(tally(fixtures[::-1], parent[::-1], candidate[::-1], LABELS))
+    forth = measured(tally(fixtures, parent, candidate))
+    back = measured(tally(fixtures, candidate, parent))
+    turned = measured(tally(fixtures[::-1], parent[::-1], candidate[::-1]))
     for one, other in zip(forth, back, strict=True):
         assert (one.loss is None) == (one.characters == 0)
         if one.loss is not None and other.loss is not None:
@@ -96,7 +109,7 @@ def test_the_interval_is_that_of_the_binomial() -> None:
     gold = np.full((400, 1), 10)
     found = gold.copy()
     found[:40] = 0
-    interval = percentiles(bootstrap(Tally(gold, gold, found, gold[0], 8000))[:, 0])
+    interval = percentiles(bootstrap(counts_of(gold, gold, found, 8000))[:, 0])
     assert interval == pytest.approx((0.1 - 1.96 * 0.015, 0.1 + 1.96 * 0.015), abs=0.004)
 
 
@@ -107,7 +120,7 @@ def test_characters_of_one_text_are_not_independent() -> None:
         gold = np.full((texts, 1), 4000 // texts)
         found = gold.copy()
         found[: texts // 4] = 0
-        low, high = percentiles(bootstrap(Tally(gold, gold, found, gold[0], 8000))[:, 0]) or (0.0, 0.0)
+        low, high = percentiles(bootstrap(counts_of(gold, gold, found, 8000))[:, 0]) or (0.0, 0.0)
         return high - low
 
     assert width(4) > 5 * width(400)
@@ -115,7 +128,7 @@ def test_characters_of_one_text_are_not_independent() -> None:
 
 def test_the_largest_loss_is_never_below_nothing() -> None:
     gold = np.full((50, 2), 10)
-    counts = Tally(gold, gold - 1, gold, gold[0], 2000)
+    counts = counts_of(gold, gold - 1, gold, 2000)
     assert largest_loss(bootstrap(counts), [0, 1]) == (0.0, 0.0)
     assert largest_loss(bootstrap(counts), []) is None
 
@@ -123,12 +136,12 @@ def test_the_largest_loss_is_never_below_nothing() -> None:
 def test_without_fixtures_or_labels_nothing_is_drawn() -> None:
     for shape in ((0, 2), (3, 0)):
         none = np.zeros(shape, dtype=np.int64)
-        assert np.isnan(bootstrap(Tally(none, none, none, none.sum(axis=0), 0))).all()
+        assert np.isnan(bootstrap(counts_of(none, none, none, 0))).all()
 
 
 def test_the_stream_of_the_generator_is_the_frozen_one() -> None:
     """RandomState(0).randint(0, 3) goes 0 1 0, 1 1 2, 0 2 0; the texts lose 0, 3 and 10 of 10 characters each."""
     gold = np.array([[10], [10], [10]])
     found = np.array([[10], [7], [0]])
-    drawn = bootstrap(Tally(gold, gold, found, gold[0], 90), resamples=3)[:, 0]
+    drawn = bootstrap(counts_of(gold, gold, found, 90), resamples=3)[:, 0]
     assert drawn.tolist() == [3 / 30, 16 / 30, 10 / 30]

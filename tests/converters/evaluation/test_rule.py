@@ -1,8 +1,9 @@
 import pytest
 
+from onnxreg.converters.evaluation.fixture import Fixture, Span
 from onnxreg.converters.evaluation.recall import LabelRecall
 from onnxreg.converters.evaluation.rule import MAX_LISTED_LABELS, Decision, Floors, decide, thin_evidence
-from onnxreg.converters.evaluation.suite import Fixture, Span, Suite
+from onnxreg.converters.evaluation.suite import Suite
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 
@@ -150,6 +151,6 @@ def suite_of(**spans: tuple[int, int]) -> Suite:
 def test_a_suite_that_proves_little_is_known_before_it_is_used(
     spans: dict[str, tuple[int, int]], messages: list[str]
 ) -> None:
-    told = list(thin_evidence(suite_of(**spans), Floors().gold_chars))
+    told = list(thin_evidence(suite_of(**spans).items, Floors().gold_chars))
     assert len(told) == len(messages)
     assert all(part in message for part, message in zip(messages, told, strict=True))

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from onnxreg.converters.evaluation.suite import Fixture, Span, load
+from onnxreg.converters.evaluation.fixture import Fixture, Span
+from onnxreg.converters.evaluation.suite import load
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 
@@ -34,7 +35,7 @@ def write(tmp_path: Path, content: Any, name: str = "suite.json") -> Path:
 def test_three_shapes_read_the_same(tmp_path: Path, name: str, content: str) -> None:
     path = write(tmp_path, content.encode(), name)
     suite = load(path)
-    assert suite.fixtures == (READ,)
+    assert suite.items == (READ,)
     assert suite.digest == Digest.of(path.read_bytes())
 
 
@@ -43,30 +44,30 @@ def test_three_shapes_read_the_same(tmp_path: Path, name: str, content: str) -> 
 @pytest.mark.parametrize("identity", ["id", "fixture_id"])
 def test_aliases(tmp_path: Path, spans: str, label: str, identity: str) -> None:
     row = {identity: "a", "text": ROW["text"], spans: [{"start": 0, "end": 3, label: "NAME"}], "lang": "en"}
-    assert load(write(tmp_path, [row])).fixtures == (READ,)
+    assert load(write(tmp_path, [row])).items == (READ,)
 
 
 def test_a_canonical_label_counts_before_a_label(tmp_path: Path) -> None:
     row = ROW | {"gold_spans": [{"start": 0, "end": 3, "label": "forename", "canonical_label": "NAME"}]}
-    assert load(write(tmp_path, [row])).fixtures == (READ,)
+    assert load(write(tmp_path, [row])).items == (READ,)
 
 
 def test_offsets_count_code_points_and_lines_end_at_line_feeds_only(tmp_path: Path) -> None:
     text = "\U0001f600 e\u0301\u2028Ada\u0085"
     row = {"text": text, "gold_spans": [{"start": 5, "end": 8, "label": "NAME", "text": "Ada"}]}
     path = write(tmp_path, json.dumps(row, ensure_ascii=False).encode(), "suite.jsonl")
-    assert load(path).fixtures == (Fixture(text, (Span(5, 8, "NAME"),)),)
+    assert load(path).items == (Fixture(text, (Span(5, 8, "NAME"),)),)
 
 
 def test_spans_of_different_labels_may_nest_and_neighbours_may_touch(tmp_path: Path) -> None:
     spans = [(0, 11, "PERSON"), (0, 3, "NAME"), (3, 6, "NAME")]
     row = ROW | {"gold_spans": [{"start": a, "end": b, "label": label} for a, b, label in spans]}
-    assert len(load(write(tmp_path, [row])).fixtures[0].spans) == 3
+    assert len(load(write(tmp_path, [row])).items[0].spans) == 3
 
 
 @pytest.mark.parametrize("content", [[], {"fixtures": []}])
 def test_an_empty_suite_is_read(tmp_path: Path, content: Any) -> None:
-    assert load(write(tmp_path, content)).fixtures == ()
+    assert load(write(tmp_path, content)).items == ()
 
 
 def span(**changes: Any) -> dict[str, Any]:
@@ -82,8 +83,8 @@ BAD = [
     ("an object without fixtures", {"texts": [ROW]}, "neither a list"),
     ("fixtures that are no list", {"fixtures": {"a": ROW}}, "neither a list"),
     ("lines in a .json file", (json.dumps(ROW) + "\n" + json.dumps(ROW)).encode(), "not valid JSON"),
-    ("a fixture that is no object", ["text"], "fixture 1: not an object"),
-    ("no text", [{"id": "a", "gold_spans": []}], "fixture 1: `text` is missing or empty"),
+    ("a fixture that is no object", ["text"], "item 1: not an object"),
+    ("no text", [{"id": "a", "gold_spans": []}], "item 1: `text` is missing or empty"),
     ("an empty text", [ROW | {"text": ""}], "`text` is missing or empty"),
     ("a text that is a number", [ROW | {"text": 5}], "`text` is missing or empty"),
     ("no gold key", [{"id": "a", "text": "Ada"}], "`gold_spans` is missing"),
@@ -113,7 +114,7 @@ BAD = [
         [ROW | {"gold_spans": [*span()["gold_spans"], *span()["gold_spans"]]}],
         "overlap",
     ),
-    ("an id twice", [ROW, ROW | {"text": "Ada Lovelace"}], "fixture 2: its id was used before, at fixture 1"),
+    ("an id twice", [ROW, ROW | {"text": "Ada Lovelace"}], "item 2: its id was used before, at item 1"),
     (
         "an id twice under two keys",
         [ROW, {"fixture_id": "a"} | {k: ROW[k] for k in ("text", "gold_spans")}],

@@ -1,0 +1,115 @@
+"""The plan of an evaluation: suite and metrics, read and checked before hours of work."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.evaluation.metrics import metric_catalog
+from onnxreg.converters.evaluation.metrics.metric import Metric
+from onnxreg.converters.evaluation.suite import Suite
+from onnxreg.converters.evaluation.tasks import evaluator_catalog
+from onnxreg.converters.evaluation.tasks.task_evaluator import TaskEvaluator
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.inputs.recipe_file import EvaluationRequest, MetricLimit
+
+
+@dataclass(frozen=True)
+class JudgedMetric:
+    """A metric with its limit and the settings of its rule."""
+
+    metric: Metric
+    limit: float
+    settings: dict[str, Any]
+
+    def key(self) -> dict[str, Any]:
+        return {
+            "metric": self.metric.id,
+            "version": self.metric.version,
+            "limit": self.limit,
+            "settings": self.settings,
+        }
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """A checked request. `artifacts` are the paths of the outputs to judge; None for those of low precision."""
+
+    request: EvaluationRequest
+    path: Path
+    suite: Suite
+    evaluator: type[TaskEvaluator]
+    metrics: tuple[JudgedMetric, ...]
+    artifacts: tuple[str, ...] | None
+
+    def key(self) -> dict[str, Any]:
+        """Everything that shapes the verdicts."""
+        return {**self.recorded(), "metrics": [metric.key() for metric in self.metrics]}
+
+    def recorded(self) -> dict[str, Any]:
+        """The request as a manifest has it: the suite by its digest."""
+        return {**self.request.to_json(), "suite": str(self.suite.digest)}
+
+    def warnings(self) -> list[str]:
+        """The reasons for which the suite is too small for a verdict."""
+        groups = len(self.suite.items) if self.suite.groups is None else len(set(self.suite.groups))
+        return [
+            message
+            for judged in self.metrics
+            for message in judged.metric.warnings(self.suite.items, groups, judged.settings)
+        ]
+
+    def name(self, metric: Metric) -> str:
+        """The name of a metric's value in the checks of a manifest."""
+        return metric.id if self.request.name is None else f"{self.request.name}/{metric.id}"
+
+
+def plan_evaluation(
+    request: EvaluationRequest, task: str, directory: Path, outputs: Iterable[str]
+) -> EvaluationPlan:
+    """Read the suite, and choose the metrics.
+
+    Raises NotFoundError if there is no such suite, InputError for a suite of another task, a metric that is unknown, is
+    of another task or lacks data in the suite, and an artifact that is no output.
+
+    Args:
+        task: the id of the export task.
+        directory: base of the suite's relative path.
+        outputs: paths of the outputs of the recipe.
+    """
+    path = directory / request.suite
+    evaluator = evaluator_catalog.find(task)
+    suite = evaluator.load_suite(path)
+    metrics = tuple(_metrics(request, task, suite))
+    paths = list(outputs)
+    for artifact in request.artifacts:
+        if artifact not in paths:
+            raise InputError(
+                f"the evaluation is about {artifact}, which is no output", suggest(artifact, paths)
+            )
+    return EvaluationPlan(request, path, suite, evaluator, metrics, tuple(request.artifacts) or None)
+
+
+def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[JudgedMetric]:
+    choices = request.metrics or tuple(
+        MetricLimit(metric=metric.id)
+        for metric in metric_catalog.of_task(task)
+        if metric.is_default and metric.supports(suite.items)
+    )
+    if len({choice.metric for choice in choices}) < len(choices):
+        raise InputError("the evaluation names a metric twice", "state one limit")
+    for choice in choices:
+        metric = metric_catalog.find(choice.metric)
+        if task not in metric.tasks:
+            names = ", ".join(other.id for other in metric_catalog.of_task(task))
+            raise InputError(f"the metric {metric.id} is not one of {task}", f"its metrics are {names}")
+        if not metric.supports(suite.items):
+            raise InputError(
+                f"the evaluation suite lacks what the metric {metric.id} compares with",
+                "docs/certification.md shows the items of each task",
+            )
+        limit = metric.limit if choice.limit is None else choice.limit
+        settings = dict(choice.settings)
+        metric.check(limit, settings)
+        yield JudgedMetric(metric, limit, settings)

@@ -1,0 +1,122 @@
+"""Metrics of vectors of texts."""
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxreg.converters.evaluation.metrics.libraries import scikit_metrics, scipy_stats
+from onnxreg.converters.evaluation.metrics.metric import Metric
+from onnxreg.converters.evaluation.scores import Floats
+
+TASKS = frozenset({"pooling", "feature-extraction"})
+TOP = 10
+"""Documents that nDCG looks at."""
+
+
+class VectorMetric(Metric):
+    """A metric of the vectors of an item: float `[texts, size]`, in the order of the item's texts."""
+
+    tasks = TASKS
+
+
+class Spearman(VectorMetric):
+    """The rank correlation of cosines with the scores of pairs (`scipy.stats.spearmanr`)."""
+
+    id = "spearman"
+    limit = 0.01
+
+    def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
+        return ("score", "cosine")
+
+    def scores(
+        self,
+        items: Sequence[Any],
+        predictions: Sequence[Any],
+        reference: Sequence[Any],
+        labels: Sequence[str],
+    ) -> Floats:
+        rows = [
+            (item.score, float(cosines(vectors[:1], vectors[1:])[0]))
+            for item, vectors in zip(items, predictions, strict=True)
+        ]
+        return np.array(rows, dtype=np.float64)
+
+    def supports(self, items: Sequence[Any]) -> bool:
+        return all(item.score is not None for item in items)
+
+    def value(self, rows: Floats) -> float:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return float(scipy_stats().spearmanr(rows[:, 0], rows[:, 1]).statistic)
+
+
+class NormalizedGain(VectorMetric):
+    """The mean nDCG of the first ten documents, ordered by cosine (`sklearn.metrics.ndcg_score`)."""
+
+    id = "ndcg_10"
+    limit = 0.01
+
+    def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
+        return ("ndcg", "chance")
+
+    def scores(
+        self,
+        items: Sequence[Any],
+        predictions: Sequence[Any],
+        reference: Sequence[Any],
+        labels: Sequence[str],
+    ) -> Floats:
+        metrics, rows = scikit_metrics(), []
+        for item, vectors in zip(items, predictions, strict=True):
+            relevance = np.array([item.relevance], dtype=np.float64)
+            found = cosines(np.repeat(vectors[:1], len(vectors) - 1, axis=0), vectors[1:])[None]
+            rows.append(
+                [
+                    float(metrics.ndcg_score(relevance, values, k=TOP))
+                    for values in (found, np.zeros_like(found))
+                ]
+            )
+        return np.array(rows, dtype=np.float64)
+
+    def supports(self, items: Sequence[Any]) -> bool:
+        return all(item.relevance is not None for item in items)
+
+    def value(self, rows: Floats) -> float:
+        return float(rows[:, 0].mean())
+
+    def skill(self, rows: Floats) -> float:
+        chance = float(rows[:, 1].mean())
+        return (self.value(rows) - chance) / (1.0 - chance) if chance < 1.0 else 0.0
+
+
+class MeanCosine(VectorMetric):
+    """The mean cosine of each text's vector with the parent's: 1 for the parent itself. It needs no gold."""
+
+    id = "mean_cosine"
+    limit = 0.01
+
+    def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
+        return ("cosine",)
+
+    def scores(
+        self,
+        items: Sequence[Any],
+        predictions: Sequence[Any],
+        reference: Sequence[Any],
+        labels: Sequence[str],
+    ) -> Floats:
+        rows = [cosines(own, parents).mean() for own, parents in zip(predictions, reference, strict=True)]
+        return np.array(rows, dtype=np.float64).reshape(-1, 1)
+
+    def value(self, rows: Floats) -> float:
+        return float(rows.mean())
+
+
+def cosines(left: Any, right: Any) -> Any:
+    """The cosine of each pair of rows; NaN if one is zero."""
+    left, right = left.astype(np.float64), right.astype(np.float64)
+    norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    return np.divide((left * right).sum(axis=1), norms, out=np.full(len(left), math.nan), where=norms > 0)

@@ -1,0 +1,99 @@
+"""The judgement of character recall by the rule `G4/point`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onnxreg.converters.evaluation.judgement import Judgement
+from onnxreg.converters.evaluation.recall import LabelRecall, Tally, bootstrap, largest_loss, measure
+from onnxreg.converters.evaluation.rule import MAX_RECALL_LOSS, RULE, Decision, Floors, decide, over_limit
+from onnxreg.schema.core.codec import count, mapping, number
+
+if TYPE_CHECKING:
+    from onnxreg.converters.evaluation.metrics.metric import Metric
+
+METRIC = "character_recall"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecallJudgement(Judgement):
+    """A judgement with the figures of each label. `other_labels` counts gold spans of labels that the model lacks."""
+
+    measured: Sequence[LabelRecall]
+    decision: Decision
+    floors: Floors
+    other_labels: Mapping[str, int]
+
+    def checks(self, name: str, dataset: str) -> list[dict[str, Any]]:
+        """One check per label, its value the candidate's recall, and one for the largest loss; `samples` are gold spans."""
+        decision = self.decision
+        checks: list[dict[str, Any]] = []
+        for item in self.measured:
+            verdict = "unknown"
+            if item in decision.gated:
+                verdict = "fail" if over_limit(item) else "pass"
+            checks.append(
+                {
+                    "name": f"{METRIC}/{item.label}",
+                    "metric": METRIC,
+                    "value": item.candidate,
+                    "verdict": verdict,
+                }
+                | {"samples": item.spans, "dataset": dataset}
+            )
+        overall = {"certified": "pass", "refused": "fail"}.get(decision.state, "unknown")
+        checks.append(
+            {
+                "name": "quant_recall_delta",
+                "metric": METRIC,
+                "value": decision.largest_loss,
+                "verdict": overall,
+            }
+            | {
+                "limit": MAX_RECALL_LOSS,
+                "samples": sum(item.spans for item in decision.gated),
+                "dataset": dataset,
+            }
+            | ({"interval": list(self.interval)} if self.interval else {})
+        )
+        return checks
+
+
+def read_floors(settings: Mapping[str, Any]) -> Floors:
+    """The floors among the settings of the metric. Raises InputError if they are malformed or out of range."""
+    default = Floors()
+    return Floors(
+        count(settings.get("min_gold_chars", default.gold_chars)),
+        number(settings.get("min_parent_recall", default.parent_recall)),
+    )
+
+
+def judge_recall(
+    metric: "Metric", counts: Tally, limit: float, settings: Mapping[str, Any]
+) -> RecallJudgement:
+    """Apply the rule `G4/point` to the counts of characters."""
+    floors = read_floors(settings)
+    others = {label: count(spans) for label, spans in mapping(settings.get("other_labels", {})).items()}
+    resampled = bootstrap(counts)
+    measured = measure(counts, resampled)
+    fixtures = len(counts.groups)
+    decision = decide(measured, list(others), fixtures, floors)
+    gold = int(counts.gold.sum())
+    return RecallJudgement(
+        metric=metric,
+        rule=RULE,
+        limit=limit,
+        parent=int(counts.parent.sum()) / gold if gold else None,
+        value=int(counts.candidate.sum()) / gold if gold else None,
+        loss=decision.largest_loss,
+        interval=largest_loss(resampled, [measured.index(item) for item in decision.gated]),
+        samples=fixtures,
+        groups=int(counts.groups[-1]) + 1 if fixtures else 0,
+        state=decision.state,
+        reasons=decision.reasons,
+        settings=settings,
+        measured=measured,
+        decision=decision,
+        floors=floors,
+        other_labels=others,
+    )

@@ -1,0 +1,73 @@
+"""The contract of a task's evaluation."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from onnxreg.converters.evaluation import suite
+from onnxreg.converters.evaluation.suite import Suite
+from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.tasks.task import ExportSubject
+
+Run = Callable[[Feed], Mapping[str, Any]]
+"""Function from numpy arrays by input name to arrays by output name. Called from several threads at once."""
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """One run of a model: the number of the item that it belongs to, the arrays, and what reading its outputs needs."""
+
+    item: int
+    feed: Feed
+    context: Any = None
+
+
+class TaskEvaluator(ABC):
+    """One task. `tasks` are the ids of the export tasks that it is for.
+
+    Every input is run alone, as on a device: the scales of dynamically quantized activations are computed over a whole
+    batch, so a batch of one keeps every figure independent of its neighbours.
+    """
+
+    tasks: ClassVar[tuple[str, ...]]
+
+    def __init__(self, subject: ExportSubject) -> None:
+        """Args:
+        subject: the loaded source.
+        """
+        self.subject = subject
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that predictions and metrics count; none for a task without."""
+        return ()
+
+    @classmethod
+    def load_suite(cls, path: Path) -> Suite:
+        """Read a suite of this task. Raises InputError, naming the item by its position, for a malformed one."""
+        return suite.load(path, cls.read_item, distinct=True)
+
+    @classmethod
+    @abstractmethod
+    def read_item(cls, row: dict[str, Any], position: str) -> Any:
+        """Read an item, a frozen value. Raises InputError, beginning with `position`, if it is malformed."""
+
+    def check(self, items: Sequence[Any]) -> None:  # noqa: B027
+        """Raise InputError if items do not fit the model, such as a label that it does not have."""
+
+    @abstractmethod
+    def inputs(self, items: Sequence[Any]) -> Sequence[ModelInput]:
+        """The runs that the predictions need, those of an item in order."""
+
+    @abstractmethod
+    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Any:
+        """Reduce the outputs of one run to the numbers that a prediction needs.
+
+        Raises ConversionError if an output is missing, or its shape is not that of the task.
+        """
+
+    @abstractmethod
+    def prediction(self, item: Any, parts: Sequence[Any]) -> Any:
+        """Make the prediction for an item from all its runs."""

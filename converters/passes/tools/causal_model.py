@@ -1,0 +1,89 @@
+"""Running a decoder: its graph, which takes the keys and values of the tokens before, and its checkpoint."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.runtime.sessions import one_torch_thread
+from onnxreg.schema.core.errors import ConversionError
+
+PAST = "past_key_values"
+"""Prefix of the inputs with keys and values."""
+
+
+def first_step(tokens: Any, inputs: Iterable[Any]) -> dict[str, Any]:
+    """The inputs of a graph for tokens without a past.
+
+    Args:
+        tokens: int64 `[1, tokens]`.
+        inputs: those of the session, with names and shapes.
+    """
+    import numpy as np
+
+    count = tokens.shape[1]
+    values = {
+        "input_ids": tokens,
+        "attention_mask": np.ones_like(tokens),
+        "position_ids": np.arange(count)[None],
+    }
+    sizes = {"batch_size": 1, "past_sequence_length": 0}
+    return {
+        item.name: values[item.name]
+        if item.name in values
+        else np.zeros([sizes.get(axis, count) if isinstance(axis, str) else axis for axis in item.shape])
+        for item in inputs
+    }
+
+
+def load(checkpoint: Path, trust_remote_code: bool = False) -> Any:
+    """Load a causal language model in float32 and evaluation mode.
+
+    Raises ConversionError if the checkpoint does not load as one.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with _no_bars():
+            module = AutoModelForCausalLM.from_pretrained(
+                checkpoint,
+                dtype=torch.float32,
+                attn_implementation="eager",
+                weights_only=True,
+                local_files_only=True,
+                trust_remote_code=trust_remote_code,
+            )
+    except Exception as error:
+        raise ConversionError("the checkpoint does not load as a causal language model") from error
+    return module.eval()
+
+
+@contextmanager
+def torch_runner(
+    checkpoint: Path, trust_remote_code: bool = False
+) -> Iterator[Callable[[Mapping[str, Any]], Mapping[str, Any]]]:
+    """Run a checkpoint on `input_ids`, int64 `[1, tokens]`; it gives `logits`, float32 `[1, tokens, vocabulary]`."""
+    import torch
+
+    module = load(checkpoint, trust_remote_code)
+
+    def run(feed: Mapping[str, Any]) -> Mapping[str, Any]:
+        with torch.inference_mode():
+            return {"logits": module(torch.from_numpy(feed["input_ids"])).logits.numpy()}
+
+    with one_torch_thread():
+        yield run
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

@@ -1,0 +1,23 @@
+"""Loaded sources for evaluations, made by hand."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from onnxreg.converters.passes.tools.torch_model import TorchModel
+from onnxreg.converters.tasks.task import ExportSubject, Sample
+
+
+def subject_of(checkpoint: Any, max_length: int = 512, task: str = "token-classification") -> ExportSubject:
+    """A checkpoint (model, tokenizer, labels, source) as its task loads it."""
+    feeds = {name: np.zeros((1, 1), dtype=np.int64) for name in ("input_ids", "attention_mask")}
+    examples = {name: torch.from_numpy(array) for name, array in feeds.items()}
+    return ExportSubject(
+        checkpoint.source,
+        Sample([feeds], [{}]),
+        TorchModel(checkpoint.model, examples),
+        fields={"task": task},
+        resolved_options={"max_seq_length": max_length},
+        loaded=checkpoint,
+    )
