@@ -30,9 +30,9 @@ class AndroidOptions:
     max_seq_length: StrictInt = 512
     trust_remote_code: bool = False
     eval_suite: Path | None = None
-    item_scores: StrictBool = False
     min_gold_chars: StrictInt = 200
     min_parent_recall: StrictFloat = 0.5
+    item_scores: StrictBool = False
 
     def floors(self) -> Floors:
         """The smallest evidence by which a label is judged; InputError if that is out of range."""

@@ -4,11 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.engine import steps
 from onnxreg.converters.engine.profile_contract import ProfilePromises
-from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan, plan_evaluation
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.source.toolchain import distributions, package_versions, tools
 from onnxreg.converters.tasks import task_catalog
@@ -18,6 +17,9 @@ from onnxreg.schema.core.errors import Advice, InputError, about
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.inputs.recipe_file import LABELLED, RecipeFile, RecipeOutput
 from onnxreg.schema.manifest.manifest import Source
+
+if TYPE_CHECKING:
+    from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class ExportPlan:
     start: str
     document: Path | None = None
     package: str | None = None
-    evaluation: EvaluationPlan | None = None
+    evaluation: "EvaluationPlan | None" = None
 
     def recorded_as(self, origin: Source | None) -> "ExportPlan":
         """Return the same plan with its source recorded under another id and revision; the digest stays that
@@ -190,7 +192,7 @@ def plan_export(
     )
 
 
-def evaluation_of(recipe: RecipeFile, directory: Path) -> EvaluationPlan | None:
+def evaluation_of(recipe: RecipeFile, directory: Path) -> "EvaluationPlan | None":
     """The plan of a recipe's evaluation, if it has one.
 
     Raises NotFoundError or InputError if its suite cannot be read, or does not fit the task.
@@ -200,6 +202,8 @@ def evaluation_of(recipe: RecipeFile, directory: Path) -> EvaluationPlan | None:
     """
     if recipe.evaluation is None:
         return None
+    from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation
+
     outputs = steps.outputs(recipe, steps.nodes(recipe, directory))
     task = task_catalog.find(recipe.task).id
     return plan_evaluation(recipe.evaluation, task, directory, [str(output.path) for output in outputs])

@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from onnxreg.converters.evaluation.evaluate import JudgedArtifact
 from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.recorded_recipe import Step
+
+if TYPE_CHECKING:
+    from onnxreg.converters.evaluation.evaluate import JudgedArtifact
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class ProfilePromises:
         return {}
 
     def finish(
-        self, draft: Draft, subject: ExportSubject, workspace: Path, judged: Mapping[str, JudgedArtifact]
+        self, draft: Draft, subject: ExportSubject, workspace: Path, judged: "Mapping[str, JudgedArtifact]"
     ) -> Draft:
         """Complete a draft. `judged` are the artifacts that an evaluation judged, by path."""
         return draft

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.engine import measure, subjects
 from onnxreg.converters.engine.cache import Key, StepCache
@@ -17,7 +17,6 @@ from onnxreg.converters.engine.measure import Outputs
 from onnxreg.converters.engine.plan import ExportPlan, pass_key
 from onnxreg.converters.engine.step_result import StepResult
 from onnxreg.converters.engine.steps import StepNode, file_name
-from onnxreg.converters.evaluation.evaluate import JudgedArtifact, evaluate
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes.base import skip
 from onnxreg.converters.passes.tools import proof, samples, torch_model
@@ -28,6 +27,9 @@ from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.errors import HostError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.manifest.draft import Draft
+
+if TYPE_CHECKING:
+    from onnxreg.converters.evaluation.evaluate import JudgedArtifact
 
 Results = Mapping[str, Future[StepResult]]
 
@@ -75,6 +77,8 @@ class Execution:
         draft = draft_of(self._plan, self._subject, results, self._workspace)
         judged: Mapping[str, JudgedArtifact] = {}
         if evaluation is not None:
+            from onnxreg.converters.evaluation.evaluate import evaluate
+
             trusted = self._plan.task.trust_remote_code
             draft, judged = evaluate(evaluation, draft, self._subject, trusted, self._progress)
         draft = contract.finish(draft, self._subject, self._workspace, judged)

@@ -70,15 +70,15 @@ def plan_evaluation(
 ) -> EvaluationPlan:
     """Read the suite, and choose the metrics.
 
-    Raises NotFoundError if there is no such suite, InputError for a suite of another task, a metric that is unknown, is
-    of another task or lacks data in the suite, and an artifact that is no output.
+    Raises NotFoundError for a missing suite, InputError for a suite of another task, a metric that is unknown, is
+    of another task or lacks data in the suite, and an artifact that is not an output.
 
     Args:
         task: the id of the export task.
         directory: base of the suite's relative path.
         outputs: paths of the outputs of the recipe.
     """
-    path = directory / request.suite
+    path = _short(directory / request.suite)
     evaluator = evaluator_catalog.find(task)
     suite = evaluator.load_suite(path)
     metrics = tuple(_metrics(request, task, suite))
@@ -86,9 +86,14 @@ def plan_evaluation(
     for artifact in request.artifacts:
         if artifact not in paths:
             raise InputError(
-                f"the evaluation is about {artifact}, which is no output", suggest(artifact, paths)
+                f"the evaluation names {artifact}, which is not an output", suggest(artifact, paths)
             )
     return EvaluationPlan(request, path, suite, evaluator, metrics, tuple(request.artifacts) or None)
+
+
+def _short(path: Path) -> Path:
+    """The path from the working directory, if it leads there."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[JudgedMetric]:

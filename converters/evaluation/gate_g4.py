@@ -61,7 +61,7 @@ def write_report(
 
 
 def _mirrored(decision: Decision, base: Mapping[str, Any]) -> MirroredFields:
-    """If the state is unknown there is no loss to state; `certified` is false, and the report says why."""
+    """Without a known state the loss is left out; `certified` is false, and the report says why."""
     is_known = decision.state != "unknown"
     verdict = {
         **({"quant_recall_delta": decision.largest_loss} if is_known else {}),

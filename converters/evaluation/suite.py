@@ -44,7 +44,7 @@ def load(path: Path, read_item: ReadItem = read_fixture, distinct: bool = False)
         read_item: reads the rest of an item; golden fixtures of token classifiers by default.
         distinct: refuse two items of equal content.
 
-    Raises NotFoundError if there is no such file, InputError, naming the item by its position and never
+    Raises NotFoundError for a missing file, InputError, naming the item by its position and never
     by its contents, for what is malformed.
     """
     data = read_bytes(path)
@@ -67,7 +67,7 @@ def load(path: Path, read_item: ReadItem = read_fixture, distinct: bool = False)
 def read_bytes(path: Path) -> bytes:
     """Read the file of a suite.
 
-    Raises NotFoundError if there is none, InputError if it cannot be read or is too large.
+    Raises NotFoundError if it is missing, InputError if it cannot be read or is too large.
     """
     try:
         data = path.read_bytes()

@@ -43,7 +43,7 @@ class AnswerMetric(Metric):
         return np.array(rows, dtype=np.float64).reshape(-1, 1)
 
     def score(self, answer: str, prediction: str) -> float:
-        """Score a prediction against one right answer; "" is no answer."""
+        """Score a prediction against one right answer; "" means none."""
         raise NotImplementedError
 
     def value(self, rows: Floats) -> float:

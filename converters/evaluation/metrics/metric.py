@@ -58,7 +58,7 @@ class Metric(ABC):
         """The value over some rows, at least one."""
 
     def skill(self, rows: Floats) -> float:
-        """How far above a guess the value of these rows is: 0 for a guess, 1 for a perfect model."""
+        """Compare the value of these rows with a guess: 0 for a guess, 1 for a perfect model."""
         return self.value(rows)
 
     def loss(self, parent: float, value: float) -> float:

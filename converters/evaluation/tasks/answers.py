@@ -36,7 +36,7 @@ class Candidate:
 
 
 class Answers(TextEvaluator):
-    """`{question, context, answers: [text]}`. A prediction is a part of the context; "" says that there is no answer.
+    """`{question, context, answers: [text]}`. A prediction is a part of the context; "" means none.
 
     A context longer than the model takes is cut into overlapping windows, and the best answer of all windows counts. An
     empty answer is one whose beginning and end are the first token.

@@ -35,7 +35,7 @@ class TextEvaluator(TaskEvaluator):
 
 
 def text_of(row: Mapping[str, Any], key: str, position: str, required: bool = True) -> str | None:
-    """A text of an item. Raises InputError if it is missing, empty or no text."""
+    """A text of an item. Raises InputError if it is missing, empty or not a text."""
     value = row.get(key)
     if value is None and not required:
         return None
@@ -45,7 +45,7 @@ def text_of(row: Mapping[str, Any], key: str, position: str, required: bool = Tr
 
 
 def number_of(row: Mapping[str, Any], key: str, position: str) -> float | None:
-    """A number of an item, None without. Raises InputError if it is no finite number."""
+    """A number of an item, None without. Raises InputError if it is not a finite number."""
     value = row.get(key)
     if value is None:
         return None

@@ -40,13 +40,17 @@ class Ordered:
     def reads(self) -> None:
         return None
 
+    @property
+    def evaluation(self) -> None:
+        return None
+
 
 @pytest.fixture
 def exported(monkeypatch: pytest.MonkeyPatch, draft: Callable[..., Any]) -> Iterator[list[Any]]:
     """A converter that needs no torch: what it was asked for, call by call."""
     calls: list[Any] = []
 
-    def order_android(source: str, name: str, options: Any) -> Ordered:
+    def order_android(source: str, name: str, options: Any, evaluation: None) -> Ordered:
         calls.append((source, name, options))
         return Ordered(name or "acme/pii", len(calls))
 
