@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.engine.profile_contract import ProfileOutput, ProfilePromises
-from onnxreg.converters.evaluation.evaluate import JudgedArtifact
 from onnxreg.converters.evaluation.gate_g4 import MirroredFields, write_report
+from onnxreg.converters.evaluation.judgement import JudgedArtifact
 from onnxreg.converters.evaluation.recall_judgement import RecallJudgement
 from onnxreg.converters.evaluation.recall_report import FILENAME
 from onnxreg.converters.onnx.android_contract import OPSET, check_contract

@@ -11,7 +11,7 @@ from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.recorded_recipe import Step
 
 if TYPE_CHECKING:
-    from onnxreg.converters.evaluation.evaluate import JudgedArtifact
+    from onnxreg.converters.evaluation.judgement import JudgedArtifact
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.manifest.draft import Draft
 
 if TYPE_CHECKING:
-    from onnxreg.converters.evaluation.evaluate import JudgedArtifact
+    from onnxreg.converters.evaluation.judgement import JudgedArtifact
 
 Results = Mapping[str, Future[StepResult]]
 

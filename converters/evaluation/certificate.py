@@ -7,22 +7,17 @@ text, id, span or offset of the suite.
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
-from onnxreg.converters.evaluation.judgement import Judgement
+from onnxreg.converters.evaluation.judgement import JudgedArtifact, Judgement
 from onnxreg.converters.evaluation.resample import LEVEL, RESAMPLES, SEED
 from onnxreg.converters.evaluation.scores import ScoreTable
-from onnxreg.converters.source.toolchain import distributions
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.evaluation import EvaluationDocument
 from onnxreg.schema.manifest.draft import Draft, DraftFile
-
-if TYPE_CHECKING:
-    from onnxreg.converters.evaluation.evaluate import JudgedArtifact
-    from onnxreg.converters.evaluation.metrics.metric import Metric
 
 DIRECTORY = "certificates"
 CERTIFICATE, ITEM_SCORES = "certificate", "item-scores"
@@ -35,7 +30,7 @@ def path_of(artifact: str) -> str:
 
 
 def write(
-    plan: EvaluationPlan, item: "JudgedArtifact", subject: ExportSubject, draft: Draft
+    plan: EvaluationPlan, item: JudgedArtifact, subject: ExportSubject, draft: Draft
 ) -> Iterator[DraftFile]:
     """Write the certificate of an artifact into the draft's workspace, and its item scores if they are published.
 
@@ -58,7 +53,7 @@ def write(
 
 def _document(
     plan: EvaluationPlan,
-    item: "JudgedArtifact",
+    item: JudgedArtifact,
     subject: ExportSubject,
     path: Path,
     scores: dict[str, dict[str, Any]],
@@ -74,7 +69,7 @@ def _document(
         "checks": [
             check
             for judgement in item.judgements
-            for check in judgement.checks(plan.name(judgement.metric), dataset)
+            for check in judgement.checks(plan.name(judgement.metric.id), dataset)
         ],
         "task": subject.fields.get("task", plan.evaluator.tasks[0]),
         "metrics": [
@@ -109,20 +104,14 @@ def record(judgement: Judgement) -> dict[str, Any]:
     }
     if judgement.interval is not None:
         value["interval"] = list(judgement.interval)
-    if (package := _package(judgement.metric)) is not None:
-        value["package"] = package
+    if judgement.metric.package is not None:
+        value["package"] = judgement.metric.package
     return value
 
 
 def _resampling(tables: tuple[ScoreTable, ...]) -> dict[str, Any]:
     unit = "group" if any(table.is_grouped for table in tables) else "item"
     return {"unit": unit, "level": LEVEL, "resamples": RESAMPLES, "seed": SEED}
-
-
-def _package(metric: "Metric") -> str | None:
-    """The distribution of a metric of another package."""
-    top = type(metric).__module__.partition(".")[0]
-    return None if top == "onnxreg" else next(iter(sorted(distributions().get(top, ()))), top)
 
 
 def _digest(path: Path) -> Digest:

@@ -1,13 +1,13 @@
 """Judge the artifacts of an export on a suite, and write their certificates."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.evaluation import certificate
 from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan, JudgedMetric
-from onnxreg.converters.evaluation.judgement import Judgement, State, combine
+from onnxreg.converters.evaluation.judgement import JudgedArtifact
 from onnxreg.converters.evaluation.predict import artifact_runner, parent_runner, predict
 from onnxreg.converters.evaluation.scores import Floats, ScoreTable
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator
@@ -17,27 +17,6 @@ from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, Verdict
 
 FULL_PRECISION = "float32"
-
-
-@dataclass(frozen=True)
-class JudgedArtifact:
-    """The judgements of one artifact, and the state that they give together."""
-
-    artifact: DraftArtifact
-    judgements: tuple[Judgement, ...]
-    tables: tuple[ScoreTable, ...]
-
-    @property
-    def state(self) -> State:
-        return combine(self.judgements)[0]
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        return combine(self.judgements)[1]
-
-    @property
-    def rule(self) -> str:
-        return ", ".join(dict.fromkeys(judgement.rule for judgement in self.judgements))
 
 
 class Evaluation:
@@ -144,7 +123,7 @@ def _with_verdict(
     checks = [
         check
         for judgement in item.judgements
-        for check in judgement.checks(plan.name(judgement.metric), dataset)
+        for check in judgement.checks(plan.name(judgement.metric.id), dataset)
     ]
     verdict = Verdict(
         item.state,

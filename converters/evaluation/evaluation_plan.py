@@ -60,9 +60,9 @@ class EvaluationPlan:
             for message in judged.metric.warnings(self.suite.items, groups, judged.settings)
         ]
 
-    def name(self, metric: Metric) -> str:
+    def name(self, metric: str) -> str:
         """The name of a metric's value in the checks of a manifest."""
-        return metric.id if self.request.name is None else f"{self.request.name}/{metric.id}"
+        return metric if self.request.name is None else f"{self.request.name}/{metric}"
 
 
 def plan_evaluation(

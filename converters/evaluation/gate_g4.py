@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.evaluation import recall_report
-from onnxreg.converters.evaluation.evaluate import JudgedArtifact
+from onnxreg.converters.evaluation.judgement import JudgedArtifact
 from onnxreg.converters.evaluation.recall_judgement import METRIC, RecallJudgement
 from onnxreg.converters.evaluation.recall_report import FILENAME, ReportSubject
 from onnxreg.converters.evaluation.rule import MAX_RECALL_LOSS, Decision

@@ -1,20 +1,25 @@
-"""The result of one metric on one artifact, and the rule `loss/point`."""
+"""The result of one metric on one artifact, and of all metrics."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from onnxreg.converters.evaluation.resample import Interval, paired_interval
-from onnxreg.converters.evaluation.scores import Floats, ScoreTable
-from onnxreg.schema.core.errors import ConversionError, RegError, first_line
+from onnxreg.converters.evaluation.resample import Interval
+from onnxreg.converters.evaluation.scores import ScoreTable
+from onnxreg.schema.manifest.draft import DraftArtifact
 
-if TYPE_CHECKING:
-    from onnxreg.converters.evaluation.metrics.metric import Metric
-
+Direction = Literal["higher", "lower"]
 State = Literal["certified", "refused", "unknown"]
 
-POINT_RULE = "loss/point"
+
+@dataclass(frozen=True)
+class MetricIdentity:
+    """The name of a metric, its version, the better direction, and the distribution that brings it if we do not."""
+
+    id: str
+    version: int
+    direction: Direction
+    package: str | None = None
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class Judgement:
     independent ones. `settings` are those of the rule.
     """
 
-    metric: "Metric"
+    metric: MetricIdentity
     rule: str
     limit: float
     parent: float | None
@@ -76,58 +81,22 @@ def combine(judgements: Sequence[Judgement]) -> tuple[State, tuple[str, ...]]:
     return state, tuple(reason for judgement in sorted_judgements for reason in judgement.reasons)
 
 
-def judge_by_point(metric: "Metric", table: ScoreTable, limit: float) -> Judgement:
-    """Apply the rule `loss/point`: certified if the loss of the point estimate is below the limit.
+@dataclass(frozen=True)
+class JudgedArtifact:
+    """The judgements of one artifact, and the state that they give together."""
 
-    The state is unknown if there are fewer independent items than the metric needs, or if the parent's skill (0: a
-    guess, 1: perfect) is too small: then nothing was proved either way.
+    artifact: DraftArtifact
+    judgements: tuple[Judgement, ...]
+    tables: tuple[ScoreTable, ...]
 
-    Raises ConversionError if the metric fails, or gives NaN or infinity.
-    """
-    samples, groups = len(table.groups), table.group_count
-    if not samples:
-        return Judgement(
-            metric, POINT_RULE, limit, None, None, None, None, 0, 0, "unknown", ("the suite has no items",)
-        )
-    parent, value = (_number(metric, metric.value, rows) for rows in (table.parent, table.candidate))
-    loss = metric.loss(parent, value)
-    interval = paired_interval(
-        table, lambda left, right: metric.loss(metric.value(left), metric.value(right))
-    )
-    state: State = "refused" if not loss < limit else "certified"
-    reasons = [f"{metric.id} loses {loss:.3g} ({parent:.4g} to {value:.4g}), the limit is below {limit:g}"]
-    weak = list(_weaknesses(metric, table, groups))
-    if weak:
-        state, reasons = "unknown", weak
-    return Judgement(
-        metric, POINT_RULE, limit, parent, value, loss, interval, samples, groups, state, tuple(reasons)
-    )
+    @property
+    def state(self) -> State:
+        return combine(self.judgements)[0]
 
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return combine(self.judgements)[1]
 
-def _weaknesses(metric: "Metric", table: ScoreTable, groups: int) -> Sequence[str]:
-    weak = []
-    if groups < metric.min_groups:
-        weak.append(f"the suite has {groups} independent items, {metric.id} needs {metric.min_groups}")
-    skill = _number(metric, metric.skill, table.parent)
-    if skill < metric.min_skill:
-        weak.append(
-            f"the parent itself is hardly better than a guess: its skill by {metric.id} is {skill:.3g}, at least "
-            f"{metric.min_skill:g} is needed"
-        )
-    return weak
-
-
-def _number(metric: "Metric", compute: Any, rows: Floats) -> float:
-    try:
-        value = float(compute(rows))
-    except RegError:
-        raise
-    except Exception as error:
-        raise ConversionError(
-            f"the metric {metric.id} fails: {first_line(error)}", "nothing was published"
-        ) from error
-    if not math.isfinite(value):
-        raise ConversionError(
-            f"the metric {metric.id} gives {value} on this suite", "nothing was published; look at the suite"
-        )
-    return value
+    @property
+    def rule(self) -> str:
+        return ", ".join(dict.fromkeys(judgement.rule for judgement in self.judgements))

@@ -2,15 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from onnxreg.converters.evaluation.judgement import Judgement
+from onnxreg.converters.evaluation.judgement import Judgement, MetricIdentity
 from onnxreg.converters.evaluation.recall import LabelRecall, Tally, bootstrap, largest_loss, measure
 from onnxreg.converters.evaluation.rule import MAX_RECALL_LOSS, RULE, Decision, Floors, decide, over_limit
 from onnxreg.schema.core.codec import count, mapping, number
-
-if TYPE_CHECKING:
-    from onnxreg.converters.evaluation.metrics.metric import Metric
 
 METRIC = "character_recall"
 
@@ -69,7 +66,7 @@ def read_floors(settings: Mapping[str, Any]) -> Floors:
 
 
 def judge_recall(
-    metric: "Metric", counts: Tally, limit: float, settings: Mapping[str, Any]
+    metric: MetricIdentity, counts: Tally, limit: float, settings: Mapping[str, Any]
 ) -> RecallJudgement:
     """Apply the rule `G4/point` to the counts of characters."""
     floors = read_floors(settings)

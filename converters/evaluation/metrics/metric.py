@@ -1,14 +1,17 @@
-"""The contract of a metric: scores of single items, and one value of many of them."""
+"""The contract of a metric: scores of single items, one value of many of them, and the rule `loss/point`."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from onnxreg.converters.evaluation.judgement import Judgement, judge_by_point
+from onnxreg.converters.evaluation.judgement import Direction, Judgement, MetricIdentity, State
+from onnxreg.converters.evaluation.resample import paired_interval
 from onnxreg.converters.evaluation.scores import Floats, ScoreTable
-from onnxreg.schema.core.errors import InputError
+from onnxreg.converters.source.toolchain import distributions
+from onnxreg.schema.core.errors import ConversionError, InputError, RegError, first_line
 
-Direction = Literal["higher", "lower"]
+POINT_RULE = "loss/point"
 
 
 class Metric(ABC):
@@ -32,6 +35,12 @@ class Metric(ABC):
     min_skill: ClassVar[float] = 0.2
     is_default: ClassVar[bool] = True
     """True if the metric judges when a request names none."""
+
+    @property
+    def identity(self) -> MetricIdentity:
+        top = type(self).__module__.partition(".")[0]
+        package = None if top == "onnxreg" else next(iter(sorted(distributions().get(top, ()))), top)
+        return MetricIdentity(self.id, self.version, self.direction, package)
 
     @abstractmethod
     def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
@@ -92,3 +101,80 @@ class Metric(ABC):
             settings: of the rule, such as floors; none for `loss/point`.
         """
         return judge_by_point(self, table, limit)
+
+
+def judge_by_point(metric: Metric, table: ScoreTable, limit: float) -> Judgement:
+    """Apply the rule `loss/point`: certified if the loss of the point estimate is below the limit.
+
+    The state is unknown if there are fewer independent items than the metric needs, or if the parent's skill (0: a
+    guess, 1: perfect) is too small: then nothing was proved either way.
+
+    Raises ConversionError if the metric fails, or gives NaN or infinity.
+    """
+    samples, groups = len(table.groups), table.group_count
+    if not samples:
+        return Judgement(
+            metric.identity,
+            POINT_RULE,
+            limit,
+            None,
+            None,
+            None,
+            None,
+            0,
+            0,
+            "unknown",
+            ("the suite has no items",),
+        )
+    parent, value = (_number(metric, metric.value, rows) for rows in (table.parent, table.candidate))
+    loss = metric.loss(parent, value)
+    interval = paired_interval(
+        table, lambda left, right: metric.loss(metric.value(left), metric.value(right))
+    )
+    state: State = "refused" if not loss < limit else "certified"
+    reasons = [f"{metric.id} loses {loss:.3g} ({parent:.4g} to {value:.4g}), the limit is below {limit:g}"]
+    weak = list(_weaknesses(metric, table, groups))
+    if weak:
+        state, reasons = "unknown", weak
+    return Judgement(
+        metric.identity,
+        POINT_RULE,
+        limit,
+        parent,
+        value,
+        loss,
+        interval,
+        samples,
+        groups,
+        state,
+        tuple(reasons),
+    )
+
+
+def _weaknesses(metric: Metric, table: ScoreTable, groups: int) -> Sequence[str]:
+    weak = []
+    if groups < metric.min_groups:
+        weak.append(f"the suite has {groups} independent items, {metric.id} needs {metric.min_groups}")
+    skill = _number(metric, metric.skill, table.parent)
+    if skill < metric.min_skill:
+        weak.append(
+            f"the parent itself is hardly better than a guess: its skill by {metric.id} is {skill:.3g}, at least "
+            f"{metric.min_skill:g} is needed"
+        )
+    return weak
+
+
+def _number(metric: Metric, compute: Any, rows: Floats) -> float:
+    try:
+        value = float(compute(rows))
+    except RegError:
+        raise
+    except Exception as error:
+        raise ConversionError(
+            f"the metric {metric.id} fails: {first_line(error)}", "nothing was published"
+        ) from error
+    if not math.isfinite(value):
+        raise ConversionError(
+            f"the metric {metric.id} gives {value} on this suite", "nothing was published; look at the suite"
+        )
+    return value

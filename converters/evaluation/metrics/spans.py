@@ -73,7 +73,7 @@ class CharacterRecall(Metric):
         yield from thin_evidence(items, read_floors(settings).gold_chars)
 
     def judge(self, table: ScoreTable, limit: float, settings: Mapping[str, Any]) -> Judgement:
-        return judge_recall(self, tally_of(table), limit, settings)
+        return judge_recall(self.identity, tally_of(table), limit, settings)
 
 
 class SpanF1(Metric):
