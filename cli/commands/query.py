@@ -37,6 +37,7 @@ HEADER = (
 EXAMPLES = (
     "reg query 'certified and size <= 30MB'",
     "reg query 'newest and not yanked and recall.PHONE >= 0.95' 'acme/*' --json",
+    "reg query \"metric['sts/spearman'] >= 0.82\"",
     "reg query \"format in (onnx-int8, ort-android) and 'stable' in channels\" --limit 20",
     "reg query --export registry.parquet",
 )
@@ -72,14 +73,14 @@ def command(
 
     Matches are listed by name, version and path. Fields are name, version, manifest, channels, newest,
     prerelease, yanked, pinned, task, family, license, profile, format, precision, path, digest, size,
-    download_size, state, certified, opset, ort_format, providers, recall.LABEL and min_recall; without an
-    expression, all artifacts are shown. The first question reads the manifests of older versions, later
+    download_size, state, certified, opset, ort_format, providers, recall.LABEL, min_recall and metric['NAME'];
+    without an expression, all artifacts are shown. The first question reads the manifests of older versions, later
     ones read only what is new. From a remote everything is read each time.
 
     With --json: {models, more, matches: [{name, version, manifest, channels, newest, prerelease, yanked,
     pinned, task, family, license, profile, artifact: {format, precision, path, digest, size, download_size,
-    state, certified, opset, ort_format, providers, recall, min_recall}}]}; models counts those in matches,
-    more says that --limit left some out, sizes are bytes, and null means unknown. With --export: {path,
+    state, certified, opset, ort_format, providers, recall, min_recall, metric}}]}; models counts those in
+    matches, more says that --limit left some out, sizes are bytes, and null means unknown. With --export: {path,
     rows}.
     """
     session: Session = context.obj.limited(max_age)

@@ -18,7 +18,7 @@ import { Http, RemoteError } from './http.mjs'
 import { readNeeds } from './operators.mjs'
 import { resolve } from './resolve.mjs'
 import { checkContinues, decode, readIndex } from './state.mjs'
-import { canonical, summarize } from './summary.mjs'
+import { isSummaryOf, summarize } from './summary.mjs'
 import { hexOf, IntegrityError, isVersion, modelName, NotFoundError, own, RegError } from './values.mjs'
 
 export { IntegrityError, InputError, NotFoundError, RegError } from './values.mjs'
@@ -231,7 +231,7 @@ export class Registry {
   async #release(state, version, summary, signal) {
     const entry = state.versions[version]
     const manifest = decode(await this.#blobs.document(entry.manifest, signal))
-    if (canonical(state.summaries[version]) !== canonical(await this.#summary(entry, signal))) {
+    if (!isSummaryOf(state.summaries[version], await this.#summary(entry, signal))) {
       throw new IntegrityError(`the index file of ${state.name} says of ${version} what its manifest does not`)
     }
     const artifact = manifest.artifacts.find((/** @type {Json} */ each) => each.path === summary.path)

@@ -252,7 +252,7 @@ function unread(candidate) {
 
 /** The fields of a candidate that its manifest decides. @param {Json} summary @param {Json} artifact */
 function contents(summary, artifact) {
-  const { recall = {}, providers = [] } = artifact
+  const { recall = {}, metrics = {}, providers = [] } = artifact
   const shares = /** @type {number[]} */ (Object.values(recall))
   return {
     ...{ task: summary.task, family: summary.family, license: summary.license },
@@ -262,5 +262,6 @@ function contents(summary, artifact) {
     providers,
     recall,
     min_recall: shares.length ? Math.min(...shares) : null,
+    metric: metrics,
   }
 }

@@ -186,6 +186,7 @@ function readSummary(value) {
     items(artifact.providers ?? [], text)
     items(artifact.domains ?? [], text)
     mapping(artifact.recall ?? {})
+    mapping(artifact.metrics ?? {})
     text(artifact.member ?? '')
   }
 }

@@ -7,6 +7,34 @@ import { sha256 } from './blobs.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
 
+const RECALL = 'character_recall/'
+const MAX_METRICS = 32
+const SUMMARY_KEYS = ['manifest', 'size', 'files', 'task', 'family', 'license']
+const LATER_KEYS = ['metrics']
+const ARTIFACT_KEYS = [
+  ...['format', 'precision', 'path', 'digest', 'size', 'state', 'files', 'opset', 'ort_format', 'operators'],
+  ...['providers', 'recall', 'ir_version', 'domains', 'member', ...LATER_KEYS],
+]
+
+/**
+ * Whether the index file says of a version what its manifest does. A newer build may write further keys, and an older
+ * one did not write the later keys.
+ * @param {Json} summary of the index file
+ * @param {Json} derived from the manifest
+ */
+export function isSummaryOf(summary, derived) {
+  const artifacts = summary.artifacts.map((/** @type {Json} */ artifact, /** @type {number} */ place) => {
+    const later = picked(derived.artifacts[place] ?? {}, LATER_KEYS)
+    return { ...later, ...picked(artifact, ARTIFACT_KEYS) }
+  })
+  return canonical({ ...picked(summary, SUMMARY_KEYS), artifacts }) === canonical(derived)
+}
+
+/** @param {Json} value @param {string[]} keys @returns {Json} without missing keys */
+function picked(value, keys) {
+  return Object.fromEntries(keys.filter((key) => Object.hasOwn(value, key)).map((key) => [key, value[key]]))
+}
+
 /**
  * @param {Json} manifest
  * @param {string} digest of the manifest
@@ -41,6 +69,7 @@ async function artifactSummary({ metadata = {}, operators = [], checks = [], cer
     ir_version: artifact.ir_version,
     domains: listed([...domains].sort()),
     member,
+    metrics: metrics(checks, certification?.evidence?.suite ?? null),
   })
 }
 
@@ -51,10 +80,18 @@ function fileSummary({ role, path, digest, size }) {
 
 /** @param {Json[]} checks */
 function recalls(checks) {
-  const prefix = 'character_recall/'
-  const measured = checks.filter(({ name, value }) => name.startsWith(prefix) && (value ?? null) !== null)
+  const measured = checks.filter(({ name, value }) => name.startsWith(RECALL) && (value ?? null) !== null)
   if (!measured.length) return null
-  return Object.fromEntries(measured.map(({ name, value }) => [name.slice(prefix.length), value]))
+  return Object.fromEntries(measured.map(({ name, value }) => [name.slice(RECALL.length), value]))
+}
+
+/** The figures on the suite of the certification, but for the recall of labels. @param {Json[]} checks @param {string | null} suite */
+function metrics(checks, suite) {
+  const measured = checks.filter(
+    ({ name, value, dataset }) => suite !== null && dataset === suite && (value ?? null) !== null && !name.startsWith(RECALL),
+  )
+  if (!measured.length) return null
+  return Object.fromEntries(measured.slice(0, MAX_METRICS).map(({ name, value }) => [name, value]))
 }
 
 /** @param {any[]} values */

@@ -22,7 +22,12 @@ const KINDS = {
   yanked: 'flag', pinned: 'flag', task: 'text', family: 'text', license: 'text', profile: 'text', format: 'text', precision: 'text',
   path: 'text', digest: 'text', size: 'size', download_size: 'size', state: 'text', certified: 'flag',
   opset: 'number', ort_format: 'number', providers: 'list', recall: 'share', min_recall: 'share',
+  metric: 'number',
 }
+
+/** The fields that are written with a label, and the part that is missing without one. @type {Record<string, string>} */
+const LABELLED = { recall: 'the label whose recall is meant', metric: 'the name of the metric' }
+const RECALL = 'character_recall/'
 
 /** As which tokens a value of a kind may be written. @type {Record<string, string[]>} */
 const WRITTEN = {
@@ -220,24 +225,29 @@ class Parser {
     if (kind === 'list') throw this.#wrong(start, `${name} is a list and is not compared`)
   }
 
-  /** field = NAME | "recall" "." LABEL | "recall" "[" STRING "]" @returns {Field} */
+  /**
+   * field = NAME | ("recall" | "metric") ("." LABEL | "[" STRING "]"); `metric['character_recall/X']` is `recall.X`
+   * @returns {Field}
+   */
   #field() {
     const start = this.#next
     if (start.kind !== 'word') throw this.#expected('a field, such as size, on the left')
     this.#place++
     const [name] = start.text.split('.', 1)
-    if (name === 'recall') {
-      const label = start.text.slice(name.length + 1) || this.#label(start)
-      return { name, kind: KINDS.recall, start, read: (candidate) => own(own(candidate, name) ?? {}, label) }
+    const missing = own(LABELLED, name)
+    if (missing !== undefined) {
+      const label = start.text.slice(name.length + 1) || this.#label(start, missing)
+      const ofRecall = name === 'metric' && label.startsWith(RECALL)
+      return ofRecall ? labelled('recall', label.slice(RECALL.length), start) : labelled(name, label, start)
     }
     const kind = own(KINDS, start.text)
     if (kind === undefined) throw this.#wrong(start, `there is no field ${start.text.slice(0, 40)}`)
     return { name: start.text, kind, start, read: (candidate) => own(candidate, start.text) }
   }
 
-  /** @param {Token} recall */
-  #label(recall) {
-    if (!this.#accept('[')) throw this.#wrong(recall, 'expected the label whose recall is meant')
+  /** @param {Token} field @param {string} missing */
+  #label(field, missing) {
+    if (!this.#accept('[')) throw this.#wrong(field, `expected ${missing}`)
     const label = this.#next
     if (label.kind !== 'string') throw this.#expected('a label in quotes')
     this.#place++
@@ -280,6 +290,11 @@ class Parser {
   #wrong(token, message) {
     return wrong(this.source, token.start, token.end, message)
   }
+}
+
+/** One number of a field that has several. @param {string} name @param {string} label @param {Token} start @returns {Field} */
+function labelled(name, label, start) {
+  return { name, kind: KINDS[name], start, read: (candidate) => own(own(candidate, name) ?? {}, label) }
 }
 
 /** @type {Record<string, (written: string) => any>} */

@@ -7,6 +7,7 @@ from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.logline import LogLine, LogLineHeader, verify_chain
 from onnxreg.schema.log.state import SEGMENT_LINES, State, VersionEntry, known_part
+from onnxreg.schema.log.summary import completed
 
 REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
 
@@ -29,13 +30,19 @@ def decode_index(data: bytes, name: str) -> tuple[State, list[LogLine]]:
 def is_same(index: bytes, replayed: bytes) -> bool:
     """Compare an index file with the one that follows from its log; True if both say the same.
 
-    Keys of the state line that this build does not know are not compared: a later build wrote them.
+    Keys of the state line that this build does not know are not compared: a later build wrote them. Nor are keys of
+    summaries that an older build did not write.
     """
     (first, _, lines), (expected, _, tail) = index.partition(b"\n"), replayed.partition(b"\n")
     try:
         value = canonical.decode(first, "state line")
         is_canonical = canonical.encode(value) == first
-        return is_canonical and lines == tail and canonical.encode(known_part(value)) == expected
+        state, derived = known_part(value), canonical.decode(expected, "state line")["summaries"]
+        state["summaries"] = {
+            version: completed(summary, derived[version]) if version in derived else summary
+            for version, summary in state["summaries"].items()
+        }
+        return is_canonical and lines == tail and canonical.encode(state) == expected
     except InputError:
         return False
 

@@ -229,13 +229,13 @@ def read_summary(
     remote: RegistryReader,
     state: State,
     target: LocatedVersion,
-    profiled: bool = False,
+    fields: Collection[str] = (),
     member: str | None = None,
 ) -> VersionSummary:
     """The summary of a version, from the index if it has one, else from the manifest, with later refusals.
 
     Args:
-        profiled: with the profile of the recipe, which only the manifest has.
+        fields: the fields of an expression that must be known, even if only the manifest has them.
         member: with the artifacts of this member. The index names the stages of a pipeline, but only the
             manifest names the members of another family.
     """
@@ -243,16 +243,14 @@ def read_summary(
     if summary is not None and summary.manifest != target.entry.manifest:
         summary = None
     of_family = member is not None and (summary is None or not summary.members)
-    if summary is not None and not profiled and not of_family:
+    if summary is not None and not summary.lacks(fields) and not of_family:
         return summary.after(state.verdicts(target.entry))
     from onnxreg.registry.store.manifests import read_manifest
     from onnxreg.schema.log.summary import summarize
 
     data = read_blob(remote, target.entry.manifest)
     manifest = read_manifest(data, target.entry.manifest, target.name)
-    if summary is None or of_family:
-        value = summarize(manifest, target.entry.manifest, len(data), member=member)
-        summary = VersionSummary.read(value)
+    summary = VersionSummary.read(summarize(manifest, target.entry.manifest, len(data), member=member))
     summary = replace(summary, profile=None if manifest.recipe is None else manifest.recipe.profile)
     return summary.after(state.verdicts(target.entry))
 

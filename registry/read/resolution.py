@@ -126,11 +126,11 @@ def resolve_in(
 
 def offers(remote: RegistryReader, state: State, ref: Ref, query: Query) -> Iterator[Offer]:
     """The versions that a ref may mean, newest first."""
-    profiled = query.where is not None and "profile" in query.where.fields()
+    fields = query.where.fields() if query.where is not None else ()
     candidates = [Ref(state.name, str(version)) for version in releases(state)] if ref.is_bare else []
     for candidate in candidates or [ref]:
         target = find_in(remote, state, candidate)
-        summary = read_summary(remote, state, target, profiled, query.member)
+        summary = read_summary(remote, state, target, fields, query.member)
         yield Offer(target.version, _carried_entry(remote, target), summary)
 
 

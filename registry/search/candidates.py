@@ -132,10 +132,10 @@ class _Model:
     def read(self, version: Version) -> None:
         assert self._state is not None, "a model without a state has no versions"
         entry = self._entries[version]
+        target = LocatedVersion(self._name, version, entry)
+        fields = ("metric", "profile") if self._profiled else ("metric",)
         try:
-            summary = lookup.read_summary(
-                self._remote, self._state, LocatedVersion(self._name, version, entry), self._profiled
-            )
+            summary = lookup.read_summary(self._remote, self._state, target, fields)
         except FAILURES as error:
             self._damages.append(f"{self._name}:{version}: {error.message}")
             return

@@ -69,7 +69,7 @@ SCHEMA = (
         task TEXT, family TEXT, license TEXT, profile TEXT, format TEXT NOT NULL, precision TEXT NOT NULL, path TEXT NOT NULL,
         digest TEXT NOT NULL, size INTEGER NOT NULL, download_size INTEGER NOT NULL, state TEXT NOT NULL,
         certified INTEGER NOT NULL, opset INTEGER, ort_format INTEGER, providers TEXT NOT NULL, recall TEXT NOT NULL,
-        min_recall REAL, PRIMARY KEY(model, rank, position)) WITHOUT ROWID""",
+        min_recall REAL, metric TEXT NOT NULL, PRIMARY KEY(model, rank, position)) WITHOUT ROWID""",
 )
 
 

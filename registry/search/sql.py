@@ -1,7 +1,7 @@
 """Compile an expression to an SQL condition over `candidates`, so that only matching rows reach Python.
 
-Plain comparisons use SQLite's own operators. Versions, patterns, lists and recalls use functions that call
-`Leaf.accepts` and cache the result of each value: there are few versions and few recalls. If a value is unknown,
+Plain comparisons use SQLite's own operators. Versions, patterns, lists, recalls and metrics use functions that call
+`Leaf.accepts` and cache the result of each value: there are few versions and few figures. If a value is unknown,
 a test is false, so each is wrapped such that it never gives SQL's NULL.
 """
 
@@ -15,7 +15,7 @@ from onnxreg.schema.core.budget import spend
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.query.expression.tree import And, Comparison, Flag, Leaf, Literal, Node, Not, OneOf, Or
 
-JSON_COLUMNS = ("channels", "providers", "recall")
+JSON_COLUMNS = ("channels", "providers", "recall", "metric")
 """The columns that hold JSON."""
 
 COLUMNS = {"name": "models.name", "profile": "nullif(candidates.profile, '')"}

@@ -1,7 +1,7 @@
 """Export candidates as one table in a file, a row for each artifact, for other query engines.
 
-The suffix of the file decides: `.parquet` (typed columns; needs pyarrow), `.jsonl`, or `.csv`, with lists and
-recalls as JSON in their cells.
+The suffix of the file decides: `.parquet` (typed columns; needs pyarrow), `.jsonl`, or `.csv`, with lists,
+recalls and metrics as JSON in their cells.
 """
 
 import csv
@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from onnxreg.registry.support.atomic_file import check_outfile, outfile
 from onnxreg.schema.core.errors import InputError, missing_extra
-from onnxreg.schema.query.expression.fields import FIELDS, FieldKind
+from onnxreg.schema.query.expression.fields import FIELDS, LABELLED, FieldKind
 
 Row = dict[str, Any]
 BATCH_ROWS = 10_000
@@ -73,16 +73,16 @@ def _parquet(file: BinaryIO, rows: Iterable[Row]) -> None:
     types = {
         **dict.fromkeys((FieldKind.TEXT, FieldKind.VERSION), arrow.string()),
         **dict.fromkeys((FieldKind.SIZE, FieldKind.COUNT), arrow.int64()),
-        FieldKind.SHARE: arrow.float64(),
+        **dict.fromkeys((FieldKind.NUMBER, FieldKind.SHARE), arrow.float64()),
         FieldKind.FLAG: arrow.bool_(),
         FieldKind.LIST: arrow.list_(arrow.string()),
     }
     columns = {name: types[kind] for name, kind in FIELDS.items()}
-    columns["recall"] = arrow.map_(arrow.string(), arrow.float64())
+    columns |= dict.fromkeys(LABELLED, arrow.map_(arrow.string(), arrow.float64()))
     schema, remaining = arrow.schema(columns), iter(rows)
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         while group := list(islice(remaining, BATCH_ROWS)):
-            entries = [{**row, "recall": list(row["recall"].items())} for row in group]
+            entries = [row | {name: list(row[name].items()) for name in LABELLED} for row in group]
             writer.write_table(arrow.Table.from_pylist(entries, schema))
 
 

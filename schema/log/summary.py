@@ -14,7 +14,13 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.log.artifact_state import effective_state
 
 if TYPE_CHECKING:
+    from onnxreg.schema.manifest.evidence import Check
     from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
+
+RECALL = "character_recall/"
+"""The prefix of the checks of single labels."""
+MAX_METRICS = 32
+"""Metrics of an artifact in a summary: the first ones of the manifest."""
 
 
 class FileSummary(NamedTuple):
@@ -40,7 +46,8 @@ class ArtifactSummary:
 
     `operators` is the digest of the operator-set blob: the canonical JSON of the manifest's `operators`;
     `domains` are those of the operators, but for `ai.onnx`. `ir_version` is that of the ONNX file. `recall`
-    maps a label to its measured recall. `stated` is what the manifest says, if a later evaluation refused
+    maps a label to its measured recall, `metrics` the name of a check on the suite of the certification to its
+    value. `stated` is what the manifest says, if a later evaluation refused
     the artifact: then `state` is `refused`. It is not part of the index file's summary. `member` is the stage
     of a pipeline that the artifact is of.
     """
@@ -61,6 +68,7 @@ class ArtifactSummary:
     domains: tuple[str, ...] = ()
     stated: str | None = None
     member: str | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
 
     def after(self, verdict: str | None) -> "ArtifactSummary":
         """With what a later evaluation says of it."""
@@ -71,7 +79,6 @@ class ArtifactSummary:
     def read(cls, value: Any) -> "ArtifactSummary":
         """Read what `summarize` wrote; InputError if it is anything else."""
         value = mapping(value)
-        recall = mapping(value.get("recall", {}))
         return cls(
             text(required(value, "format")),
             text(required(value, "precision")),
@@ -84,11 +91,16 @@ class ArtifactSummary:
             optional(value.get("ort_format"), count),
             optional(value.get("operators"), Digest.parse),
             items(value.get("providers", []), text),
-            {label: number(share) for label, share in recall.items()},
+            _numbers(value.get("recall", {})),
             optional(value.get("ir_version"), count),
             items(value.get("domains", []), text),
             member=optional(value.get("member"), text),
+            metrics=_numbers(value.get("metrics", {})),
         )
+
+
+def _numbers(value: Any) -> dict[str, float]:
+    return {name: number(item) for name, item in mapping(value).items()}
 
 
 @dataclass(frozen=True)
@@ -124,6 +136,14 @@ class VersionSummary:
             if paths is None or artifact.path in paths:
                 yield artifact, size
 
+    def lacks(self, keys: Collection[str]) -> bool:
+        """True if only the manifest has the value of one of these fields of an expression.
+
+        No index file has the profile, and one of an older build has no metrics.
+        """
+        is_old = any(artifact.recall and not artifact.metrics for artifact in self.artifacts)
+        return "profile" in keys or ("metric" in keys and is_old)
+
     @cached_property
     def members(self) -> tuple[str, ...]:
         """The stages of a pipeline, in the manifest's order; none of another model."""
@@ -152,12 +172,22 @@ class VersionSummary:
 
 SUMMARY_KEYS = frozenset(item.name for item in fields(VersionSummary)) - {"profile"}
 ARTIFACT_KEYS = frozenset(item.name for item in fields(ArtifactSummary)) - {"stated"}
+LATER_KEYS = frozenset({"metrics"})
+"""The keys of an artifact's summary that older builds do not write."""
 
 
 def known_summary(value: Any) -> dict[str, Any]:
     """A summary without the keys that this build does not know. Raise InputError if it is malformed."""
     artifacts = items(mapping(value).get("artifacts"), lambda artifact: pick(artifact, ARTIFACT_KEYS))
     return pick(value, SUMMARY_KEYS) | {"artifacts": list(artifacts)}
+
+
+def completed(summary: Any, derived: Mapping[str, Any]) -> dict[str, Any]:
+    """A known summary; the `LATER_KEYS` that an older build did not write are those of the derived summary."""
+    picked = known_summary(summary)
+    for artifact, expected in zip(picked["artifacts"], derived["artifacts"], strict=False):
+        artifact |= {key: expected[key] for key in LATER_KEYS & expected.keys() - artifact.keys()}
+    return picked
 
 
 def _own(artifact: ArtifactSummary) -> dict[Digest, int]:
@@ -204,12 +234,26 @@ def _file(entry: "FileEntry") -> dict[str, Any]:
     return {"role": entry.role, "path": entry.path, "digest": str(entry.digest), "size": entry.size}
 
 
+def suite_checks(artifact: "Artifact") -> list["Check"]:
+    """The measured checks on the suite of an artifact's certification, but for the recall of single labels."""
+    evidence = artifact.certification.evidence
+    suite = None if evidence is None else evidence.suite
+    return [
+        check
+        for check in artifact.checks
+        if suite is not None
+        and check.dataset == suite
+        and check.value is not None
+        and not check.name.startswith(RECALL)
+    ]
+
+
 def _artifact(artifact: "Artifact", member: str | None) -> dict[str, Any]:
     operators = operator_set(artifact)
     recall = {
-        check.name.partition("/")[2]: check.value
+        check.name.removeprefix(RECALL): check.value
         for check in artifact.checks
-        if check.name.startswith("character_recall/") and check.value is not None
+        if check.name.startswith(RECALL) and check.value is not None
     }
     value: dict[str, Any] = {
         "format": artifact.format,
@@ -229,5 +273,6 @@ def _artifact(artifact: "Artifact", member: str | None) -> dict[str, Any]:
         "ir_version": artifact.ir_version,
         "domains": sorted({operator.domain for operator in artifact.operators} - {"ai.onnx"}),
         "member": member,
+        "metrics": {check.name: check.value for check in suite_checks(artifact)[:MAX_METRICS]},
     }
     return value | {key: item for key, item in optional.items() if item not in (None, [], {})}

@@ -17,7 +17,7 @@ class Check(Document):
     """A measured claim.
 
     `value` is None if it could not be measured; `dataset` is the digest of the data it was measured on;
-    `interval` is a 95 % interval of the value, if one was computed.
+    `interval` is a 95 % interval of the value, if one was computed; `direction` says which values are better.
     """
 
     name: Text
@@ -28,6 +28,7 @@ class Check(Document):
     samples: Count | None = None
     dataset: Digest | None = None
     interval: tuple[float, float] | None = None
+    direction: Literal["higher", "lower"] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -38,6 +39,12 @@ class Check(Document):
                 f"{LOSS} is {self.value:g}, its limit is {self.limit:g}, and its verdict is pass"
             )
         return self
+
+    @property
+    def label(self) -> str:
+        """The name, with the metric unless the name has it: each check with a direction names its metric."""
+        is_named = self.direction is not None or self.name.startswith(self.metric)
+        return self.name if is_named else f"{self.name}/{self.metric}"
 
     @property
     def exceeds(self) -> bool:

@@ -359,7 +359,12 @@ def recalls() -> list[Json]:
 def wheres() -> list[Json]:
     two = STATES.one(
         "two to ask about",
-        artifact("small", "onnx-int8", size=10, precision="int8", opset=17, recall={"PHONE": 0.9}),
+        artifact(
+            *("small", "onnx-int8", 10, "unknown", "int8"),
+            opset=17,
+            recall={"PHONE": 0.9},
+            metrics={"sts/spearman": 0.83, "sts/spearman/loss": 0.002},
+        ),
         artifact("large", "onnx", size=5000, state="certified", opset=20, providers=["NNAPI"]),
         files=COMPANIONS,
         task="token-classification",
@@ -373,6 +378,9 @@ def wheres() -> list[Json]:
         "certified and size > 1kB": ("large", "small"),
         "size <= 10B or opset = 21": ("small", "large"),
         "recall.PHONE >= 0.9": ("small", "large"),
+        "metric['sts/spearman'] >= 0.82": ("small", "large"),
+        "metric['sts/spearman/loss'] < 0.01 and metric['character_recall/PHONE'] >= 0.9": ("small", "large"),
+        "not metric['sts/spearman'] >= 0.82": ("large", "small"),
         "NNAPI in providers": ("large", "small"),
     }
     found = [

@@ -1,7 +1,7 @@
 """The fields of an expression: the kind of each, and its source in a candidate.
 
 A candidate is one artifact of one version of one model, as a mapping from field to value. A value that nobody knows (an
-opset that was not recorded, the recall of a label that was not measured) is None or absent. `docs/query.md` is the
+opset that was not recorded, a metric that was not measured) is None or absent. `docs/query.md` is the
 specification.
 """
 
@@ -24,6 +24,7 @@ class FieldKind(Enum):
     VERSION = "a version, such as 1.4.0"
     SIZE = "a size, such as 30MB, 28MiB or a number of bytes"
     COUNT = "a number, such as 18"
+    NUMBER = "a number, such as 0.82"
     SHARE = "a share from 0 to 1, such as 0.95"
     FLAG = "nothing: it is true or false by itself"
     LIST = "nothing: write 'stable' in channels"
@@ -55,8 +56,20 @@ FIELDS: Final[dict[str, FieldKind]] = {
     "providers": FieldKind.LIST,
     "recall": FieldKind.SHARE,
     "min_recall": FieldKind.SHARE,
+    "metric": FieldKind.NUMBER,
 }
-"""Every field. `recall` maps a label to its share, and is asked with one: `recall.PHONE`."""
+"""Every field."""
+LABELLED: Final = {
+    "recall": (
+        "the label whose recall is meant",
+        "write recall.PHONE, recall['FIRST NAME'], or min_recall for the lowest of all",
+    ),
+    "metric": (
+        "the name of the metric",
+        "write metric['sts/spearman']; reg show lists the checks of a version",
+    ),
+}
+"""The fields that map labels to numbers, and are written with one (`recall.PHONE`): the missing part, and a hint."""
 
 
 def of_version(state: "State", version: "Version", entry: "VersionEntry") -> dict[str, Any]:
@@ -93,4 +106,5 @@ def of_artifact(summary: "VersionSummary", artifact: "ArtifactSummary", download
         "providers": list(artifact.providers),
         "recall": artifact.recall,
         "min_recall": min(artifact.recall.values(), default=None),
+        "metric": artifact.metrics,
     }

@@ -85,11 +85,12 @@ _READERS: dict[FieldKind, Callable[[Token], Literal]] = {
     FieldKind.VERSION: _version,
     FieldKind.SIZE: _size,
     FieldKind.COUNT: _number,
+    FieldKind.NUMBER: _number,
     FieldKind.SHARE: _share,
 }
 TOKEN_KINDS = {
     FieldKind.TEXT: ("word", "string"),
     FieldKind.VERSION: ("number", "string"),
-    **dict.fromkeys((FieldKind.SIZE, FieldKind.COUNT, FieldKind.SHARE), ("number",)),
+    **dict.fromkeys((FieldKind.SIZE, FieldKind.COUNT, FieldKind.NUMBER, FieldKind.SHARE), ("number",)),
 }
 """The kinds of tokens as which a value may be written."""

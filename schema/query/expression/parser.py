@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.suggest import nearest
-from onnxreg.schema.query.expression.fields import FIELDS, Candidate, FieldKind
+from onnxreg.schema.log.summary import RECALL
+from onnxreg.schema.query.expression.fields import FIELDS, LABELLED, Candidate, FieldKind
 from onnxreg.schema.query.expression.literals import TOKEN_KINDS, read_literal, short, written
 from onnxreg.schema.query.expression.tokens import ExpressionError, Token, tokenize
 from onnxreg.schema.query.expression.tree import (
@@ -49,7 +50,7 @@ class Expression:
         return self.tree.matches(candidate)
 
     def fields(self) -> frozenset[str]:
-        """The names of the fields that decide; recall of any label is `recall`."""
+        """The names of the fields that decide; recall of any label is `recall`, any metric `metric`."""
         return self.tree.fields()
 
 
@@ -180,22 +181,27 @@ class _Parser:
         return kind
 
     def _field(self) -> Field:
-        """field = NAME | "recall" "." LABEL | "recall" "[" TEXT "]" """
+        """field = NAME | ("recall" | "metric") ("." LABEL | "[" TEXT "]")
+
+        `metric['character_recall/PHONE']` is `recall.PHONE`.
+        """
         token = self._next
         if token.kind != "word":
             raise self._expected("a field, such as size, on the left")
         self._place += 1
         name, _, label = token.text.partition(".")
-        if name == "recall":
-            return Field(name, label or self._label(token))
+        if name in LABELLED:
+            label = label or self._label(token, name)
+            of_recall = name == "metric" and label.startswith(RECALL)
+            return Field("recall", label.removeprefix(RECALL)) if of_recall else Field(name, label)
         if token.text not in FIELDS:
             raise self._wrong(token, f"there is no field {short(token.text)}", _nearest(token.text))
         return Field(token.text)
 
-    def _label(self, recall: Token) -> str:
+    def _label(self, field: Token, name: str) -> str:
         if self._next.text != "[":
-            hint = "write recall.PHONE, recall['FIRST NAME'], or min_recall for the lowest of all"
-            raise self._wrong(recall, "expected the label whose recall is meant", hint)
+            missing, hint = LABELLED[name]
+            raise self._wrong(field, f"expected {missing}", hint)
         self._place += 1
         label = self._next
         if label.kind != "string":

@@ -65,7 +65,7 @@ def _precedence(version: str) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a candidate; `label` is whose recall is meant."""
+    """A field of a candidate; `label` names one number of a field that has several."""
 
     name: str
     label: str | None = None
@@ -84,7 +84,7 @@ class Leaf(ABC):
         return self.accepts(candidate.get(self.field.name))
 
     def accepts(self, value: Any) -> bool:
-        """Test a value of the field; of `recall` the mapping from labels to shares."""
+        """Test a value of the field; if it has a label, the mapping from labels to numbers."""
         if value is not None and self.field.label is not None:
             value = value.get(self.field.label)
         return value is not None and self._accepts(value)

@@ -34,7 +34,7 @@ from onnxreg.schema.core.errors import HostError, InputError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.query.expression import parser
-from onnxreg.schema.query.expression.fields import FIELDS
+from onnxreg.schema.query.expression.fields import FIELDS, LABELLED
 
 Row = dict[str, Any]
 MODELS, VERSIONS = 4, 12
@@ -121,6 +121,7 @@ def _artifact(artifact: Any, shared: Any) -> Row:
         "providers": list(artifact.metadata.execution_providers),
         "recall": recall,
         "min_recall": min(recall.values()) if recall else None,
+        "metric": {check.name: check.value for check in artifact.checks if check.dataset is not None},
     }
 
 
@@ -248,13 +249,11 @@ def test_a_model_that_moves_on_while_its_manifests_are_read_is_read_again(
     registry = Registry(home.root)
     summary = lookup.read_summary
 
-    def late(
-        remote: DirectoryRegistry, state: Any, found: lookup.LocatedVersion, profiled: bool = False
-    ) -> Any:
+    def late(remote: DirectoryRegistry, state: Any, found: lookup.LocatedVersion, fields: Any = ()) -> Any:
         if str(found.version) == OLD:
             registry.drop(f"{FIRST}:{OLD}")
             registry.gc()
-        return summary(remote, state, found, profiled)
+        return summary(remote, state, found, fields)
 
     monkeypatch.setattr(lookup, "read_summary", late)
     (model,) = candidates.read(home, [FIRST], {})
@@ -377,6 +376,7 @@ def _row(number: int) -> Row:
         "certified": True,
         "recall": {"PHONE": 0.5, "FIRST NAME": 1.0} if number else {},
         "min_recall": 0.5 if number else None,
+        "metric": {"sts/spearman": 0.83, "sts/spearman/loss": -0.25} if number else {},
     }
     return dict.fromkeys(FIELDS) | known
 
@@ -388,12 +388,13 @@ def test_a_parquet_file_is_typed_and_engines_read_it(tmp_path: Path) -> None:
     file = tmp_path / "all.parquet"
     assert table_export.write(file, iter(SOME)) == 3
     table = pyarrow.parquet.read_table(file)
-    assert [{**row, "recall": dict(row["recall"])} for row in table.to_pylist()] == SOME
+    rows = [row | {name: dict(row[name]) for name in LABELLED} for row in table.to_pylist()]
+    assert rows == SOME
     types = {field.name: str(field.type) for field in table.schema}
     assert list(types) == list(FIELDS)
     assert (types["size"], types["certified"], types["version"]) == ("int64", "bool", "string")
-    question = f"SELECT name, recall['PHONE'], size FROM '{file}' WHERE list_contains(channels, 'ä')"
-    assert duckdb.sql(question).fetchall() == [("acme/m2", 0.5, 2**40)]
+    question = f"SELECT name, recall['PHONE'], metric['sts/spearman'], size FROM '{file}' WHERE list_contains(channels, 'ä')"
+    assert duckdb.sql(question).fetchall() == [("acme/m2", 0.5, 0.83, 2**40)]
 
 
 def test_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,6 +414,7 @@ def test_lines_and_comma_separated_values_hold_the_same(tmp_path: Path) -> None:
         assert (row["name"], row["license"]) == (expected["name"], expected["license"])
         assert (row["certified"], row["family"], row["size"]) == ("true", "", str(2**40))
         assert json.loads(row["recall"]) == expected["recall"]
+        assert json.loads(row["metric"]) == expected["metric"]
         assert json.loads(row["channels"]) == expected["channels"]
 
 

@@ -100,6 +100,8 @@ def test_too_long_is_refused() -> None:
         ("artifact.opset = 3", "did you mean opset?"),
         ("channel = stable", "did you mean channels?"),
         ("recal.PHONE > 0.5", "did you mean recall or min_recall?"),
+        ("metrics.f1 > 0.5", "did you mean metric?"),
+        ("metric > 0.5", "write metric['sts/spearman']; reg show lists the checks"),
         ("certification = x", "certified"),
         ("zzz = 3", "the fields are name, version, "),
     ],
@@ -112,9 +114,10 @@ def test_near_misses_are_named(text: str, near: str) -> None:
 
 def test_the_fields_that_decide_are_named() -> None:
     expression = parser.parse(
-        "certified and (recall.PHONE > 0.5 or not 'stable' in channels) and size in (1, 2)"
+        "certified and (recall.PHONE > 0.5 or not 'stable' in channels) and size in (1, 2) and metric.f1 > 0"
     )
-    assert expression.fields() == {"certified", "recall", "channels", "size"}
+    assert expression.fields() == {"certified", "recall", "channels", "size", "metric"}
+    assert parser.parse("metric['character_recall/PHONE'] > 0").fields() == {"recall"}
 
 
 def test_equal_expressions_are_equal_however_they_are_written() -> None:
@@ -142,6 +145,7 @@ def test_what_is_printed_parses_to_the_same(case: Case) -> None:
 PIECES = some.sampled_from(
     [
         *FIELDS,
+        "metric['f1']",
         "and",
         "or",
         "not",

@@ -50,6 +50,8 @@ def pattern(number: int) -> Pattern:
     verdict[1] = Verdict("refused", "G4/point", ("recall falls by 0.02",), _stand_in("suite"), "report.json")
     recall = {"metric": "character_recall", "value": 0.9 + number / 100, "verdict": "info"}
     checks = [{"name": f"character_recall/{label}", **recall} for label in ("NAME", "DATE")]
+    loss = {"metric": "character_recall", "value": 0.02 * number, "verdict": "fail" if number else "pass"}
+    checks.append({"name": "quant_recall_delta", "dataset": str(_stand_in("suite")), **loss})
     artifacts = [
         DraftArtifact("onnx-android", "float32", "model.onnx", fields={"metadata": {"opset": 17}}),
         DraftArtifact(

@@ -22,7 +22,10 @@ NUMBERS = some.integers(0, 3000)
 UNITS = some.sampled_from([("", 1), ("B", 1), ("kB", 1000), ("KiB", 1024), ("MB", 10**6)])
 VERSIONS = some.sampled_from(["0.9.0", "1.0.0-rc.1", "1.0.0-rc.2", "1.0.0", "1.0.0+b", "1.2.0", "1.10.0"])
 LABELS = some.sampled_from(["PHONE", "FIRST NAME", "é"])
+METRICS = some.sampled_from(["sts/spearman", "sts/spearman/loss", "a b", "é"])
+LABELLED = {"recall": LABELS, "metric": METRICS}
 SHARES = some.sampled_from(["0", "0.25", "0.5", "1", "1.0"])
+FIGURES = SHARES | some.sampled_from(["12.5", "0.002"])
 SPACE = some.sampled_from([" ", "  ", "\n"])
 
 
@@ -42,12 +45,17 @@ def operands(draw: some.DrawFn) -> tuple[str, str, str | None, some.SearchStrate
     """A field that is compared: as text, its name, its label, and what may stand beside it, as text and value."""
     kind = draw(
         some.sampled_from(
-            [FieldKind.TEXT, FieldKind.VERSION, FieldKind.SIZE, FieldKind.COUNT, FieldKind.SHARE]
+            [
+                *(FieldKind.TEXT, FieldKind.VERSION, FieldKind.SIZE, FieldKind.COUNT),
+                *(FieldKind.NUMBER, FieldKind.SHARE),
+            ]
         )
     )
     field = draw(some.sampled_from([name for name, its in FIELDS.items() if its is kind]))
-    label = draw(LABELS) if field == "recall" else None
-    shown = field if label is None else draw(some.sampled_from([f"recall['{label}']", f'recall["{label}"]']))
+    label = draw(LABELLED[field]) if field in LABELLED else None
+    shown = (
+        field if label is None else draw(some.sampled_from([f"{field}['{label}']", f'{field}["{label}"]']))
+    )
     values: dict[FieldKind, some.SearchStrategy[tuple[str, Any]]] = {
         FieldKind.TEXT: WORDS.map(lambda word: (word, word)) | QUOTED.map(lambda text: (f"'{text}'", text)),
         FieldKind.VERSION: VERSIONS.map(lambda text: (text, Version.parse(text).precedence)),
@@ -55,6 +63,7 @@ def operands(draw: some.DrawFn) -> tuple[str, str, str | None, some.SearchStrate
             lambda pair: (f"{pair[0]}{pair[1][0]}", pair[0] * pair[1][1])
         ),
         FieldKind.COUNT: NUMBERS.map(lambda number: (str(number), number)),
+        FieldKind.NUMBER: FIGURES.map(lambda text: (text, float(text))),
         FieldKind.SHARE: SHARES.map(lambda text: (text, float(text))),
     }
     return shown, field, label, values[kind]
@@ -126,6 +135,7 @@ BY_KIND: dict[FieldKind, some.SearchStrategy[Any]] = {
     FieldKind.VERSION: VERSIONS,
     FieldKind.SIZE: some.integers(0, 3000) | some.integers(0, 3000).map(lambda number: number * 1000),
     FieldKind.COUNT: _perhaps(NUMBERS),
+    FieldKind.NUMBER: some.dictionaries(METRICS, FIGURES.map(float)),
     FieldKind.SHARE: _perhaps(SHARES.map(float)),
     FieldKind.FLAG: some.booleans(),
     FieldKind.LIST: some.lists(WORDS, max_size=3),

@@ -32,6 +32,12 @@ WHERE: dict[str, Callable[[Json, Json, str, Json], bool]] = {
     "certified and size > 1kB": lambda a, *_: a["state"] == "certified" and a["size"] > 1000,
     "size <= 10B or opset = 21": lambda a, *_: a["size"] <= 10 or a["opset"] == 21,
     "recall.PHONE >= 0.9": lambda a, *_: a.get("recall", {}).get("PHONE", -1) >= 0.9,
+    "metric['sts/spearman'] >= 0.82": lambda a, *_: a.get("metrics", {}).get("sts/spearman", -1) >= 0.82,
+    "not metric['sts/spearman'] >= 0.82": lambda a, *_: a.get("metrics", {}).get("sts/spearman", -1) < 0.82,
+    "metric['sts/spearman/loss'] < 0.01 and metric['character_recall/PHONE'] >= 0.9": lambda a, *_: (
+        a.get("metrics", {}).get("sts/spearman/loss", 1) < 0.01
+        and a.get("recall", {}).get("PHONE", -1) >= 0.9
+    ),
     "NNAPI in providers": lambda a, *_: "NNAPI" in a.get("providers", []),
     "task = token-classification": lambda _, s, *__: s.get("task") == "token-classification",
     "task = fill-mask": lambda _, s, *__: s.get("task") == "fill-mask",
