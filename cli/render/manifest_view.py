@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from onnxreg.cli.render.output import printable, size, table
 from onnxreg.schema.manifest.draft import NOT_EVALUATED
-from onnxreg.schema.manifest.evidence import Check
 from onnxreg.schema.manifest.manifest import Artifact, Manifest, Source
 from onnxreg.schema.manifest.recorded_recipe import Step
 
@@ -179,7 +178,7 @@ def checks(manifest: Manifest) -> Iterator[str]:
     rows = [
         (
             item.path,
-            _label(check),
+            check.label,
             _number(check.value),
             _number(check.limit),
             check.samples or "",
@@ -195,10 +194,6 @@ def checks(manifest: Manifest) -> Iterator[str]:
     )
     if quiet:
         yield f"heads: {', '.join(f'{count} checks {verdict}' for verdict, count in sorted(quiet.items()))}"
-
-
-def _label(check: Check) -> str:
-    return check.name if check.name.startswith(check.metric) else f"{check.name}/{check.metric}"
 
 
 def _number(value: float | None) -> str:

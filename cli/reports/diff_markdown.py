@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from onnxreg.cli.render import manifest_view, output
 from onnxreg.cli.reports.deep_diff import lines as deep_lines
-from onnxreg.registry.server.pages.views import ArtifactPair, artifact_pairs
+from onnxreg.registry.server.pages.views import ArtifactPair, artifact_pairs, trend
 from onnxreg.schema.compare.graphs import DeepDiff
 from onnxreg.schema.compare.manifests import ManifestDiff
 
@@ -27,7 +27,9 @@ def markdown(
     parts = [f"### {escaped(f'{old.ref} → {new.ref}')}", "", f"**{escaped(changes.summary)}**"]
     parts += _list(manifest_view.doubts_of((old, new)))
     for pair in artifact_pairs(old, new):
-        parts += _recall(pair, str(old.version), str(new.version))
+        header = f"{escaped(str(old.version))} | {escaped(str(new.version))}"
+        parts += _figures(pair, "recall", _recalls(pair), header)
+        parts += _figures(pair, "metrics", _metrics(pair), header)
     for severity, count in changes.counts.items():
         messages = [escaped(change.message) for change in changes.changes if change.severity == severity]
         if count:
@@ -48,21 +50,34 @@ def escaped(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>()#+!|&~$@-])", r"\\\1", output.printable(text))
 
 
-def _recall(pair: ArtifactPair, old: str, new: str) -> Iterator[str]:
-    """The labels of one artifact whose recall changed, in a table; one line if it was measured on another suite."""
-    rows = [
-        (label, before.value, after.value)
-        for label, before, after in pair.recalls()
-        if before and after and before.value != after.value
+Row = tuple[str, float, float, str]
+"""The name of a figure, its value before and after, and the trend in a word, if it must be said."""
+
+
+def _recalls(pair: ArtifactPair) -> list[Row]:
+    return [(label, old.value, new.value, "") for label, old, new in pair.recalls() if old and new]
+
+
+def _metrics(pair: ArtifactPair) -> list[Row]:
+    return [
+        (name, old.value, new.value, trend(old, new).replace("quiet", ""))
+        for name, old, new in pair.metrics()
+        if old and new and old.value is not None and new.value is not None
     ]
-    if rows and not pair.is_comparable:
-        yield from ("", f"recall of {escaped(pair.path)}: measured on another suite, so not compared")
+
+
+def _figures(pair: ArtifactPair, title: str, rows: Iterable[Row], header: str) -> Iterator[str]:
+    """The figures of one artifact that changed, in a table; one line if they were measured on another suite."""
+    changed = [row for row in rows if row[1] != row[2]]
+    if changed and not pair.is_comparable:
+        yield from ("", f"{title} of {escaped(pair.path)}: measured on another suite, so not compared")
         return
-    if rows:
-        yield from ("", f"| recall of {escaped(pair.path)} | {escaped(old)} | {escaped(new)} | change |")
+    if changed:
+        yield from ("", f"| {title} of {escaped(pair.path)} | {header} | change |")
         yield "|---|---:|---:|---:|"
-    for label, before, after in rows:
-        yield f"| {escaped(label)} | {before:.4f} | {after:.4f} | {after - before:+.4f} |"
+    for name, before, after, word in changed:
+        change = f"{after - before:+.4f} {word}".strip()
+        yield f"| {escaped(name)} | {before:.4f} | {after:.4f} | {change} |"
 
 
 def _group(title: str, body: list[str], is_open: bool) -> list[str]:

@@ -16,6 +16,11 @@ def by_member(owners: Mapping[str, str], item: Any, position: int) -> str:
     return f"{item['format']}/{item['precision']}/{owners.get(item['path'], item['path'])}"
 
 
+def _check_name(item: Any) -> str:
+    """The name of a check; with its metric unless it has a direction: then the name has the metric."""
+    return str(item["name"]) if item.get("direction") else f"{item['name']}/{item['metric']}"
+
+
 TABLES = Tables(
     lists={
         "formats": NamedItem((lambda item, _: str(item),)),
@@ -42,7 +47,7 @@ TABLES = Tables(
         "artifacts[].operators": NamedItem(
             (lambda item, _: f"{item['domain']}:{item['name']}:{item['opset']}",)
         ),
-        "artifacts[].checks": NamedItem((lambda item, _: f"{item['name']}/{item['metric']}",)),
+        "artifacts[].checks": NamedItem((lambda item, _: _check_name(item),)),
         "artifacts[].certification.reasons": NamedItem((lambda item, _: str(item),)),
         **{
             f"artifacts[].metadata.{side}": NamedItem(
@@ -150,22 +155,35 @@ def _rank(order: Mapping[Any, int]) -> Judge:
 def _measure(delta: Delta) -> Severity:
     """A quality that falls, a loss that grows and a value that is lost are degrading.
 
-    The name of a metric says which one it is. Numerical distances (parity of logits) move with every training; they
-    count through their verdict.
+    The direction of a check says which one it is, or else the name of its metric. Numerical distances (parity of logits)
+    move with every training; they count through their verdict.
     """
     if _other_suite(delta):
         return "notable"
     if not _is_known(delta):
         return "degrading" if delta.new is None else "notable"
+    if direction := _direction(delta):
+        worse = _falls if direction == "higher" else _rises
+        return worse("degrading")(delta)
     if _QUALITY_LOST.search(delta.names[-1]):
         return "degrading" if delta.new > delta.old else "notable"
     return "degrading" if _QUALITY.search(delta.names[-1]) and delta.new < delta.old else "notable"
 
 
+def _direction(delta: Delta) -> str:
+    """The better direction of a check: "higher" or "lower"; "" if none is stated, or another one on each side."""
+    directions = {item.get("direction") for item in delta.within or () if isinstance(item, dict)} - {None}
+    return str(directions.pop()) if len(directions) == 1 else ""
+
+
 def _other_suite(delta: Delta) -> str:
-    """The note on two values that cannot be compared, since they were measured on different suites; else ""."""
+    """The note on two values that cannot be compared, since they were measured on different suites; else "".
+
+    A check with a direction must name its suite: without one its values cannot be compared either.
+    """
     suites = [item.get("dataset") for item in delta.within or () if isinstance(item, dict)]
-    differ = len(suites) == 2 and None not in suites and suites[0] != suites[1]
+    is_stated = None not in suites or _direction(delta) != ""
+    differ = len(suites) == 2 and is_stated and suites[0] != suites[1]
     return "measured on another suite" if differ else ""
 
 

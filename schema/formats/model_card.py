@@ -89,7 +89,12 @@ def _metric(check: Check) -> Json:
 
 
 def _kind(check: Check) -> tuple[str, str]:
-    """The metric and its label: `character_recall/NAME` is the recall of the slice `NAME`."""
+    """The metric and its label: `character_recall/NAME` is the recall of the slice `NAME`.
+
+    A check with a direction has its metric in its name, such as `sts/spearman`.
+    """
+    if check.direction is not None:
+        return check.name, ""
     head, _, label = check.name.partition("/")
     return (check.metric, label) if head == check.metric else (f"{check.name}/{check.metric}", "")
 
@@ -102,6 +107,7 @@ def _about(check: Check) -> Iterator[tuple[str, object]]:
         "limit": check.limit,
         "samples": check.samples,
         "dataset": check.dataset,
+        "direction": check.direction,
     }
     return ((f"{name}:{key}", value) for key, value in facts.items())
 

@@ -121,6 +121,8 @@ def int8() -> dict[str, Any]:
             check("recall", "quant_recall_delta", 0.001, "pass"),
             check("parity", "argmax_agreement", 0.99, "info"),
             check("parity", "max_abs_diff", 0.004, "pass"),
+            check("sts/spearman", "spearman", 0.83, "pass") | {"direction": "higher"},
+            check("sts/spearman/loss", "spearman_loss", 0.002, "pass") | {"direction": "lower"},
         ],
         certification={
             "state": "certified",

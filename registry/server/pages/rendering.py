@@ -18,6 +18,7 @@ from onnxreg.registry.server.pages import views
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.numbers import size
+from onnxreg.schema.log.summary import suite_checks
 
 HERE = Path(__file__).parent
 MEDIA_TYPES = {".css": "text/css", ".svg": "image/svg+xml"}
@@ -75,9 +76,15 @@ def environment() -> Environment:
         "json": shown_json,
         "moment": moment,
         "share": share,
+        "figure": figure,
         "sentence": sentence,
     }
-    templates.globals |= {"recalls": views.recalls, "reasons": views.reasons}
+    templates.globals |= {
+        "recalls": views.recalls,
+        "metrics": suite_checks,
+        "reasons": views.reasons,
+        "trend": views.trend,
+    }
     return templates
 
 
@@ -99,6 +106,11 @@ def moment(time: str) -> str:
 
 def share(value: float) -> str:
     return f"{value:.4f}"
+
+
+def figure(value: float) -> str:
+    """A measured number of any size."""
+    return f"{value:.4g}"
 
 
 def sentence(text: str) -> str:

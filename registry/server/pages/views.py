@@ -14,10 +14,10 @@ from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.artifact_state import ArtifactState, ArtifactStates, artifact_states, verdicts_of
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import State, VersionEntry
+from onnxreg.schema.log.summary import RECALL, suite_checks
 from onnxreg.schema.manifest.draft import NOT_EVALUATED
+from onnxreg.schema.manifest.evidence import LOSS, Check
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
-
-RECALL = "character_recall/"
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,15 @@ class VersionView:
         return tuple(self.row.states(self.manifest).values())
 
 
+def trend(old: Check, new: Check) -> str:
+    """`better` or `worse`, by the direction of a metric; `quiet` if it is neither, or the direction is not stated."""
+    assert old.value is not None and new.value is not None, "suite_checks have values"
+    direction = new.direction or ("lower" if new.name == LOSS else None)
+    if direction is None or old.value == new.value:
+        return "quiet"
+    return "better" if (new.value > old.value) == (direction == "higher") else "worse"
+
+
 @dataclass(frozen=True)
 class ArtifactPair:
     """The artifacts of one path on both sides, and their states; None if a side has none."""
@@ -178,6 +187,13 @@ class ArtifactPair:
             {item.label: item for item in recalls(side)} if side else {} for side in (self.old, self.new)
         )
         return [(label, old.get(label), new.get(label)) for label in dict.fromkeys([*old, *new])]
+
+    def metrics(self) -> list[tuple[str, Check | None, Check | None]]:
+        """Every metric of either side, with both checks."""
+        old, new = (
+            {item.name: item for item in suite_checks(side)} if side else {} for side in (self.old, self.new)
+        )
+        return [(name, old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])]
 
 
 class ComparedSide(Protocol):

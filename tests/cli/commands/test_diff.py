@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.schema.compare.manifests import SEVERITIES, diff
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, Verdict
 
 Reg = Callable[..., Any]
 HOSTILE = "<script>alert(1)</script> | \x1b[2J `x` [a](javascript:b)"
@@ -110,6 +111,65 @@ def test_markdown(reg: Reg, registry: Registry) -> None:
     assert "| NAME | 0.9900 | 0.9500 | -0.0400 |\n| DATE | 0.9700 | 0.9800 | +0.0100 |" in shown
     assert "\n#### 1 degrading\n\n- check value changed" in shown
     assert "<details><summary>2 notable</summary>" in shown
+
+
+def evaluated(root: Path, figures: dict[str, tuple[float, str]], suite: str = "suite") -> Draft:
+    """A version whose artifact was judged on a suite: figures by name, each with its direction."""
+    draft = checked(root, f"{suite} {figures}", {})
+    (artifact,) = draft.artifacts
+    digest = Digest.of(suite.encode())
+    checks = [
+        {"name": name, "metric": name.rpartition("/")[2], "value": value, "verdict": "pass"}
+        | {"dataset": str(digest), "samples": 500, "limit": 0.01, "interval": [value - 1, value + 1]}
+        | ({"direction": direction} if direction else {})
+        for name, (value, direction) in figures.items()
+    ]
+    verdict = Verdict("unknown", "rule", suite=digest)
+    judged = replace(artifact, verdict=verdict, fields={"checks": checks})
+    return replace(draft, name="acme/embed", artifacts=(judged,))
+
+
+@pytest.fixture
+def embeddings(tmp_path: Path, registry: Registry) -> Registry:
+    """1.0.0; 1.1.0 with other figures; 1.2.0 with the same on another suite."""
+    before = {"sts/spearman": (0.83, "higher"), "sts/ppl": (12.5, "lower"), "quant_recall_delta": (0.001, "")}
+    after = {"sts/spearman": (0.81, "higher"), "sts/ppl": (11.0, "lower"), "quant_recall_delta": (0.002, "")}
+    versions = {"1.0.0": (before, "a"), "1.1.0": (after, "a"), "1.2.0": (before, "b")}
+    for version, (figures, suite) in versions.items():
+        registry.add(evaluated(tmp_path / version, figures, suite), version)
+    return registry
+
+
+def test_metrics_are_better_or_worse_by_their_direction(
+    reg: Reg, embeddings: Registry, tmp_path: Path
+) -> None:
+    shown = reg("diff", "acme/embed:1.0.0", "acme/embed:1.1.0", "--markdown").out
+    assert "| metrics of m.onnx | 1.0.0 | 1.1.0 | change |" in shown
+    for row in (
+        "| sts/spearman | 0.8300 | 0.8100 | -0.0200 worse |",
+        "| sts/ppl | 12.5000 | 11.0000 | -1.5000 better |",
+        r"| quant\_recall\_delta | 0.0010 | 0.0020 | +0.0010 worse |",
+    ):
+        assert row in shown
+    done = reg("diff", "acme/embed:1.0.0", "acme/embed:1.1.0", "--html", str(tmp_path / "page.html"))
+    assert done.status == 0
+    page = re.sub(r"\s+", " ", (tmp_path / "page.html").read_text())
+    assert '<span class="worse">-0.0200</span>' in page and '<span class="better">-1.5000</span>' in page
+
+
+def test_metrics_of_two_suites_are_not_compared(reg: Reg, embeddings: Registry, tmp_path: Path) -> None:
+    shown = reg("diff", "acme/embed:1.1.0", "acme/embed:1.2.0", "--markdown").out
+    assert "metrics of m.onnx: measured on another suite, so not compared" in shown
+    assert "worse" not in shown and "better" not in shown
+    reg("diff", "acme/embed:1.1.0", "acme/embed:1.2.0", "--html", str(tmp_path / "page.html"))
+    page = (tmp_path / "page.html").read_text()
+    assert "another suite" in page and 'class="worse"' not in page
+
+
+def test_show_lists_metrics_by_their_names(reg: Reg, embeddings: Registry) -> None:
+    shown = re.sub(" +", " ", reg("show", "acme/embed:1.0.0").out)
+    assert "m.onnx sts/spearman 0.83 0.01 500 pass" in shown
+    assert "m.onnx sts/ppl 12.5 0.01 500 pass" in shown
 
 
 def test_markdown_of_hostile_words_is_text(reg: Reg, registry: Registry) -> None:

@@ -188,6 +188,29 @@ def test_the_size_of_an_artifact_is_that_of_the_files_counted(room: Registry, tm
         assert f"onnx-android float32 {total} in 2 files" in read(site, "/models/acme/beside").text
 
 
+def test_the_metrics_of_a_certificate_are_shown(room: Registry, tmp_path: Path) -> None:
+    draft = showroom.draft(tmp_path / "embed", "acme/embed", "b", {})
+    model, int8 = draft.artifacts
+    common = {"verdict": "pass", "samples": 1500, "dataset": str(showroom.SUITE)}
+    checks = [
+        {"name": "sts/spearman", "metric": "spearman", "value": 0.83, "direction": "higher"} | common,
+        {"name": "sts/spearman/loss", "metric": "spearman_loss", "value": 0.002, "limit": 0.01}
+        | {"direction": "lower", "interval": [-0.001, 0.004]}
+        | common,
+        {"name": HOSTILE, "metric": "x", "value": 1.0} | common,
+    ]
+    measured = replace(int8, fields={**int8.fields, "checks": checks})
+    room.add(replace(draft, artifacts=(model, measured)), "1.0.0")
+    with running(room.store.root) as site:
+        for path in ("/models/acme/embed", "/models/acme/embed:1.0.0"):
+            page = read(site, path)
+            assert "sts/spearman higher is better 0.83 1,500 pass" in page.text
+            assert "sts/spearman/loss lower is better 0.002 -0.001 to 0.004 0.01 1,500 pass" in page.text
+            assert "script" not in page.tags and page.text.count("This artifact was not evaluated.") == 1
+        found = read(site, "/?q=metric%5B%27sts/spearman%27%5D+%3E%3D+0.82")
+        assert "acme/embed:1.0.0" in found.text and "1 artifact," in found.text
+
+
 def test_a_version_has_everything_its_manifest_tells(shown: Site, room: Registry) -> None:
     page = read(shown, "/models/acme/pii:1.1.0")
     manifest = room.get(f"acme/pii@{room.state('acme/pii').versions[Version(1, 1, 0)].manifest}")

@@ -87,6 +87,41 @@ CASES: dict[str, tuple[str, Any, str, str, str]] = {
         f"{INT8}.checks[parity/max_abs_diff].value",
         "notable",
     ),
+    "metric falls": (
+        "/artifacts/1/checks/3/value",
+        0.81,
+        "check-value-changed",
+        f"{INT8}.checks[sts/spearman].value",
+        "degrading",
+    ),
+    "metric rises": (
+        "/artifacts/1/checks/3/value",
+        0.85,
+        "check-value-changed",
+        f"{INT8}.checks[sts/spearman].value",
+        "notable",
+    ),
+    "metric for which lower is better rises": (
+        "/artifacts/1/checks/4/value",
+        0.003,
+        "check-value-changed",
+        f"{INT8}.checks[sts/spearman/loss].value",
+        "degrading",
+    ),
+    "metric for which lower is better falls": (
+        "/artifacts/1/checks/4/value",
+        -0.003,
+        "check-value-changed",
+        f"{INT8}.checks[sts/spearman/loss].value",
+        "notable",
+    ),
+    "direction": (
+        "/artifacts/1/checks/3/direction",
+        "lower",
+        "check-changed",
+        f"{INT8}.checks[sts/spearman].direction",
+        "notable",
+    ),
     "no longer measured": (
         "/artifacts/1/checks/0/value",
         None,
@@ -200,6 +235,32 @@ def test_values_of_two_suites_are_not_compared(full: dict[str, Any], value: floa
     values = [change for change in found if change.kind in ("check-value-changed", "recall-delta-changed")]
     assert len(values) == 2
     assert {(change.severity, change.note) for change in values} == {("notable", "measured on another suite")}
+
+
+@pytest.mark.parametrize(
+    ("direction", "old", "new", "severity"),
+    [
+        ("higher", sha(90), sha(90), "degrading"),
+        ("lower", sha(90), sha(90), "notable"),
+        ("higher", sha(90), sha(91), "notable"),
+        ("higher", sha(90), None, "notable"),
+    ],
+)
+def test_a_direction_says_which_values_are_worse_on_one_suite(
+    direction: str, old: str, new: str | None, severity: str, full: dict[str, Any]
+) -> None:
+    """The name of the metric says the contrary: `error_rate` would be worse when it rises."""
+    sides = []
+    for value, dataset in ((0.5, old), (0.4, new)):
+        check = {"name": "x/error_rate", "metric": "error_rate", "value": value, "verdict": "info"}
+        side = copy.deepcopy(full)
+        side["artifacts"][1]["checks"].append(
+            check | {"direction": direction} | ({"dataset": dataset} if dataset else {})
+        )
+        sides.append(Manifest.from_json(side))
+    (change,) = [found for found in diff(*sides).changes if found.kind == "check-value-changed"]
+    assert (change.path, change.severity) == (f"{INT8}.checks[x/error_rate].value", severity)
+    assert change.note == (None if old == new else "measured on another suite")
 
 
 def test_a_loss_that_grows_on_the_same_suite_is_degrading(full: dict[str, Any]) -> None:

@@ -93,6 +93,9 @@ def test_measurements_with_limit_interval_and_verdict(full: dict[str, Any]) -> N
     assert said["check:recall/quant_recall_delta:limit"] == "0.005"
     assert said["check:recall/quant_recall_delta:verdict"] == "pass"
     assert said["check:recall/quant_recall_delta:samples"] == "40"
+    assert {"type": "sts/spearman", "value": "0.83"}.items() <= metrics[3].items()
+    assert said["check:sts/spearman:direction"] == "higher"
+    assert "check:recall/quant_recall_delta:direction" not in said
     assert said["certification:state"] == "certified"
     assert said["certification:suite"] == full["artifacts"][1]["certification"]["evidence"]["suite"]
     assert said["certification:suite"] in found["modelCard"]["modelParameters"]["datasets"][0]["name"]
