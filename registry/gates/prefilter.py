@@ -17,7 +17,7 @@ from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.gates.policy_coverage import is_plainly_free
 
-PROOF_EDITION = "2"
+PROOF_EDITION = "3"
 """Raised when gates are judged in another way, so that what passed before is looked at again."""
 
 

@@ -18,7 +18,7 @@ from onnxreg.registry.search.sql import JSON_COLUMNS, Condition
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core.budget import current
 from onnxreg.schema.core.progress import Progress
-from onnxreg.schema.query.expression.fields import FIELDS, FieldKind
+from onnxreg.schema.query.expression.fields import ARTIFACT_FIELDS, FIELDS, FieldKind
 
 if TYPE_CHECKING:
     from onnxreg.registry.search.candidates import Contents, ModelCandidates
@@ -31,7 +31,6 @@ INSTRUCTIONS_PER_STEP = 100
 
 COLUMNS = tuple(FIELDS)[1:]
 """Columns of `candidates` after model, rank and position; the name is a column of `models`."""
-MANIFEST_COLUMNS = COLUMNS[COLUMNS.index("task") :]
 FLAG_COLUMNS = tuple(name for name, kind in FIELDS.items() if kind is FieldKind.FLAG)
 
 
@@ -70,12 +69,12 @@ def _read_contents(
 ) -> Iterator[tuple[str, "Contents"]]:
     """The contents of a model's manifests that were read before, by digest."""
     rows = database.execute(
-        f"SELECT manifest, rank, {', '.join(MANIFEST_COLUMNS)} FROM models JOIN candidates ON model = id "
+        f"SELECT manifest, rank, {', '.join(ARTIFACT_FIELDS)} FROM models JOIN candidates ON model = id "
         "WHERE name = ? AND (profile IS NOT NULL OR NOT ?) ORDER BY rank, position",
         (name, profiled),
     )
     for (manifest, _), group in groupby(rows, key=itemgetter(0, 1)):
-        yield manifest, [_decoded(MANIFEST_COLUMNS, row[2:]) for row in group]
+        yield manifest, [_decoded(ARTIFACT_FIELDS, row[2:]) for row in group]
 
 
 def _store(database: sqlite3.Connection, update: "ModelCandidates", profiled: bool) -> list[str]:

@@ -4,7 +4,7 @@ One function a demand, in the table `DEMANDS`; each reads the rule and the candi
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from onnxreg.schema.log.summary import VersionSummary, operator_set, summarize
 from onnxreg.schema.manifest.evidence import LOSS
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.operators import Need, read_operator_set
+from onnxreg.schema.query.expression.fields import of_artifact
 from onnxreg.schema.query.requirements import judge, of_member, presence, worst
 
 Passed = Literal["pass", "fail"]
@@ -82,11 +83,18 @@ class Candidate:
         return [evaluation for evaluation in self.evaluations if evaluation.artifact == artifact.digest]
 
     def judged(self, rule: Rule) -> list[Artifact]:
-        """The artifacts whose evidence a rule is about: those of the formats that it wants certified, or else of all
-        formats those whose loss was measured."""
+        """The artifacts whose evidence a rule is about: those of the formats that it wants certified, or else all that
+        were evaluated."""
         required = [artifact for form in rule.certified for artifact in self.of_format(form)]
-        measured = [artifact for artifact in self.manifest.artifacts if _losses(artifact)]
-        return required or measured
+        return required or [artifact for artifact in self.manifest.artifacts if _is_evaluated(artifact)]
+
+    def fields(self, artifact: Artifact) -> dict[str, Any]:
+        """The fields of an artifact in an expression; its state is the effective one."""
+        recipe = self.manifest.recipe
+        states = [evaluation.state for evaluation in self.later(artifact)]
+        summary = replace(self.full_summary, profile=None if recipe is None else recipe.profile)
+        summary = summary.after({artifact.digest: worst(states)} if states else {})
+        return next(of_artifact(summary, item, size) for item, size in summary.downloads([artifact.path]))
 
 
 Demand = Callable[[Rule, Candidate], Iterator[tuple[bool, str]]]
@@ -149,7 +157,8 @@ def _signed_by(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
 
 def _max_recall_loss(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
     """The loss in the manifest must be known; a later evaluation counts if it measured the loss."""
-    artifacts, limit = candidate.judged(rule), rule.max_recall_loss or 0.0
+    artifacts = [item for item in candidate.judged(rule) if rule.certified or _losses(item)]
+    limit = rule.max_recall_loss or 0.0
     if not artifacts:
         yield False, "no loss of recall was measured"
     for artifact in artifacts:
@@ -175,6 +184,22 @@ def _reached(rule: Rule, loss: float | None, interval: tuple[float, float] | Non
 
 def _losses(artifact: Artifact) -> list[tuple[float | None, tuple[float, float] | None]]:
     return [(check.value, check.interval) for check in artifact.checks if check.name == LOSS]
+
+
+def _is_evaluated(artifact: Artifact) -> bool:
+    evidence = artifact.certification.evidence
+    return bool(_losses(artifact)) or (evidence is not None and evidence.suite is not None)
+
+
+def _where(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+    """Figures are those of the manifest; a later evaluation counts by its state."""
+    assert rule.where is not None, "evaluate asks for stated demands only"
+    artifacts = candidate.judged(rule)
+    if not artifacts:
+        yield False, "nothing was evaluated"
+    for artifact in artifacts:
+        is_met = rule.where.matches(candidate.fields(artifact))
+        yield is_met, f"{artifact.path} {'meets' if is_met else 'does not meet'} {rule.where}"
 
 
 def _synthetic(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
@@ -233,6 +258,7 @@ DEMANDS: dict[str, Demand] = {
     "signed_by": _signed_by,
     "suites": _suites,
     "max_recall_loss": _max_recall_loss,
+    "where": _where,
     "synthetic": _synthetic,
     "max_size": _max_size,
     "licenses": _licenses,

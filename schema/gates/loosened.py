@@ -11,11 +11,12 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from onnxreg.schema.gates.policy import Policy, Rule
+from onnxreg.schema.query.expression.tree import And, Node
 
 UNGOVERNED = "channel"
 """The demand that is reported for a channel that no rule covers any more."""
 FORMATS = "certified"
-"""The term that says which artifacts `suites`, `max_recall_loss` and `synthetic` are about."""
+"""The term that says which artifacts `suites`, `max_recall_loss`, `where` and `synthetic` are about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,20 @@ def _loss(old: Rule) -> Iterable[Part]:
     ]
 
 
+def _where(old: Rule) -> Iterable[Part]:
+    """Each condition that `and` joins is demanded by some rule."""
+    return [[_has(condition), _same_formats(old)] for condition in _conditions(old)]
+
+
+def _has(condition: Node) -> Term:
+    return "where", lambda rule: condition in _conditions(rule)
+
+
+def _conditions(rule: Rule) -> tuple[Node, ...]:
+    tree = None if rule.where is None else rule.where.tree
+    return tree.operands if isinstance(tree, And) else () if tree is None else (tree,)
+
+
 def _each(key: str) -> Callable[[Rule], Iterable[Part]]:
     """Everything in a list is demanded by some rule."""
     return lambda old: [[_lists(key, item)] for item in getattr(old, key)]
@@ -174,6 +189,7 @@ _PARTS: dict[str, Callable[[Rule], Iterable[Part]]] = {
     "signed_by": _signatures,
     "suites": lambda old: [[*part, _same_formats(old)] for part in _each("suites")(old)],
     "max_recall_loss": _loss,
+    "where": _where,
     "synthetic": lambda old: [[("synthetic", lambda rule: rule.synthetic is False), _same_formats(old)]],
     "max_size": lambda old: [[_limits(form, most)] for form, most in old.max_size.items()],
     "licenses": lambda old: [

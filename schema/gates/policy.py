@@ -9,6 +9,7 @@ signatures = 1                         # ... so many of which must have signed (
 suites = ["sha256:..."]                # evaluation suites, each of which certified them and refused none
 max_recall_loss = 0.005
 loss_interval = true                   # the upper end of the loss's 95 % interval counts, not the point
+where = "metric['sts/spearman'] >= 0.82"   # the certified artifacts meet an expression
 synthetic = false                      # the suite of a certificate says that it is not synthetic
 max_size = {onnx-int8 = "40MB"}        # the most bytes to download, companions included
 licenses = ["Apache-2.0"]
@@ -28,6 +29,9 @@ from onnxreg.schema.core.sizes import size
 from onnxreg.schema.core.toml_file import read_toml
 from onnxreg.schema.log.events import check_channel
 from onnxreg.schema.query.device import Device
+from onnxreg.schema.query.expression import parser
+from onnxreg.schema.query.expression.fields import ARTIFACT_FIELDS
+from onnxreg.schema.query.expression.parser import Expression
 from onnxreg.schema.query.presets import preset
 from onnxreg.schema.query.requirements import share
 
@@ -44,6 +48,7 @@ class Rule:
     suites: tuple[str, ...] = ()
     max_recall_loss: float | None = None
     loss_interval: bool = False
+    where: Expression | None = None
     synthetic: bool | None = None
     max_size: Mapping[str, int] = field(default_factory=dict)
     licenses: tuple[str, ...] = ()
@@ -65,6 +70,7 @@ class Rule:
         value["max_size"] = dict(self.max_size)
         value = {key: list(item) if isinstance(item, tuple) else item for key, item in value.items()}
         value["loss_interval"] = self.loss_interval or None
+        value["where"] = None if self.where is None else str(self.where)
         return {key: item for key, item in value.items() if item is not None and item != [] and item != {}}
 
     @classmethod
@@ -109,6 +115,17 @@ def _texts(value: Any) -> tuple[str, ...]:
     return texts
 
 
+def _expression(value: Any) -> Expression:
+    """An expression about an artifact; not about the status of its version, which a promotion changes."""
+    expression = parser.parse(text(value))
+    for name in sorted(expression.fields()):
+        if name not in ARTIFACT_FIELDS:
+            raise InputError(
+                f"{name} is not a field of an artifact", f"the fields are {', '.join(ARTIFACT_FIELDS)}"
+            )
+    return expression
+
+
 def _device(value: Any) -> Device:
     return preset(value) if isinstance(value, str) else Device.read(value)
 
@@ -130,6 +147,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "suites": lambda value: tuple(str(Digest.parse(suite)) for suite in _texts(value)),
     "max_recall_loss": share,
     "loss_interval": flag,
+    "where": _expression,
     "synthetic": flag,
     "max_size": lambda value: {form: size(most) for form, most in mapping(value).items()},
     "licenses": _texts,

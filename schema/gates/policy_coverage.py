@@ -14,6 +14,7 @@ KNOWN_KEYS = frozenset(
         "signatures",
         "max_recall_loss",
         "loss_interval",
+        "where",
         "suites",
         "synthetic",
         "max_size",

@@ -59,6 +59,8 @@ FIELDS: Final[dict[str, FieldKind]] = {
     "metric": FieldKind.NUMBER,
 }
 """Every field."""
+ARTIFACT_FIELDS: Final = tuple(FIELDS)[tuple(FIELDS).index("task") :]
+"""The fields that the manifest decides for ever; those before are of a version's present status."""
 LABELLED: Final = {
     "recall": (
         "the label whose recall is meant",

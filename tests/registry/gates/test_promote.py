@@ -1,5 +1,6 @@
 """Policies in force, promotion, later evaluations, and how they travel."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,25 @@ def test_what_fails_moves_nothing(registry: Registry) -> None:
     assert not done.holds and not done.moved
     assert "certified" in done.refuse().message
     assert not registry.state(NAME).channels
+
+
+def test_a_metric_governs_a_channel(registry: Registry, tmp_path: Path) -> None:
+    """What met the old expression stops when a policy asks for more; a reader elsewhere sees the same."""
+    made = draft(tmp_path / "measured", "m")
+    model, int8 = made.artifacts
+    suite = {"dataset": str(Digest.of(b"suite")), "verdict": "pass", "direction": "higher"}
+    figures = {"name": "sts/spearman", "metric": "spearman", "value": 0.83, **suite}
+    measured = replace(int8, fields={"checks": [figures]})
+    registry.add(replace(made, artifacts=(model, measured)), "2.0.0")
+    rule = '[[rule]]\nchannel = "stable"\nwhere = "metric[\'sts/spearman\'] >= {}"\n'
+    registry.set_policy(read_policy(rule.format("0.82").encode(), "policy"))
+    assert not registry.promote(f"{NAME}:1.0.0", "stable").holds
+    assert registry.promote(f"{NAME}:2.0.0", "stable").moved
+    other = Registry(tmp_path / "other")
+    other.pull(STABLE, str(registry.store.root))
+    registry.set_policy(read_policy(rule.format("0.84").encode(), "policy"))
+    with pytest.raises(GateError, match=r"model_int8.onnx does not meet metric\['sts/spearman'\] >= 0.84"):
+        registry.resolve(STABLE)
 
 
 def test_a_dry_run_moves_nothing(registry: Registry) -> None:

@@ -22,6 +22,7 @@ signed_by = ["release", "lab"]
 signatures = 1
 max_recall_loss = 0.005
 loss_interval = true
+where = "metric['sts/spearman'] >= 0.82 and size < 1MB"
 synthetic = false
 max_size = {onnx-int8 = "40MB"}
 licenses = ["Apache-2.0"]
@@ -30,6 +31,14 @@ breaking = false
 """
 INT8 = Digest.of(b"int8")
 SUITE, FIELD = str(Digest.of(b"suite")), str(Digest.of(b"field"))
+SPEARMAN = {
+    "name": "sts/spearman",
+    "metric": "spearman",
+    "value": 0.83,
+    "verdict": "pass",
+    "dataset": SUITE,
+    "direction": "higher",
+}
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -47,7 +56,7 @@ def document(**changes: Any) -> dict[str, Any]:
         "digest": str(INT8),
         "size": 30,
         "metadata": {"opset": 18},
-        "checks": [{**loss, "interval": [0.001, 0.004]}],
+        "checks": [{**loss, "interval": [0.001, 0.004]}, SPEARMAN],
         "certification": {"state": "certified", "evidence": {**evidence, "synthetic": False}},
     }
     fp32 = {
@@ -76,6 +85,18 @@ def two_alike() -> dict[str, Any]:
     fp32 = document()["artifacts"][0]
     other = {**fp32, "path": "other.onnx", "digest": str(Digest.of(b"other"))}
     return document(formats=["onnx"], artifacts=[fp32, other])
+
+
+def two_evaluated(*figures: float) -> dict[str, Any]:
+    """A manifest with artifacts that were evaluated for one metric, and have no loss of recall."""
+    artifacts = []
+    for number, figure in enumerate(figures):
+        digest = str(Digest.of(str(number).encode()))
+        artifact = document()["artifacts"][1]
+        evidence = artifact["certification"]["evidence"] | {"artifact": digest}
+        changes = {"path": f"{number}.onnx", "digest": digest, "checks": [SPEARMAN | {"value": figure}]}
+        artifacts.append(artifact | changes | {"certification": {"state": "certified", "evidence": evidence}})
+    return document(formats=["onnx-int8"], artifacts=artifacts)
 
 
 def candidate(value: dict[str, Any] | None = None, **more: Any) -> Candidate:
@@ -214,6 +235,49 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], Candidate], str]] = {
         lambda: candidate(evaluations=later("unknown")),
         "pass",
     ),
+    "a metric": ({"where": "metric['sts/spearman'] >= 0.82"}, candidate, "pass"),
+    "a metric of the certified format": (
+        {"where": "metric['sts/spearman'] >= 0.82", "certified": ["onnx-int8"]},
+        candidate,
+        "pass",
+    ),
+    "a metric that is too low": ({"where": "metric['sts/spearman'] >= 0.84"}, candidate, "fail"),
+    "a metric that was not measured": ({"where": "metric['sts/pearson'] >= 0"}, candidate, "fail"),
+    "a metric on another suite": (
+        {"where": "metric['sts/spearman'] >= 0"},
+        lambda: candidate(document(int8={"checks": [SPEARMAN | {"dataset": FIELD}]})),
+        "fail",
+    ),
+    "a metric of an artifact that was not evaluated": (
+        {"where": "metric['sts/spearman'] >= 0.82", "certified": ["onnx"]},
+        candidate,
+        "fail",
+    ),
+    "a metric of artifacts of which none was evaluated": (
+        {"where": "not metric['sts/spearman'] >= 0.82"},
+        lambda: candidate(two_alike()),
+        "fail",
+    ),
+    "two evaluated artifacts, one of them too bad": (
+        {"where": "metric['sts/spearman'] >= 0.82"},
+        lambda: candidate(two_evaluated(0.83, 0.8)),
+        "fail",
+    ),
+    "two evaluated artifacts": (
+        {"where": "metric['sts/spearman'] >= 0.82"},
+        lambda: candidate(two_evaluated(0.83, 0.84)),
+        "pass",
+    ),
+    "any field of an artifact": (
+        {"where": "certified and opset <= 18 and download_size <= 32 and license = Apache-2.0"},
+        candidate,
+        "pass",
+    ),
+    "the effective state": (
+        {"where": "certified"},
+        lambda: candidate(evaluations=later("refused")),
+        "fail",
+    ),
     "a real suite": ({"synthetic": False}, candidate, "pass"),
     "a synthetic suite": (
         {"synthetic": False},
@@ -280,6 +344,7 @@ def test_reads_and_writes_the_whole_file() -> None:
     policy = read_policy(FULL, "policy.toml")
     assert Policy.read(policy.to_json()) == policy
     assert policy.to_json()[0]["max_size"] == {"onnx-int8": 40_000_000}
+    assert policy.to_json()[0]["where"] == "metric['sts/spearman'] >= 0.82 and size < 1MB"
     assert policy.to_json()[0]["devices"] == [
         "ort-android-1.23",
         {"ort": "1.20", "name": "old", "build": "full", "providers": ["CPU"]},
@@ -305,6 +370,19 @@ BAD = {
     "no such device": (b'[[rule]]\nchannel="a"\ndevices=["ort-android-9.9"]', "no device preset"),
     "no size": (b'[[rule]]\nchannel="a"\nmax_size={ort="big"}', "not a size"),
     "a loss beyond 1": (b'[[rule]]\nchannel="a"\nmax_recall_loss=5', "share"),
+    "an expression that means nothing": (
+        b'[[rule]]\nchannel="a"\nwhere="metric > 1"',
+        "where: the expression cannot be read: expected the name of the metric",
+    ),
+    "an expression about the version": (
+        b'[[rule]]\nchannel="a"\nwhere="certified and newest"',
+        "where: newest is not a field of an artifact",
+    ),
+    "an expression that is too deep": (
+        b'[[rule]]\nchannel="a"\nwhere="' + b"not " * 65 + b'certified"',
+        "nested deeper than 64 levels",
+    ),
+    "an expression that is not a text": (b'[[rule]]\nchannel="a"\nwhere=1', "where: not a string"),
     "an interval of nothing": (
         b'[[rule]]\nchannel="a"\nlicenses=["MIT"]\nloss_interval=true',
         "max_recall_loss",

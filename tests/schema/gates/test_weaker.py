@@ -11,6 +11,7 @@ def policy(*rules: str) -> Policy:
     return read_policy("".join(f"[[rule]]\n{rule}\n" for rule in rules).encode(), "policy")
 
 
+WHERE = "metric['sts/spearman'] >= 0.82 and opset <= 18"
 OLD = """channel = "stable"
 models = ["acme/*", "lab/x"]
 certified = ["onnx-int8"]
@@ -19,6 +20,7 @@ signatures = 2
 suites = ["sha256:1111111111111111111111111111111111111111111111111111111111111111"]
 max_recall_loss = 0.01
 loss_interval = true
+where = "metric['sts/spearman'] >= 0.82 and opset <= 18"
 synthetic = false
 max_size = {onnx-int8 = "40MB", ort = "1MB"}
 licenses = ["MIT", "Apache-2.0"]
@@ -39,6 +41,12 @@ SAME_OR_STRICTER = {
         OLD.replace('["a", "b", "c"]', '["a", "b", "c", "d"]').replace("signatures = 2", "signatures = 3")
     ],
     "less loss": [OLD.replace("0.01", "0.005")],
+    "the conditions in another order": [OLD.replace(WHERE, "opset<=18 and metric.sts/spearman >= 0.82")],
+    "a further condition": [OLD.replace(WHERE, f"{WHERE} and certified")],
+    "a rule for each condition": [
+        OLD.replace(WHERE, "opset <= 18"),
+        """channel = "stable"\ncertified = ["onnx-int8"]\nwhere = "metric['sts/spearman'] >= 0.82"\n""",
+    ],
     "smaller files": [OLD.replace("40MB", "4MB")],
     "fewer licenses": [OLD.replace('"MIT", ', "")],
     "more devices": [OLD.replace('23"]', '23", "ort-ios-1.23"]')],
@@ -56,7 +64,7 @@ def test_what_is_the_same_or_stricter(case: str) -> None:
 
 SIGNERS = 'signed_by = ["a", "b", "c"]\nsignatures = 2\n'
 SUITE = '["sha256:1111111111111111111111111111111111111111111111111111111111111111"]'
-EVIDENCE = ("suites", "max_recall_loss", "synthetic")
+EVIDENCE = ("suites", "max_recall_loss", "where", "synthetic")
 UNGOVERNED = ["is no longer governed"] * 2
 
 WEAKER = {
@@ -104,6 +112,19 @@ WEAKER = {
     "the point instead of the interval": (
         [OLD.replace("loss_interval = true\n", "")],
         ["loss_interval was true, is not demanded"],
+    ),
+    "no expression": ([OLD.replace(f'where = "{WHERE}"\n', "")], [f'where was "{WHERE}", is not demanded']),
+    "one condition less": (
+        [OLD.replace(" and opset <= 18", "")],
+        [f"""where was "{WHERE}", is "metric['sts/spearman'] >= 0.82\""""],
+    ),
+    "a lower metric": (
+        [OLD.replace("0.82", "0.8")],
+        [f'where was "{WHERE}", is "{WHERE.replace("0.82", "0.8")}"'],
+    ),
+    "one of the conditions": (
+        [OLD.replace(" and opset", " or opset")],
+        [f'where was "{WHERE}", is "{WHERE.replace(" and ", " or ")}"'],
     ),
     "synthetic suites": (
         [OLD.replace("synthetic = false\n", "")],
