@@ -1,7 +1,7 @@
 """Resolve a model for each device of a fleet, from one read of the index file."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -72,4 +72,4 @@ def _questions(remote: RegistryReader, state: State, ref: Ref, query: Query) -> 
     """One query for each member of the newest version, if it is a pipeline and the query names no member."""
     newest = next(offers(remote, state, ref, query), None)
     members = newest.summary.members if newest and query.member is None else ()
-    return [replace(query, member=name) for name in members] or [query]
+    return [query._replace(member=name) for name in members] or [query]

@@ -4,7 +4,7 @@ Pure: an event is applied by its rule, or refused.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, InputError
@@ -62,20 +62,20 @@ class LogReplay:
                 del self.channels[event.tag]
             case Yank():
                 entry = self._known(event.version, event.manifest)
-                self._set(event.version, replace(entry, yanks=entry.yanks | {event.id}))
+                self._set(event.version, entry._replace(yanks=entry.yanks | {event.id}))
             case Unyank():
                 entry = self._known(event.version, event.manifest)
-                self._set(event.version, replace(entry, yanks=entry.yanks - {event.yank}))
+                self._set(event.version, entry._replace(yanks=entry.yanks - {event.yank}))
             case Pin() | Unpin():
                 entry = self._present(event.version, event.manifest)
-                self._set(event.version, replace(entry, pinned=isinstance(event, Pin)))
+                self._set(event.version, entry._replace(pinned=isinstance(event, Pin)))
             case Expire() | Purge() | Drop():
                 self._give_up(event)
             case Restore():
                 self._restore(event)
             case Hold():
                 entry = self._present(event.version, event.manifest)
-                self._set(event.version, replace(entry, held=event.paths))
+                self._set(event.version, entry._replace(held=event.paths))
             case Attest():
                 self._attest(event)
             case Fence() | UnknownEvent():
@@ -111,7 +111,7 @@ class LogReplay:
         for version in about:
             entry = self.entries[version]
             state = worst((event.state, entry.attested.get(event.artifact, event.state)))
-            self._set(version, replace(entry, attested={**entry.attested, event.artifact: state}))
+            self._set(version, entry._replace(attested={**entry.attested, event.artifact: state}))
 
     def _give_up(self, event: Expire | Purge | Drop) -> None:
         """A version loses its files.
@@ -140,7 +140,7 @@ class LogReplay:
                 Advice("yank"),
             )
         how = {Expire: "expired", Purge: "purged", Drop: "dropped"}[type(event)]
-        self._set(event.version, replace(entry, pinned=False, held=None, gone=Gone(how, event.id)))
+        self._set(event.version, entry._replace(pinned=False, held=None, gone=Gone(how, event.id)))
         if isinstance(event, Drop):
             del self.entries[event.version]
 
@@ -148,7 +148,7 @@ class LogReplay:
         entry = self._known(event.version, event.manifest)
         if entry.gone != Gone("expired", event.expire):
             raise ConflictError(f"{self.name}:{event.version} was not given up by that event")
-        self._set(event.version, replace(entry, gone=None))
+        self._set(event.version, entry._replace(gone=None))
 
     def _set(self, version: Version, entry: VersionEntry) -> None:
         self.entries[version] = self.recent[version] = entry

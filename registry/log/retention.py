@@ -1,6 +1,6 @@
 """The versions that a retention policy gives up. Pure."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from onnxreg.registry.log.ledger import Ledger
@@ -41,7 +41,7 @@ class RetentionPolicy:
 
     def expiring(self, ledger: Ledger, now: datetime) -> list[Version]:
         """The versions to give up, in the order of their publication."""
-        unyanked = {version: replace(entry, yanks=frozenset()) for version, entry in ledger.entries.items()}
+        unyanked = {version: entry._replace(yanks=frozenset()) for version, entry in ledger.entries.items()}
         keeping = {*newest_of(ledger.entries, self.versions or 1), *newest_of(unyanked, self.versions or 1)}
         keeping |= self._young(ledger, now)
         keeping |= {channel.version for channel in ledger.channels.values()}

@@ -138,7 +138,7 @@ def _carried_entry(remote: RegistryReader, target: LocatedVersion) -> VersionEnt
     """The entry of a version; it holds no artifact if an archive does not carry its files."""
     carried = carried_by(innermost(remote))
     absent = carried is not None and target.version not in carried.get(target.name, ())
-    return replace(target.entry, held=()) if absent else target.entry
+    return target.entry._replace(held=()) if absent else target.entry
 
 
 def read_operators(remote: RegistryReader, digest: Digest) -> "tuple[Need, ...]":

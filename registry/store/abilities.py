@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryReader
 from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.progress import Advance
 from onnxreg.schema.core.version import Version
+
+if TYPE_CHECKING:
+    from onnxreg.schema.core.progress import Advance
 
 Carried = Mapping[str, frozenset[Version]]
 """The versions, by model, whose files an archive has."""
@@ -84,7 +86,7 @@ class BufferReader(Protocol):
 class ReportingStream(Protocol):
     """A stream that reports the bytes read from it."""
 
-    def hand_over(self) -> Advance:
+    def hand_over(self) -> "Advance":
         """Return the callback that counts moved bytes, to a caller that knows better when they moved; reads no longer
         count."""
         ...

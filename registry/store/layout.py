@@ -12,8 +12,7 @@ import json
 import os
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, HostError, IntegrityError, LostRaceError
@@ -31,8 +30,7 @@ NOTE = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?")
 """The name of a note: the id of the push that wrote it, and for an intent the attempt."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class BlobKey:
+class BlobKey(NamedTuple):
     """One key of a blob in the tree. Generation 0 is the plain one."""
 
     digest: Digest

@@ -3,12 +3,14 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 from onnxreg.registry.store.layout import BlobKey, Kind
-from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import EXTENT, NotFoundError, RemoteError
+
+if TYPE_CHECKING:
+    from onnxreg.schema.core.descriptor import Piece
 
 CHUNK_BYTES = 1024 * 1024
 MAX_DOCUMENT_BYTES = 64 * 2**20
@@ -164,7 +166,7 @@ class IncomingBlob(Protocol):
         """The blob's file on this machine, which nobody changes; None if it is elsewhere."""
         ...
 
-    def pieces(self) -> Sequence[Piece]:
+    def pieces(self) -> "Sequence[Piece]":
         """The parts of the blob, in order, so that a bad part can be found; empty if their digests are not known."""
         ...
 

@@ -4,7 +4,7 @@ Planned again whenever that log has changed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from onnxreg.registry.log.commit import check_tombstones
 from onnxreg.registry.log.ledger import Ledger, channel_of
@@ -223,7 +223,7 @@ def blobs_of(
                     f"{ledger.name}:{version} was published with another size than its manifest has"
                 )
         if entry.gone is None:
-            selected = replace(entry, held=artifacts.get(version, entry.held))
+            selected = entry._replace(held=artifacts.get(version, entry.held))
             references = files(ledger, version, selected)
             blobs |= {file.digest: PlannedFile(file.path, file.size or 0, file.pieces) for file in references}
     return blobs

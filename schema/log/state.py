@@ -60,8 +60,7 @@ class Gone(NamedTuple):
         return cls(how, Digest.parse(required(value, "event")))
 
 
-@dataclass(frozen=True, slots=True)
-class VersionEntry:
+class VersionEntry(NamedTuple):
     """One version: its manifest, the manifest's size in bytes, the line that published it.
 
     `yanks` are the ids of the yank events that were not taken back; a version is yanked while there are any.
@@ -76,7 +75,7 @@ class VersionEntry:
     pinned: bool = False
     gone: Gone | None = None
     held: tuple[str, ...] | None = None
-    attested: Mapping[Digest, str] = field(default_factory=dict)
+    attested: Mapping[Digest, str] = {}
 
     @property
     def yanked(self) -> bool:
@@ -263,7 +262,7 @@ class State:
 
 
 STATE_KEYS = frozenset(item.name for item in fields(State)) - {"more", "_read"} | {"newest"}
-ENTRY_KEYS = frozenset(item.name for item in fields(VersionEntry))
+ENTRY_KEYS = frozenset(VersionEntry._fields)
 
 
 def known_part(value: Any) -> dict[str, Any]:

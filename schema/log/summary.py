@@ -4,7 +4,7 @@ A summary is derived from the manifest by `summarize` and holds nothing else; `r
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,8 +40,7 @@ class FileSummary(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ArtifactSummary:
+class ArtifactSummary(NamedTuple):
     """One artifact: what a device must know before it downloads.
 
     `operators` is the digest of the operator-set blob: the canonical JSON of the manifest's `operators`;
@@ -63,17 +62,17 @@ class ArtifactSummary:
     ort_format: int | None = None
     operators: Digest | None = None
     providers: tuple[str, ...] = ()
-    recall: dict[str, float] = field(default_factory=dict)
+    recall: Mapping[str, float] = {}
     ir_version: int | None = None
     domains: tuple[str, ...] = ()
     stated: str | None = None
     member: str | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = {}
 
     def after(self, verdict: str | None) -> "ArtifactSummary":
         """With what a later evaluation says of it."""
         state = effective_state(self.state, verdict)
-        return self if state == self.state else replace(self, state=state, stated=self.state)
+        return self if state == self.state else self._replace(state=state, stated=self.state)
 
     @classmethod
     def read(cls, value: Any) -> "ArtifactSummary":
@@ -171,7 +170,7 @@ class VersionSummary:
 
 
 SUMMARY_KEYS = frozenset(item.name for item in fields(VersionSummary)) - {"profile"}
-ARTIFACT_KEYS = frozenset(item.name for item in fields(ArtifactSummary)) - {"stated"}
+ARTIFACT_KEYS = frozenset(ArtifactSummary._fields) - {"stated"}
 LATER_KEYS = frozenset({"metrics"})
 """The keys of an artifact's summary that older builds do not write."""
 

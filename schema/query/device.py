@@ -9,19 +9,20 @@ is refused. `docs/resolve.md` is the specification; JSON vectors under `tests/ve
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.schema.core.codec import items, mapping, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.sizes import size
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.log.summary import ArtifactSummary
-from onnxreg.schema.manifest.operators import Build, Need, Shortfall, read_build
 from onnxreg.schema.query.requirements import Requirement
 from onnxreg.schema.query.runtimes import OLDEST_FORMAT, Runtime, runtime
 
-OperatorSets = Callable[[Digest], tuple[Need, ...]]
+if TYPE_CHECKING:
+    from onnxreg.schema.manifest.operators import Build, Need
+
+OperatorSets = Callable[[Digest], "tuple[Need, ...]"]
 """Reads the operator set of a digest; called only for artifacts that meet all other requirements of a reduced build."""
 
 BUILDS = ("full", "minimal")
@@ -62,6 +63,8 @@ class Device:
     @classmethod
     def read(cls, value: Any) -> "Device":
         """Read a device document. InputError, naming the key, if it is malformed."""
+        from onnxreg.schema.core.sizes import size
+
         fields = mapping(value)
         for key in fields:
             if key not in KEYS:
@@ -107,9 +110,13 @@ class Device:
         return runtime(self.ort)
 
     @cached_property
-    def built(self) -> Build | None:
+    def built(self) -> "Build | None":
         """The operators of a minimal build; None for a full one."""
-        return None if self.operators is None else read_build(self.operators)
+        if self.operators is None:
+            return None
+        from onnxreg.schema.manifest.operators import read_build
+
+        return read_build(self.operators)
 
     def requirements(self, operator_sets: OperatorSets) -> list[Requirement]:
         """The requirements on an artifact to load and fit on the device, in the order in which they are tested.
@@ -206,8 +213,10 @@ def _on_disk(space: int) -> Requirement:
     return Requirement("space", problem)
 
 
-def _containment(built: Build, operator_sets: OperatorSets) -> list[Requirement]:
+def _containment(built: "Build", operator_sets: OperatorSets) -> list[Requirement]:
     """The tests of a reduced build. Artifacts of one operator set are judged once."""
+    from onnxreg.schema.manifest.operators import Shortfall
+
     shortfalls: dict[Digest | None, Shortfall | None] = {
         None: Shortfall("operators", "has operators that are not recorded")
     }

@@ -4,7 +4,7 @@ All of these packages are full builds: every operator, ONNX and ORT format. What
 providers of each package are those that its documentation names.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.suggest import suggest
@@ -15,8 +15,7 @@ OLDEST = (1, 16)
 """The oldest release: older packages for phones were minimal builds, and load no ORT format that is made today."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimePackage:
+class RuntimePackage(NamedTuple):
     """A published package of ONNX Runtime for one platform; `absent` are minor numbers that were never published."""
 
     name: str
@@ -63,8 +62,7 @@ PACKAGES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Preset:
+class Preset(NamedTuple):
     device: Device
     source: str
 

@@ -4,8 +4,7 @@ A query is a list of requirements, tested in order; a device adds its own (`devi
 not meet is why it is rejected. `docs/resolve.md` is the specification.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.core.codec import flag, items, mapping, number, optional, text
@@ -44,8 +43,7 @@ class Requirement(NamedTuple):
     problem: Callable[[ArtifactSummary, int], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(NamedTuple):
     """The conditions of a question. `formats` are in order of preference; empty means any, in the order of `FORMAT_PREFERENCE`.
 
     `max_size` limits the download in bytes; `min_recall` maps labels to the least recall that must have been measured. `member`
@@ -56,7 +54,7 @@ class Query:
     precision: str | None = None
     certified: bool = False
     max_size: int | None = None
-    min_recall: dict[str, float] = field(default_factory=dict)
+    min_recall: Mapping[str, float] = {}
     where: "Expression | None" = None
     member: str | None = None
 

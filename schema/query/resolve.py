@@ -5,8 +5,7 @@ Pure: what must be read beside the state line (an older version's summary, a set
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.core.digest import Digest
@@ -56,8 +55,7 @@ class Rejection(NamedTuple):
         return " ".join(filter(None, (str(self.version), self.artifact, self.detail)))
 
 
-@dataclass(frozen=True)
-class ResolveOutcome:
+class ResolveOutcome(NamedTuple):
     """The best artifact, if there is one, and all candidates that were considered.
 
     `offer` is the version that answers, and the last of those looked at.
@@ -69,7 +67,7 @@ class ResolveOutcome:
     looked_at: tuple[tuple[Offer, Judgement], ...] = ()
     passed_over: tuple[Rejection, ...] = ()
 
-    @cached_property
+    @property
     def rejected(self) -> tuple[Rejection, ...]:
         """Every candidate but the chosen one, newest version first, then in the manifest's order."""
         rejections = [*(rejection for rejection, _ in self._misses()), *self.passed_over]

@@ -8,15 +8,14 @@ files older than 5 load with limits, and count as too old here.
 """
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from onnxreg.schema.core.errors import InputError
 
 OLDEST_FORMAT = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
+class Runtime(NamedTuple):
     """The newest versions that one release loads; older ones load too (ORT formats from `OLDEST_FORMAT` on)."""
 
     opset: int

@@ -16,7 +16,7 @@ from onnxreg.schema.query.requirements import FLOATS, FORMAT_PREFERENCE, Judgeme
 
 _FORMATS = st.sampled_from([*FORMAT_PREFERENCE, "webgpu", "aaa"])
 _ARTIFACTS = st.builds(
-    ArtifactSummary,
+    lambda *fields, recall: ArtifactSummary(*fields, recall=recall),
     _FORMATS,
     st.sampled_from(["float32", "int8"]),
     st.sampled_from("abc"),
