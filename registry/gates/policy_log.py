@@ -22,7 +22,7 @@ from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.gates.loosened import weaker
 from onnxreg.schema.gates.policy import Policy
 from onnxreg.schema.log import events
-from onnxreg.schema.log.logline import LogLine, genesis
+from onnxreg.schema.log.logline import LogLine, genesis, walk_chain
 from onnxreg.schema.signing.line_signature import SignLine, sign_line
 
 WEAKER_SHOWN = 5
@@ -47,13 +47,9 @@ class PolicyLog:
         if not data.endswith(b"\n"):
             raise IntegrityError("policy.jsonl is cut short", HINT)
         lines = tuple(read_line(raw, POLICY_LOG) for raw in data[:-1].split(b"\n"))
-        prev = genesis(registry, POLICY_LOG)
-        for number, line in enumerate(lines, 1):
-            if (line.seq, line.prev, line.name) != (number, prev, POLICY_LOG) or not isinstance(
-                line.event, events.PolicyEvent
-            ):
-                raise IntegrityError(f"policy.jsonl is broken at line {number}", HINT)
-            prev = line.digest
+        for line in walk_chain(lines, POLICY_LOG, genesis(registry, POLICY_LOG), HINT):
+            if not isinstance(line.event, events.PolicyEvent):
+                raise IntegrityError(f"policy.jsonl is broken at line {line.seq}", HINT)
         return cls(registry, lines)
 
     @property

@@ -16,7 +16,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import check_keys, count, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
-from onnxreg.schema.core.ref import check_registry_id
+from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
 from onnxreg.schema.log.events import KINDS, MAX_EVENT_BYTES, Event, PolicyEvent, decode_event
 from onnxreg.schema.signing.line_signature import SignLine, signed_bytes
 
@@ -154,7 +154,8 @@ def walk_chain(
     for line in lines:
         seq += 1
         if (line.seq, line.prev, line.name) != (seq, prev, name):
-            raise IntegrityError(f"the log of {name} is broken at line {seq}", hint)
+            log = "policy.jsonl" if name == POLICY_LOG else f"the log of {name}"
+            raise IntegrityError(f"{log} is broken at line {seq}", hint)
         prev = line.digest
         yield line
     if head is not None and (seq, prev) != head:

@@ -265,6 +265,15 @@ def test_a_policy_log_with_a_broken_chain_is_refused(tmp_path: Path) -> None:
         registry.set_policy(read_policy(LAX, "policy"))
 
 
+def test_a_broken_policy_log_names_the_line_that_does_not_follow(tmp_path: Path) -> None:
+    registry = filled(tmp_path)
+    registry.set_policy(read_policy(LAX, "policy"))
+    path = registry.store.root / "policy.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"0.005", b"0.905", 1))
+    with pytest.raises(IntegrityError, match=r"^policy\.jsonl is broken at line 2$"):
+        read_policies(registry.store)
+
+
 def republished(registry: Registry, tmp_path: Path, version: str) -> None:
     """The bytes of 1.0.0 under another manifest."""
     registry.add(draft(tmp_path / version, "a", license="MIT"), version)
