@@ -135,6 +135,10 @@ def manifest(name: str, version: str) -> Manifest:
     """Two artifacts, operators, checks, a recipe, and a key that this build does not know; small enough to be quick."""
     weights, int8 = f"{name} {version}".encode(), f"{name} {version} int8".encode()
     check = {"name": "character_recall/NAME", "metric": "character_recall", "value": 0.93, "verdict": "info"}
+    suite = str(Digest.of(b"suite"))
+    metric = {"name": "sts/f1", "metric": "f1", "value": 0.8, "verdict": "pass", "dataset": suite}
+    evidence = {"artifact": str(Digest.of(int8)), "suite": suite}
+    verdict = {"state": "refused", "rule": "G4/point", "reasons": ["recall falls"], "evidence": evidence}
     axes = [{"kind": "dynamic", "name": "batch"}, {"kind": "static", "value": 17}]
     artifacts = [
         {
@@ -150,8 +154,12 @@ def manifest(name: str, version: str) -> Manifest:
             **_file("int8/model.onnx", int8, format="onnx-int8", precision="int8"),
             "files": [_file("int8/model.onnx.data", b"", role="external-data")],
             "parent": str(Digest.of(weights)),
-            "checks": [check, {**check, "limit": 0.5, "samples": 3, "interval": [0.9, 1.0]}],
-            "certification": {"state": "refused", "rule": "G4/point", "reasons": ["recall falls"]},
+            "checks": [
+                check,
+                {**check, "limit": 0.5, "samples": 3, "interval": [0.9, 1.0]},
+                {**metric, "direction": "higher"},
+            ],
+            "certification": verdict,
         },
     ]
     recipe = {
