@@ -6,7 +6,7 @@ of a list. A fact that the error does not have reads as its name in capitals, as
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from shlex import quote
+from shlex import join, quote
 from string import Formatter
 from typing import Any
 
@@ -54,6 +54,12 @@ def _finish_mirroring(mirror: str, first: str | Advice) -> str:
     return "; ".join(filter(None, (text(first), again)))
 
 
+def _delete_objects(target: str, endpoint: str = "", profile: str = "", region: str = "") -> str:
+    options = {"--endpoint-url": endpoint, "--profile": profile, "--region": region}
+    words = [word for option in options.items() if option[1] for word in option]
+    return join(["aws", "s3", "rm", "--recursive", target, *words])
+
+
 TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     # Damage and its repair
     "verify-extent": "run `reg verify`, or `reg verify --remote {place!q}` for a registry elsewhere, to see the extent",
@@ -72,6 +78,9 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "restore-file": "put the real file in its place (cp --dereference), or reg verify --repair --from MIRROR; while it is not there, reg gc may free that model's blobs",
     "repair-and-clear": "reg verify --remote {registry!q} --repair --from MIRROR; then reg doctor {registry!q} {paths:--clear}",
     "clear-leftovers": "reg doctor {registry!q} {paths:--clear}",
+    "delete-objects": _delete_objects,
+    "delete-hub-repository": "hf repos delete {repository!q} --type {type!q}",
+    "change-owner": "sudo chown -R --reference={root!q} {root!q}",
     "collect-garbage-here": "reg --registry {registry!q} gc",
     "collect-garbage-there": "reg gc --remote {remote!q}",
     "move-registry": "keep to one writer at a time, or move: reg mirror {registry!q} DST",
@@ -98,7 +107,7 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "promote-properly": "do not use it until you know why; `reg promote` by somebody who may puts it right",
     "replace-policy": "add its rules to the file (`reg policy show` prints them), or put this one in its place: --replace",
     "show-policy": "`reg policy show` shows it; then decide again",
-    "read-findings": "the findings say what is missing; `reg policy show` shows what is demanded",
+    "read-findings": "the findings say what is missing; `reg policy show` shows what is demanded, and `reg trust add` adds a key to your trust file",
     "tag-or-govern": "`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it",
     "push-or-govern": "`reg push {ref} {remote!q} --tag {channel}` moves it; `reg policy set FILE --remote {remote!q}` governs it",
     "tag-first": "they have no channels yet: `reg tag` makes one",
@@ -119,6 +128,7 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "restore-expired": "`reg log {name}` there says why; what expired can be brought back from a copy: --restore",
     "keep-days": "write --keep-days 90",
     "list-files": "`reg show {ref}` lists them",
+    "name-member": "{nearest}; name one, such as --member {member}",
     "list-members": "`reg show {ref} --json` lists them under model_family",
     "omit-member": "leave --member out",
     "omit-this-member": "leave --member {member} out",

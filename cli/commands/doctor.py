@@ -14,6 +14,7 @@ from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError
 
 if TYPE_CHECKING:
+    from onnxreg.registry.conformance.trial import TrialOutcome
     from onnxreg.registry.maintain.doctor import Diagnosis
     from onnxreg.registry.store.protocol import RegistryStore
 
@@ -100,7 +101,7 @@ def _examine(session: Session, store: "RegistryStore", url: str, as_json: bool) 
         raise _failure(bad, store.url)
 
 
-def _to_json(finding: "Diagnosis") -> dict[str, Any]:
+def _to_json(finding: "Diagnosis | TrialOutcome") -> dict[str, Any]:
     fix = hints.text(finding.fix)
     return {"check": finding.check, "ok": finding.ok, "detail": finding.detail, "fix": fix}
 
@@ -140,13 +141,13 @@ def _try(session: Session, url: str, as_json: bool) -> None:
         outcomes = conformance.run(scratch, progress)
     bad = [outcome for outcome in outcomes if not outcome.ok]
     if as_json:
-        documents = [outcome.to_json() for outcome in outcomes]
+        documents = [{**_to_json(outcome), "state": outcome.state} for outcome in outcomes]
         output.write_json(
             {"registry": url, "scratch": scratch.description, "ok": not bad, "findings": documents}
         )
     else:
         rows = [(outcome.check, outcome.state, outcome.detail) for outcome in outcomes]
-        _tables(session, rows, [(outcome.check, outcome.fix) for outcome in bad])
+        _tables(session, rows, [(outcome.check, hints.text(outcome.fix)) for outcome in bad])
     if bad:
         checks = ", ".join(outcome.check for outcome in bad)
         raise RemoteError(f"{output.counted(len(bad), 'promise')} broken at {url}: {checks}", bad[0].fix)

@@ -1,7 +1,6 @@
 """Trials of an fsspec file system, in a directory of their own."""
 
 import secrets
-import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +9,7 @@ from onnxreg.registry.conformance.writers import push_and_pull
 from onnxreg.registry.store.fsspec_store import file_remote
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.require_cas import CasGuardedStore, unguarded
-from onnxreg.schema.core.errors import RemoteError, why
+from onnxreg.schema.core.errors import Advice, RemoteError, why
 
 
 class FileScratch:
@@ -26,8 +25,8 @@ class FileScratch:
         return f"files below {self._url}"
 
     @property
-    def remedy(self) -> str:
-        return shlex.join(["reg", "doctor", self._registry, "--clear", self._path])
+    def remedy(self) -> Advice:
+        return Advice("clear-leftovers", registry=self._registry, paths=[self._path])
 
     def make(self) -> None:
         self._open()

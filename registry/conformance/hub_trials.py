@@ -6,7 +6,6 @@ be deleted as a whole.
 
 import hashlib
 import secrets
-import shlex
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -23,7 +22,7 @@ from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.net.retry import UnansweredError
 from onnxreg.registry.store.promises import RACERS
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import RegError
+from onnxreg.schema.core.errors import Advice, RegError
 
 LFS_FILE_BYTES = 2**20
 """Size of a file that goes to LFS."""
@@ -42,8 +41,8 @@ class HubScratch:
         return f"the private repository {self._url.url}"
 
     @property
-    def remedy(self) -> str:
-        return shlex.join(["hf", "repos", "delete", self._url.repo, "--type", self._url.repo_type])
+    def remedy(self) -> Advice:
+        return Advice("delete-hub-repository", repository=self._url.repo, type=self._url.repo_type)
 
     def make(self) -> None:
         try:

@@ -2,7 +2,6 @@
 
 import hashlib
 import secrets
-import shlex
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,6 +18,7 @@ from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.store.s3.bucket import S3Store
 from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
 from onnxreg.registry.store.s3.s3_url import S3Url
+from onnxreg.schema.core.errors import Advice
 
 PART_BYTES = 5 * 2**20
 """Size of a part; S3 refuses smaller ones, except the last."""
@@ -38,13 +38,11 @@ class S3Scratch:
         return f"objects below {self._url.url}"
 
     @property
-    def remedy(self) -> str:
-        names = {"endpoint": "--endpoint-url", "profile": "--profile", "region": "--region"}
-        options = [[names[name], value] for name, value in self._url.options if name in names]
-        target = f"s3://{self._url.bucket}/{self._url.prefix}/"
-        return shlex.join(
-            ["aws", "s3", "rm", "--recursive", target, *(word for pair in options for word in pair)]
-        )
+    def remedy(self) -> Advice:
+        options = {
+            name: value for name, value in self._url.options if name in ("endpoint", "profile", "region")
+        }
+        return Advice("delete-objects", target=f"s3://{self._url.bucket}/{self._url.prefix}/", **options)
 
     def make(self) -> None:
         """Check that the store answers; a prefix needs no creation."""

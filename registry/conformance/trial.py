@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from onnxreg.registry.store import promises
 from onnxreg.registry.store.object_store import ObjectStore
 from onnxreg.registry.store.promises import ObjectScratch, Promise, Subject, SwapScratch
-from onnxreg.schema.core.errors import RegError
+from onnxreg.schema.core.errors import Advice, RegError
 
 MOVE_HINT = "a registry relies on this: keep it at a place that promises it"
 
@@ -56,15 +56,11 @@ class TrialOutcome:
     check: str
     state: Literal["kept", "broken", "not applicable"]
     detail: str
-    fix: str = ""
+    fix: str | Advice = ""
 
     @property
     def ok(self) -> bool:
         return self.state != "broken"
-
-    def to_json(self) -> dict[str, Any]:
-        value = {"check": self.check, "ok": self.ok, "state": self.state}
-        return {**value, "detail": self.detail, "fix": self.fix}
 
 
 class Scratch(Protocol):
@@ -76,7 +72,7 @@ class Scratch(Protocol):
         ...
 
     @property
-    def remedy(self) -> str:
+    def remedy(self) -> str | Advice:
         """The command that removes it."""
         ...
 
@@ -104,7 +100,7 @@ def judge(trial: Trial) -> TrialOutcome:
     except InapplicableError as reason:
         return TrialOutcome(trial.check, "not applicable", str(reason))
     except RegError as error:
-        return TrialOutcome(trial.check, "broken", error.message, error.hint or MOVE_HINT)
+        return TrialOutcome(trial.check, "broken", error.message, error.advice or MOVE_HINT)
     if faults:
         return TrialOutcome(trial.check, "broken", "; ".join(faults), MOVE_HINT)
     return TrialOutcome(trial.check, "kept", trial.promise)

@@ -137,8 +137,8 @@ def _permissions(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
                 denied.append(f"{path} cannot be {'written' if folder else 'read'}")
             elif status.st_uid != owner and not status.st_mode & (stat.S_IWGRP if folder else stat.S_IRGRP):
                 foreign.append(f"{path} belongs to another user than the registry")
-    root = quote(str(remote.root))
-    fix = f"sudo chown -R --reference={root} {root}" if foreign else f"chmod -R u+rwX {root}"
+    open_up = f"chmod -R u+rwX {quote(str(remote.root))}"
+    fix = Advice("change-owner", root=remote.root) if foreign else open_up
     yield _summary("permissions", foreign + denied, "everything can be read and written", fix)
 
 

@@ -10,7 +10,7 @@ from onnxreg.registry.store.abilities import carried_by
 from onnxreg.registry.store.blobs import read_blob, steady
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import ArtifactSummary, FileSummary
@@ -76,10 +76,22 @@ class Resolution:
 class NoAnswerError(NotFoundError):
     """No artifact answers; `outcome` has the reason for each."""
 
-    def __init__(self, ref: Ref, outcome: ResolveOutcome) -> None:
-        super().__init__(f"no artifact of {ref} answers the query", outcome.nearest())
+    def __init__(self, ref: Ref, outcome: ResolveOutcome, query: Query) -> None:
+        summaries = (offer.summary for offer, _ in outcome.looked_at)
+        members = [
+            artifact.member for summary in summaries for artifact in summary.artifacts if artifact.member
+        ]
+        nearest: str | Advice = outcome.nearest()
+        if members and query.member is None:
+            nearest = Advice("name-member", nearest=nearest, member=members[0])
+        super().__init__(f"no artifact of {ref} answers the query", nearest)
         self.name = ref.name
         self.outcome = outcome
+
+    @property
+    def hint(self) -> str:
+        """The nearest misses, in words."""
+        return self.outcome.nearest()
 
     def to_json(self) -> dict[str, Any]:
         """The document of `Resolution.to_json`, with nulls for the artifact."""
@@ -116,7 +128,7 @@ def resolve_in(
     )
     artifact = outcome.artifact
     if artifact is None or outcome.offer is None:
-        raise NoAnswerError(ref, outcome)
+        raise NoAnswerError(ref, outcome, query)
     version, entry, summary = outcome.offer
     main = FileSummary("artifact", artifact.path, artifact.digest, artifact.size)
     files = tuple((file, remote.blob_url(file.digest)) for file in (main, *artifact.files, *summary.files))

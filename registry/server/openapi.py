@@ -93,7 +93,7 @@ def _pages(name: Json, org: Json) -> Json:
         "Only lines of the log before this one.",
     )
     refs = [
-        _query(side, {**TEXT, "pattern": f"^{REF}$"}, "As `reg diff` takes it.", required=True)
+        _query(side, {**TEXT, "pattern": f"^{REF}$"}, "NAME[:TAG][@sha256:...].", required=True)
         for side in ("old", "new")
     ]
     file = _parameter("file", "[a-z0-9.-]+")
@@ -289,7 +289,7 @@ def _schemas() -> Json:
             ref={
                 **TEXT,
                 "pattern": f"^{REF}$",
-                "description": "NAME[:TAG][@sha256:...], as `reg resolve` takes it.",
+                "description": "NAME[:TAG][@sha256:...].",
             },
             formats={"type": ["array", "null"], "items": TEXT},
             precision={"type": ["string", "null"]},

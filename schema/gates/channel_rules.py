@@ -151,7 +151,7 @@ def _signed_by(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
     detail += f"; no trusted signature by {', '.join(missing)}" if len(keys) < rule.threshold else ""
     unknown = [name for name in missing if candidate.trusted is not None and name not in candidate.trusted]
     if len(keys) < rule.threshold and unknown:
-        detail += f" (your trust file has no key {', '.join(unknown)}: reg trust add)"
+        detail += f" (your trust file has no key {', '.join(unknown)})"
     yield len(keys) >= rule.threshold, detail
 
 

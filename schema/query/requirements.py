@@ -156,7 +156,7 @@ def _where(expression: "Expression", row: "Callable[[ArtifactSummary, int], Cand
 
 ONE_MEMBER = Requirement(
     "member",
-    lambda artifact, _: f"is one stage of several, add --member {artifact.member}" if artifact.member else "",
+    lambda artifact, _: f"is one stage of several: {artifact.member}" if artifact.member else "",
 )
 """The requirement of a question without a member: no stage of a pipeline can represent the others."""
 

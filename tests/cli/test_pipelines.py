@@ -74,7 +74,8 @@ def test_a_question_without_a_member_names_the_stages(reg: Reg, ocr: str) -> Non
     done = reg("resolve", ocr, "--json")
     assert done.status == 3
     assert {each["code"] for each in done.json["rejected"]} == {"member"}
-    assert "--member detector" in reg("resolve", ocr).err
+    assert "det.onnx is one stage of several: detector; " in reg("resolve", ocr).err
+    assert reg("resolve", ocr).err.endswith("; name one, such as --member detector\n")
 
 
 def test_each_stage_has_an_answer(reg: Reg, ocr: str) -> None:

@@ -68,7 +68,7 @@ LABELLED: Final = {
     ),
     "metric": (
         "the name of the metric",
-        "write metric['sts/spearman']; reg show lists the checks of a version",
+        "write metric['sts/spearman'], with the name of a check of the version",
     ),
 }
 """The fields that map labels to numbers, and are written with one (`recall.PHONE`): the missing part, and a hint."""

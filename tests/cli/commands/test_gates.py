@@ -368,7 +368,8 @@ def test_a_key_that_the_trust_file_lacks_is_said(reg: Reg, registry: Registry) -
     Path("p.toml").write_text('[[rule]]\nchannel = "stable"\nsigned_by = ["release"]\n')
     assert reg("policy", "set", "p.toml", "--replace").status == 0
     refused = reg("promote", f"{NAME}:1.0.0", "stable")
-    assert refused.status == 8 and "your trust file has no key release: reg trust add" in refused.out
+    assert refused.status == 8 and "(your trust file has no key release)" in refused.out
+    assert "`reg trust add` adds a key to your trust file" in refused.err
 
 
 def test_log_says_what_was_attested_and_promoted(reg: Reg, registry: Registry) -> None:

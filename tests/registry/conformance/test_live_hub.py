@@ -97,7 +97,7 @@ def test_what_the_hub_does_not_delete_is_said(hub: Hub) -> None:
     (made,) = hub.repositories.keys() - {"models/acme/models"}
     name = made.removeprefix("models/")
     assert f"hf://{name} may be left" in outcome.detail
-    assert outcome.fix == f"hf repos delete {name} --type model"
+    assert hints.text(outcome.fix) == f"hf repos delete {name} --type model"
 
 
 def test_an_interruption_deletes_the_scratch(hub: Hub) -> None:

@@ -101,7 +101,7 @@ def test_too_long_is_refused() -> None:
         ("channel = stable", "did you mean channels?"),
         ("recal.PHONE > 0.5", "did you mean recall or min_recall?"),
         ("metrics.f1 > 0.5", "did you mean metric?"),
-        ("metric > 0.5", "write metric['sts/spearman']; reg show lists the checks"),
+        ("metric > 0.5", "write metric['sts/spearman'], with the name of a check of the version"),
         ("certification = x", "certified"),
         ("zzz = 3", "the fields are name, version, "),
     ],
