@@ -13,7 +13,9 @@ from onnxreg.converters.engine.recorded_files import check_code, check_data, wit
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.recall_judgement import read_floors
 from onnxreg.converters.evaluation.suite import read_bytes
-from onnxreg.converters.families import rebuild_family as families
+from onnxreg.converters.families.export_family import make_family
+from onnxreg.converters.families.family_plan import FamilyPlan
+from onnxreg.converters.families.rebuild_family import plan_rebuild
 from onnxreg.converters.profiles import profile_catalog
 from onnxreg.converters.source.source_files import HUB_ID
 from onnxreg.converters.tasks.code.consent import Consent
@@ -68,11 +70,17 @@ def rebuild(
 ) -> Draft:
     """Run the recipe of a manifest into `workspace`. `label` is how people call the version.
 
-    Raises NotFoundError where it has no recipe that can be run, InputError where source, suite or data are others than
-    those recorded, and whatever the profile's export raises.
+    Raises NotFoundError if it has no recipe that can be run, InputError if source, suite or data are not the recorded
+    ones, and what the export raises. Limits of a family are not judged again, and nothing is timed.
     """
     if manifest.model_family is not None and not manifest.stages:
-        return _rebuild_family(manifest, label, materials, workspace, progress)
+        progress.step("checking the document and its files")
+        return make_family(_plan_family(manifest, label, materials), workspace, progress)[0]
+    return execute(_plan(manifest, label, materials, progress), workspace, progress=progress)
+
+
+def _plan(manifest: Manifest, label: str, materials: Materials, progress: Progress) -> ExportPlan:
+    """The plan of the recorded recipe, its source and data compared with the recorded ones."""
     recipe = _recipe(manifest, label)
     if recipe.trust_remote_code and not materials.trust_remote_code:
         raise InputError(
@@ -102,18 +110,16 @@ def rebuild(
     check_data(recorded, plan.recorded_recipe(), label)
     if recipe.code is None:
         plan = plan.without_code()
-    return execute(plan.recorded_as(manifest.source), workspace, progress=progress)
+    return plan.recorded_as(manifest.source)
 
 
-def _rebuild_family(
-    manifest: Manifest, label: str, materials: Materials, workspace: Path, progress: Progress
-) -> Draft:
+def _plan_family(manifest: Manifest, label: str, materials: Materials) -> FamilyPlan:
     if materials.suite is not None or materials.data:
         raise InputError(
             f"{label} is a family: its document names all rows",
             Advice("name-family-alone"),
         )
-    return families.rebuild(manifest, label, materials.source, workspace, progress, materials.consent)
+    return plan_rebuild(manifest, label, materials.source, materials.consent)
 
 
 def _recipe(manifest: Manifest, label: str) -> Recipe:

@@ -82,7 +82,7 @@ def _run(job: Job, terms: Terms, outcome: JobOutcome, check: Callable[[], None])
             outcome, status="current", ref=str(earlier.ref), digest=str(earlier.digest), pushed=True
         )
     progress, repeatable = Checked(SILENT, check), request if terms.cached else None
-    published = export_service.publish(registry, order, version, progress, repeatable)
+    published, _ = export_service.publish(registry, order, version, progress, repeatable)
     status: Status = "published" if published.new else "current"
     outcome = replace(outcome, status=status, ref=str(published.ref), digest=str(published.digest))
     if terms.to is None:

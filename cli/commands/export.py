@@ -13,7 +13,7 @@ from onnxreg.cli.errors import needs
 from onnxreg.cli.options.completion import complete_remote
 from onnxreg.cli.options.shared import AllowCode, Json, NewVersion, Output
 from onnxreg.cli.reports.publish_report import announce, write_out
-from onnxreg.cli.services import export_service, family_service
+from onnxreg.cli.services import export_service
 from onnxreg.cli.services.export_lookup import show_known
 from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
 from onnxreg.cli.services.push_published import check_remote, report_and_push
@@ -207,19 +207,16 @@ def command(
     elif not no_cache and show_known(session, request, new_version, as_json, push):
         return
     with needs("export", "reg export"):
-        if (family := request.family()) is not None:
-            family_service.export(session, family, request, new_version, output, as_json, push)
-            return
-        order = request.plan()
-        for message in [] if order.evaluation is None else order.evaluation.warnings():
+        plan = request.family() or request.plan()
+        for message in plan.warnings():
             session.warn(f"warning: {message}")
         registry = session.open(create=None)
         with session.steps(as_json) as progress:
-            published = export_service.publish(
-                registry, order, new_version, progress, None if no_cache else request
+            published, latency = export_service.publish(
+                registry, plan, new_version, progress, None if no_cache else request
             )
     write_out(registry, published, output)
-    outcome = partial(announce, session, published, as_json, output)
+    outcome = partial(announce, session, published, as_json, output, latency)
     report_and_push(session, published.ref, push, as_json, outcome)
 
 

@@ -1,5 +1,6 @@
 """The report of `export`, `import` and `add` about the published, or already existing, version."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.log.artifact_state import ArtifactStates
 
 if TYPE_CHECKING:
+    from onnxreg.converters.engine.latency import LatencyTable
     from onnxreg.registry.read.versions import PublishedVersion
     from onnxreg.registry.registry import Registry
 
@@ -27,13 +29,32 @@ def write_out(registry: "Registry", published: "PublishedVersion", out: Path | N
 
 
 def announce(
-    session: Session, published: "PublishedVersion", as_json: bool, out: Path | None = None, **more: Any
+    session: Session,
+    published: "PublishedVersion",
+    as_json: bool,
+    out: Path | None = None,
+    latency: "LatencyTable | None" = None,
+    **more: Any,
 ) -> None:
-    """The outcome for people, or `{ref, name, version, digest, manifest, states, output}` and whatever `more` holds."""
+    """The outcome for people, or `{ref, name, version, digest, manifest, states, output}`, `latency` and `more`."""
     if as_json or not published.new:
         ref, digest, states = published.ref, published.digest, published.states
+        more |= {} if latency is None else {"latency": latency.to_json()}
         unchanged(session, ref, digest, published.data, states, as_json, out, **more)
-        return
+    else:
+        _announce_new(session, published, out)
+    if latency is not None and not as_json:
+        session.say("", *map(_latency_line, latency.to_json()))
+
+
+def _latency_line(item: Mapping[str, Any]) -> str:
+    return (
+        f"latency: p50 {item['p50_ms']:g} ms, p95 {item['p95_ms']:g} ms: {' + '.join(item['graphs'])} "
+        f"(one row, {item['threads']} thread)"
+    )
+
+
+def _announce_new(session: Session, published: "PublishedVersion", out: Path | None) -> None:
     from onnxreg.cli.render import manifest_view
 
     session.say(f"published {published.ref}", f"manifest {published.digest}", "")

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.converters.engine.read_recipe import RecipeDocument
     from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
+    from onnxreg.converters.families.family_plan import FamilyPlan
     from onnxreg.converters.tasks.code.consent import Consent
     from onnxreg.schema.core.digest import Digest
-    from onnxreg.schema.inputs.family_file import FamilyFile
     from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 ANDROID = "android"
@@ -109,16 +109,17 @@ class ExportRequest:
         """The name of the recipe for people; "" for a built-in one."""
         return "" if self.recipe is None else self.recipe.name
 
-    def family(self) -> "FamilyFile | None":
-        """The family that the document describes; None if this is any other export.
+    def family(self) -> "FamilyPlan | None":
+        """The plan of the family that the document describes; None if this is any other export.
 
-        Raises InputError if it is malformed, or the request says what the document of a family says itself.
+        Raises InputError if it is malformed, or the request says what the document of a family says itself, and what
+        `plan_family` raises.
         """
         if self.recipe is None or not self.document.is_family:
             return None
-        from onnxreg.converters.families import family_document
+        from onnxreg.converters.families.family_plan import plan_family, read_family
 
-        family = family_document.read(self.document, self.name)
+        family = read_family(self.document, self.name)
         foreign = [f"--{key.replace('_', '-')}" for key in sorted(self.values.keys() - OF_FAMILIES)]
         if self.source is not None:
             foreign = ["SOURCE"]
@@ -126,7 +127,7 @@ class ExportRequest:
             raise InputError(
                 f"{foreign[0]} does not go with a family", "its document names its checkpoints and its limits"
             )
-        return family
+        return plan_family(family, self.recipe.parent, _consent(self))
 
     def plan(self) -> "ExportPlan":
         """The plan, its source found and hashed.

@@ -1,4 +1,4 @@
-"""Joining converters and registry: an order is run, or found to have been run before, and published."""
+"""Joining converters and registry: a plan is run, or recognised as one that was run before, and published."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,9 @@ from onnxreg.schema.core.sizes import parse_size
 if TYPE_CHECKING:
     from onnxreg.cli.services.export_request import ExportRequest
     from onnxreg.converters.engine.cache import StepCache
+    from onnxreg.converters.engine.latency import LatencyTable
     from onnxreg.converters.engine.plan import ExportPlan
+    from onnxreg.converters.families.family_plan import FamilyPlan
     from onnxreg.registry import Registry
     from onnxreg.registry.read.versions import PublishedVersion
     from onnxreg.schema.core.version import Version
@@ -37,69 +39,94 @@ def cache_limit() -> int:
     return parse_size(limit) if limit else MAX_CACHE_BYTES
 
 
+def publish(
+    registry: "Registry",
+    plan: "ExportPlan | FamilyPlan",
+    version: "Version | None",
+    progress: Progress,
+    request: "ExportRequest | None" = None,
+) -> "tuple[PublishedVersion, LatencyTable | None]":
+    """Run a plan and publish its draft; return the version, and the latency of a family.
+
+    A plan that was run before is not run again if all its files are in the registry. A family always is: its
+    limit of latency is that of this moment.
+
+    Args:
+        request: the request of the plan; nothing is cached without.
+    """
+    from onnxreg.converters.engine.plan import ExportPlan
+    from onnxreg.converters.engine.run_plan import execute
+
+    with registry.workspace() as workspace:
+        if not isinstance(plan, ExportPlan):
+            return _publish_family(registry, plan, version, progress, workspace)
+        if request is not None:
+            return _publish_cached(registry, plan, version, progress, request, workspace), None
+        return add(registry, plan, execute(plan, workspace, None, progress), version, progress), None
+
+
+def _publish_family(
+    registry: "Registry",
+    plan: "FamilyPlan",
+    version: "Version | None",
+    progress: Progress,
+    workspace: Path,
+) -> "tuple[PublishedVersion, LatencyTable]":
+    """Export and publish a family; the latency of a new version is put on record."""
+    from onnxreg.converters.families.export_family import export_family
+
+    draft, latency = export_family(plan, workspace, progress)
+    published = registry.add(draft, version)
+    if published.new:
+        registry.attest_benchmark(published.ref, latency.document(published.manifest).encode())
+    return published, latency
+
+
 def add(
     registry: "Registry",
-    order: "ExportPlan",
+    plan: "ExportPlan",
     draft: "Draft",
     version: "Version | None",
     progress: Progress,
 ) -> "PublishedVersion":
-    """Publish a draft; a benchmark that its recipe asks for is made before, and put on record after."""
-    if order.recipe.benchmark is None:
+    """Publish a draft; a benchmark of its recipe is measured before, and put on record after."""
+    if plan.recipe.benchmark is None:
         return registry.add(draft, version)
     from onnxreg.converters.engine.latency import measure
 
     progress.step("timing what was made")
-    latency = measure(draft, order.recipe.benchmark)
+    latency = measure(draft, plan.recipe.benchmark)
     published = registry.add(draft, version)
     registry.attest_benchmark(published.ref, latency.document(published.manifest).encode())
     return published
 
 
-def publish(
-    registry: "Registry",
-    order: "ExportPlan",
-    version: "Version | None",
-    progress: Progress,
-    request: "ExportRequest | None" = None,
-) -> "PublishedVersion":
-    """Run an order and publish its draft; where it was run before and all its files are here, only the latter.
-
-    A draft that lacks a step for what this machine lacks is not remembered: the machine may have it the next time.
-
-    Args:
-        request: what the order was made from; nothing is cached without.
-    """
-    from onnxreg.converters.engine.run_plan import execute
-
-    with registry.workspace() as workspace:
-        if request is None:
-            return add(registry, order, execute(order, workspace, progress=progress), version, progress)
-        return _publish_cached(registry, order, version, progress, request, workspace)
-
-
 def _publish_cached(
     registry: "Registry",
-    order: "ExportPlan",
+    plan: "ExportPlan",
     version: "Version | None",
     progress: Progress,
     request: "ExportRequest",
     workspace: Path,
 ) -> "PublishedVersion":
+    """Publish a plan by the cache.
+
+    A draft that lacks an optional step is not remembered: the machine may have the step's tool the next time.
+    """
     from onnxreg.converters.engine import memo
     from onnxreg.converters.engine.run_plan import execute
 
     cache, limit = cache_of(registry), cache_limit()
-    remembered = memo.recall(cache, order)
+    remembered = memo.recall(cache, plan)
     published = None if remembered is None else registry.add_again(remembered, version)
     if published is None:
-        draft = execute(order, workspace, cache, progress)
-        published = add(registry, order, draft, version, progress)
+        draft = execute(plan, workspace, cache, progress)
+        published = add(registry, plan, draft, version, progress)
         cache.trim(limit)
         if any(step.get("skipped") for step in draft.fields["recipe"]["steps"]):
             return published
-        memo.remember(cache, order, published.digest)
-    memo.remember_request(cache, request.values, request.documents, order, published.digest, request.plan)
+        memo.remember(cache, plan, published.digest)
+    memo.remember_request(cache, request.values, request.documents, plan, published.digest, request.plan)
     return published
 
 

@@ -2,8 +2,8 @@
 
 `plan` finds, hashes and checks everything before anything heavy is loaded; `run_plan` runs each step,
 `measure` compares results with their parents, `output_checks` applies stated limits, `describe` makes the
-draft. `cache` and `memo` skip what was
-made before.
+draft, `latency` times it. `cache` and `memo` skip what was made before. `families` makes many graphs of one
+form with the same comparison, checks, facts and latency.
 
 Start with `plan.py`, then `run_plan.py`. Recipes in words: docs/recipes.md.
 Must not import: `families`, `importers`.

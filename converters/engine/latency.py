@@ -1,16 +1,17 @@
-"""Latency of each output on this CPU, measured in turn so that a busy moment slows all of them."""
+"""Latency on this CPU, measured in turn so that a busy moment slows all graphs."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.converters.runtime.sessions import session_options
+from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.toolchain import cpu_model, instruction_set
 from onnxreg.schema.core.errors import ConversionError, first_line
 from onnxreg.schema.formats.benchmark import BenchmarkDocument
@@ -24,83 +25,131 @@ BATCH_AXIS = "batch"
 DYNAMIC_AXIS_LENGTH = 32
 """Length of every other dynamic axis, such as the tokens of a sentence."""
 
-Times = dict[str, dict[int, list[float]]]
-"""Milliseconds of each timed run, by the path of an output and the rows of a batch."""
+
+@dataclass(frozen=True)
+class Latency:
+    """Milliseconds of each timed run of a batch through the graphs at `paths`, one after the other."""
+
+    paths: tuple[str, ...]
+    rows: int
+    times: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return self._percentile(50)
+
+    @property
+    def p95(self) -> float:
+        return self._percentile(95)
+
+    def _percentile(self, rank: int) -> float:
+        """Four significant digits."""
+        import numpy as np
+
+        return float(f"{np.percentile(self.times, rank):.4g}")
+
+    def checks(self) -> list[dict[str, Any]]:
+        """Make the two checks of the first graph, in milliseconds."""
+        others = " and ".join(self.paths[1:])
+        name = f"latency of one row with {others}" if others else f"latency of batch {self.rows}"
+        common = {"name": name, "samples": len(self.times), "verdict": "info"}
+        return [
+            {**common, "metric": metric, "value": value}
+            for metric, value in (("median_ms", self.median), ("p95_ms", self.p95))
+        ]
 
 
 @dataclass(frozen=True)
 class LatencyTable:
-    """A requested benchmark and its measured times."""
+    """A requested benchmark and its measured latencies."""
 
     benchmark: Benchmark
-    times: Times
+    latencies: tuple[Latency, ...]
 
     def document(self, manifest: Manifest) -> BenchmarkDocument:
-        """Make the benchmark document of a version whose artifacts have the timed paths."""
-        checks = {
-            path: [check for entry in rows.items() for check in _checks(*entry)]
-            for path, rows in self.times.items()
-        }
-        return benchmark_document(manifest, checks, self.benchmark.threads, WARM_UP_RUNS, self.benchmark.runs)
+        """Make the benchmark document of a version: each latency is recorded with its first graph."""
+        digests = {artifact.path: str(artifact.digest) for artifact in manifest.artifacts}
+        return BenchmarkDocument.from_json(
+            {
+                "format": "onnxreg-benchmark",
+                "format_version": 1,
+                "cpu": cpu_model(),
+                "isa": instruction_set(),
+                "threads": self.benchmark.threads,
+                "runtime": f"onnxruntime {version('onnxruntime')}",
+                "warm_up": WARM_UP_RUNS,
+                "runs": self.benchmark.runs,
+                "artifacts": [
+                    {
+                        "artifact": digests[path],
+                        "path": path,
+                        "checks": [check for latency in latencies for check in latency.checks()],
+                    }
+                    for path, latencies in groupby(self.latencies, lambda latency: latency.paths[0])
+                ],
+            }
+        )
 
-
-def benchmark_document(
-    manifest: Manifest, checks: Mapping[str, list[dict[str, Any]]], threads: int, warm_up: int, runs: int
-) -> BenchmarkDocument:
-    """Make the benchmark document of a version, measured on this CPU; `checks` are by the path of an artifact."""
-    digests = {artifact.path: str(artifact.digest) for artifact in manifest.artifacts}
-    return BenchmarkDocument.from_json(
-        {
-            "format": "onnxreg-benchmark",
-            "format_version": 1,
-            "cpu": cpu_model(),
-            "isa": instruction_set(),
-            "threads": threads,
-            "runtime": f"onnxruntime {version('onnxruntime')}",
-            "warm_up": warm_up,
-            "runs": runs,
-            "artifacts": [
-                {"artifact": digests[path], "path": path, "checks": items} for path, items in checks.items()
-            ],
-        }
-    )
-
-
-def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
-    """Time every artifact of a draft.
-
-    Raises ConversionError, naming the file, for one that does not run on inputs drawn for it.
-    """
-    bounds = _index_bounds(draft)
-    runs = [
-        run for item in draft.artifacts for run in _runs(draft.root / item.path, item.path, bounds, benchmark)
-    ]
-    times: Times = {}
-    for turn in range(WARM_UP_RUNS + benchmark.runs):
-        for run in runs:
-            elapsed = run.time()
-            if turn >= WARM_UP_RUNS:
-                times.setdefault(run.path, {}).setdefault(run.rows, []).append(elapsed)
-    return LatencyTable(benchmark, times)
+    def to_json(self) -> list[dict[str, Any]]:
+        """The latencies of one row through several graphs."""
+        machine = {"runs": self.benchmark.runs, "threads": self.benchmark.threads, "cpu": cpu_model()}
+        return [
+            {"graphs": list(latency.paths), "p50_ms": latency.median, "p95_ms": latency.p95, **machine}
+            for latency in self.latencies
+        ]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One graph on one batch."""
+    """One batch through graphs: the first takes `feed`, each other one outputs of the first."""
 
-    path: str
+    paths: tuple[str, ...]
     rows: int
-    session: Any
+    sessions: Sequence[Any]
     feed: Feed
 
     def time(self) -> float:
         """Run once; return milliseconds."""
+        first, *others = self.sessions
         begin = time.perf_counter()
         try:
-            self.session.run(None, self.feed)
+            values = first.run(None, self.feed)
+            if others:
+                outputs = dict(zip((item.name for item in first.get_outputs()), values, strict=True))
+            for session in others:
+                session.run(None, {item.name: outputs[item.name] for item in session.get_inputs()})
         except Exception as error:
-            raise ConversionError(f"{self.path} cannot be timed: {first_line(error)}") from error
+            raise ConversionError(f"{' + '.join(self.paths)} cannot be timed: {first_line(error)}") from error
         return 1000 * (time.perf_counter() - begin)
+
+
+def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
+    """Time every artifact of a draft, by itself.
+
+    Raises ConversionError, naming the file, for one that does not run on inputs drawn for it.
+    """
+    bounds = _index_bounds(draft)
+    return _time(
+        [run for item in draft.artifacts for run in _runs(draft.root, item.path, bounds, benchmark)],
+        benchmark,
+    )
+
+
+def measure_chains(
+    root: Path, chains: Iterable[Sequence[str]], feed: Feed, benchmark: Benchmark
+) -> LatencyTable:
+    """Time one row through each chain of graphs below `root`: the first takes `feed`, the others its outputs.
+
+    Raises ConversionError, naming the files, for a chain that does not run.
+    """
+    runs = [Run(tuple(paths), 1, [_load(root / path, benchmark) for path in paths], feed) for paths in chains]
+    return _time(runs, benchmark)
+
+
+def _time(runs: Sequence[Run], benchmark: Benchmark) -> LatencyTable:
+    turns = [[run.time() for run in runs] for _ in range(WARM_UP_RUNS + benchmark.runs)][WARM_UP_RUNS:]
+    times = zip(runs, zip(*turns, strict=True), strict=True)
+    return LatencyTable(benchmark, tuple(Latency(run.paths, run.rows, own) for run, own in times))
 
 
 def _index_bounds(draft: Draft) -> Mapping[str, int]:
@@ -114,43 +163,23 @@ def _index_bounds(draft: Draft) -> Mapping[str, int]:
     return bounds
 
 
-def _runs(file: Path, path: str, bounds: Mapping[str, int], benchmark: Benchmark) -> list[Run]:
+def _runs(root: Path, path: str, bounds: Mapping[str, int], benchmark: Benchmark) -> Iterator[Run]:
     """Prepare a run for each batch size that the graph takes."""
-    import onnxruntime as ort
-
-    options = session_options(prepacking=True)
-    options.intra_op_num_threads, options.inter_op_num_threads = benchmark.threads, 1
-    session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    session = _load(root / path, benchmark)
     sizes = [{BATCH_AXIS: rows} for rows in benchmark.batches]
-    inputs = samples.taken_by(session)
-    feeds = samples.draw(inputs, bounds, sizes=sizes, lengths=[DYNAMIC_AXIS_LENGTH] * len(sizes))
+    lengths = [DYNAMIC_AXIS_LENGTH] * len(sizes)
+    feeds = samples.draw(samples.taken_by(session), bounds, sizes=sizes, lengths=lengths)
     batch_input = _batch_input(session)
     feeds_by_rows = {len(feed[batch_input]) if batch_input else 1: feed for feed in feeds}
-    return [Run(path, rows, session, feed) for rows, feed in feeds_by_rows.items()]
+    for rows, feed in feeds_by_rows.items():
+        yield Run((path,), rows, [session], feed)
+
+
+def _load(file: Path, benchmark: Benchmark) -> Any:
+    return load_session(file, prepacking=True, threads=benchmark.threads)
 
 
 def _batch_input(session: Any) -> str | None:
     """Find the input whose first axis is the batch, else the first that is not a scalar."""
     axes = {item.name: item.shape[0] for item in session.get_inputs() if item.shape}
     return next((name for name, axis in axes.items() if axis == BATCH_AXIS), next(iter(axes), None))
-
-
-def _checks(rows: int, times: list[float]) -> list[dict[str, Any]]:
-    return latency_checks(f"latency of batch {rows}", len(times), *percentiles(times))
-
-
-def percentiles(times: Sequence[float]) -> tuple[float, float]:
-    """Return the median and the 95th percentile, each to four significant digits."""
-    import numpy as np
-
-    median, p95 = (float(f"{value:.4g}") for value in np.percentile(times, [50, 95]))
-    return median, p95
-
-
-def latency_checks(name: str, runs: int, median: float, p95: float) -> list[dict[str, Any]]:
-    """Make the two checks of a measured latency, in milliseconds."""
-    common = {"name": name, "samples": runs, "verdict": "info"}
-    return [
-        {**common, "metric": metric, "value": value}
-        for metric, value in (("median_ms", median), ("p95_ms", p95))
-    ]

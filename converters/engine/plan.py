@@ -1,6 +1,6 @@
 """Plan of an export: everything that the recipe needs is found, hashed and checked; nothing heavy is loaded."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -55,6 +55,10 @@ class ExportPlan:
     def without_code(self) -> "ExportPlan":
         """Return the same plan as it was recorded before recipes named the function that made the module."""
         return replace(self, source=replace(self.source, code=None))
+
+    def warnings(self) -> Sequence[str]:
+        """Warnings about the evaluation, for people."""
+        return () if self.evaluation is None else self.evaluation.warnings()
 
     def key(self) -> dict[str, Any]:
         """Everything that shapes the draft: equal keys, equal drafts."""

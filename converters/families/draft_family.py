@@ -1,103 +1,89 @@
-"""The draft of a family: artifacts, members, edges, routing, the server's JSON files and the recipe as it was run."""
+"""The draft of a family: artifacts, members, edges, routing, the server's JSON files, and the recorded recipe."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.families import server_files
-from onnxreg.converters.families.backbone import EMBEDDING, LOGITS, LoadedBackbone
+from onnxreg.converters.families.backbone import EMBEDDING, LOGITS
 from onnxreg.converters.families.build_members import BACKBONE, FUSED
 from onnxreg.converters.families.detector import Detector
-from onnxreg.converters.families.family_document import DOCUMENT
-from onnxreg.converters.families.head_checkpoints import HeadCheckpoint
+from onnxreg.converters.families.family_plan import DOCUMENT, FamilyPlan
 from onnxreg.converters.families.head_graph import INPUT, OUTPUT
+from onnxreg.converters.families.load_family import LoadedFamily
 from onnxreg.converters.families.precisions import MemberFile, artifact
 from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.converters.source.toolchain import tool_versions
-from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.inputs.family_file import FamilyFile
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.manifest.draft import Draft, DraftFile
 from onnxreg.schema.manifest.family import ModelFamily, classes_digest
-from onnxreg.schema.manifest.preprocessing import Preprocessing
 from onnxreg.schema.manifest.recorded_recipe import Recipe
 
 PROFILE, PROFILE_VERSION = "family", 1
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What a family was made from: the loaded backbone, the heads by class id, the detector.
-
-    `document` is the family's, as it is recorded; `source` the digest of all checkpoints.
-    """
-
-    backbone: LoadedBackbone
-    heads: Mapping[str, HeadCheckpoint]
-    document: Mapping[str, Any]
-    source: Digest
-    detector: Detector | None = None
-    preprocessing: Preprocessing | None = None
-
-
-def assemble(asked: FamilyFile, parts: Parts, made: Sequence[MemberFile], workspace: Path) -> Draft:
-    """Write the layout files and put the draft together."""
-    artifacts = tuple(artifact(each, workspace) for each in made)
-    family = ModelFamily.from_json(_family(parts, made, workspace), f"the family of {asked.name}")
-    record = parts.detector.record() if parts.detector else None
-    factory = parts.backbone.factory
-    tools = tool_versions(() if factory is None else factory.packages)
-    documents = {
-        server_files.LIST: server_files.heads_list(family, artifacts),
-        server_files.METADATA: server_files.metadata(family, artifacts, asked, tools, record),
+def draft_of(
+    plan: FamilyPlan,
+    family: LoadedFamily,
+    detector: Detector | None,
+    files: Sequence[MemberFile],
+    workspace: Path,
+) -> Draft:
+    """Write the JSON files of a server, and describe all files."""
+    document = plan.document
+    artifacts = tuple(artifact(file, workspace) for file in files)
+    members = ModelFamily.from_json(_members(family, files, workspace), f"the family of {plan.name}")
+    tools = tool_versions(() if plan.factory is None else plan.factory.packages)
+    record = detector.record() if detector else {}
+    layout = {
+        server_files.LIST: server_files.heads_list(members, artifacts),
+        server_files.METADATA: server_files.metadata(members, artifacts, document, tools, record),
     }
-    for path, value in documents.items():
+    for path, value in layout.items():
         (workspace / path).write_bytes(server_files.text(value))
+    model_type, preprocessing = family.backbone.model_type, family.preprocessing
     fields = {
         "task": "image-classification",
-        **({} if parts.backbone.model_type is None else {"family": parts.backbone.model_type}),
-        "model_family": family.to_json(),
-        "source": {"id": asked.name, "digest": str(parts.source)},
-        "source_model_id": asked.name,
-        "recipe": _recipe(parts, made, tools).to_json(),
-        **({"license": asked.license} if asked.license else {}),
-        **({"preprocessing": parts.preprocessing.to_json()} if parts.preprocessing else {}),
+        **({} if model_type is None else {"family": model_type}),
+        "model_family": members.to_json(),
+        "source": {"id": plan.name, "digest": str(plan.source)},
+        "source_model_id": plan.name,
+        "recipe": _recipe(plan, files, tools, record).to_json(),
+        **({"license": document.license} if document.license else {}),
+        **({"preprocessing": preprocessing.to_json()} if preprocessing else {}),
     }
-    companions = tuple(DraftFile("metadata", path) for path in documents)
-    return Draft(asked.name, workspace, _in_order(artifacts), companions, fields)
+    companions = tuple(DraftFile("metadata", path) for path in layout)
+    in_order = tuple(sorted(artifacts, key=lambda item: item.path))
+    return Draft(plan.name, workspace, in_order, companions, fields)
 
 
-def _in_order(artifacts: Sequence[DraftArtifact]) -> tuple[DraftArtifact, ...]:
-    return tuple(sorted(artifacts, key=lambda item: item.path))
-
-
-def _family(parts: Parts, made: Sequence[MemberFile], workspace: Path) -> dict[str, Any]:
-    members = [_member(name, parts, made, workspace) for name in dict.fromkeys(each.member for each in made)]
+def _members(family: LoadedFamily, files: Sequence[MemberFile], workspace: Path) -> dict[str, Any]:
+    names = dict.fromkeys(file.member for file in files)
+    members = [_member(name, family, files, workspace) for name in names]
     members.append(
         {"name": "layout", "role": "metadata", "files": [server_files.LIST, server_files.METADATA]}
     )
-    roles = [role for role in ("head", "ood", "fused") if any(each.role == role for each in made)]
+    roles = [role for role in ("head", "ood", "fused") if any(file.role == role for file in files)]
     edges = [{"source": BACKBONE, "output": EMBEDDING, "target": role, "input": INPUT} for role in roles]
+    heads = family.heads
     routing = {
-        class_id: parts.heads[class_id].name if class_id in parts.heads else None
-        for class_id in parts.backbone.classes
+        class_id: heads[class_id].name if class_id in heads else None for class_id in family.backbone.classes
     }
     return {"members": members, "edges": edges, "routing": routing}
 
 
-def _member(name: str, parts: Parts, made: Sequence[MemberFile], workspace: Path) -> dict[str, Any]:
-    own = [each for each in made if each.member == name]
-    value: dict[str, Any] = {"name": name, "role": own[0].role, "artifacts": [each.path for each in own]}
+def _member(name: str, family: LoadedFamily, files: Sequence[MemberFile], workspace: Path) -> dict[str, Any]:
+    own = [file for file in files if file.member == name]
+    value: dict[str, Any] = {"name": name, "role": own[0].role, "artifacts": [file.path for file in own]}
     if name == BACKBONE:
-        value["classes"] = _classes(LOGITS, parts.backbone.classes)
+        value["classes"] = _classes(LOGITS, family.backbone.classes)
     if own[0].role == "head":
-        (head,) = (head for head in parts.heads.values() if head.name == name)
+        (head,) = (head for head in family.heads.values() if head.name == name)
         value["classes"] = _classes(OUTPUT, head.classes)
     if name == FUSED:
-        files = {each.member: each.path for each in reversed(made) if each.role == "head"}
+        paths = {file.member: file.path for file in reversed(files) if file.role == "head"}
         value["heads"] = [
-            {"member": head.name, "digest": str(digest_file(workspace / files[head.name]))}
-            for head in parts.heads.values()
+            {"member": head.name, "digest": str(digest_file(workspace / paths[head.name]))}
+            for head in family.heads.values()
         ]
     return value
 
@@ -106,32 +92,33 @@ def _classes(output: str, ids: Sequence[str]) -> dict[str, Any]:
     return {"output": output, "ids": list(ids), "digest": str(classes_digest(ids))}
 
 
-def _recipe(parts: Parts, made: Sequence[MemberFile], tools: Mapping[str, str]) -> Recipe:
-    """One step for each role and precision: 320 heads were made in one way."""
+def _recipe(
+    plan: FamilyPlan, files: Sequence[MemberFile], tools: Mapping[str, str], detector: Mapping[str, Any]
+) -> Recipe:
+    """Record one step for each role and precision: 320 heads are made in one way."""
     steps: dict[str, dict[str, Any]] = {}
-    for each in made:
-        name = f"{each.role}-{each.precision}"
-        known = steps.setdefault(name, _step(name, each))
-        known["result"]["graphs"] = known["result"].get("graphs", 0) + 1
-    if parts.detector:
-        steps["ood-float32"]["result"] |= parts.detector.record()
-    factory = parts.backbone.factory
+    for file in files:
+        name = f"{file.role}-{file.precision}"
+        result = steps.setdefault(name, _step(name, file))["result"]
+        result["graphs"] = result.get("graphs", 0) + 1
+    if detector:
+        steps["ood-float32"]["result"] |= detector
     value = {
         "profile": PROFILE,
         "profile_version": PROFILE_VERSION,
         "steps": list(steps.values()),
         "tools": dict(tools),
-        "parameters": {DOCUMENT: dict(parts.document)},
-        **({} if factory is None else {"code": factory.code.to_json()}),
+        "parameters": {DOCUMENT: dict(plan.recorded)},
+        **({} if plan.factory is None else {"code": plan.factory.code.to_json()}),
     }
     return Recipe.from_json(value)
 
 
-def _step(name: str, made: MemberFile) -> dict[str, Any]:
-    if made.step is None:
-        return {"name": name, "pass": f"family-{made.role}", "version": 1, "params": {}, "result": {}}
-    recorded = made.step.to_json()
-    result = recorded.get("result", {}) if made.role == BACKBONE else {}
-    above = {"input": f"{made.role}-float32"} if made.parent else {}
-    shared = {key: recorded[key] for key in ("pass", "version", "params")}
-    return {"name": name, **shared, "result": result, **above}
+def _step(name: str, file: MemberFile) -> dict[str, Any]:
+    if file.step is None:
+        return {"name": name, "pass": f"family-{file.role}", "version": 1, "params": {}, "result": {}}
+    recorded = file.step.to_json()
+    result = recorded.get("result", {}) if file.role == BACKBONE else {}
+    parent = {"input": f"{file.role}-float32"} if file.parent else {}
+    step = {key: recorded[key] for key in ("pass", "version", "params")}
+    return {"name": name, **step, "result": result, **parent}

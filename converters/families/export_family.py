@@ -1,15 +1,16 @@
-"""A family exported: its members made and measured, held against the limits, and put together as one draft."""
+"""The export of a family: its members made and measured, compared with the limits, and described as one draft."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.families import factory_backbone, family_latency, judge_family
-from onnxreg.converters.families.backbone import EMBEDDING, LOGITS, LoadedBackbone, load_backbone
+from onnxreg.converters.engine.latency import LatencyTable, measure_chains
+from onnxreg.converters.families import judge_family
+from onnxreg.converters.families.backbone import EMBEDDING, LOGITS
 from onnxreg.converters.families.build_members import (
-    MemberBuild,
+    BACKBONE,
+    DETECTOR,
     judge_backbone,
     make_backbone,
     make_detector,
@@ -17,199 +18,145 @@ from onnxreg.converters.families.build_members import (
     make_heads,
 )
 from onnxreg.converters.families.detector import Detector, fit
-from onnxreg.converters.families.draft_family import Parts, assemble
-from onnxreg.converters.families.family_document import record, source_digest
-from onnxreg.converters.families.family_latency import Latency
-from onnxreg.converters.families.find_checkpoints import checkpoint_of, read_heads
-from onnxreg.converters.families.fitting_evidence import Embedder, HeldOut
-from onnxreg.converters.families.member_paths import check_paths
+from onnxreg.converters.families.draft_family import draft_of
+from onnxreg.converters.families.family_plan import FamilyPlan
+from onnxreg.converters.families.fitting_evidence import Embedder
+from onnxreg.converters.families.load_family import LoadedFamily, load_family
 from onnxreg.converters.families.precisions import PLAIN, MemberFile
 from onnxreg.converters.runtime.sessions import load_session
-from onnxreg.converters.source.toolchain import require
-from onnxreg.converters.tasks.code.consent import NO_CONSENT, Consent
-from onnxreg.schema.core.errors import GateError, InputError
+from onnxreg.schema.core.errors import GateError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.inputs.family_file import BackboneSpec, FamilyFile
+from onnxreg.schema.inputs.family_file import FamilyFile
+from onnxreg.schema.inputs.recipe_file import Benchmark
 from onnxreg.schema.manifest.draft import Draft
-from onnxreg.schema.manifest.preprocessing import Preprocessing
 
-SAMPLED = 64
-"""Embeddings that the variants of heads and the detector are compared on."""
-NAMED = 5
+COMPARED_EMBEDDINGS = 64
+"""Embeddings that the precisions of heads and the detector are compared on."""
+MAX_NAMED_LIMITS = 5
 """Failed limits that an error names."""
-
-
-@dataclass(frozen=True)
-class ExportedFamily:
-    """A draft and its graphs, by role; `heads` are in the backbone's order, each with float32 first.
-
-    `latencies` are those of one row through backbone, head and detector here, for each kind of backbone.
-    """
-
-    draft: Draft
-    backbone: Sequence[MemberFile]
-    heads: Sequence[Sequence[MemberFile]]
-    ood: Sequence[MemberFile]
-    made: Sequence[MemberFile]
-    latencies: tuple[Latency, ...] = ()
+BENCHMARK = Benchmark(runs=40, threads=1, batches=(1,))
 
 
 def export_family(
-    asked: FamilyFile,
-    directory: Path,
-    workspace: Path,
-    progress: Progress = SILENT,
-    consent: Consent = NO_CONSENT,
-) -> ExportedFamily:
-    """Make a family that keeps its limits.
+    plan: FamilyPlan, workspace: Path, progress: Progress = SILENT
+) -> tuple[Draft, LatencyTable]:
+    """Make a family that keeps its limits, and time it.
 
-    Raises GateError where a stated limit does not hold, and as `make_family`. Then nothing in the workspace counts.
+    Raises GateError if a limit does not hold, and what `make_family` raises. Then the workspace is not valid.
     """
-    family = make_family(asked, directory, workspace, progress, consent)
+    draft, files = make_family(plan, workspace, progress)
     progress.step("measuring the latency")
-    latencies = tuple(_time(workspace, family))
-    check_limits(asked, family.made, latencies)
-    return replace(family, latencies=latencies)
+    latency = _measure_latency(workspace, files)
+    check_limits(plan.document, files, latency)
+    return draft, latency
 
 
 def make_family(
-    asked: FamilyFile,
-    directory: Path,
-    workspace: Path,
-    progress: Progress = SILENT,
-    consent: Consent = NO_CONSENT,
-) -> ExportedFamily:
-    """Make every member of a family in `workspace`, whatever its limits say of it.
+    plan: FamilyPlan, workspace: Path, progress: Progress = SILENT
+) -> tuple[Draft, list[MemberFile]]:
+    """Make every member of a family in `workspace`, whether its limits hold or not.
 
-    Args:
-        directory: what the paths in `asked` are relative to.
-        consent: the code that may run.
-
-    Raises InputError or NotFoundError, naming the member, for a checkpoint or rows that cannot be used, ConversionError where a
-    graph is not what it was made from.
+    Raises InputError or NotFoundError, naming the member, for a checkpoint or rows that cannot be used,
+    ConversionError if a graph differs from its checkpoint.
     """
-    require("torch", "transformers", "safetensors", "onnxruntime")
     progress.step("loading the backbone and the heads")
-    parts, held_out = _gather(asked, directory, consent)
-    work, heads = MemberBuild(asked, workspace, held_out), parts.heads
+    family = load_family(plan)
     progress.step("exporting the backbone")
-    backbone = make_backbone(work, parts.backbone)
+    backbone = make_backbone(family, workspace)
     embedders = {
-        each.precision: Embedder(load_session(workspace / each.path), directory) for each in backbone
+        file.precision: Embedder(load_session(workspace / file.path), plan.directory) for file in backbone
     }
-    rows, judged_on = _drawn(parts.backbone.width), None
-    if asked.evaluation is not None:
-        seen = [each.embed_images(asked.evaluation).outputs for each in embedders.values()]
-        logits = [each[LOGITS] for each in seen]
-        backbone = judge_backbone(work, backbone, logits, parts.backbone.classes)
-        judged_on = seen[0][EMBEDDING]
-        rows = judged_on[:SAMPLED]
-    progress.step(f"exporting {len(heads)} heads")
-    separate = list(make_heads(work, heads, rows, judged_on))
-    fused = make_fused(work, list(heads.values()), [each[0] for each in separate], rows)
-    detector, ood = _detect(work, embedders, rows)
-    made = [*backbone, *chain.from_iterable(separate), *fused, *ood]
+    rows, held_out = _drawn(family.backbone.width), None
+    if plan.document.evaluation is not None:
+        outputs = [item.embed_images(plan.document.evaluation).outputs for item in embedders.values()]
+        backbone = judge_backbone(family, backbone, [arrays[LOGITS] for arrays in outputs])
+        held_out = outputs[0][EMBEDDING]
+        rows = held_out[:COMPARED_EMBEDDINGS]
+    progress.step(f"exporting {len(family.heads)} heads")
+    heads = list(make_heads(family, workspace, rows, held_out))
+    fused = make_fused(family, workspace, [precisions[0] for precisions in heads], rows)
+    detector, detector_files = _make_detector(family, workspace, embedders, rows)
+    files = [*backbone, *chain.from_iterable(heads), *fused, *detector_files]
     progress.step("describing what was made")
-    draft = assemble(asked, replace(parts, detector=detector), made, workspace)
-    if (record(asked, directory), source_digest(asked, directory)) != (parts.document, parts.source):
-        raise InputError(
-            "a checkpoint or a file of rows was changed while it was read",
-            "export again once nothing writes to them",
-        )
-    return ExportedFamily(draft, backbone, separate, ood, made)
-
-
-def _gather(asked: FamilyFile, directory: Path, consent: Consent) -> tuple[Parts, HeldOut | None]:
-    """All checkpoints, read, and the held-out rows; what does not fit together is refused before any graph is made."""
-    document, source = record(asked, directory), source_digest(asked, directory)
-    held_out = None if asked.evaluation is None else HeldOut.read(directory / asked.evaluation)
-    backbone = _load(asked.backbone, directory, consent)
-    heads = read_heads(asked.heads, directory, backbone.classes, backbone.width)
-    check_paths(asked, heads)
-    if held_out is not None:
-        held_out.check_heads([head.name for head in heads.values()])
-    return Parts(backbone, heads, document, source, preprocessing=_preprocessing(asked, backbone)), held_out
-
-
-def _load(asked: BackboneSpec, directory: Path, consent: Consent) -> LoadedBackbone:
-    if (factory := factory_backbone.find(asked, directory)) is not None:
-        return factory_backbone.load(asked, directory, factory, consent)
-    return load_backbone(checkpoint_of(asked, directory), asked.classes)
-
-
-def _preprocessing(asked: FamilyFile, backbone: LoadedBackbone) -> Preprocessing | None:
-    if asked.preprocessing is None:
-        return None
-    return Preprocessing.of_input(asked.preprocessing, backbone.shape)
+    draft = draft_of(plan, family, detector, files, workspace)
+    plan.check_unchanged()
+    return draft, files
 
 
 def _drawn(width: int) -> Any:
-    """Seeded embeddings, where there are no rows to have real ones of."""
+    """Draw seeded embeddings, for a family without held-out rows."""
     import numpy as np
 
-    return np.random.default_rng(0).normal(size=(SAMPLED, width)).astype(np.float32)
+    return np.random.default_rng(0).normal(size=(COMPARED_EMBEDDINGS, width)).astype(np.float32)
 
 
-def _detect(
-    work: MemberBuild, embedders: Mapping[str, Embedder], compared: Any
+def _make_detector(
+    family: LoadedFamily, workspace: Path, embedders: Mapping[str, Embedder], compared: Any
 ) -> tuple[Detector | None, list[MemberFile]]:
-    """The detector, fitted on embeddings in float32, and its graph, with how often it rejects what behind each kind of backbone.
+    """Fit the detector on embeddings in float32, and measure how often its graph rejects those of each backbone.
 
     Args:
         embedders: by precision.
-        compared: embeddings that its graph is held against float64 on.
+        compared: embeddings that its graph is compared with float64 on.
     """
-    asked = work.asked
-    if asked.ood is None:
+    document = family.document
+    if document.ood is None:
         return None, []
-    rows, calibration = (embedders[PLAIN].embed(path) for path in (asked.ood.fit, asked.ood.calibrate))
-    fitted = fit(rows, calibration, asked.ood.percentile, asked.ood.shrinkage)
-    detector, made = make_detector(work, fitted, compared, calibration.embeddings)
-    session = load_session(work.workspace / made.path)
+    rows, calibration = (embedders[PLAIN].embed(path) for path in (document.ood.fit, document.ood.calibrate))
+    fitted = fit(rows, calibration, document.ood.percentile, document.ood.shrinkage)
+    detector, file = make_detector(document, workspace, fitted, compared, calibration.embeddings)
+    session = load_session(workspace / file.path)
     checks = [judge_family.calibration(detector)]
     for precision, embedder in embedders.items():
-        held_out = None if asked.evaluation is None else embedder.embed_images(asked.evaluation)
-        outliers = None if asked.ood.outliers is None else embedder.embed(asked.ood.outliers)
-        for measured in (each for each in (held_out, outliers) if each is not None):
-            measured.check_apart(rows)
-            measured.check_apart(calibration)
+        held_out = None if document.evaluation is None else embedder.embed_images(document.evaluation)
+        outliers = None if document.ood.outliers is None else embedder.embed(document.ood.outliers)
+        for measured in (held_out, outliers):
+            if measured is not None:
+                measured.check_apart(rows)
+                measured.check_apart(calibration)
         if precision != PLAIN and outliers is not None and outliers.stored:
             outliers = None
-        checks += judge_family.detection(session, precision, held_out, outliers, asked.limits)
-    return detector, [replace(made, checks=(*made.checks, *checks))]
+        checks += judge_family.detection(session, precision, held_out, outliers, document.limits)
+    return detector, [file.with_checks(checks)]
 
 
-def _time(workspace: Path, family: ExportedFamily) -> Iterator[Latency]:
-    """Each backbone with a head of its precision, or of float32, and the detector."""
+def _measure_latency(workspace: Path, files: Sequence[MemberFile]) -> LatencyTable:
+    """Time one row through each precision of the family."""
     import numpy as np
 
-    session = load_session(workspace / family.backbone[0].path)
-    shape = [1, *session.get_inputs()[0].shape[1:]]
-    image = {"input": np.zeros(shape, np.float32)}
-    first = next(iter(family.heads), [])
-    for trunk in family.backbone:
-        head = next((each for each in first if each.precision == trunk.precision), next(iter(first), None))
-        chosen = [trunk, *([head] if head else []), *family.ood]
-        yield family_latency.measure(workspace, [each.path for each in chosen], image)
+    session = load_session(workspace / files[0].path)
+    image = {"input": np.zeros([1, *session.get_inputs()[0].shape[1:]], np.float32)}
+    return measure_chains(workspace, _chains(files), image, BENCHMARK)
 
 
-def check_limits(asked: FamilyFile, made: Sequence[MemberFile], latencies: Sequence[Latency]) -> None:
-    """GateError, naming members, where a stated limit does not hold."""
+def _chains(files: Sequence[MemberFile]) -> Iterator[list[str]]:
+    """Yield the paths of each backbone, of a head in its precision or in float32, and of the detector."""
+    heads = [file for file in files if file.role == "head"]
+    first = {file.precision: file.path for file in heads if file.member == heads[0].member}
+    detector = [file.path for file in files if file.role == DETECTOR]
+    for trunk in (file for file in files if file.role == BACKBONE):
+        head = first.get(trunk.precision, first.get(PLAIN))
+        yield [trunk.path, *([] if head is None else [head]), *detector]
+
+
+def check_limits(document: FamilyFile, files: Sequence[MemberFile], latency: LatencyTable) -> None:
+    """Raise GateError, naming members, if a limit does not hold."""
     failed = [
-        f"{each.member} ({each.precision}): {check['name']}: {check['metric']} is {check['value']:g}, the limit {check['limit']:g}"
-        for each in made
-        for check in each.checks
+        f"{file.member} ({file.precision}): {check['name']}: {check['metric']} is {check['value']:g}, "
+        f"the limit {check['limit']:g}"
+        for file in files
+        for check in file.checks
         if check["verdict"] == "fail"
     ]
-    most = asked.limits.latency_p95
+    most = document.limits.latency_p95
     failed += [
-        f"{' + '.join(each.paths)}: p95 is {each.p95:g} ms, the limit {most:g}"
-        for each in latencies
-        if most is not None and each.p95 > most
+        f"{' + '.join(item.paths)}: p95 is {item.p95:g} ms, the limit {most:g}"
+        for item in latency.latencies
+        if most is not None and item.p95 > most
     ]
     if failed:
-        more = f"; and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
+        more = f"; and {len(failed) - MAX_NAMED_LIMITS} more" if len(failed) > MAX_NAMED_LIMITS else ""
         raise GateError(
-            f"nothing was published, limits do not hold: {'; '.join(failed[:NAMED])}{more}",
+            f"nothing was published, limits do not hold: {'; '.join(failed[:MAX_NAMED_LIMITS])}{more}",
             "fix the members, or relax the limits under `limits` (null removes one)",
         )

@@ -25,42 +25,41 @@ from onnxreg.schema.core.errors import ConversionError, InputError, RegError, fi
 from onnxreg.schema.inputs.family_file import BackboneOutputs, BackboneSpec
 
 
-def find(asked: BackboneSpec, directory: Path) -> Factory | None:
-    """Find the factory of a backbone beside the document or among what is installed; None if it names none. Nothing runs.
+def find(spec: BackboneSpec, directory: Path) -> Factory | None:
+    """Find the factory of a backbone beside the document or among installed packages; None if it names none.
 
-    Raises InputError if its arguments, which are published, name a place on this machine, and as `factory.find`.
+    Nothing runs. Raises InputError if its arguments, which are published, name a path of this machine, and what
+    `factory.find` raises.
     """
-    if asked.factory is None:
+    if spec.factory is None:
         return None
-    if local := scrub(asked.model_dump(mode="json", include={"arguments"}), "")[1]:
-        raise InputError(f"backbone: {local[0]} names a place on this machine, and would be published")
-    return factory.find(asked.factory, directory)
+    if paths := scrub(spec.model_dump(mode="json", include={"arguments"}), "")[1]:
+        raise InputError(f"backbone: {paths[0]} names a place on this machine, and would be published")
+    return factory.find(spec.factory, directory)
 
 
-def digests(asked: BackboneSpec, directory: Path) -> dict[str, Digest]:
-    """The digest of the checkpoint, and of each file of the code or of the distribution that it is installed from."""
-    made = find(asked, directory)
-    assert made is not None
-    found = {"checkpoint": digest_file(checkpoint_of(asked, directory))}
-    if made.code.digest is None:
-        return {**found, f"code/{made.name}": Digest.of(canonical.encode(made.code.to_json()))}
-    return found | {f"code/{name}": digest_file(path) for name, path in made.files.items()}
+def code_digests(function: Factory) -> dict[str, Digest]:
+    """Hash each file of a factory's code, or the record of the distribution that it is installed from."""
+    if function.code.digest is None:
+        return {f"code/{function.name}": Digest.of(canonical.encode(function.code.to_json()))}
+    return {f"code/{name}": digest_file(path) for name, path in function.files.items()}
 
 
-def load(asked: BackboneSpec, directory: Path, made: Factory, consent: Consent) -> LoadedBackbone:
+def load(spec: BackboneSpec, directory: Path, function: Factory, consent: Consent) -> LoadedBackbone:
     """Make the module and fill it with the weights of the checkpoint.
 
-    Raises InputError if the consent does not name the factory (then nothing ran), or if an output is not what `asked` says.
+    Raises InputError if the consent does not name the factory (then nothing ran), or if an output is not what
+    the document says.
     """
-    assert asked.classes is not None and asked.input is not None and asked.outputs is not None
-    check_classes(asked.classes, None)
-    consent.check(made, asked.arguments)
-    module = factory.make(made, asked.arguments)
-    torch_weights.load_into(module, checkpoint_of(asked, directory))
+    assert spec.classes is not None and spec.input is not None and spec.outputs is not None
+    check_classes(spec.classes, None)
+    consent.check(function, spec.arguments)
+    module = factory.make(function, spec.arguments)
+    torch_weights.load_into(module, checkpoint_of(spec, directory))
     check_finite(module)
-    backbone = _with_outputs(image_sample.prepare(module), asked.outputs)
-    width = _width(backbone, asked.input, len(asked.classes))
-    return LoadedBackbone(backbone, asked.classes, asked.input, width, factory=made)
+    backbone = _with_outputs(image_sample.prepare(module), spec.outputs)
+    width = _width(backbone, spec.input, len(spec.classes))
+    return LoadedBackbone(backbone, spec.classes, spec.input, width, factory=function)
 
 
 def _with_outputs(module: Any, outputs: BackboneOutputs) -> Any:

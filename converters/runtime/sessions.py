@@ -36,8 +36,8 @@ def session_options(*, prepacking: bool = False, exact: bool = True) -> Any:
     return options
 
 
-def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = False) -> Any:
-    """An ONNX or ORT-format file on the CPU, one thread for each run, deterministic
+def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = False, threads: int = 1) -> Any:
+    """An ONNX or ORT-format file on the CPU, one thread for each run unless `threads` says more, deterministic
     (`onnxruntime.InferenceSession`).
 
     Runs may be parallel. Raises ConversionError if ONNX Runtime cannot load it.
@@ -47,7 +47,7 @@ def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = Fal
         name: what errors call it; the file's own name if absent.
     """
     try:
-        return _open_session(source, prepacking)
+        return _open_session(source, prepacking, threads)
     except RegError:
         raise
     except Exception as error:
@@ -56,20 +56,20 @@ def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = Fal
         raise ConversionError(with_reason(f"ONNX Runtime cannot load {label}", error, file)) from error
 
 
-def _open_session(source: Path | bytes, prepacking: bool) -> Any:
+def _open_session(source: Path | bytes, prepacking: bool, threads: int) -> Any:
     """Open with exact 8-bit kernels; without them if ONNX Runtime (1.31) cannot make them, as of a weight that two nodes share."""
     try:
-        return _session(source, session_options(prepacking=prepacking))
+        return _session(source, session_options(prepacking=prepacking), threads)
     except RegError:
         raise
     except Exception:  # noqa: BLE001 - whatever it is, the second try raises it too
-        return _session(source, session_options(prepacking=prepacking, exact=False))
+        return _session(source, session_options(prepacking=prepacking, exact=False), threads)
 
 
-def _session(source: Path | bytes, options: Any) -> Any:
+def _session(source: Path | bytes, options: Any, threads: int) -> Any:
     import onnxruntime as ort
 
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.use_deterministic_compute = True
     model = source if isinstance(source, bytes) else str(source)
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])

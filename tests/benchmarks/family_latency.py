@@ -18,6 +18,7 @@ from support.families import small
 from transformers import SwinConfig, SwinForImageClassification
 
 from onnxreg.converters.families.export_family import make_family
+from onnxreg.converters.families.family_plan import plan_family
 from onnxreg.converters.runtime.sessions import session_options
 from onnxreg.converters.source.toolchain import cpu_model
 from onnxreg.schema.inputs.family_file import FamilyFile
@@ -68,15 +69,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         write(root)
-        made = make_family(FamilyFile.from_json(DOCUMENT), root, root / "work")
+        _, files = make_family(plan_family(FamilyFile.from_json(DOCUMENT), root), root / "work")
         cores = len(os.sched_getaffinity(0))
         image = np.random.default_rng(1).normal(size=(1, 3, 224, 224)).astype(np.float32)
         trunks = {
-            (each.precision, threads): load(root / "work" / each.path, threads)
-            for each in made.backbone
+            (file.precision, threads): load(root / "work" / file.path, threads)
+            for file in files
+            if file.role == "backbone"
             for threads in sorted({1, 2, cores})
         }
-        others = [load(root / "work" / path, 1) for path in (made.heads[0][-1].path, made.ood[0].path)]
+        others = [load(root / "work" / path, 1) for path in ("disease-heads/apple-int8.onnx", "ood.onnx")]
         times: dict[tuple[str, int], list[float]] = {key: [] for key in trunks}
         for _ in range(ROUNDS):
             for key, trunk in trunks.items():

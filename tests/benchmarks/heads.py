@@ -30,7 +30,7 @@ DESIGNS = {
 
 def build(root: Path) -> float:
     """Write every design; the seconds that the 320 heads took in float32, float16 and int8, checked and measured."""
-    from onnxreg.converters.families.build_members import MemberBuild, make_heads
+    from onnxreg.converters.families.build_members import make_head
     from onnxreg.converters.families.fused import fused_graph
     from onnxreg.converters.families.head_checkpoints import HeadCheckpoint, Layer
     from onnxreg.converters.passes.tools import model_file
@@ -48,7 +48,8 @@ def build(root: Path) -> float:
     )
     embeddings = draw.normal(size=(ROWS, WIDTH)).astype(np.float32)
     begin = time.perf_counter()
-    made = [each for head in make_heads(MemberBuild(asked, root), heads, embeddings, None) for each in head]
+    feeds = [{"embedding": embeddings}]
+    made = [file for name, head in heads.items() for file in make_head(asked, name, head, root, feeds)]
     took = time.perf_counter() - begin
     for design, precision in (("separate-fp32", "float32"), ("separate-int8", "int8")):
         (root / design).mkdir()

@@ -19,7 +19,6 @@ from support.families import small
 from onnxreg.converters.families import build_members, fitting_evidence, server_files
 from onnxreg.converters.families import export_family as export
 from onnxreg.converters.families.backbone import export_backbone
-from onnxreg.converters.families.export_family import ExportedFamily, export_family
 from onnxreg.converters.families.fitting_evidence import outputs_of
 from onnxreg.converters.families.fused import MASKED
 from onnxreg.converters.families.member_paths import check_paths
@@ -29,6 +28,7 @@ from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.registry import Registry
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError, RegError
 from onnxreg.schema.core.progress import Progress
+from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.family import ModelFamily
 from onnxreg.schema.manifest.manifest import Manifest
 
@@ -41,14 +41,14 @@ class Family:
 
     source: Path
     workspace: Path
-    done: ExportedFamily
+    draft: Draft
 
     @property
     def model_family(self) -> ModelFamily:
-        return ModelFamily.from_json(self.done.draft.fields["model_family"])
+        return ModelFamily.from_json(self.draft.fields["model_family"])
 
     def checks(self, path: str, metric: str) -> list[dict[str, Any]]:
-        (artifact,) = (item for item in self.done.draft.artifacts if item.path == path)
+        (artifact,) = (item for item in self.draft.artifacts if item.path == path)
         return [check for check in artifact.fields["checks"] if check["metric"] == metric]
 
 
@@ -82,7 +82,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def family(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Family:
     workspace = tmp_path_factory.mktemp("workspace")
-    return Family(source, workspace, export_family(small.document(), source, workspace))
+    return Family(source, workspace, small.export(small.document(), source, workspace))
 
 
 def test_the_layout_is_what_servers_read(family: Family) -> None:
@@ -112,7 +112,7 @@ def shapes(values: Any) -> dict[str, list[str | int]]:
 
 
 def test_every_graph_keeps_the_contract(family: Family) -> None:
-    for item in family.done.draft.artifacts:
+    for item in family.draft.artifacts:
         graph = onnx.load(family.workspace / item.path)
         onnx.checker.check_model(graph, full_check=True)
         assert {entry.version for entry in graph.opset_import if entry.domain == ""} == {18}
@@ -160,7 +160,7 @@ def test_the_fused_graph_answers_as_the_separate_files(family: Family) -> None:
 
 
 def test_every_claim_is_a_check(family: Family) -> None:
-    for item in family.done.draft.artifacts:
+    for item in family.draft.artifacts:
         names = {check["name"] for check in item.fields["checks"]}
         assert {"load", "size"} <= names
         assert any(name.startswith("parity of") for name in names)
@@ -197,7 +197,7 @@ def test_rates_of_rejection_are_those_of_the_written_graph(family: Family) -> No
 
 def test_the_draft_becomes_a_manifest_without_a_time_or_a_path(family: Family, tmp_path: Path) -> None:
     registry = Registry(tmp_path / "home")
-    published = registry.add(export_family(small.document(), family.source, tmp_path / "work").draft, "1.0.0")
+    published = registry.add(small.export(small.document(), family.source, tmp_path / "work"), "1.0.0")
     read = Manifest.decode(published.data).model_family
     assert read is not None
     assert read.routing == {"apple": "head:apple", "bean": "head:bean", "corn": "head:corn", "weed": None}
@@ -223,7 +223,7 @@ def test_each_row_goes_through_each_backbone_once(
 
     monkeypatch.setattr(fitting_evidence, "outputs_of", counting)
     monkeypatch.setattr(export, "load_session", loading)
-    export_family(small.document(), family.source, tmp_path)
+    small.export(small.document(), family.source, tmp_path)
     assert set(seen.values()) == {1}
     assert Counter(graph for graph, _ in seen) == {FP32: 200 + 100 + 60, HALF: 60, INT8: 60}
 
@@ -233,8 +233,8 @@ def test_the_same_files_give_the_same_bytes(
 ) -> None:
     monkeypatch.setattr(build_members, "export_backbone", export_backbone)
     source = small.copy(family.source, tmp_path / "elsewhere")
-    again = export_family(small.document(), source, tmp_path / "work").draft
-    assert again.fields == family.done.draft.fields
+    again = small.export(small.document(), source, tmp_path / "work")
+    assert again.fields == family.draft.fields
     for path in again.paths():
         assert (tmp_path / "work" / path).read_bytes() == (family.workspace / path).read_bytes(), path
 
@@ -253,18 +253,18 @@ def test_files_that_change_meanwhile_make_no_family(family: Family, tmp_path: Pa
 
     plain = small.document(variants={"head": [], "backbone": []})
     with pytest.raises(InputError, match="was changed while it was read"):
-        export_family(plain, source, tmp_path / "work", Change())
+        small.export(plain, source, tmp_path / "work", Change())
 
 
 def test_one_new_head_is_its_files_and_a_manifest(family: Family, tmp_path: Path) -> None:
     """Without a fused graph, which is made of every head."""
     asked = small.document(variants={"head": ["int8"]})
     here, there = Registry(tmp_path / "here"), Registry(tmp_path / "there")
-    here.add(export_family(asked, family.source, tmp_path / "one").draft, "1.0.0")
+    here.add(small.export(asked, family.source, tmp_path / "one"), "1.0.0")
     here.push("acme/crops:1.0.0", str(there.store.root))
     source = small.copy(family.source, tmp_path / "changed")
     small.save_head(source / "heads" / "bean.safetensors", small.CLASSES["bean"], seed=99)
-    here.add(export_family(asked, source, tmp_path / "two").draft, "1.1.0")
+    here.add(small.export(asked, source, tmp_path / "two"), "1.1.0")
     done = here.push("acme/crops:1.1.0", str(there.store.root))
     sent = {item.path for item in here.get("acme/crops:1.1.0").manifest.artifacts} & {
         f"disease-heads/bean-{kind}.onnx" for kind in ("fp32", "int8")
@@ -274,7 +274,7 @@ def test_one_new_head_is_its_files_and_a_manifest(family: Family, tmp_path: Path
 
 def test_a_detector_alone_or_none(family: Family, tmp_path: Path) -> None:
     plain = small.document(ood=None, evaluation=None, variants={"backbone": [], "head": []})
-    draft = export_family(plain, family.source, tmp_path).draft
+    draft = small.export(plain, family.source, tmp_path)
     assert [item.path for item in draft.artifacts] == [
         *(f"disease-heads/{name}-fp32.onnx" for name in small.CLASSES),
         FP32,
@@ -446,7 +446,7 @@ def test_bad_input_is_refused_with_the_members_name(source: Path, tmp_path: Path
     root = small.copy(source, tmp_path / "source")
     spoil_it(root)
     with pytest.raises((InputError, NotFoundError)) as caught:
-        export_family(small.document(**changes), root, tmp_path / "work")
+        small.export(small.document(**changes), root, tmp_path / "work")
     assert message in caught.value.message
 
 
@@ -469,7 +469,7 @@ def test_wrong_ids_are_refused(source: Path, tmp_path: Path, ids: list[str], mes
     value["id2label"] = {str(index): name for index, name in enumerate(ids)}
     config.write_text(json.dumps(value))
     with pytest.raises(InputError) as caught:
-        export_family(small.document(), root, tmp_path / "work")
+        small.export(small.document(), root, tmp_path / "work")
     assert caught.value.message == f"backbone: {message}"
 
 
@@ -483,7 +483,7 @@ def test_labels_that_are_no_list_of_texts_are_refused(
     config = root / "swin" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"id2label": labels}))
     with pytest.raises(InputError, match=r"backbone: id2label of its config\.json has no text for"):
-        export_family(small.document(), root, tmp_path / "work")
+        small.export(small.document(), root, tmp_path / "work")
 
 
 def test_an_untrained_classifier_is_refused(source: Path, tmp_path: Path) -> None:
@@ -492,7 +492,7 @@ def test_an_untrained_classifier_is_refused(source: Path, tmp_path: Path) -> Non
     del weights["classifier.weight"]
     save_file(weights, root / "swin" / "model.safetensors", {"format": "pt"})
     with pytest.raises(InputError, match=r"backbone: the checkpoint has no values for classifier\.weight"):
-        export_family(small.document(), root, tmp_path / "work")
+        small.export(small.document(), root, tmp_path / "work")
 
 
 LIMITS: dict[str, tuple[dict[str, Any], str]] = {
@@ -513,7 +513,7 @@ def test_a_limit_that_does_not_hold_refuses_the_release(source: Path, tmp_path: 
     np.savez(root / "outliers.npz", input=small.images(50, 77))
     quiet = {"accuracy_loss": None, "latency_p95": None, "ood_true_positive": None}
     with pytest.raises(GateError, match="nothing was published") as caught:
-        export_family(small.document(limits=quiet | limits), root, tmp_path / "work")
+        small.export(small.document(limits=quiet | limits), root, tmp_path / "work")
     assert message in caught.value.message
 
 

@@ -9,8 +9,8 @@ import onnx
 import pytest
 from support.families import small
 
-from onnxreg.converters.families import family_document, server_files
-from onnxreg.converters.families.export_family import export_family
+from onnxreg.converters.families import server_files
+from onnxreg.converters.families.family_plan import plan_family
 from onnxreg.schema.core.errors import InputError
 
 NAMES = {"apple": "acorn squash", "bean": "bean (runner)"}
@@ -49,7 +49,7 @@ def asked(**more: Any) -> Any:
 def test_a_family_with_names_of_people_at_opset_17(source: Path, tmp_path: Path) -> None:
     workspace = tmp_path / "made"
     workspace.mkdir()
-    draft = export_family(asked(opset=17, preprocessing=IMAGENET), source, workspace).draft
+    draft = small.export(asked(opset=17, preprocessing=IMAGENET), source, workspace)
     family = draft.fields["model_family"]
     listed = json.loads((workspace / server_files.LIST).read_text())
     assert listed.keys() == {"acorn squash", "bean (runner)", "corn", "weed"}
@@ -69,8 +69,8 @@ def test_a_family_with_names_of_people_at_opset_17(source: Path, tmp_path: Path)
 
 def test_preprocessing_that_contradicts_the_backbone_is_refused(source: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="3 channels first, not L"):
-        export_family(asked(preprocessing={"mean": [0.5], "std": [0.5], "color": "L"}), source, tmp_path)
+        small.export(asked(preprocessing={"mean": [0.5], "std": [0.5], "color": "L"}), source, tmp_path)
 
 
 def test_a_document_without_preprocessing_is_recorded_as_before(source: Path) -> None:
-    assert "preprocessing" not in family_document.record(asked(), source)
+    assert "preprocessing" not in plan_family(asked(), source).recorded

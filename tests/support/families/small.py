@@ -12,7 +12,11 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
+from onnxreg.converters.families.export_family import export_family
+from onnxreg.converters.families.family_plan import plan_family
+from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.family_file import FamilyFile
+from onnxreg.schema.manifest.draft import Draft
 
 SPECIES = ["apple", "bean", "corn", "weed"]
 CLASSES = {"apple": ["healthy", "scab"], "bean": ["healthy", "rust", "spot"], "corn": ["healthy", "blight"]}
@@ -34,6 +38,11 @@ def document(**changes: Any) -> FamilyFile:
     """The family's document with some keys replaced; None leaves a key out."""
     value = {key: item for key, item in (DOCUMENT | changes).items() if item is not None}
     return FamilyFile.from_json(value)
+
+
+def export(document: FamilyFile, root: Path, workspace: Path, progress: Progress = SILENT) -> Draft:
+    """Export the family whose files are below `root`."""
+    return export_family(plan_family(document, root), workspace, progress)[0]
 
 
 def save_head(path: Path, classes: list[str], seed: int, *, width: int = WIDTH, **notes: Any) -> None:
