@@ -55,9 +55,10 @@ def fill(
     from onnxreg.registry.search import candidates
 
     damages: list[str] = []
+    fields = candidates.MANIFEST_FIELDS if profiled else ("metric",)
     for batch in candidates.batches(stale, progress):
         known_contents = dict(item for name in batch for item in _read_contents(database, name, profiled))
-        models = candidates.read(remote, batch, known_contents, profiled)
+        models = candidates.read(remote, batch, known_contents, fields)
         with transaction(database):
             for model in models:
                 damages += [*model.damages, *_store(database, model, profiled)]

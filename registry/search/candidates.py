@@ -30,6 +30,8 @@ Contents = list[dict[str, Any]]
 """The fields of the artifacts of one manifest, which are equal in every version with it, sorted by path."""
 ContentsByManifest = Mapping[str, Contents]
 """The contents of manifests that were read before."""
+MANIFEST_FIELDS = ("metric", "profile")
+"""The fields for which manifests are read; metrics only if an older build wrote the index file."""
 FAILURES = (NotFoundError, IntegrityError, HostError)
 BATCH_MODELS = 64
 """Models that are read at a time."""
@@ -62,11 +64,13 @@ def query(
     """
     names = [pattern] if is_name(pattern) else [name for name in remote.names() if fnmatchcase(name, pattern)]
     damages: list[str] = []
-    profiled = profiled or has_profile(expression)
+    fields: Collection[str] = () if expression is None else expression.fields()
+    if profiled:
+        fields = MANIFEST_FIELDS
 
     def fitting() -> Iterator[dict[str, Any]]:
         for batch in batches(names, progress):
-            for model in read(remote, batch, {}, profiled):
+            for model in read(remote, batch, {}, fields):
                 damages.extend(model.damages)
                 yield from (
                     candidate
@@ -77,11 +81,6 @@ def query(
     return take(fitting()), damages
 
 
-def has_profile(expression: Expression | None) -> bool:
-    """Check if an expression uses the profile, which only manifests have."""
-    return expression is not None and "profile" in expression.fields()
-
-
 def batches(names: Sequence[str], progress: Progress) -> Iterator[Sequence[str]]:
     """Split names into batches, each announced as a step."""
     for start in range(0, len(names), BATCH_MODELS):
@@ -90,14 +89,17 @@ def batches(names: Sequence[str], progress: Progress) -> Iterator[Sequence[str]]
 
 
 def read(
-    remote: RegistryReader, names: Collection[str], contents: ContentsByManifest, profiled: bool = False
+    remote: RegistryReader,
+    names: Collection[str],
+    contents: ContentsByManifest,
+    fields: Collection[str] = (),
 ) -> list[ModelCandidates]:
     """Read the candidates of some models, in order; several requests run at a time.
 
-    `profiled`: with their profiles, for which every manifest is read.
+    `fields`: those that must be known, even if manifests must be read for them.
     """
     stop = threading.Event()
-    models = run_parallel(lambda name: _Model(remote, name, contents, profiled), names, stop)
+    models = run_parallel(lambda name: _Model(remote, name, contents, fields), names, stop)
     missing = [(model, version) for model in models for version in model.missing()]
     run_parallel(lambda item: item[0].read(item[1]), missing, stop)
     return [model.result() for model in models]
@@ -107,9 +109,9 @@ class _Model:
     """Reader of one model. It raises nothing: errors are among the damages."""
 
     def __init__(
-        self, remote: RegistryReader, name: str, contents: ContentsByManifest, profiled: bool
+        self, remote: RegistryReader, name: str, contents: ContentsByManifest, fields: Collection[str]
     ) -> None:
-        self._profiled = profiled
+        self._fields = fields
         self._remote = remote
         self._name = name
         self._contents = dict(contents)
@@ -133,9 +135,8 @@ class _Model:
         assert self._state is not None, "a model without a state has no versions"
         entry = self._entries[version]
         target = LocatedVersion(self._name, version, entry)
-        fields = ("metric", "profile") if self._profiled else ("metric",)
         try:
-            summary = lookup.read_summary(self._remote, self._state, target, fields)
+            summary = lookup.read_summary(self._remote, self._state, target, self._fields)
         except FAILURES as error:
             self._damages.append(f"{self._name}:{version}: {error.message}")
             return
@@ -149,7 +150,7 @@ class _Model:
         if self._state is None:
             return ModelCandidates(self._name, None, [], self._damages)
         if self._damages and lookup.read_state(self._remote, self._name).head != self._state.head:
-            return read(self._remote, [self._name], self._contents, self._profiled)[0]
+            return read(self._remote, [self._name], self._contents, self._fields)[0]
         verdicts = self._state.verdicts
         candidates = [
             {**of_version(self._state, version, entry), **_with_verdict(verdicts(entry), artifact)}

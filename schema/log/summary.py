@@ -46,9 +46,9 @@ class ArtifactSummary(NamedTuple):
     `operators` is the digest of the operator-set blob: the canonical JSON of the manifest's `operators`;
     `domains` are those of the operators, but for `ai.onnx`. `ir_version` is that of the ONNX file. `recall`
     maps a label to its measured recall, `metrics` the name of a check on the suite of the certification to its
-    value. `stated` is what the manifest says, if a later evaluation refused
-    the artifact: then `state` is `refused`. It is not part of the index file's summary. `member` is the stage
-    of a pipeline that the artifact is of.
+    value. `stated` is what the manifest says, if a later evaluation refused the artifact: then `state` is
+    `refused`. It is not part of the index file's summary. `member` is the stage of a pipeline that the artifact
+    is of.
     """
 
     format: str
