@@ -3,7 +3,7 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -35,7 +35,16 @@ def node(*words: str | Path) -> str:
     return done.stdout
 
 
-def publish(registry: Registry, root: Path, version: str, size: int = 100_000) -> dict[str, str]:
+ON_SUITE = {"dataset": str(Digest.of(b"suite")), "verdict": "pass"}
+CHECKS = (
+    {"name": "sts/spearman", "metric": "spearman", "value": 0.83, "direction": "higher", **ON_SUITE},
+    {"name": "character_recall/NAME", "metric": "character_recall", "value": 0.9, **ON_SUITE},
+)
+
+
+def publish(
+    registry: Registry, root: Path, version: str, size: int = 100_000, checks: Sequence[Any] = ()
+) -> dict[str, str]:
     """Publish a version with one large and one small, certified artifact; returns the digests of the files of the latter."""
     root.mkdir()
     random = Random(version)
@@ -54,7 +63,11 @@ def publish(registry: Registry, root: Path, version: str, size: int = 100_000) -
         root,
         (
             DraftArtifact("onnx-android", "float32", "model.onnx", fields=fields),
-            DraftArtifact("onnx-int8", "int8", "model_int8.onnx", verdict=certified, fields=fields),
+            DraftArtifact(
+                *("onnx-int8", "int8", "model_int8.onnx"),
+                verdict=certified,
+                fields={**fields, "checks": list(checks)},
+            ),
         ),
         (DraftFile("config", "config.json"), DraftFile("notes", "empty.txt")),
         {"source": {"id": "acme/base", "digest": str(Digest.of(b"checkpoint"))}},
@@ -460,3 +473,39 @@ def test_keys_of_a_newer_build_are_not_compared(registry: Registry, call: Call, 
 
     edit_state(registry, encode_anew)
     assert call("resolve", "acme/pii")["version"] == "1.0.0"
+    assert call("update", "acme/pii", {"device": {"ort": "1.30"}})["version"] == "1.0.0"
+
+
+METRICS = {
+    "as it was written": (lambda metrics: metrics, True),
+    "of an older build": (lambda metrics: None, True),
+    "another value": (lambda metrics: metrics | {"sts/spearman": 0.99}, False),
+    "one more": (lambda metrics: metrics | {"f1": 0.99}, False),
+    "none": (lambda metrics: {}, False),
+}
+
+
+@pytest.mark.parametrize("case", METRICS)
+def test_the_metrics_of_an_index_file_are_those_of_the_manifest(
+    registry: Registry, call: Call, tmp_path: Path, case: str
+) -> None:
+    publish(registry, tmp_path / "1", "1.0.0", checks=CHECKS)
+    change, is_same = METRICS[case]
+
+    def edit(state: Any) -> None:
+        int8 = state["summaries"]["1.0.0"]["artifacts"][1]
+        int8["metrics"] = change(int8["metrics"])
+        if int8["metrics"] is None:
+            del int8["metrics"]
+
+    edit_state(registry, edit)
+    where = "recall.NAME >= 0.9" if case == "of an older build" else "metric['character_recall/NAME'] >= 0.9"
+    done = call("update", "acme/pii", {"query": {"where": where}})
+    assert done["artifact"] == "model_int8.onnx" if is_same else done["error"] == "integrity"
+
+
+def test_metrics_answer(registry: Registry, call: Call, tmp_path: Path) -> None:
+    publish(registry, tmp_path / "1", "1.0.0", checks=CHECKS)
+    for least, path in (("0.82", "model_int8.onnx"), ("0.84", None)):
+        answer = call("resolve", "acme/pii", {"query": {"where": f"metric['sts/spearman'] >= {least}"}})
+        assert answer["artifact"] == path
