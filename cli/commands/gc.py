@@ -1,7 +1,8 @@
 """`reg gc`: giving up old versions, and deleting what nothing refers to."""
 
+from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,6 +10,11 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
 from onnxreg.cli.services import export_service
+
+if TYPE_CHECKING:
+    from onnxreg.converters.engine.cache import TrimResult
+    from onnxreg.registry.log.collect import CollectResult
+    from onnxreg.schema.core.ref import Ref
 
 EXAMPLES = (
     "reg gc --dry-run",
@@ -58,17 +64,27 @@ def command(
         else TrimResult()
     )
     if as_json:
-        freed = {"blobs": len(collected.freed), "bytes": collected.size}
-        value = {"dry_run": dry_run, "expired": [str(ref) for ref in expired], "freed": freed}
         output.write_json(
             {
-                **value,
+                "dry_run": dry_run,
+                "expired": [str(ref) for ref in expired],
+                "freed": {"blobs": len(collected.freed), "bytes": collected.size},
                 "kept": {"blobs": collected.in_use},
                 "fenced": collected.fenced,
                 "cache": asdict(trimmed),
             }
         )
-        return
+    else:
+        _show(session, expired, collected, trimmed, dry_run)
+
+
+def _show(
+    session: Session,
+    expired: "Iterable[Ref]",
+    collected: "CollectResult",
+    trimmed: "TrimResult",
+    dry_run: bool,
+) -> None:
     would = "would " if dry_run else ""
     session.say(*(f"{would}{'expire' if dry_run else 'expired'} {ref}" for ref in expired))
     amount = f"{output.counted(len(collected.freed), 'blob')}, {output.size(collected.size)}"

@@ -1,6 +1,7 @@
 """`reg pull`: a version from another registry, and out of it as files."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,8 +11,13 @@ from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Json, MaxAge, Output, Precision, RemoteArgument
 from onnxreg.cli.reports.transfer_report import Stopwatch, announce
 from onnxreg.cli.services import pull_locked
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
+
+if TYPE_CHECKING:
+    from onnxreg.registry.registry import Registry
+    from onnxreg.registry.transfer.result import TransferResult
 
 EXAMPLES = (
     "reg pull acme/pii-small:1.2.0 s3://models/prod",
@@ -100,20 +106,29 @@ def command(
     watch, channels = Stopwatch(), tags or []
     chosen = Selection(tuple(formats or ()), precision, members=tuple(members or ()))
     with resumable(), session.progress(f"pulling {ref}", as_json) as progress:
-        done = registry.pull(ref, remote, progress, restore, chosen, channels)
+        result = registry.pull(ref, remote, progress, restore, chosen, channels)
     if output is not None:
-        digest = Ref.parse(ref).digest
-        exact = Ref(done.name, None if digest else str(done.versions[0]), digest)
-        with (
-            still(f"pulled {done.name}:{done.versions[0]}"),
-            session.progress("writing", as_json) as progress,
-        ):
-            registry.write_out(exact, output, progress)
-    held_paths = done.held[done.versions[0]]
+        _write_out(session, registry, Ref.parse(ref).digest, result, output, as_json)
+    held_paths = result.held[result.versions[0]]
     paths = None if held_paths is None else list(held_paths)
     url = registry.remotes.url_of(remote)
-    announce(session, "pulled", done, url, as_json, watch, channels, output, held=paths)
+    announce(session, "pulled", result, url, as_json, watch, channels, output, held=paths)
     if held_paths is not None and not as_json:
         session.say(
             f"held here: {', '.join(held_paths)}; a pull without --format and --member fetches the rest"
         )
+
+
+def _write_out(
+    session: Session,
+    registry: "Registry",
+    digest: Digest | None,
+    result: "TransferResult",
+    output: Path,
+    as_json: bool,
+) -> None:
+    """Write the files of the version that was pulled, by its digest if the user gave that."""
+    version = str(result.versions[0])
+    ref = Ref(result.name, None if digest else version, digest)
+    with still(f"pulled {result.name}:{version}"), session.progress("writing", as_json) as progress:
+        registry.write_out(ref, output, progress)

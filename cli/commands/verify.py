@@ -1,6 +1,6 @@
 """`reg verify`: reading everything again, and repairing what is damaged."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +14,7 @@ from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 
 if TYPE_CHECKING:
-    from onnxreg.registry.maintain.verification import Damage
+    from onnxreg.registry.maintain.verification import Damage, VerifyReport
     from onnxreg.registry.store.protocol import RegistryStore
 
 EXAMPLES = (
@@ -82,34 +82,43 @@ def command(
 
         listing.run(session, registry, store, ref, as_json)
         return
+    repairs: Sequence[Damage] = ()
     with session.progress("verifying", as_json) as progress:
         if repair:
-            repaired = registry.repair(ref, source, progress, store)
-            report, done = repaired.report, repaired.repaired
+            outcome = registry.repair(ref, source, progress, store)
+            report, repairs = outcome.report, outcome.repaired
         else:
-            report, done = registry.verify(ref, progress, store), []
+            report = registry.verify(ref, progress, store)
     if as_json:
-        fixed = {"repaired": [damage.to_json() for damage in done]} if repair else {}
-        output.write_json({**report.to_json(), **fixed})
+        value = {"repaired": [damage.to_json() for damage in repairs]} if repair else {}
+        output.write_json({**report.to_json(), **value})
     else:
-        session.table(("REPAIRED", "WHERE", "WHAT"), _rows(done, store or registry.store))
-        session.table(("DAMAGE", "WHERE", "WHAT"), _rows(report.damages, store or registry.store))
-        counts = ((report.models, "model"), (report.versions, "version"), (report.blobs, "blob"))
-        read = ", ".join(output.counted(count, noun) for count, noun in counts)
-        session.say(
-            f"read {read}, {output.size(report.size)}: {'damaged' if report.damages else 'all intact'}"
-        )
+        _show(session, report, repairs, store or registry.store)
     if report.damages:
         left = " left" if repair else ""
-        where = f"--remote {quote(remote)} " if remote is not None else ""
         raise IntegrityError(
             f"{output.counted(len(report.damages), 'damage')}{left} in {(store or registry.store).url}",
-            _why_left(report.damages)
-            if repair
-            else "each line says what to do: no copy mends a history"
-            if all(damage.kind == "history" for damage in report.damages)
-            else f"reg verify {where}--repair --from REMOTE fetches good copies",
+            _why_left(report.damages) if repair else _remedy(report.damages, remote),
         )
+
+
+def _show(
+    session: Session, report: "VerifyReport", repairs: "Iterable[Damage]", store: "RegistryStore"
+) -> None:
+    session.table(("REPAIRED", "WHERE", "WHAT"), _rows(repairs, store))
+    session.table(("DAMAGE", "WHERE", "WHAT"), _rows(report.damages, store))
+    counts = ((report.models, "model"), (report.versions, "version"), (report.blobs, "blob"))
+    total = ", ".join(output.counted(count, noun) for count, noun in counts)
+    outcome = "damaged" if report.damages else "all intact"
+    session.say(f"read {total}, {output.size(report.size)}: {outcome}")
+
+
+def _remedy(damages: "Iterable[Damage]", remote: str | None) -> str:
+    """The hint for damage before a repair."""
+    if all(damage.kind == "history" for damage in damages):
+        return "each line says what to do: no copy mends a history"
+    where = f"--remote {quote(remote)} " if remote is not None else ""
+    return f"reg verify {where}--repair --from REMOTE fetches good copies"
 
 
 def _why_left(damages: "Iterable[Damage]") -> str:

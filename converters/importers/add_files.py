@@ -67,13 +67,8 @@ def adopt(
         _artifact(intake, *item, _own_files(item[0], configs, vectors), format, precision) for item in read
     ]
     stages.check_contracts(dict(read), members)
-    sidecars = {intake.resolved(model.parent / at) for model, facts in read for at in facts.external_data}
-    sidecars |= {intake.resolved(file) for file in (*configs.values(), *vectors.values())}
-    companions = tuple(
-        DraftFile(role_of(file.name), intake.take(file, file.name))
-        for file in others
-        if intake.resolved(file) not in sidecars
-    )
+    sidecars = [model.parent / path for model, facts in read for path in facts.external_data]
+    companions = _companions(intake, others, [*sidecars, *configs.values(), *vectors.values()])
     fields = describe(workspace, companions)
     if members:
         fields["model_family"] = pipeline_of({model.name: members[model] for model in models})
@@ -110,6 +105,16 @@ def _refuse_irregular(file: Path) -> None:
         raise InputError(f"{file} is a directory", f"name the files in it: {quote(str(file))}/*")
     if not file.is_file():
         raise InputError(f"{file} is not a regular file", "put its bytes into a file first")
+
+
+def _companions(intake: Intake, files: Sequence[Path], sidecars: Sequence[Path]) -> tuple[DraftFile, ...]:
+    """Place the files that belong to no single model."""
+    placed = set(map(intake.resolved, sidecars))
+    return tuple(
+        DraftFile(role_of(file.name), intake.take(file, file.name))
+        for file in files
+        if intake.resolved(file) not in placed
+    )
 
 
 def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:

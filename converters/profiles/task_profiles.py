@@ -42,11 +42,7 @@ def task_recipe(
         raise InputError(
             "int8-embeddings is about the INT8 artifact, which nobody asked for", Advice("add-quantize")
         )
-    target = OPSET if opset is None else opset
-    if not OLDEST <= target <= NEWEST:
-        raise InputError(
-            f"there is no opset {target} to export to", f"PyTorch's exporters support {OLDEST} to {NEWEST}"
-        )
+    target = _target_opset(opset)
     steps: list[dict[str, Any]] = [
         {"name": "fp32", "pass": "OnnxConversion", "params": {"target_opset": target}}
     ]
@@ -63,3 +59,12 @@ def task_recipe(
         "checks": [{"output": path, "metric": "max_abs_diff", "share": 0.001}],
     }
     return RecipeFile.from_json(value, f"the recipe of {task}")
+
+
+def _target_opset(opset: int | None) -> int:
+    target = OPSET if opset is None else opset
+    if not OLDEST <= target <= NEWEST:
+        raise InputError(
+            f"there is no opset {target} to export to", f"PyTorch's exporters support {OLDEST} to {NEWEST}"
+        )
+    return target

@@ -94,10 +94,7 @@ def commit(
                 remote.confirm(name)
                 return ledger
             if not ledger.mirrored:
-                statements = record_refusals(ledger, before)
-                for digest, statement in statements.items():
-                    push.put(BytesIO(statement), digest)
-                digests = [*digests, *statements]
+                digests = [*digests, *_put_refusals(push, ledger, before)]
             try:
                 if digests or ledger.blobs:
                     intents.append(_announce(remote, push, name))
@@ -113,6 +110,14 @@ def commit(
         _retract(remote, intents)
     hint = lost.advice or "others change it without end: run the command again"
     raise LostRaceError(f"gave up after {MAX_COMMIT_TRIES} tries in {remote.url}: {lost.message}", hint)
+
+
+def _put_refusals(push: Push, ledger: Ledger, seq: int) -> Collection[Digest]:
+    """Record the refusals that the lines after `seq` state, and store their statements; those blobs' digests."""
+    statements = record_refusals(ledger, seq)
+    for digest, statement in statements.items():
+        push.put(BytesIO(statement), digest)
+    return statements
 
 
 def _announce(remote: NoteStore, push: Push, name: str) -> str:

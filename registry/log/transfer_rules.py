@@ -5,7 +5,7 @@ chains are never spliced; the events of the chosen versions travel, each with `v
 own chain.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from onnxreg.registry.log.index_file import read_line
 from onnxreg.registry.log.ledger import Ledger
@@ -46,22 +46,24 @@ def missing_lines(
     destination.check_own()
     check_versions(source, destination, versions, restore, selection)
     chosen = {version: source.entries[version].manifest for version in versions}
+    manifests = {*(entry.manifest for entry in destination.entries.values()), *chosen.values()}
+    lines = (read_line(line.raw, source.name) for line in _absent(source, destination, manifests))
+    moving = [line for line in lines if _travels(line, chosen, destination) and not _outdated(line, source)]
+    return sorted(moving, key=lambda line: isinstance(line.event, Attest))
+
+
+def _absent(source: Ledger, destination: Ledger, manifests: Collection[Digest]) -> Iterator[LogLineHeader]:
+    """The source's lines on manifests, and its refusals, of kinds that travel and that the destination lacks."""
     present_lines = list(destination.skim())
     present = {line.event_id for line in present_lines}
     stated = {_states(line) for line in present_lines if line.kind == Attest.kind}
-    manifests = {str(entry.manifest) for entry in destination.entries.values()} | set(
-        map(str, chosen.values())
-    )
-    candidates = (
-        line
-        for line in source.skim()
-        if (line.manifest in manifests or _refuses(line))
-        and (line.event_id not in present or line.kind == Publish.kind)
-        and not (line.kind == Attest.kind and _states(line) in stated)
-    )
-    lines = (read_line(line.raw, source.name) for line in candidates if line.kind in TRAVELLING)
-    moving = [line for line in lines if _travels(line, chosen, destination) and not _outdated(line, source)]
-    return sorted(moving, key=lambda line: isinstance(line.event, Attest))
+    names = set(map(str, manifests))
+    for line in source.skim():
+        is_new = line.event_id not in present or line.kind == Publish.kind
+        is_stated = line.kind == Attest.kind and _states(line) in stated
+        concerns = line.manifest in names or _refuses(line)
+        if concerns and is_new and not is_stated and line.kind in TRAVELLING:
+            yield line
 
 
 def apply(lines: list[LogLine], source: Ledger, destination: Ledger) -> None:

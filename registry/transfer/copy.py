@@ -64,22 +64,14 @@ def copy(
         dict(destination_ledger.channels),
         progress,
     )
-    if work.plan.moves:
-        from onnxreg.registry.gates.policy_log import check_free
-
-        for tag in work.plan.moves:
-            check_free(destination, request.name, tag.tag)
+    _check_channels(destination, work.plan)
     present = destination.has(work.plan.blobs) if work.plan.blobs else set()
     moving = {digest: file for digest, file in work.plan.blobs.items() if digest not in present}
     if work.plan.changes or moving:
         destination_ledger = work.do(moving, near)
     else:
         destination.confirm(request.name)
-    artifacts = {
-        version: destination_ledger.entries[version].held
-        for version in request.versions
-        if version in destination_ledger.entries
-    }
+    entries = destination_ledger.entries
     return TransferResult(
         request.name,
         tuple(request.versions),
@@ -88,10 +80,19 @@ def copy(
         blobs=len(moving),
         size=sum(file.size for file in moving.values()),
         ledger=destination_ledger,
-        held=artifacts,
+        held={version: entries[version].held for version in request.versions if version in entries},
         channels=tuple(work.plan.moves),
         has_copied=True,
     )
+
+
+def _check_channels(destination: RegistryReader, plan: TransferPlan) -> None:
+    """GateError if the destination governs a channel to move."""
+    if plan.moves:
+        from onnxreg.registry.gates.policy_log import check_free
+
+        for channel in plan.moves:
+            check_free(destination, plan.request.name, channel.tag)
 
 
 @dataclass

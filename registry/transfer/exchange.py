@@ -110,8 +110,6 @@ class Exchange:
         selection: Selection,
         channels: Collection[str],
     ) -> TransferResult:
-        from onnxreg.registry.deliver.trusted_read import check_version_trust
-
         if not self.store.is_there:
             self.store.check_not_foreign()
         remotes = Remotes.load(self.store)
@@ -120,17 +118,7 @@ class Exchange:
         tracking = TrackingCopies(self.store, remote.registry_id, remote.url)
         tracked = TrackedReader(CheckedReader(remote, self.heads, tracking.store), tracking)
         with tracking.doubted(ref.name):
-
-            def read(index: IndexFile | None) -> tuple[list[lookup.LocatedVersion], Ledger, IndexFile | None]:
-                located = lookup.find_in(tracked, lookup.state_of(tracked, ref.name, index), ref)
-                ledger = read_ledger(tracked, ref.name, index, self.store)
-                return [located, *_holders(ledger, located, channels)], ledger, index
-
-            versions, ledger, index = steady(tracked, ref.name, read)
-            has_new_versions = any(item.version not in self._versions(ref.name) for item in versions)
-            targets = [(Ref(ref.name, tag), _holder(ledger, tag)) for tag in channels]
-            for target, located in [(ref, versions[0]), *targets]:
-                check_version_trust(tracked, target, located, index, self.heads, has_new_versions)
+            versions, ledger, index = self._locate(tracked, ref, channels)
             if not self.store.is_there:
                 self._begin(tracked, versions, selection)
                 if index is not None:
@@ -149,6 +137,24 @@ class Exchange:
             with suppress(HostError):
                 tracking.keep_log(ledger, promotion_documents(ledger))
             return result
+
+    def _locate(
+        self, source: TrackedReader, ref: Ref, channels: Collection[str]
+    ) -> tuple[list[lookup.LocatedVersion], Ledger, IndexFile | None]:
+        """Find the versions of a ref and of channels, and check the trust in each: the source's ledger and index too."""
+        from onnxreg.registry.deliver.trusted_read import check_version_trust
+
+        def read(index: IndexFile | None) -> tuple[list[lookup.LocatedVersion], Ledger, IndexFile | None]:
+            located = lookup.find_in(source, lookup.state_of(source, ref.name, index), ref)
+            ledger = read_ledger(source, ref.name, index, self.store)
+            return [located, *_holders(ledger, located, channels)], ledger, index
+
+        versions, ledger, index = steady(source, ref.name, read)
+        has_new_versions = any(item.version not in self._versions(ref.name) for item in versions)
+        targets = [(Ref(ref.name, tag), _holder(ledger, tag)) for tag in channels]
+        for target, located in [(ref, versions[0]), *targets]:
+            check_version_trust(source, target, located, index, self.heads, has_new_versions)
+        return versions, ledger, index
 
     def fetch_index(self, names: Collection[str], source: str | None) -> list[State]:
         tracked = Remotes.load(self.store).read(source, heads=self.heads)

@@ -32,7 +32,7 @@ from onnxreg.schema.core.errors import (
 from onnxreg.schema.core.ref import POLICY_LOG
 
 if TYPE_CHECKING:
-    from onnxreg.schema.log.checkpoint import Checkpoint, StaleIndex
+    from onnxreg.schema.log.checkpoint import Checkpoint, ObservedIndex, Sealed, StaleIndex
 
 
 class StaleNotice(NamedTuple):
@@ -151,8 +151,7 @@ class CheckpointStore:
         policy: str,
         near: Sequence[BlobReader],
     ) -> bool:
-        from onnxreg.registry.trust.state_check import check_state, is_proven
-        from onnxreg.schema.log.checkpoint import ObservedIndex, StaleIndex, compare, relearn
+        from onnxreg.schema.log.checkpoint import ObservedIndex, StaleIndex
 
         place, registry_id = location(source), source.registry_id
         checkpoint = self._decoded(registry_id, name, before)
@@ -172,15 +171,7 @@ class CheckpointStore:
             raise _back(source, name, seq, checkpoint.places[place])
         fetch = fetcher(*near, source)
         sealed = partial(_sealed, fetch, observed.state.segments)
-        try:
-            outcome = compare(checkpoint, observed, sealed)
-            check_state(None if isinstance(outcome, StaleIndex) else checkpoint, observed, fetch, sealed)
-        except ForkError:
-            raise
-        except IntegrityError:
-            if checkpoint is None or seq < checkpoint.seq or not is_proven(observed, fetch, sealed):
-                raise
-            outcome = relearn(checkpoint, observed, sealed)
+        outcome = _outcome(checkpoint, observed, fetch, sealed)
         if isinstance(outcome, StaleIndex):
             assert checkpoint is not None
             self._behind(source, name, checkpoint, seq, outcome)
@@ -316,6 +307,32 @@ def _accepted(checkpoint: Any, index: str, location: str) -> str | None:
         return str(checkpoint["policy"]) if same else None
     except (KeyError, TypeError, AttributeError):
         return None
+
+
+def _outcome(
+    checkpoint: "Checkpoint | None",
+    observed: "ObservedIndex",
+    fetch: Callable[[Digest], bytes],
+    sealed: "Sealed",
+) -> "Checkpoint | StaleIndex":
+    """Compare an index file with its checkpoint; if they differ and the log proves the state, learn it anew."""
+    from onnxreg.registry.trust.state_check import check_state, is_proven
+    from onnxreg.schema.log.checkpoint import StaleIndex, compare, relearn
+
+    try:
+        outcome = compare(checkpoint, observed, sealed)
+        check_state(None if isinstance(outcome, StaleIndex) else checkpoint, observed, fetch, sealed)
+    except ForkError:
+        raise
+    except IntegrityError:
+        if (
+            checkpoint is None
+            or observed.state.seq < checkpoint.seq
+            or not is_proven(observed, fetch, sealed)
+        ):
+            raise
+        return relearn(checkpoint, observed, sealed)
+    return outcome
 
 
 def _sealed(fetch: Callable[[Digest], bytes], segments: Sequence[Digest], number: int) -> list[bytes]:

@@ -23,28 +23,12 @@ def quantize_dynamic(
     Args:
         excluded: the names of nodes that stay as they are.
     """
-    from onnxruntime.quantization import QuantType
-    from onnxruntime.quantization.quant_utils import QuantizationMode
-
     names = graph.second_names(model)
     gemms = (node.input[1] for node in model.graph.node if node.op_type == "Gemm")
     light = without_weights(model, {names.get(name, name) for name in gemms})
     graph.drop_second_names(light, names)
     graph.clear_value_info(light)
-    quantizer = _quantizer_class()(
-        light,
-        per_channel,
-        reduce_range,
-        QuantizationMode.IntegerOps,
-        False,
-        QuantType[weight_type],
-        QuantType.QUInt8,
-        None,
-        [],
-        list(excluded),
-        list(operators),
-        {"MatMulConstBOnly": True},
-    )
+    quantizer = _quantizer(light, weight_type, operators, per_channel, reduce_range, excluded)
     stored = {tensor.name for tensor in light.graph.initializer}
     read = {name for node in light.graph.node if node.op_type in operators for name in node.input}
     aside = [tensor for tensor in model.graph.initializer if tensor.name not in stored]
@@ -57,6 +41,33 @@ def quantize_dynamic(
     _keep_inputs(quantized, {value.name for value in model.graph.input})
     graph.clear_value_info(quantized)
     return quantized
+
+
+def _quantizer(
+    model: Any,
+    weight_type: str,
+    operators: Collection[str],
+    per_channel: bool,
+    reduce_range: bool,
+    excluded: Collection[str],
+) -> Any:
+    from onnxruntime.quantization import QuantType
+    from onnxruntime.quantization.quant_utils import QuantizationMode
+
+    return _quantizer_class()(
+        model,
+        per_channel,
+        reduce_range,
+        QuantizationMode.IntegerOps,
+        False,
+        QuantType[weight_type],
+        QuantType.QUInt8,
+        None,
+        [],
+        list(excluded),
+        list(operators),
+        {"MatMulConstBOnly": True},
+    )
 
 
 def _keep_inputs(model: Any, names: Collection[str]) -> None:

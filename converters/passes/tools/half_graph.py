@@ -35,13 +35,7 @@ def to_float16(
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     graph.inline_functions(model)
-    inferred = graph.infer_values(model)
-    public = {value.name for value in (*model.graph.input, *model.graph.output)}
-    weights = {tensor.name for tensor in model.graph.initializer}
-    graph.clear_value_info(model)
-    model.graph.value_info.extend(
-        value for name, value in inferred.items() if name not in public and name not in weights
-    )
+    _infer_value_info(model)
     with quiet(), emptied_weights(model, smallest, largest):
         half = convert_float_to_float16(
             model,
@@ -57,6 +51,14 @@ def to_float16(
     _join_float32(half)
     graph.sort_nodes(half)
     return half
+
+
+def _infer_value_info(model: Any) -> None:
+    """State the types and shapes of all inner values, inferred from the graph."""
+    inferred = graph.infer_values(model)
+    outer = {value.name for value in (*model.graph.input, *model.graph.output, *model.graph.initializer)}
+    graph.clear_value_info(model)
+    model.graph.value_info.extend(value for name, value in inferred.items() if name not in outer)
 
 
 def _join_float32(model: Any) -> None:
