@@ -17,6 +17,8 @@ from onnxreg.schema.query.expression.tree import And, Comparison, Flag, Leaf, Li
 
 JSON_COLUMNS = ("channels", "providers", "recall", "metric")
 """The columns that hold JSON."""
+CHARACTERS_PER_STEP = 256
+"""Reading this many characters of JSON costs one step of the budget."""
 
 COLUMNS = {"name": "models.name", "profile": "nullif(candidates.profile, '')"}
 """The SQL of fields that are not a column of the same name."""
@@ -62,10 +64,17 @@ class Condition:
         @lru_cache(4096)
         def passes(value: Any) -> bool:
             spend(1)
-            return leaf.accepts(json.loads(value) if column in JSON_COLUMNS else value)
+            return leaf.accepts(_decoded(value) if column in JSON_COLUMNS else value)
 
         self._database.create_function(name, 1, passes, deterministic=True)
         return name
+
+
+@lru_cache(4096)
+def _decoded(value: str) -> Any:
+    """The value of a JSON column, read once for all tests of a row."""
+    spend(len(value) // CHARACTERS_PER_STEP)
+    return json.loads(value)
 
 
 def _is_plain(leaf: Leaf, *values: Literal) -> bool:

@@ -1,5 +1,7 @@
 """Metrics as a field of questions: in the state line, and for index files of older builds in the manifest."""
 
+import csv
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -181,3 +183,25 @@ def test_malformed_metrics_in_an_index_file_are_an_error(measured: Registry, val
     Tree(measured.store.root).edit_state(NAME, change)
     with pytest.raises(IntegrityError, match="damaged summary"):
         measured.resolve(NAME, Query(where=parser.parse("metric.f1 > 0")))
+
+
+@pytest.mark.parametrize("make", ["measured", "old"])
+def test_the_command_line(
+    make: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from onnxreg.cli.main import main
+
+    registry: Registry = request.getfixturevalue(make)
+    home = ["--registry", str(registry.store.root)]
+    assert main([*home, "query", TRUE[0], "--json"]) == 0
+    (match,) = json.loads(capsys.readouterr().out)["matches"]
+    assert match["artifact"]["metric"]["sts/spearman"] == 0.83
+    assert main([*home, "resolve", NAME, "--where", TRUE[0], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["artifact"]["path"] == "model_int8.onnx"
+    assert main([*home, "resolve", NAME, "--where", FALSE[0]]) == 3
+    assert "does not meet metric['sts/spearman'] > 0.83" in capsys.readouterr().err
+    target = registry.store.root.parent / "all.csv"
+    assert main([*home, "query", "--export", str(target)]) == 0
+    with target.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [json.loads(row["metric"]).get("quant_recall_delta") for row in rows] == [None, 0.001]
