@@ -157,10 +157,10 @@ def run_app(words: list[str]) -> None:
 
 def _verb(words: Sequence[str]) -> str | None:
     """The verb that a command line names; None where it names none of ours, or asks for help first."""
-    rest = iter(words)
-    for word in rest:
+    remaining = iter(words)
+    for word in remaining:
         if word == "--registry":
-            next(rest, None)
+            next(remaining, None)
         elif word != "--quiet" and not word.startswith("--registry="):
             verbs = set(GROUPS).union(*PANELS.values())
             return word if word in verbs else None

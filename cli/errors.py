@@ -99,15 +99,15 @@ def resumable() -> Iterator[None]:
 
 
 @contextmanager
-def still(done: str) -> Iterator[None]:
+def still(outcome: str) -> Iterator[None]:
     """Put a note about the finished work before the message of an error in the body."""
     try:
         yield
     except RegError as error:
-        error.message = f"{done}, but {error.message}"
+        error.message = f"{outcome}, but {error.message}"
         raise
     except KeyboardInterrupt:
-        raise InterruptError(f"{done}, then interrupted", "run the same command again to go on") from None
+        raise InterruptError(f"{outcome}, then interrupted", "run the same command again to go on") from None
 
 
 @contextmanager

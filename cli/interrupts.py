@@ -25,15 +25,15 @@ def interruptible(number: int = signal.SIGINT) -> Iterator[Callable[[], None]]:
         if pressed.is_set():
             raise KeyboardInterrupt
 
-    ours = (
+    owns_handler = (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(number) is signal.default_int_handler
     )
-    if ours:
+    if owns_handler:
         signal.signal(number, press)
     try:
         yield check
     finally:
-        if ours:
+        if owns_handler:
             signal.signal(number, signal.default_int_handler)
     check()

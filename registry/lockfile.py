@@ -62,7 +62,7 @@ class FetchedEntry:
     """One entry of a lock, fetched. `yanked`: the version was yanked since the lock was written."""
 
     entry: LockedArtifact
-    done: TransferResult
+    result: TransferResult
     published: PublishedVersion
     yanked: bool
 
@@ -80,10 +80,10 @@ def pull_locked(
 
 
 def _pull(registry: Registry, entry: LockedArtifact, source: str | None, progress: Progress) -> FetchedEntry:
-    done = registry.pull(entry.ref, source, progress, selection=Selection(paths=(entry.path,)))
+    result = registry.pull(entry.ref, source, progress, selection=Selection(paths=(entry.path,)))
     published = registry.get(entry.ref)
     _check_files(entry, published)
-    return FetchedEntry(entry, done, published, registry.find(entry.ref).entry.yanked)
+    return FetchedEntry(entry, result, published, registry.find(entry.ref).entry.yanked)
 
 
 def _check_files(entry: LockedArtifact, published: PublishedVersion) -> None:

@@ -190,20 +190,20 @@ class Registry:
         report: bytes,
         key: PrivateKey | None = None,
         reason: str | None = None,
-        what: str = "report",
+        label: str = "report",
     ) -> AttestResult:
         """Record a later evaluation of a version's artifact, signed if a key is given; see `gates.attest`."""
         from onnxreg.registry.gates.attest import attest
 
         published = self.get(ref)
-        return attest(self._decisions_on(published.name), published, report, key, reason, what)
+        return attest(self._decisions_on(published.name), published, report, key, reason, label)
 
-    def attest_benchmark(self, ref: Ref | str, report: bytes, what: str = "benchmark") -> None:
+    def attest_benchmark(self, ref: Ref | str, report: bytes, label: str = "benchmark") -> None:
         """Record the measured speed of a version's artifacts; see `gates.attest.attest_benchmark`."""
         from onnxreg.registry.gates.attest import attest_benchmark
 
         published = self.get(ref)
-        attest_benchmark(self._decisions_on(published.name), published.ref, published.manifest, report, what)
+        attest_benchmark(self._decisions_on(published.name), published.ref, published.manifest, report, label)
 
     def set_policy(
         self,

@@ -64,8 +64,8 @@ def show(session: Session, outcomes: Sequence[JobOutcome], as_json: bool) -> Non
 
 def summary(outcomes: Sequence[JobOutcome]) -> str:
     """`2 of 5 jobs are done`"""
-    done = sum(outcome.status in ("published", "current") for outcome in outcomes)
-    return f"{done} of {output.counted(len(outcomes), 'job')} are done"
+    finished = sum(outcome.status in ("published", "current") for outcome in outcomes)
+    return f"{finished} of {output.counted(len(outcomes), 'job')} are done"
 
 
 def raise_failures(outcomes: Sequence[JobOutcome]) -> None:

@@ -126,8 +126,8 @@ def refuse_twins(jobs: Sequence[Job], names: Sequence[str], file_name: str) -> N
     first: dict[tuple[str, str | None], Job] = {}
     for job, name in zip(jobs, names, strict=True):
         version = job.request.version
-        versions = {version, None} if version else {each for other, each in first if other == name}
-        twins = [first[name, each] for each in versions if (name, each) in first]
+        versions = {version, None} if version else {own for other, own in first if other == name}
+        twins = [first[name, own] for own in versions if (name, own) in first]
         if twins:
             twin = min(twins, key=lambda other: other.row)
             raise InputError(

@@ -29,11 +29,11 @@ class Worker(Generic[Item, Result]):
 
     def __init__(self, work: Callable[[Item], Result]) -> None:
         context = get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, work), daemon=True)
+        self.pipe, worker_end = context.Pipe()
+        self._process = context.Process(target=serve, args=(worker_end, work), daemon=True)
         with _unheard():
             self._process.start()
-        theirs.close()
+        worker_end.close()
 
     def give(self, item: Item) -> bool:
         """False where the worker is gone."""

@@ -104,8 +104,8 @@ def verify(
         report = verify_trusted(archive, trusted, progress)
     if as_json:
         document = report.to_json()
-        kept = {key: document[key] for key in ("ok", "models", "blobs", "bytes", "damages")}
-        output.write_json({"registry": archive.registry_id, "versions": _versions(archive.carried), **kept})
+        totals = {key: document[key] for key in ("ok", "models", "blobs", "bytes", "damages")}
+        output.write_json({"registry": archive.registry_id, "versions": _versions(archive.carried), **totals})
     else:
         session.table(("MODEL", "CARRIED"), _rows(archive.carried))
         rows = [(damage.kind, damage.name, damage.detail) for damage in report.damages]

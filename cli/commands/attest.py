@@ -39,16 +39,22 @@ def command(
     session: Session = context.obj
     data = read_given(report)
     private = None if key is None else signing_key(key)
-    done = session.open().attest(ref, data, private, reason, str(report))
+    attestation = session.open().attest(ref, data, private, reason, str(report))
     if as_json:
         document = {
-            "path": done.path,
-            "stated": done.stated,
-            "attested": done.evaluation.state,
-            "state": done.state,
+            "path": attestation.path,
+            "stated": attestation.stated,
+            "attested": attestation.evaluation.state,
+            "state": attestation.state,
         }
-        output.write_json({"ref": str(done.ref), "artifact": str(done.evaluation.artifact), **document})
+        output.write_json(
+            {"ref": str(attestation.ref), "artifact": str(attestation.evaluation.artifact), **document}
+        )
     else:
-        session.say(f"{done.ref} {done.path}: {done.evaluation.state}; its manifest says {done.stated}")
-        if done.state != done.evaluation.state:
-            session.say(f"it stays {done.state}: only a refusal changes the state of a published artifact")
+        session.say(
+            f"{attestation.ref} {attestation.path}: {attestation.evaluation.state}; its manifest says {attestation.stated}"
+        )
+        if attestation.state != attestation.evaluation.state:
+            session.say(
+                f"it stays {attestation.state}: only a refusal changes the state of a published artifact"
+            )

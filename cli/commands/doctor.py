@@ -90,15 +90,15 @@ def _examine(session: Session, store: "RegistryStore", url: str, as_json: bool) 
     from onnxreg.registry.maintain.doctor import examine
 
     findings = examine(store, url)
-    bad = [finding for finding in findings if not finding.ok]
+    faults = [finding for finding in findings if not finding.ok]
     if as_json:
         documents = [_to_json(finding) for finding in findings]
-        output.write_json({"registry": store.url, "ok": not bad, "findings": documents})
+        output.write_json({"registry": store.url, "ok": not faults, "findings": documents})
     else:
         rows = [(finding.check, "ok" if finding.ok else "fail", finding.detail) for finding in findings]
-        _tables(session, rows, [(finding.check, hints.text(finding.fix)) for finding in bad])
-    if bad:
-        raise _failure(bad, store.url)
+        _tables(session, rows, [(finding.check, hints.text(finding.fix)) for finding in faults])
+    if faults:
+        raise _failure(faults, store.url)
 
 
 def _to_json(finding: "Diagnosis | TrialOutcome") -> dict[str, Any]:
@@ -111,12 +111,12 @@ def _tables(session: Session, rows: Sequence[Sequence[str]], fixes: Sequence[Seq
     session.table(("FIX", "TYPE"), fixes)
 
 
-def _failure(bad: "list[Diagnosis]", url: str) -> RegError:
+def _failure(faults: "list[Diagnosis]", url: str) -> RegError:
     """The error of the worst finding's family."""
     families = {kind.family: kind for kind in RegError.__subclasses__()}
-    worst = min((finding.family for finding in bad), key=lambda family: [*WORST, family].index(family))
-    checks = ", ".join(finding.check for finding in bad)
-    return families[worst](f"{output.counted(len(bad), 'finding')} in {url}: {checks}", bad[0].fix)
+    worst = min((finding.family for finding in faults), key=lambda family: [*WORST, family].index(family))
+    checks = ", ".join(finding.check for finding in faults)
+    return families[worst](f"{output.counted(len(faults), 'finding')} in {url}: {checks}", faults[0].fix)
 
 
 def _clear(session: Session, store: "RegistryStore", paths: Sequence[str], as_json: bool) -> None:
@@ -139,15 +139,17 @@ def _try(session: Session, url: str, as_json: bool) -> None:
         sys.stdout.flush()
     with session.steps(as_json) as progress:
         outcomes = conformance.run(scratch, progress)
-    bad = [outcome for outcome in outcomes if not outcome.ok]
+    broken = [outcome for outcome in outcomes if not outcome.ok]
     if as_json:
         documents = [{**_to_json(outcome), "state": outcome.state} for outcome in outcomes]
         output.write_json(
-            {"registry": url, "scratch": scratch.description, "ok": not bad, "findings": documents}
+            {"registry": url, "scratch": scratch.description, "ok": not broken, "findings": documents}
         )
     else:
         rows = [(outcome.check, outcome.state, outcome.detail) for outcome in outcomes]
-        _tables(session, rows, [(outcome.check, hints.text(outcome.fix)) for outcome in bad])
-    if bad:
-        checks = ", ".join(outcome.check for outcome in bad)
-        raise RemoteError(f"{output.counted(len(bad), 'promise')} broken at {url}: {checks}", bad[0].fix)
+        _tables(session, rows, [(outcome.check, hints.text(outcome.fix)) for outcome in broken])
+    if broken:
+        checks = ", ".join(outcome.check for outcome in broken)
+        raise RemoteError(
+            f"{output.counted(len(broken), 'promise')} broken at {url}: {checks}", broken[0].fix
+        )

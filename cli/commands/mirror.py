@@ -55,18 +55,18 @@ def command(
     places = open_both(remotes, source, destination, new_id)
     watch = Stopwatch()
     with resumable(), session.progress("mirroring", as_json) as progress:
-        done = mirror(*places, channels, progress, environment.read("REG_ACTOR") or None)
+        result = mirror(*places, channels, progress, environment.read("REG_ACTOR") or None)
     if as_json:
-        output.write_json(done.to_json())
+        output.write_json(result.to_json())
     else:
-        rows = [(item.name, item.tag or "", item.reason) for item in done.skipped]
+        rows = [(item.name, item.tag or "", item.reason) for item in result.skipped]
         session.table(("SKIPPED", "TAG", "WHY"), rows)
-        moved = f"{output.counted(done.versions, 'version')}, {output.counted(done.blobs, 'blob')}"
-        session.say(f"{done.destination} has {output.counted(done.models, 'model')} of {done.source}")
-        session.say(f"brought {moved}, {output.size(done.size)}{watch.rate(done.size)}")
-        if done.freed.freed:
-            freed = f"{output.counted(len(done.freed.freed), 'blob')}, {output.size(done.freed.size)}"
-            session.say(f"deleted {freed} that {done.source} gave up")
-    error = worst(done.skipped)
+        moved = f"{output.counted(result.versions, 'version')}, {output.counted(result.blobs, 'blob')}"
+        session.say(f"{result.destination} has {output.counted(result.models, 'model')} of {result.source}")
+        session.say(f"brought {moved}, {output.size(result.size)}{watch.rate(result.size)}")
+        if result.freed.freed:
+            freed = f"{output.counted(len(result.freed.freed), 'blob')}, {output.size(result.freed.size)}"
+            session.say(f"deleted {freed} that {result.source} gave up")
+    error = worst(result.skipped)
     if error is not None:
         raise error

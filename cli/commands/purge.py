@@ -36,18 +36,18 @@ def command(
     versions that keep some of the same files.
     """
     session: Session = context.obj
-    done = session.open().purge(ref, reason, path or (), everywhere)
-    freed = done.collected
+    result = session.open().purge(ref, reason, path or (), everywhere)
+    freed = result.collected
     if as_json:
         value = {
-            "versions": [str(version) for version in done.versions],
-            "blobs": sorted(map(str, done.blobs)),
+            "versions": [str(version) for version in result.versions],
+            "blobs": sorted(map(str, result.blobs)),
         }
         bytes_freed = {"blobs": len(freed.freed), "bytes": freed.size}
-        output.write_json({**value, "freed": bytes_freed, "sharing": sorted(map(str, done.sharing))})
+        output.write_json({**value, "freed": bytes_freed, "sharing": sorted(map(str, result.sharing))})
         return
-    session.say(*(f"took down {version}" for version in done.versions))
+    session.say(*(f"took down {version}" for version in result.versions))
     session.say(f"freed {output.counted(len(freed.freed), 'blob')}, {output.size(freed.size)}")
-    if done.sharing:
-        names = ", ".join(sorted(map(str, done.sharing)))
+    if result.sharing:
+        names = ", ".join(sorted(map(str, result.sharing)))
         session.say(f"files that {names} use too stay; --everywhere takes those versions down as well")

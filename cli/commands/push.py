@@ -95,8 +95,8 @@ def _push_one(
     registry = session.open()
     watch = Stopwatch()
     with resumable(), session.progress(f"pushing {ref}", as_json) as progress:
-        done = registry.push(ref, remote, progress, restore, heal, tags)
-    announce(session, "pushed", done, registry.remotes.url_of(remote), as_json, watch, tags, heal=heal)
+        result = registry.push(ref, remote, progress, restore, heal, tags)
+    announce(session, "pushed", result, registry.remotes.url_of(remote), as_json, watch, tags, heal=heal)
 
 
 def _push_many(

@@ -75,13 +75,13 @@ def command(
         with registry.scratch() as workspace, session.steps(as_json) as progress:
             materials = Materials(source, eval_suite, trust_remote_code, _named(data or ()), allow_code or ())
             draft = rebuild(published.manifest, label, materials, workspace, progress)
-            done = registry.compare(published, draft)
+            comparison = registry.compare(published, draft)
     if as_json:
-        output.write_json({"ref": label, "manifest": str(published.digest), **done.to_json()})
+        output.write_json({"ref": label, "manifest": str(published.digest), **comparison.to_json()})
     else:
-        _show(session, label, done)
-    if not done.matches:
-        raise _failure(label, done)
+        _show(session, label, comparison)
+    if not comparison.matches:
+        raise _failure(label, comparison)
 
 
 def _named(data: Sequence[str]) -> dict[str, Path]:
@@ -94,7 +94,7 @@ def _named(data: Sequence[str]) -> dict[str, Path]:
     return {name: Path(path) for name, _, path in (assignment.partition("=") for assignment in data)}
 
 
-def _show(session: Session, label: str, done: "RebuildComparison") -> None:
+def _show(session: Session, label: str, comparison: "RebuildComparison") -> None:
     rows = [
         (
             file.path,
@@ -104,16 +104,20 @@ def _show(session: Session, label: str, done: "RebuildComparison") -> None:
             file.rebuilt.short if file.rebuilt else "",
             ", ".join(file.where[:3]),
         )
-        for file in done.files
+        for file in comparison.files
     ]
     session.table(("FILE", "ROLE", "STATE", "RECORDED", "REBUILT", "WHERE"), rows)
-    for title, facts in (("TOOL", done.tools), ("CHECK", done.checks), ("FIELD", done.fields)):
+    for title, facts in (
+        ("TOOL", comparison.tools),
+        ("CHECK", comparison.checks),
+        ("FIELD", comparison.fields),
+    ):
         if facts:
             lines = [(fact.name, _as_text(fact.recorded), _as_text(fact.rebuilt)) for fact in facts]
             session.say("")
             session.table((title, "RECORDED", "HERE"), lines)
-    if done.matches:
-        session.say("", f"{label} was rebuilt: {output.counted(len(done.files), 'file')} as recorded")
+    if comparison.matches:
+        session.say("", f"{label} was rebuilt: {output.counted(len(comparison.files), 'file')} as recorded")
 
 
 def _as_text(value: object) -> str:
@@ -121,11 +125,11 @@ def _as_text(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _failure(label: str, done: "RebuildComparison") -> IntegrityError:
-    counts = ((done.bad_files, "file"), (done.checks, "check"), (done.fields, "field"))
+def _failure(label: str, comparison: "RebuildComparison") -> IntegrityError:
+    counts = ((comparison.bad_files, "file"), (comparison.checks, "check"), (comparison.fields, "field"))
     parts = ", ".join(output.counted(len(differences), noun) for differences, noun in counts if differences)
     tools = ", ".join(
-        f"{fact.name} {_as_text(fact.recorded)} (here {_as_text(fact.rebuilt)})" for fact in done.tools
+        f"{fact.name} {_as_text(fact.recorded)} (here {_as_text(fact.rebuilt)})" for fact in comparison.tools
     )
     hint = (
         f"other tools made it: {tools}"

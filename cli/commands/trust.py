@@ -127,15 +127,15 @@ def revoke(
     from onnxreg.registry.trust.edit import revoke_key
 
     session: Session = context.obj
-    path, kept = revoke_key(name, reason, session.heads())
+    path, logs = revoke_key(name, reason, session.heads())
     session.say(
-        f"{name} is revoked in {path}; what {output.counted(kept, 'known log')} held until now still counts"
+        f"{name} is revoked in {path}; what {output.counted(logs, 'known log')} held until now still counts"
     )
 
 
 def reset(
     context: typer.Context,
-    place: Annotated[
+    registry: Annotated[
         str, typer.Argument(help="A remote (name, path or URL) or a registry id.", metavar="REMOTE|ID")
     ],
     name: Annotated[str | None, typer.Argument(help="Only this model.", metavar="[NAME]")] = None,
@@ -150,7 +150,7 @@ def reset(
     """
     session: Session = context.obj
     remotes = session.remotes()
-    registry_id = remotes.id_of(place)
+    registry_id = remotes.id_of(registry)
     forgotten = session.heads().reset(registry_id, name)
     places = remotes.unpin(registry_id) if name is None else []
     for model in forgotten:

@@ -44,8 +44,8 @@ def folded(example: str, width: int) -> str:
 
     What is quoted stays whole, and an option stays with its value.
     """
-    whole = re.sub(r"'[^']*'|--[a-z-]+ (?!-)", lambda match: match[0].replace(" ", "\0"), example)
-    lines = wrap(whole, width, subsequent_indent=" " * 6, break_long_words=False, break_on_hyphens=False)
+    unbroken = re.sub(r"'[^']*'|--[a-z-]+ (?!-)", lambda match: match[0].replace(" ", "\0"), example)
+    lines = wrap(unbroken, width, subsequent_indent=" " * 6, break_long_words=False, break_on_hyphens=False)
     return " \\\n".join(lines).replace("\0", " ")
 
 

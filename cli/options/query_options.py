@@ -90,16 +90,16 @@ def _recall(text: str) -> tuple[str, float]:
 
 def takes_query(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command with these options in place of its parameter `query`, a Query."""
-    signature, ours = inspect.signature(command), inspect.signature(query).parameters
+    signature, options = inspect.signature(command), inspect.signature(query).parameters
 
     @wraps(command)
     def run(**arguments: Any) -> None:
-        command(query=query(**{name: arguments.pop(name) for name in ours}), **arguments)
+        command(query=query(**{name: arguments.pop(name) for name in options}), **arguments)
 
     parameters = [
         parameter
         for declared in signature.parameters.values()
-        for parameter in (ours.values() if declared.name == "query" else [declared])
+        for parameter in (options.values() if declared.name == "query" else [declared])
     ]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -23,8 +23,8 @@ def write_out(registry: "Registry", published: "PublishedVersion", out: Path | N
         return
     from onnxreg.cli.errors import still
 
-    done = f"published {published.ref}" if published.new else f"nothing new: this is {published.ref}"
-    with still(done):
+    outcome = f"published {published.ref}" if published.new else f"nothing new: this is {published.ref}"
+    with still(outcome):
         registry.write_out(Ref(published.name, digest=published.digest), out)
 
 

@@ -30,7 +30,7 @@ class Stopwatch:
 def announce(
     session: Session,
     verb: str,
-    done: "TransferResult",
+    result: "TransferResult",
     remote: str,
     as_json: bool,
     watch: Stopwatch,
@@ -42,36 +42,38 @@ def announce(
     """A line or two, or the document of `to_json`, with `channels` where `tags` were asked for, and whatever `more` holds.
     With `heal` every file was asked for."""
     if as_json:
-        more |= {"channels": channels_to_json(done)} if tags else {}
-        output.write_json({**to_json(done, remote, out), **more})
+        more |= {"channels": channels_to_json(result)} if tags else {}
+        output.write_json({**to_json(result, remote, out), **more})
         return
-    ref = _ref(done)
+    ref = _ref(result)
     link = "to" if verb == "pushed" else "from"
-    if done.events or done.blobs:
-        amount = f"{output.counted(done.blobs, 'blob')}, {output.size(done.size)}{watch.rate(done.size)}"
-        moved = ref if len(done.versions) == 1 else done.name
+    if result.events or result.blobs:
+        amount = (
+            f"{output.counted(result.blobs, 'blob')}, {output.size(result.size)}{watch.rate(result.size)}"
+        )
+        moved = ref if len(result.versions) == 1 else result.name
         session.say(f"{verb} {moved} {link} {remote}: {amount}")
     elif heal:
         reads = f"reg verify --remote {quote(remote)} reads them"
         session.say(f"nothing to do: every file of {ref} is in {remote} (not read: {reads})")
     else:
         session.say(f"nothing to do: {ref} is up to date with {remote}")
-    for tag in done.channels:
-        session.say(f"{verb} channel {tag.tag}: {done.name}:{tag.version}")
+    for tag in result.channels:
+        session.say(f"{verb} channel {tag.tag}: {result.name}:{tag.version}")
     if out is not None:
         session.say(f"written to {out}")
 
 
-def to_json(done: "TransferResult", remote: str, out: Path | None = None) -> dict[str, Any]:
+def to_json(result: "TransferResult", remote: str, out: Path | None = None) -> dict[str, Any]:
     """The transfer as `{ref, remote, events, blobs, bytes, output}`."""
-    counts = {"events": done.events, "blobs": done.blobs, "bytes": done.size}
-    return {"ref": _ref(done), "remote": remote, **counts, "output": None if out is None else str(out)}
+    counts = {"events": result.events, "blobs": result.blobs, "bytes": result.size}
+    return {"ref": _ref(result), "remote": remote, **counts, "output": None if out is None else str(out)}
 
 
-def _ref(done: "TransferResult") -> str:
-    return f"{done.name}:{done.versions[0]}"
+def _ref(result: "TransferResult") -> str:
+    return f"{result.name}:{result.versions[0]}"
 
 
-def channels_to_json(done: "TransferResult") -> list[dict[str, Any]]:
+def channels_to_json(result: "TransferResult") -> list[dict[str, Any]]:
     """The channels that were moved, as `[{name, tag, version}]`."""
-    return [{"name": done.name, "tag": tag.tag, "version": str(tag.version)} for tag in done.channels]
+    return [{"name": result.name, "tag": tag.tag, "version": str(tag.version)} for tag in result.channels]

@@ -24,15 +24,15 @@ def run(session: Session, file: str | None, remote: str | None, out: Path | None
         lockfile.folders(locked, out, registry.store.root)
     watch = Stopwatch()
     with resumable(), session.progress("pulling what is locked", as_json) as progress:
-        kept = lockfile.pull_locked(registry, locked, remote, progress)
+        entries = lockfile.pull_locked(registry, locked, remote, progress)
     if out is not None:
         with still("pulled what is locked"), session.progress("writing", as_json) as progress:
-            lockfile.write_locked(registry, kept, out, progress)
+            lockfile.write_locked(registry, entries, out, progress)
     url = registry.remotes.url_of(remote)
     if as_json:
-        output.write_json({"remote": url, "output": out and str(out), "models": list(map(_to_json, kept))})
+        output.write_json({"remote": url, "output": out and str(out), "models": list(map(_to_json, entries))})
     else:
-        _show(session, kept, url, out, watch)
+        _show(session, entries, url, out, watch)
 
 
 def _read(path: Path) -> Lockfile:
@@ -42,15 +42,17 @@ def _read(path: Path) -> Lockfile:
         raise NotFoundError(f"there is no {path}", "`reg lock REF` makes one") from error
 
 
-def _show(session: Session, kept: "list[FetchedEntry]", url: str, out: Path | None, watch: Stopwatch) -> None:
-    blobs, size = sum(item.done.blobs for item in kept), sum(item.done.size for item in kept)
-    rows = [(item.entry.name, item.entry.version, item.entry.path, _status(item)) for item in kept]
+def _show(
+    session: Session, entries: "list[FetchedEntry]", url: str, out: Path | None, watch: Stopwatch
+) -> None:
+    blobs, size = sum(item.result.blobs for item in entries), sum(item.result.size for item in entries)
+    rows = [(item.entry.name, item.entry.version, item.entry.path, _status(item)) for item in entries]
     session.table(("MODEL", "VERSION", "PATH", "STATUS"), rows)
     moved = f"{output.counted(blobs, 'blob')}, {output.size(size)}{watch.rate(size)}"
     session.say(
         "", f"pulled what is locked from {url}: {moved}" if blobs else "nothing to do: all of it is here"
     )
-    for item in kept:
+    for item in entries:
         if item.yanked:
             session.say(
                 f"{item.entry.name}:{item.entry.version} is yanked since: `reg log {item.entry.name}` says why"
@@ -59,17 +61,17 @@ def _show(session: Session, kept: "list[FetchedEntry]", url: str, out: Path | No
         session.say(f"written to {out}")
 
 
-def _status(kept: "FetchedEntry") -> str:
-    return "yanked" if kept.yanked else ""
+def _status(item: "FetchedEntry") -> str:
+    return "yanked" if item.yanked else ""
 
 
-def _to_json(kept: "FetchedEntry") -> dict[str, object]:
-    entry = kept.entry
-    moved = {"blobs": kept.done.blobs, "bytes": kept.done.size}
+def _to_json(item: "FetchedEntry") -> dict[str, object]:
+    entry = item.entry
+    moved = {"blobs": item.result.blobs, "bytes": item.result.size}
     return {
         "name": entry.name,
         "version": str(entry.version),
         "path": entry.path,
-        "yanked": kept.yanked,
+        "yanked": item.yanked,
         **moved,
     }

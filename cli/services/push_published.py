@@ -44,12 +44,12 @@ def _push(session: Session, ref: Ref, remote: str, as_json: bool) -> dict[str, A
 
     registry, watch = session.open(), transfer_report.Stopwatch()
     with _still_published(ref, remote), resumable(), session.progress(f"pushing {ref}", as_json) as progress:
-        done = registry.push(ref, remote, progress)
+        result = registry.push(ref, remote, progress)
     url = registry.remotes.url_of(remote)
     if not as_json:
         session.say("")
-        transfer_report.announce(session, "pushed", done, url, as_json, watch)
-    return transfer_report.to_json(done, url)
+        transfer_report.announce(session, "pushed", result, url, as_json, watch)
+    return transfer_report.to_json(result, url)
 
 
 @contextmanager

@@ -50,8 +50,8 @@ class ProfileContract:
 
     def test_the_same_source_gives_the_same_bytes_and_leaves_nothing_else(self) -> None:
         with tempfile.TemporaryDirectory() as directory, chdir(directory):
-            (place := Path(directory) / "source").mkdir()
-            source = self.source(place)
+            (origin := Path(directory) / "source").mkdir()
+            source = self.source(origin)
             first, second = (self._export(source, Path(directory) / name) for name in ("one", "two"))
             assert first.fields == second.fields
             for path in first.paths():

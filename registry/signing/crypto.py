@@ -59,12 +59,12 @@ def generate(kind: str) -> PrivateKey:
     with library("signing"):
         from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
-        made = (
+        key = (
             ed25519.Ed25519PrivateKey.generate()
             if kind == "ed25519"
             else ec.generate_private_key(ec.SECP256R1())
         )
-    return _wrap(made)
+    return _wrap(key)
 
 
 def load(pem: bytes, passphrase: str | None) -> PrivateKey:
@@ -74,12 +74,10 @@ def load(pem: bytes, passphrase: str | None) -> PrivateKey:
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
     encrypted = b"ENCRYPTED" in pem.partition(b"\n")[0]
     try:
-        found = load_pem_private_key(
-            pem, passphrase.encode() if encrypted and passphrase is not None else None
-        )
+        key = load_pem_private_key(pem, passphrase.encode() if encrypted and passphrase is not None else None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise InputError(_UNREADABLE, Advice("list-keys-and-passphrase")) from None
-    return _wrap(found)
+    return _wrap(key)
 
 
 def _wrap(key: object) -> PrivateKey:

@@ -44,13 +44,13 @@ class Keystore:
             raise InputError(
                 f"not a name for a key: {name[:80]!r}", "use letters and digits, such as release-2026"
             )
-        made = generate(kind)
-        pem = made.pem(secret if secret is not None else passphrase(name, new=True))
+        key = generate(kind)
+        pem = key.pem(secret if secret is not None else passphrase(name, new=True))
         with host_errors(f"writing key {name}"):
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._write(f"{name}.pem", pem, 0o600)
-            self._write(f"{name}.pub", f"{made.public}\n".encode(), 0o644)
-        return made.public
+            self._write(f"{name}.pub", f"{key.public}\n".encode(), 0o644)
+        return key.public
 
     def _write(self, file: str, data: bytes, mode: int) -> None:
         """Make a file that is whole or not there; never over one that exists."""

@@ -38,11 +38,11 @@ def signing_key(name: str | None = None) -> "PrivateKey":
         return _unlocked(name, secret, str(Keystore().directory))
     if configured:
         return _configured(configured, secret)
-    known = list(Keystore().list())
-    if len(known) != 1:
-        what = "there are several keys" if known else "there is no key"
-        raise InputError(f"{what} to sign with", Advice("name-key"))
-    return _unlocked(known[0], secret, str(Keystore().directory))
+    names = list(Keystore().list())
+    if len(names) != 1:
+        problem = "there are several keys" if names else "there is no key"
+        raise InputError(f"{problem} to sign with", Advice("name-key"))
+    return _unlocked(names[0], secret, str(Keystore().directory))
 
 
 def _configured(value: str, secret: str | None) -> "PrivateKey":

@@ -153,22 +153,22 @@ class CheckpointStore:
     ) -> bool:
         from onnxreg.schema.log.checkpoint import ObservedIndex, StaleIndex
 
-        place, registry_id = location(source), source.registry_id
+        url, registry_id = location(source), source.registry_id
         checkpoint = self._decoded(registry_id, name, before)
         if index is None:
-            if checkpoint is not None and checkpoint.places.get(place, 0):
-                raise _back(source, name, 0, checkpoint.places[place])
+            if checkpoint is not None and checkpoint.places.get(url, 0):
+                raise _back(source, name, 0, checkpoint.places[url])
             return True
         if checkpoint is not None and checkpoint.index == Digest.of(index.data).hex:
-            self._keep(registry_id, name, checkpoint, checkpoint.at(place, checkpoint.seq))
+            self._keep(registry_id, name, checkpoint, checkpoint.at(url, checkpoint.seq))
             return checkpoint.policy == policy
         observed = ObservedIndex.read(index.data, name)
         if observed.state.registry != registry_id:
             return False  # the reader of the index says so
         seq = observed.state.seq
-        went_back = checkpoint is not None and seq < checkpoint.places.get(place, 0)
+        went_back = checkpoint is not None and seq < checkpoint.places.get(url, 0)
         if checkpoint is not None and went_back and checkpoint.digest_at(seq) in (None, observed.state.head):
-            raise _back(source, name, seq, checkpoint.places[place])
+            raise _back(source, name, seq, checkpoint.places[url])
         fetch = fetcher(*near, source)
         sealed = partial(_sealed, fetch, observed.state.segments)
         outcome = _outcome(checkpoint, observed, fetch, sealed)
@@ -176,7 +176,7 @@ class CheckpointStore:
             assert checkpoint is not None
             self._behind(source, name, checkpoint, seq, outcome)
             return False
-        self._keep(registry_id, name, checkpoint, outcome.at(place, outcome.seq))
+        self._keep(registry_id, name, checkpoint, outcome.at(url, outcome.seq))
         return False
 
     def check_policies(
@@ -197,7 +197,7 @@ class CheckpointStore:
         from onnxreg.schema.log.checkpoint import follow, reset_hint
         from onnxreg.schema.log.logline import LogLineHeader, genesis
 
-        registry_id, place = source.registry_id, location(source)
+        registry_id, url = source.registry_id, location(source)
         checkpoint, hint = self._decoded(registry_id, POLICY_LOG, before), reset_hint(registry_id, POLICY_LOG)
         if index is None:
             if checkpoint is not None:
@@ -214,7 +214,7 @@ class CheckpointStore:
             ) from error
         if lines[0].prev != genesis(registry_id, POLICY_LOG):
             raise IntegrityError(f"the policy log of {source.url} is another registry's", hint)
-        latest = follow(checkpoint, digest, lines, registry_id, POLICY_LOG, place)
+        latest = follow(checkpoint, digest, lines, registry_id, POLICY_LOG, url)
         self._keep(registry_id, POLICY_LOG, checkpoint, latest)
         return False
 

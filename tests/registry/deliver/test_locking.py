@@ -108,13 +108,13 @@ def test_exactly_the_locked_artifact_is_fetched(whole: Registry, other: Registry
     entry = locked(whole, NAME, "onnx-android")
     kept = pull(other, entry, whole)
     assert held(other) == (entry.path,) and entry.path in (FULL, HALF)
-    assert kept.done.blobs == 1 + len(entry.files) and not kept.yanked
+    assert kept.result.blobs == 1 + len(entry.files) and not kept.yanked
     assert not verify(other.store).damages
     write_locked(other, [kept], tmp_path / "app")
     written = {path.name: path.read_bytes() for path in (tmp_path / "app" / NAME).iterdir()}
     assert written.keys() == {FILENAME, *(file.path for file in entry.files)}
     assert all(Digest.of(written[file.path]) == file.digest for file in entry.files)
-    assert pull(other, entry, whole).done.blobs == 0
+    assert pull(other, entry, whole).result.blobs == 0
 
 
 def test_files_are_the_locked_ones_where_more_is_held(
