@@ -1,4 +1,4 @@
-"""The backbone: an image classifier of transformers as one graph with its logits and the embedding that it takes them from."""
+"""The backbone: an image classifier as one graph that gives its logits and their embedding."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,22 +13,21 @@ from onnxreg.converters.passes.tools import torch_model
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.tasks.checkpoints.checkpoint import load_model
 from onnxreg.converters.tasks.checkpoints.task_heads import IMAGES
-from onnxreg.converters.tasks.code.factory import Factory
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.manifest.recorded_recipe import Step
 
 INPUT, LOGITS, EMBEDDING = "input", "species_logits", "embedding"
 CLASS_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ ,'()&+-]{0,63}")
-TRACED = 2
-"""Rows of the example: one could be mistaken for an axis of 1."""
+EXAMPLE_ROWS = 2
+"""Rows of the example input: a single row could be mistaken for an axis of 1."""
 
 
 @dataclass(frozen=True)
 class LoadedBackbone:
     """A trained classifier; `module` takes `input` and gives `species_logits` and `embedding`.
 
-    `classes` are in the order of the logits, `shape` is channels, height and width, `width` that of the embedding.
-    `factory` made the module; None if transformers did, which calls it `model_type`.
+    `classes` are in the order of the logits, `shape` is channels, height and width, `width` is that of the
+    embedding. `model_type` is the name in transformers, None if a factory made the module.
     """
 
     module: Any
@@ -36,16 +35,15 @@ class LoadedBackbone:
     shape: tuple[int, int, int]
     width: int
     model_type: str | None = None
-    factory: Factory | None = None
 
 
 def load_backbone(directory: Path, classes: Sequence[str] | None = None) -> LoadedBackbone:
     """Load an image classification checkpoint of transformers, every weight of which was trained.
 
     Args:
-        classes: the class ids that are asked for, in order; the checkpoint's config must say the same.
+        classes: the class ids of the document, in order; the checkpoint's config must have the same.
 
-    Raises InputError where it is no complete image classifier with a square input, or its classes are others.
+    Raises InputError if it is not a complete image classifier with a square input, or has other classes.
     """
     model = _load(directory)
     config = model.config
@@ -60,7 +58,7 @@ def load_backbone(directory: Path, classes: Sequence[str] | None = None) -> Load
 
 
 def _load(directory: Path) -> Any:
-    """The torch module. Errors name the backbone."""
+    """Load the torch module. Errors name the backbone."""
     import torch
 
     try:
@@ -74,7 +72,7 @@ def _load(directory: Path) -> Any:
 
 
 def check_finite(module: Any) -> None:
-    """InputError if a weight is NaN or infinite."""
+    """Raise InputError if a weight is NaN or infinite."""
     import torch
 
     for name, weight in module.named_parameters():
@@ -83,7 +81,7 @@ def check_finite(module: Any) -> None:
 
 
 def _labels(id2label: Mapping[int, Any]) -> tuple[str, ...]:
-    """The class ids in the order of the logits; InputError where one is left out or is no text."""
+    """List the class ids in the order of the logits; InputError if one is missing or not a text."""
     labels = [id2label.get(index) for index in range(len(id2label))]
     for index, label in enumerate(labels):
         if not isinstance(label, str):
@@ -91,17 +89,17 @@ def _labels(id2label: Mapping[int, Any]) -> tuple[str, ...]:
     return tuple(map(str, labels))
 
 
-def check_classes(trained: Sequence[str], asked: Sequence[str] | None) -> None:
-    """InputError where class ids cannot be names of files, repeat, or are not those that were asked for."""
+def check_classes(trained: Sequence[str], stated: Sequence[str] | None) -> None:
+    """Raise InputError for class ids that cannot be names of files, repeat, or are not the stated ones."""
     for class_id in trained:
         if not CLASS_ID.fullmatch(class_id):
             raise InputError(
-                f"backbone: the class {class_id[:80]!r} is no id",
+                f"backbone: the class {class_id[:80]!r} is not an id",
                 "letters, digits, spaces and . _ - , ' ( ) & +; name it so in id2label of its config.json",
             )
     if len(set(trained)) != len(trained):
         raise InputError("backbone: two of its classes have one id")
-    if asked is not None and tuple(asked) != tuple(trained):
+    if stated is not None and tuple(stated) != tuple(trained):
         raise InputError(
             "backbone: the classes asked for are not in the order of training",
             f"the checkpoint's config says {', '.join(trained)[:300]}",
@@ -109,9 +107,10 @@ def check_classes(trained: Sequence[str], asked: Sequence[str] | None) -> None:
 
 
 def _with_embedding(model: Any) -> Any:
-    """The classifier as a module whose embedding is what its last layer reads, however the model makes that.
+    """Wrap the classifier so that it also gives the input of its last layer, the embedding.
 
-    The model runs without its last layer; only its body and that layer are parts of the module, and name its nodes.
+    The model runs without its last layer. The body and that layer are the parts of the module, and name its
+    nodes.
     """
     import torch
 
@@ -130,32 +129,32 @@ def _with_embedding(model: Any) -> Any:
     return Backbone().eval()
 
 
-def subject_of(loaded: LoadedBackbone) -> TorchModel:
-    """What the exporters take; the batch is the only dynamic axis."""
+def subject_of(backbone: LoadedBackbone) -> TorchModel:
+    """Make the subject of the exporters; the batch is the only dynamic axis."""
     import torch
 
     names = (INPUT, LOGITS, EMBEDDING)
-    example = torch.zeros(TRACED, *loaded.shape)
+    example = torch.zeros(EXAMPLE_ROWS, *backbone.shape)
     return TorchModel(
-        loaded.module, {INPUT: example}, (LOGITS, EMBEDDING), {name: {0: BATCH} for name in names}
+        backbone.module, {INPUT: example}, (LOGITS, EMBEDDING), {name: {0: BATCH} for name in names}
     )
 
 
 def export_backbone(subject: TorchModel, opset: int) -> tuple[Any, Step]:
-    """The float32 graph, by the first exporter whose graph agrees with the module at other batch sizes than the traced one.
+    """Make the float32 graph, by the first exporter whose graph agrees with the module at other batch sizes.
 
-    ConversionError where no exporter agrees, or an output has not as many axes as the module gives it.
+    Raises ConversionError if no exporter agrees, or an output has another number of axes than in the module.
     """
     graph, step = base.run(
         "backbone", OnnxConversion(use_dynamo_exporter="auto", target_opset=opset), subject
     )
-    (given,) = torch_model.run(subject, [{name: tensor.numpy() for name, tensor in subject.inputs.items()}])
-    fix_axes(graph, given)
+    (outputs,) = torch_model.run(subject, [{name: tensor.numpy() for name, tensor in subject.inputs.items()}])
+    fix_axes(graph, outputs)
     return graph, step
 
 
 def fix_axes(graph: Any, outputs: Mapping[str, Any]) -> None:
-    """State every axis but the batch as fixed, as long as the module makes it: exporters leave some without a size."""
+    """Fix every axis but the batch at its length in the module: exporters leave some without a size."""
     for value in graph.graph.output:
         dims = value.type.tensor_type.shape.dim
         sizes = outputs[value.name].shape

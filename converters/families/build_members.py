@@ -1,4 +1,4 @@
-"""The members of a family, one role at a time: each graph is made, compared with its origin, written and judged."""
+"""The members of a family by role: each graph is made, compared with its origin, written and judged."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -111,7 +111,7 @@ def make_head(
 def make_fused(
     family: LoadedFamily, workspace: Path, separate: Sequence[MemberFile], embeddings: Any
 ) -> list[MemberFile]:
-    """Make one graph of all heads, in the precisions of the document, and compare it with the separate graphs.
+    """Make one graph of all heads, in its precisions, and compare it with the separate graphs.
 
     Args:
         separate: the heads' float32 graphs, in the order of the heads.

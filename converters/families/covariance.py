@@ -1,7 +1,8 @@
-"""The covariance that a detector measures by: what it rests on is judged before it is shrunk, and what came out after.
+"""The covariance that a detector measures by, judged before and after it is shrunk.
 
-It is shrunk towards a multiple of the identity by Ledoit and Wolf's optimal amount (J. Multivar. Anal. 88, 2004) or a stated one.
-Shrinking makes any covariance invertible, so it would hide rows that do not carry one: their rank is judged first.
+It is shrunk towards a multiple of the identity by Ledoit and Wolf's optimal amount (J. Multivar. Anal. 88,
+2004) or a stated one. Shrinking makes any covariance invertible, so it would hide rows that are too few or
+too alike: their rank is judged first.
 """
 
 from dataclasses import dataclass
@@ -9,18 +10,19 @@ from typing import Any
 
 from onnxreg.schema.core.errors import InputError
 
-LOST = 0.01
-"""The share of the dimensions (at least one) that may follow from the others: behind a layer norm one does."""
-ROUNDINGS = 4
-"""By so many units in the last place rows vary where they do not vary: what computing and storing them does."""
+MAX_DEPENDENT_SHARE = 0.01
+"""Share of the dimensions (at least one) that may follow from the others: behind a layer norm one does."""
+ROUNDING_UNITS = 4
+"""Units in the last place by which equal values vary, because they were computed and stored."""
 
 
 @dataclass(frozen=True)
 class Covariance:
-    """Of rows `[n, d]`, float64: `mean` `[d]`, `whitening` `[d, d]`, with which `|(x - mean) whitening|` is the Mahalanobis distance.
+    """The covariance of rows `[n, d]`, in float64: `mean` is `[d]`, `whitening` is `[d, d]`.
 
-    `rank` counts the directions along which the rows vary, before `shrinkage`, which is the share of the identity; `condition`
-    is the largest eigenvalue over the smallest one, after it and in units in which every dimension has the variance 1.
+    `|(x - mean) whitening|` is the Mahalanobis distance. `rank` counts the directions along which the rows
+    vary, before `shrinkage`, which is the share of the identity. `condition` is the largest eigenvalue over
+    the smallest one, after shrinking and in units in which every dimension has the variance 1.
     """
 
     mean: Any
@@ -31,26 +33,28 @@ class Covariance:
 
 
 def estimate(rows: Any, shrinkage: float | None = None) -> Covariance:
-    """The covariance of finite rows `[n, d]`, shrunk by Ledoit and Wolf's amount where none is stated.
+    """Compute the covariance of finite rows `[n, d]`, shrunk by Ledoit and Wolf's amount if none is stated.
 
-    Raises InputError where a dimension is constant, where more of them than `LOST` follow from the others (with a stated
-    shrinkage of 0: any), or where the shrunk covariance is singular in float64.
+    Raises InputError if a dimension is constant, if more of them than `MAX_DEPENDENT_SHARE` follow from the
+    others (with a stated shrinkage of 0: any), or if the shrunk covariance is singular in float64.
     """
     exact = rows.astype("float64")
     mean = exact.mean(axis=0)
     rank = _rank(rows, exact - mean)
-    _check_rank(rank, len(mean), allowed=0 if shrinkage == 0 else max(1, int(LOST * len(mean))))
+    _check_rank(
+        rank, len(mean), allowed=0 if shrinkage == 0 else max(1, int(MAX_DEPENDENT_SHARE * len(mean)))
+    )
     matrix, share = _shrunk(exact - mean, shrinkage)
     whitening, condition = _whitening(matrix)
     return Covariance(mean, whitening, rank, share, condition)
 
 
 def _rank(rows: Any, centred: Any) -> int:
-    """The directions along which the rows vary by more than their rounding, or that of float64, does by itself."""
+    """Count the directions along which the rows vary by more than rounding explains."""
     import numpy as np
 
     unit = np.finfo(rows.dtype).eps * np.abs(rows).max(axis=0).astype(np.float64)
-    still = np.flatnonzero(centred.std(axis=0) <= ROUNDINGS * unit)
+    still = np.flatnonzero(centred.std(axis=0) <= ROUNDING_UNITS * unit)
     if len(still):
         raise InputError(
             f"ood: dimension {still[0]} of the fitted embeddings is constant, and {len(still) - 1} more",
@@ -58,14 +62,15 @@ def _rank(rows: Any, centred: Any) -> int:
         )
     scaled = centred / unit
     spread = np.linalg.eigvalsh(scaled.T @ scaled / len(scaled))
-    noise = max(ROUNDINGS**2, len(spread) * np.finfo(np.float64).eps * spread[-1])
+    noise = max(ROUNDING_UNITS**2, len(spread) * np.finfo(np.float64).eps * spread[-1])
     return int((spread > noise).sum())
 
 
 def _check_rank(rank: int, width: int, allowed: int) -> None:
     if rank < width - allowed:
         raise InputError(
-            f"ood: the covariance of the fitted embeddings is singular: rank {rank} of {width}, at least {width - allowed} is asked for",
+            f"ood: the covariance of the fitted embeddings is singular: rank {rank} of {width}, "
+            f"at least {width - allowed} is asked for",
             "fit on more varied rows"
             if allowed
             else "allow shrinkage, which carries the one dimension that a layer norm takes",
@@ -73,7 +78,7 @@ def _check_rank(rank: int, width: int, allowed: int) -> None:
 
 
 def _shrunk(centred: Any, shrinkage: float | None) -> tuple[Any, float]:
-    """The covariance `[d, d]` of centred rows, shrunk, and by how much."""
+    """Return the shrunk covariance `[d, d]` of centred rows, and the shrinkage."""
     import numpy as np
 
     count, width = centred.shape
@@ -87,7 +92,7 @@ def _shrunk(centred: Any, shrinkage: float | None) -> tuple[Any, float]:
 
 
 def _whitening(covariance: Any) -> tuple[Any, float]:
-    """L^-T of the Cholesky factor L, and the condition; InputError where float64 cannot tell it from singular."""
+    """Return L^-T of the Cholesky factor L, and the condition; InputError if it is singular in float64."""
     import numpy as np
 
     scale = np.sqrt(np.diag(covariance))

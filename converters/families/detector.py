@@ -1,7 +1,8 @@
 """Out-of-distribution detection by Mahalanobis distance, fitted in float64 and folded into an ONNX graph.
 
-With the Cholesky factor L of the covariance the distance is |L^-1 (x - mean)|: the graph multiplies by L^-T, which in float32
-keeps what multiplying by the inverse covariance loses. The threshold is a percentile of the distances of rows that were held out.
+With the Cholesky factor L of the covariance the distance is |L^-1 (x - mean)|: the graph multiplies by L^-T,
+which in float32 is more exact than the inverse covariance. The threshold is a percentile of the distances of
+held-out rows.
 """
 
 from collections.abc import Mapping
@@ -23,10 +24,10 @@ AXES_ARE_AN_INPUT = 18
 
 @dataclass(frozen=True)
 class Detector:
-    """A fitted detector, float64: a row is in distribution where its distance by `covariance` is at most `threshold`.
+    """A fitted detector in float64: a row is in distribution if its distance is at most `threshold`.
 
-    `rows`, of which `distinct` differ, were fitted on; `held_out` gave the threshold at `percentile`, and of these `rejected` are
-    above it. The datasets are the digests of both.
+    `covariance` was fitted on `rows` rows, of which `distinct` differ. `held_out` rows gave the threshold at
+    `percentile`, and `rejected` of them are above it. The datasets are the digests of both.
     """
 
     covariance: Covariance
@@ -41,18 +42,18 @@ class Detector:
 
     @property
     def false_rejection(self) -> tuple[float, Interval]:
-        """The share of the held-out rows that it rejects, with its 95 % interval."""
+        """Share of the held-out rows that it rejects, with its 95 % interval."""
         return self.rejected / self.held_out, wilson(self.rejected, self.held_out)
 
     def distances(self, rows: Any) -> Any:
-        """Float64 `[n]` of rows `[n, d]`."""
+        """Compute the distance, float64 `[n]`, of each of the rows `[n, d]`."""
         import numpy as np
 
-        away = rows.astype(np.float64) - self.covariance.mean
-        return np.linalg.norm(away @ self.covariance.whitening, axis=1)
+        centred = rows.astype(np.float64) - self.covariance.mean
+        return np.linalg.norm(centred @ self.covariance.whitening, axis=1)
 
     def record(self) -> dict[str, Any]:
-        """What a reader must know to trust the threshold, in JSON."""
+        """Return the facts behind the threshold, in JSON form."""
         share, interval = self.false_rejection
         return {
             "rows": self.rows,
@@ -76,10 +77,10 @@ def fit(rows: Embedded, held_out: Embedded, percentile: float, shrinkage: float 
 
     Args:
         percentile: of the held-out distances; above 50 and below 100.
-        shrinkage: the share of the identity, 0 to 1; Ledoit and Wolf's where absent.
+        shrinkage: the share of the identity, 0 to 1; Ledoit and Wolf's if absent.
 
-    Raises InputError where there are too few distinct rows of either kind, they hold NaN or infinity, a held-out row was fitted
-    on, or the covariance is singular, as `covariance.estimate` says.
+    Raises InputError if either side has too few distinct rows, or NaN or infinity, if a held-out row was
+    fitted on, and what `covariance.estimate` raises.
     """
     import numpy as np
 
@@ -102,7 +103,7 @@ def fit(rows: Embedded, held_out: Embedded, percentile: float, shrinkage: float 
 
 
 def _check_rows(rows: Embedded, held_out: Embedded, percentile: float) -> int:
-    """How many of the rows are distinct; InputError where either cannot carry a detector."""
+    """Count the distinct rows of the fit; InputError if either side is not enough for a detector."""
     for side in (rows, held_out):
         check_finite(side.embeddings, f"ood: an embedding of {side.name}")
     fitted, calibrating = (len({*keys_of(side.embeddings)}) for side in (rows, held_out))
@@ -113,7 +114,8 @@ def _check_rows(rows: Embedded, held_out: Embedded, percentile: float) -> int:
         )
     if calibrating < (least := least_rows(percentile)):
         raise InputError(
-            f"ood: {held_out.name} has {calibrating} distinct rows: too few for the {percentile:g}th percentile",
+            f"ood: {held_out.name} has {calibrating} distinct rows: "
+            f"too few for the {percentile:g}th percentile",
             f"hold out at least {least}",
         )
     held_out.check_apart(rows)
@@ -121,7 +123,7 @@ def _check_rows(rows: Embedded, held_out: Embedded, percentile: float) -> int:
 
 
 def detector_graph(detector: Detector, opset: int) -> Any:
-    """`embedding` float32 `[batch_size, d]` to `distance` float32 and `in_distribution` bool, both `[batch_size]`."""
+    """Make the graph from `embedding` to `distance` and `in_distribution`, one of each for a row."""
     import numpy as np
     import onnx
 
@@ -145,7 +147,7 @@ def detector_graph(detector: Detector, opset: int) -> Any:
 
 
 def _length(opset: int) -> Any:
-    """The Euclidean length of each row."""
+    """Make the node of the Euclidean length of each row."""
     from onnx.helper import make_node
 
     if opset >= AXES_ARE_AN_INPUT:
@@ -154,7 +156,7 @@ def _length(opset: int) -> Any:
 
 
 def detector_tensors(detector: Detector) -> dict[str, Any]:
-    """The same as float64 tensors, for a safetensors file: `mean`, `whitening`, `threshold`."""
+    """Return the float64 tensors for a safetensors file: `mean`, `whitening`, `threshold`."""
     import numpy as np
 
     return {

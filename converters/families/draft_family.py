@@ -1,4 +1,4 @@
-"""The draft of a family: artifacts, members, edges, routing, the server's JSON files, and the recorded recipe."""
+"""The draft of a family: artifacts, members, edges, routing, the server's JSON files, the recorded recipe."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The export of a family: its members made and measured, compared with the limits, and described as one draft."""
+"""The export of a family: its members are made, measured, compared with the limits, and described."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -93,7 +93,7 @@ def _drawn(width: int) -> Any:
 def _make_detector(
     family: LoadedFamily, workspace: Path, embedders: Mapping[str, Embedder], compared: Any
 ) -> tuple[Detector | None, list[MemberFile]]:
-    """Fit the detector on embeddings in float32, and measure how often its graph rejects those of each backbone.
+    """Fit the detector on embeddings in float32, and measure what its graph rejects behind each backbone.
 
     Args:
         embedders: by precision.

@@ -1,4 +1,7 @@
-"""The backbone that a factory makes: a torch module with the weights of a file, two of its outputs chosen by name or position."""
+"""The backbone that a factory makes: a torch module with the weights of a file.
+
+The document names its two outputs by key or position.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,8 +9,8 @@ from typing import Any
 
 from onnxreg.converters.families.backbone import (
     EMBEDDING,
+    EXAMPLE_ROWS,
     LOGITS,
-    TRACED,
     LoadedBackbone,
     check_classes,
     check_finite,
@@ -28,8 +31,8 @@ from onnxreg.schema.inputs.family_file import BackboneOutputs, BackboneSpec
 def find(spec: BackboneSpec, directory: Path) -> Factory | None:
     """Find the factory of a backbone beside the document or among installed packages; None if it names none.
 
-    Nothing runs. Raises InputError if its arguments, which are published, name a path of this machine, and what
-    `factory.find` raises.
+    Nothing runs. Raises InputError if its arguments, which are published, name a path of this machine, and
+    what `factory.find` raises.
     """
     if spec.factory is None:
         return None
@@ -59,11 +62,11 @@ def load(spec: BackboneSpec, directory: Path, function: Factory, consent: Consen
     check_finite(module)
     backbone = _with_outputs(image_sample.prepare(module), spec.outputs)
     width = _width(backbone, spec.input, len(spec.classes))
-    return LoadedBackbone(backbone, spec.classes, spec.input, width, factory=function)
+    return LoadedBackbone(backbone, spec.classes, spec.input, width)
 
 
 def _with_outputs(module: Any, outputs: BackboneOutputs) -> Any:
-    """The module as one that gives its logits and its embedding by the names of a family."""
+    """Wrap a module so that it gives logits and embedding by the names of a family."""
     import torch
 
     class Backbone(torch.nn.Module):
@@ -72,48 +75,53 @@ def _with_outputs(module: Any, outputs: BackboneOutputs) -> Any:
             self.body = module
 
         def forward(self, input: Any) -> dict[str, Any]:
-            given = self.body(input)
-            return {LOGITS: _output(given, outputs.logits), EMBEDDING: _output(given, outputs.embedding)}
+            values = self.body(input)
+            return {LOGITS: _output(values, outputs.logits), EMBEDDING: _output(values, outputs.embedding)}
 
     return Backbone().eval()
 
 
-def _output(given: Any, key: int | str) -> Any:
-    """An output of a module by its key or its position."""
-    if not isinstance(given, Mapping | tuple | list):
+def _output(values: Any, key: int | str) -> Any:
+    """Select an output of a module by its key or its position."""
+    if not isinstance(values, Mapping | tuple | list):
         raise InputError(
-            f"backbone: the module gives one {type(given).__name__}",
+            f"backbone: the module gives one {type(values).__name__}",
             "return a dict of tensors, or a tuple (logits, embedding)",
         )
-    named = dict(given) if isinstance(given, Mapping) else dict(enumerate(given))
-    outputs = {**dict(enumerate(named.values())), **named}
+    by_key = dict(values if isinstance(values, Mapping) else enumerate(values))
+    outputs = {**dict(enumerate(by_key.values())), **by_key}
     if key not in outputs:
         raise InputError(
-            f"backbone: the module has no output {key}", f"it gives {', '.join(map(str, named))[:300]}"
+            f"backbone: the module has no output {key}", f"it gives {', '.join(map(str, by_key))[:300]}"
         )
     return outputs[key]
 
 
 def _width(backbone: Any, shape: tuple[int, int, int], classes: int) -> int:
-    """The width of the embedding. InputError if an output is not one row for each image, or there are other logits than classes."""
+    """Measure the width of the embedding.
+
+    Raises InputError if an output is not one row for each image, or there is not one logit for each class.
+    """
     import torch
 
     try:
         with torch.no_grad():
-            given = backbone(torch.zeros(TRACED, *shape))
+            outputs = backbone(torch.zeros(EXAMPLE_ROWS, *shape))
     except RegError:
         raise
     except Exception as error:
         raise ConversionError(
             f"backbone: the module does not take an input of shape {list(shape)}: {first_line(error)}"
         ) from error
-    for name, tensor in given.items():
-        if not isinstance(tensor, torch.Tensor) or tensor.ndim != 2 or len(tensor) != TRACED:
-            found = list(tensor.shape) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+    for name, tensor in outputs.items():
+        if not isinstance(tensor, torch.Tensor) or tensor.ndim != 2 or len(tensor) != EXAMPLE_ROWS:
+            shape_text = list(tensor.shape) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
             raise InputError(
-                f"backbone: {name} is {found} for {TRACED} images, not one row of numbers for each",
+                f"backbone: {name} is {shape_text} for {EXAMPLE_ROWS} images, "
+                "not one row of numbers for each",
                 "outputs: {logits: ..., embedding: ...} says which output is which",
             )
-    if given[LOGITS].shape[1] != classes:
-        raise InputError(f"backbone: it gives {given[LOGITS].shape[1]} logits, and has {classes} classes")
-    return int(given[EMBEDDING].shape[1])
+    logits = outputs[LOGITS].shape[1]
+    if logits != classes:
+        raise InputError(f"backbone: it gives {logits} logits, and has {classes} classes")
+    return int(outputs[EMBEDDING].shape[1])

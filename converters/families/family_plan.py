@@ -1,4 +1,4 @@
-"""The plan of a family: everything that its document names is found, hashed and recorded; nothing is loaded."""
+"""The plan of a family: everything that its document names is located and hashed; nothing is loaded."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,10 +26,10 @@ DOCUMENT = "family"
 
 @dataclass(frozen=True)
 class FamilyPlan:
-    """A checked family. `recorded` is its document with every default filled in and digests in place of paths.
+    """A checked family. `recorded` is its document with all defaults, and digests in place of paths.
 
-    `source` is the digest of all checkpoints, `directory` the base of the document's paths, `factory` makes the
-    backbone if transformers does not, and `consent` names the code that may run.
+    `source` is the digest of all checkpoints, `directory` the base of the document's paths, `factory` makes
+    the backbone if transformers does not, and `consent` names the code that may run.
     """
 
     document: FamilyFile
@@ -95,7 +95,7 @@ def _backbone_digests(spec: BackboneSpec, directory: Path, factory: Factory | No
 
 
 def _recorded(document: FamilyFile, directory: Path, factory: Factory | None) -> dict[str, Any]:
-    """Return everything that shapes the family but its source and name; rows by the digest of their arrays."""
+    """Return everything that shapes the family but source and name; rows by the digest of their arrays."""
     value = document.model_dump(mode="json", exclude={"name"})
     if value["preprocessing"] is None:
         del value["preprocessing"]

@@ -1,4 +1,4 @@
-"""The rows that a family is fitted and measured on, and what its graphs give for them."""
+"""The rows that a family is fitted and measured on, and the outputs of its graphs for them."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from onnxreg.converters.runtime.npz import Arrays
 from onnxreg.schema.core.errors import InputError
 
 BATCH_ROWS = 64
-UNSEEN = "hold out other rows: of those that made it a detector rejects far fewer than it says"
+HELD_OUT_HINT = "hold out other rows: of those that made it a detector rejects far fewer than it says"
 
 
 @dataclass(frozen=True)
@@ -32,29 +32,29 @@ class HeldOut:
         return cls({_key(name): array for name, array in rows.items()}, str(digest([rows])), path.name)
 
     def images(self, shape: Sequence[int]) -> Any:
-        """`input`, float32 `[n, *shape]`; InputError where it is not."""
+        """Return `input` as float32 `[n, *shape]`; InputError if it has another shape."""
         return as_float32(self.rows["input"], shape, f"{self.name}: input")
 
     def check_heads(self, names: Collection[str]) -> None:
-        """InputError for an array `head:<id>` that belongs to none of these heads: nothing would be judged by it."""
-        if strange := sorted(name for name in self.rows if name.startswith("head:") and name not in names):
+        """Raise InputError for an array `head:<id>` of another head: nothing would be judged by it."""
+        if unknown := sorted(name for name in self.rows if name.startswith("head:") and name not in names):
             raise InputError(
-                f"the held-out array {strange[0][:80]} belongs to no head",
+                f"the held-out array {unknown[0][:80]} belongs to no head",
                 f"heads are {', '.join(names)[:300]}",
             )
 
 
 def _key(name: str) -> str:
-    """`head:<id>` as the member of that class is called."""
+    """Replace `head:<id>` by the name of the member; keep every other name."""
     role, mark, class_id = name.partition(":")
     return member_of(class_id) if (role, mark) == ("head", ":") else name
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """The rows of the file `name`, as a backbone sees them: `outputs` by name, of which `embedding` is float32 `[n, d]`.
+    """A backbone's `outputs` for the rows of the file `name`; `embedding` is float32 `[n, d]`.
 
-    `keys` are those of the rows as they stand in the file. `stored`: they stand there as embeddings, of whichever backbone.
+    `keys` are those of the rows in the file. `stored` is True if the file has embeddings, of any backbone.
     `dataset` is the digest of all arrays.
     """
 
@@ -69,40 +69,41 @@ class Embedded:
         return self.outputs[INPUT]
 
     def check_apart(self, used: "Embedded") -> None:
-        """InputError where a row stands in both: what a detector was made of says nothing about it."""
+        """Raise InputError if both have a row: rows that made a detector say nothing about it."""
         if self.dataset == used.dataset:
-            raise InputError(f"ood: {self.name} and {used.name} are one set, {self.dataset}", UNSEEN)
+            raise InputError(f"ood: {self.name} and {used.name} are one set, {self.dataset}", HELD_OUT_HINT)
         if count := max(
             shared(self.keys, used.keys), shared(keys_of(self.embeddings), keys_of(used.embeddings))
         ):
             raise InputError(
-                f"ood: {self.name} shares {count} of its {len(self.keys)} rows with {used.name}, which made the detector",
-                UNSEEN,
+                f"ood: {self.name} shares {count} of its {len(self.keys)} rows with {used.name}, "
+                "which made the detector",
+                HELD_OUT_HINT,
             )
 
 
 class Embedder:
-    """A backbone in a session, for the rows in files beside the family's document: each file goes through it once."""
+    """A backbone in a session, for the files of rows in `directory`: each file goes through it once."""
 
     def __init__(self, session: Any, directory: Path) -> None:
         self._session, self._directory = session, directory
         self.embed_images = cache(self._embed_images)
 
     def embed(self, path: str) -> Embedded:
-        """The embeddings of a file's rows: stored as `embedding`, or made of `input`.
+        """Return the embeddings of a file's rows: stored as `embedding`, or made from `input`.
 
-        InputError where it has neither, or it has not the shape that the backbone gives or takes.
+        Raises InputError if the file has neither, or of another shape than the backbone's.
         """
         rows = read_rows(self._directory / path)
         if "embedding" not in rows:
             return self.embed_images(path)
         width = next(item.shape[1] for item in self._session.get_outputs() if item.name == INPUT)
         name = Path(path).name
-        found = as_float32(rows["embedding"], (width,), f"{name}: embedding")
-        return Embedded(name, str(digest([rows])), keys_of(found), {INPUT: found}, stored=True)
+        embeddings = as_float32(rows["embedding"], (width,), f"{name}: embedding")
+        return Embedded(name, str(digest([rows])), keys_of(embeddings), {INPUT: embeddings}, stored=True)
 
     def _embed_images(self, path: str) -> Embedded:
-        """What the backbone gives for a file's `input`, whatever else it has."""
+        """Run the backbone on a file's `input`, even if it has embeddings too."""
         rows, name = read_rows(self._directory / path), Path(path).name
         if "input" not in rows:
             raise InputError(f"{name} has neither an array called input nor one called embedding")
@@ -111,12 +112,12 @@ class Embedder:
 
 
 def outputs_of(session: Any, rows: Any) -> Arrays:
-    """All outputs of a graph of one input for these rows of it, run in batches."""
+    """Run a graph of one input on rows, in batches; return all outputs."""
     import numpy as np
 
-    name, what = session.get_inputs()[0].name, "the graph"
+    name = session.get_inputs()[0].name
     batches = [
-        proof.outputs(session, {name: rows[start : start + BATCH_ROWS]}, what)
+        proof.outputs(session, {name: rows[start : start + BATCH_ROWS]}, "the graph")
         for start in range(0, len(rows), BATCH_ROWS)
     ]
-    return {output: np.concatenate([each[output] for each in batches]) for output in batches[0]}
+    return {output: np.concatenate([arrays[output] for arrays in batches]) for output in batches[0]}

@@ -1,8 +1,8 @@
 """All heads of a family in one graph: the weights are stacked, and an index picks a head for each row.
 
-Heads of fewer classes or hidden columns are padded: hidden columns with zeros, classes with `MASKED`, which no argmax picks. An
-index that is negative or too large is an error of the run: ONNX's own Gather would count a negative one from the end, so that an
-"unknown" of -1 were answered by the last head.
+Heads of fewer classes or hidden columns are padded: hidden columns with zeros, classes with `MASKED`, which
+no argmax picks. An index that is negative or too large is an error of the run: ONNX's own Gather would count
+a negative one from the end, and the last head would answer for an "unknown" of -1.
 """
 
 from collections.abc import Sequence
@@ -21,14 +21,16 @@ MASKED = -1e30
 def fused_graph(
     heads: Sequence[HeadCheckpoint], activation: Activation, opset: int, *, quantized: bool = False
 ) -> Any:
-    """`embedding` float32 `[batch_size, width]` and `head` int64 `[batch_size]` to `disease_logits` float32 `[batch_size, C]`.
+    """Make the graph from `embedding` float32 `[batch_size, width]` and `head` int64 `[batch_size]` to
+    `disease_logits` float32 `[batch_size, C]`.
 
-    C are the most classes of any head; `head` counts the heads in the order that they are given in.
+    C is the largest number of classes of a head; `head` is a position in `heads`.
 
     Args:
-        quantized: int8 weights with a scale for each head and column, so that no head costs another one precision.
+        quantized: int8 weights with a scale for each head and column, so that no head costs another one
+        precision.
 
-    Raises InputError, naming the head, where it has another width or number of layers than the first.
+    Raises InputError, naming the head, if it has another width or number of layers than the first.
     """
     import onnx
 
@@ -43,8 +45,8 @@ def fused_graph(
     value, last = "row", len(heads[0].layers) - 1
     for depth in range(last + 1):
         stacked = _stack([head.layers[depth] for head in heads], MASKED if depth == last else 0.0)
-        made, weights = _product(value, depth, stacked, quantized)
-        nodes += made
+        layer_nodes, weights = _product(value, depth, stacked, quantized)
+        nodes += layer_nodes
         constants += weights
         value = f"layers.{depth}.sum"
         if depth < last:
@@ -65,13 +67,14 @@ def _check_alike(heads: Sequence[HeadCheckpoint]) -> None:
             )
         if len(head.layers) != len(first.layers):
             raise InputError(
-                f"{head.name} has {len(head.layers)} layers and {first.name} {len(first.layers)}: they cannot be stacked",
+                f"{head.name} has {len(head.layers)} layers and {first.name} {len(first.layers)}: "
+                "they cannot be stacked",
                 "leave fused out of the recipe, or train heads of one depth",
             )
 
 
 def _stack(layers: Sequence[Layer], padding: float) -> tuple[Any, Any]:
-    """Weights `[heads, in, out]` and biases `[heads, 1, out]`, padded to the largest of each."""
+    """Stack weights to `[heads, in, out]` and biases to `[heads, 1, out]`, padded to the largest of each."""
     import numpy as np
 
     rows, columns = (max(layer.weight.shape[axis] for layer in layers) for axis in (1, 0))
@@ -87,7 +90,7 @@ def _stack(layers: Sequence[Layer], padding: float) -> tuple[Any, Any]:
 def _product(
     value: str, depth: int, stacked: tuple[Any, Any], quantized: bool
 ) -> tuple[list[Any], list[Any]]:
-    """The nodes and weights of one layer, from `value` `[batch, 1, in]` to `layers.<depth>.sum` `[batch, 1, out]`."""
+    """Make nodes and weights of a layer, from `value` to `layers.<depth>.sum`, both `[batch, 1, columns]`."""
     import onnx
 
     make, at = onnx.helper.make_node, f"layers.{depth}"
@@ -110,11 +113,10 @@ def _product(
 
 
 def _quantize(weight: Any) -> tuple[Any, Any]:
-    """Scales float32 `[heads, 1, out]` and codes int8 of weights `[heads, in, out]`."""
+    """Return the scales, float32 `[heads, 1, out]`, and the int8 codes of weights `[heads, in, out]`."""
     import numpy as np
 
-    each = [int8_weights.scales(one, -1) for one in weight]
-    steps = np.stack(each)
+    steps = np.stack([int8_weights.scales(head, -1) for head in weight])
     return steps, int8_weights.codes(weight, steps)
 
 

@@ -1,4 +1,4 @@
-"""A trained head on disk: its weights, and what was recorded of its classes when it was trained. Never a pickle."""
+"""A trained head on disk: its weights, and the classes that its training recorded. Never a pickle."""
 
 import json
 import re
@@ -25,7 +25,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class HeadCheckpoint:
-    """Linear layers with an activation between them, and the ordered classes of the last one with the training rows of each."""
+    """Linear layers with an activation between them; the last one's `classes`, with their training `rows`."""
 
     name: str
     layers: tuple[Layer, ...]
@@ -38,7 +38,7 @@ class HeadCheckpoint:
         return int(self.layers[0].weight.shape[1])
 
     def logits(self, rows: Any, activation: str) -> Any:
-        """What it gives for embeddings `[n, width]`, in float64: what its graphs are held against."""
+        """Compute the logits of embeddings `[n, width]` in float64: the reference of its graphs."""
         import numpy as np
 
         value = rows.astype(np.float64)
@@ -52,14 +52,14 @@ class HeadCheckpoint:
 def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> HeadCheckpoint:
     """Read `.safetensors`, `.npz`, or `.pth` with plain weights. Errors call it `name`.
 
-    `classes` and `rows` (training rows of each class) are recorded in the metadata of safetensors as JSON lists, in an `.npz` as
-    arrays, in a `.pth` beside `state_dict`.
+    `classes` and `rows` (training rows of each class) are recorded in the metadata of safetensors as JSON
+    lists, in an `.npz` as arrays, in a `.pth` beside `state_dict`.
 
     Args:
-        classes: the classes that are asked for, in order; they must be those that were recorded.
+        classes: the classes of the document, in order; they must be the recorded ones.
 
-    Raises NotFoundError where there is no such file, and InputError where it holds Python objects, its layers do not fit each
-    other, a weight is NaN or infinite, or its classes are not recorded, are others, or one of them has no training rows.
+    Raises NotFoundError for a missing file, InputError if it has Python objects, its layers do not fit each
+    other, a weight is NaN or infinite, or its classes are not recorded, differ, or have no training rows.
     """
     if not path.is_file():
         raise NotFoundError(
@@ -106,22 +106,22 @@ def _read_torch(path: Path, name: str) -> tuple[dict[str, Any], Mapping[str, Any
     import torch
 
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise InputError(f"{name}: {path.name} holds more than tensors and was not loaded", HINT) from error
-    state = found.get("state_dict", found) if isinstance(found, dict) else None
+    state = content.get("state_dict", content) if isinstance(content, dict) else None
     if not isinstance(state, dict) or not all(
         isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in state.items()
     ):
-        raise InputError(f"{name}: {path.name} is no state dict", HINT)
+        raise InputError(f"{name}: {path.name} is not a state dict", HINT)
     for key, value in state.items():
         if not value.is_floating_point() or value.layout != torch.strided or value.is_meta:
             raise InputError(f"{name}: {key} is not a plain tensor of floats: {value.dtype}", HINT)
-    return {key: value.detach().float().numpy() for key, value in state.items()}, found
+    return {key: value.detach().float().numpy() for key, value in state.items()}, content
 
 
 def _layers(tensors: Mapping[str, Any], name: str) -> tuple[Layer, ...]:
-    """The pairs of `*weight` and `*bias`, in the natural order of their names: `0.weight`, `2.weight`, `10.weight`."""
+    """Pair `*weight` and `*bias`, in natural order: `0.weight`, `2.weight`, `10.weight`."""
     import numpy as np
 
     for key, array in tensors.items():
@@ -131,7 +131,8 @@ def _layers(tensors: Mapping[str, Any], name: str) -> tuple[Layer, ...]:
     stems = sorted((key.removesuffix("weight") for key in tensors if key.endswith("weight")), key=_natural)
     if not stems or {f"{stem}{part}" for stem in stems for part in ("weight", "bias")} != set(tensors):
         raise InputError(
-            f"{name}: not a stack of linear layers, each with weight and bias: {', '.join(sorted(tensors))[:200]}"
+            f"{name}: not a stack of linear layers, each with weight and bias: "
+            f"{', '.join(sorted(tensors))[:200]}"
         )
     layers = [
         Layer(*(np.ascontiguousarray(tensors[f"{stem}{part}"], np.float32) for part in ("weight", "bias")))
@@ -161,13 +162,14 @@ def _recorded(notes: Mapping[str, Any], name: str, columns: int) -> tuple[tuple[
         raise InputError(f"{name}: its checkpoint does not record its classes and their training rows", HINT)
     if len(set(classes)) != len(classes) or len(classes) != columns or len(rows) != columns:
         raise InputError(
-            f"{name} has {columns} outputs, and {len(set(classes))} classes with {len(rows)} counts of rows recorded"
+            f"{name} has {columns} outputs, and {len(set(classes))} classes with {len(rows)} counts of rows "
+            "recorded"
         )
-    if unusable := [each for each in classes if not _is_class_id(each)]:
+    if unusable := [class_id for class_id in classes if not _is_class_id(class_id)]:
         raise InputError(
             f"{name}: {ascii(unusable[0])[:80]} cannot be the id of a class", "1 to 200 characters"
         )
-    if empty := [each for each, count in zip(classes, rows, strict=True) if count < 1]:
+    if empty := [class_id for class_id, count in zip(classes, rows, strict=True) if count < 1]:
         raise InputError(
             f"{name}: the class {empty[0]} has no training rows",
             "leave the class out and train the head again",
@@ -176,7 +178,7 @@ def _recorded(notes: Mapping[str, Any], name: str, columns: int) -> tuple[tuple[
 
 
 def _is_class_id(text: str) -> bool:
-    """Whether a manifest can hold it as a `ClassId`."""
+    """Tell if a manifest can have it as a `ClassId`."""
     return 1 <= len(text) <= 200 and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 

@@ -1,4 +1,4 @@
-"""A head as an ONNX graph, written from its weights: 320 of them take no tracing and no module of Python."""
+"""A head as an ONNX graph, written from its weights: 320 of them need no tracing and no PyTorch module."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -6,7 +6,7 @@ from typing import Any, Literal
 from onnxreg.converters.families.head_checkpoints import HeadCheckpoint
 
 Activation = Literal["Relu", "Tanh"]
-"""What stands between the layers of a head. Each maps 0 to 0, so that hidden columns of zeros change nothing."""
+"""The operators between layers of a head. Each maps 0 to 0: hidden columns of zeros change nothing."""
 
 INPUT, OUTPUT = "embedding", "disease_logits"
 BATCH = "batch_size"
@@ -15,7 +15,7 @@ Values = Mapping[str, tuple[str, Sequence[int | str]]]
 
 
 def head_graph(head: HeadCheckpoint, activation: Activation, opset: int) -> Any:
-    """`embedding` float32 `[batch_size, width]` to `disease_logits` float32 `[batch_size, classes]`."""
+    """Make the graph from `embedding` `[batch_size, width]` to `disease_logits` `[batch_size, classes]`."""
     import onnx
 
     nodes, weights, value = [], [], INPUT
@@ -26,15 +26,15 @@ def head_graph(head: HeadCheckpoint, activation: Activation, opset: int) -> Any:
             onnx.numpy_helper.from_array(part, name)
             for part, name in zip((layer.weight, layer.bias), names, strict=True)
         ]
-        made = OUTPUT if last else f"layers.{index}.sum"
-        nodes.append(onnx.helper.make_node("Gemm", [value, *names], [made], f"layers.{index}", transB=1))
+        output = OUTPUT if last else f"layers.{index}.sum"
+        nodes.append(onnx.helper.make_node("Gemm", [value, *names], [output], f"layers.{index}", transB=1))
         if not last:
             nodes.append(
                 onnx.helper.make_node(
-                    activation, [made], [f"layers.{index}.out"], f"layers.{index}.activation"
+                    activation, [output], [f"layers.{index}.out"], f"layers.{index}.activation"
                 )
             )
-        value = made if last else f"layers.{index}.out"
+        value = output if last else f"layers.{index}.out"
     inputs: Values = {INPUT: ("FLOAT", [BATCH, head.width])}
     return make_graph("head", nodes, weights, inputs, {OUTPUT: ("FLOAT", [BATCH, len(head.classes)])}, opset)
 
@@ -42,7 +42,7 @@ def head_graph(head: HeadCheckpoint, activation: Activation, opset: int) -> Any:
 def make_graph(
     name: str, nodes: Sequence[Any], weights: Sequence[Any], inputs: Values, outputs: Values, opset: int
 ) -> Any:
-    """A model (`onnx.ModelProto`) of these parts, with the oldest IR version that has the opset."""
+    """Make a model (`onnx.ModelProto`) of these parts, with the oldest IR version that has the opset."""
     import onnx
 
     sides = (

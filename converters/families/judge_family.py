@@ -1,4 +1,4 @@
-"""How well a family answers on rows that nobody trained on, and what that says of its reduced precisions."""
+"""The judgement of a family on held-out rows: accuracy, loss in reduced precisions, rejection of outliers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from onnxreg.schema.inputs.family_file import FamilyLimits
 
 @dataclass(frozen=True)
 class Truth:
-    """The classes that rows have: `labels` are positions in a list of classes, -1 where a row is none of these."""
+    """The classes of rows: `labels` are positions in a list of classes, -1 for a row of no class."""
 
     labels: Any
     dataset: str
@@ -24,38 +24,38 @@ class Truth:
     def of(cls, held_out: HeldOut, key: str, classes: Sequence[str], member: str) -> "Truth":
         """Read an array of class ids. InputError, naming the member, for a class that it does not have."""
         if held_out.rows[key].dtype.kind != "U" or held_out.rows[key].ndim != 1:
-            raise InputError(f"{member}: the held-out array {key} is no array of class ids")
+            raise InputError(f"{member}: the held-out array {key} is not an array of class ids")
         return cls(positions(held_out.rows[key].tolist(), classes, member), held_out.dataset)
 
 
 def positions(ids: Sequence[str], classes: Sequence[str], member: str) -> Any:
-    """The position of each class id, int64; -1 for ""."""
+    """Return the position of each class id, int64; -1 for ""."""
     import numpy as np
 
-    place = {"": -1, **{class_id: index for index, class_id in enumerate(classes)}}
-    if unknown := next((each for each in ids if each not in place), None):
+    by_id = {"": -1, **{class_id: index for index, class_id in enumerate(classes)}}
+    if unknown := next((class_id for class_id in ids if class_id not in by_id), None):
         raise InputError(
             f"{member}: a held-out row has the class {unknown[:80]!r}, which it was not trained on"
         )
-    return np.array([place[each] for each in ids], np.int64)
+    return np.array([by_id[class_id] for class_id in ids], np.int64)
 
 
 def right(logits: Any, truth: Truth) -> list[bool]:
-    """Of the rows that have a class, which ones are answered right."""
-    counts = truth.labels >= 0
-    return [bool(hit) for hit in (logits.argmax(axis=1) == truth.labels)[counts]]
+    """Tell for each row that has a class if it is answered right."""
+    has_class = truth.labels >= 0
+    return [bool(hit) for hit in (logits.argmax(axis=1) == truth.labels)[has_class]]
 
 
 def compared(logits: Sequence[Any], truth: Truth, output: str, limits: FamilyLimits) -> list[list[Check]]:
-    """Of each variant of a member, of which the first is in float32, how well its logits are, or what they lose."""
-    full, *others = (right(each, truth) for each in logits)
+    """Make the checks of each precision: the accuracy of float32 (first), and the loss of the others."""
+    full, *others = (right(precision, truth) for precision in logits)
     return [accuracy(full, output, truth)] + [
         accuracy_loss(full, hits, output, truth, limits) for hits in others
     ]
 
 
 def accuracy(hits: Sequence[bool], output: str, truth: Truth) -> list[Check]:
-    """The accuracy of the full precision with its interval; nothing without rows."""
+    """Make the check of the full precision's accuracy; none without rows."""
     if not hits:
         return []
     about = _about(f"accuracy of {output}", len(hits), truth.dataset, wilson(sum(hits), len(hits)))
@@ -65,9 +65,10 @@ def accuracy(hits: Sequence[bool], output: str, truth: Truth) -> list[Check]:
 def accuracy_loss(
     before: Sequence[bool], after: Sequence[bool], output: str, truth: Truth, limits: FamilyLimits
 ) -> list[Check]:
-    """What a reduced precision loses, by a paired test on the same rows; nothing without rows.
+    """Make the checks of a reduced precision's loss, by a paired test on the same rows; none without rows.
 
-    It fails where the loss is above the limit, passes where the whole interval is not, and is `unknown` between: too few rows.
+    It fails if the loss is above the limit, passes if the whole interval is not, and is otherwise `unknown`:
+    too few rows.
     """
     if not before:
         return []
@@ -81,14 +82,14 @@ def accuracy_loss(
 
 
 def calibration(detector: Detector) -> Check:
-    """How often the detector rejects the rows that gave its threshold."""
+    """Make the check of the rows that gave the detector's threshold: the share that it rejects."""
     share, interval = detector.false_rejection
     about = _about("false rejection, calibration", detector.held_out, detector.held_out_dataset, interval)
     return make_check(about, "false_rejection_rate", share)
 
 
 def rejected(session: Any, embeddings: Any) -> int:
-    """How many rows the graph of a detector, in a session, takes to be out of distribution."""
+    """Count the rows that a detector's graph rejects."""
     return int((~outputs_of(session, embeddings)[VERDICT]).sum())
 
 
@@ -99,21 +100,21 @@ def detection(
     outliers: Embedded | None,
     limits: FamilyLimits,
 ) -> Iterator[Check]:
-    """How often the detector rejects rows of the distribution, and rows that are not, by embeddings of the backbone in the
-    precision `backbone`, or stored ones.
+    """Yield the checks of held-out rows and of outliers: the share that the detector rejects.
 
     Args:
-        detector: a session of its graph: what is recorded is what the file does.
+        detector: a session of its graph, so that the file itself is measured.
+        backbone: the precision of the backbone that made the embeddings, if they are not stored ones.
     """
-    for found, name, metric, least in (
+    for embedded, name, metric, least in (
         (held_out, "false rejection", "false_rejection_rate", None),
         (outliers, "rejection of outliers", "true_positive_rate", limits.ood_true_positive),
     ):
-        if found is not None:
-            rows = len(found.embeddings)
-            hits = rejected(detector, found.embeddings)
-            what = name if found.stored else f"{name}, {backbone} backbone"
-            about = _about(what, rows, found.dataset, wilson(hits, rows))
+        if embedded is not None:
+            rows = len(embedded.embeddings)
+            hits = rejected(detector, embedded.embeddings)
+            full_name = name if embedded.stored else f"{name}, {backbone} backbone"
+            about = _about(full_name, rows, embedded.dataset, wilson(hits, rows))
             yield make_check(about, metric, hits / rows, least, is_least=True)
 
 

@@ -29,7 +29,7 @@ Check = dict[str, Any]
 
 @dataclass(frozen=True)
 class MemberFile:
-    """A graph of a member in one precision, at `path` in the workspace; it was derived from the one at `parent`.
+    """A graph of a member in one precision, at `path` in the workspace, derived from the one at `parent`.
 
     `outputs` are those for the feeds that it was compared on; `step` is the record of the pass that made it.
     """
@@ -57,7 +57,7 @@ def derive(
     limits: FamilyLimits,
     workspace: Path,
 ) -> Iterator[MemberFile]:
-    """Derive the precisions of a member from its float32 graph `source` (`onnx.ModelProto`), which is not changed.
+    """Derive the precisions of a member from its float32 graph `source` (`onnx.ModelProto`), left as it is.
 
     Raises ConversionError, naming the member, if the pass fails, or its graph does not load, gives NaN or
     differs from its parent.
@@ -122,8 +122,8 @@ def compare(
 def compare_fused(expected: Outputs, outputs: Outputs, feed: Feed, limit: float | None) -> list[Check]:
     """Make the checks of logits by head.
 
-    `max_relative_diff` is that of the worst head, in parts of its own largest logit (at least 1): a head of large
-    logits hides nothing of the others.
+    `max_relative_diff` is that of the worst head, in parts of its own largest logit (at least 1): a head of
+    large logits hides nothing of the others.
     """
     proof.compare(expected, outputs, "fused")
     parity = agreement(expected, outputs, OUTPUT)

@@ -18,8 +18,8 @@ FILE = "family.yaml"
 def plan_rebuild(manifest: Manifest, label: str, source: str | None, consent: Consent) -> FamilyPlan:
     """Plan the family that a manifest records.
 
-    Raises NotFoundError if the manifest records no document, InputError if the document or a file differs from
-    the recorded one.
+    Raises NotFoundError if the manifest records no document, InputError if the document or a file differs
+    from the recorded one.
 
     Args:
         label: name of the version in messages.

@@ -1,4 +1,4 @@
-"""The two JSON files that a server of a family reads, made from what the manifest says; nothing is written by hand."""
+"""The two JSON files that a server of a family reads, made from the facts of the manifest."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ VERSIONS = ("onnx", "onnxruntime", "torch", "transformers")
 
 
 def heads_list(family: ModelFamily, artifacts: Sequence[DraftArtifact]) -> dict[str, str | None]:
-    """The path of the head of each class id, its smallest variant, from where the list is; null if the class has none."""
+    """Map each class id to the path of its head in its smallest precision; null if the class has no head."""
     precisions = {item.path: item.precision for item in artifacts}
     files: dict[str | None, str | None] = {None: None}
     for member in family.of_role("head"):
@@ -26,29 +26,29 @@ def heads_list(family: ModelFamily, artifacts: Sequence[DraftArtifact]) -> dict[
 def metadata(
     family: ModelFamily,
     artifacts: Sequence[DraftArtifact],
-    asked: FamilyFile,
+    document: FamilyFile,
     tools: Mapping[str, str],
-    detector: Mapping[str, Any] | None,
+    detector: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Of each member its role, files by precision, contract and classes; the routing; how the detector was fitted."""
+    """Describe the members (files by precision, contract, classes), the routing, the fit of the detector."""
     by_path = {item.path: item for item in artifacts}
     members = {}
     for member in family.members:
-        found = [by_path[path] for path in member.artifacts]
-        if not found:
+        files = [by_path[path] for path in member.artifacts]
+        if not files:
             continue
-        facts = found[0].fields
+        facts = files[0].fields
         members[member.name] = {
             "role": member.role,
-            "files": {item.precision: item.path for item in found},
+            "files": {item.precision: item.path for item in files},
             "inputs": _tensors(facts["metadata"]["inputs"]),
             "outputs": _tensors(facts["metadata"]["outputs"]),
             **({"classes": list(member.classes.ids)} if member.classes else {}),
             **({"heads": [head.member for head in member.heads]} if member.heads else {}),
         }
     return {
-        "name": asked.name,
-        "opset": asked.opset,
+        "name": document.name,
+        "opset": document.opset,
         "versions": {name: tools[name] for name in VERSIONS if name in tools},
         "members": members,
         "routing": dict(family.routing),
@@ -57,7 +57,7 @@ def metadata(
 
 
 def _tensors(specs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """`{name: {dtype, shape}}`; a dynamic axis is its name."""
+    """Describe tensors as `{name: {dtype, shape}}`; a dynamic axis is its name."""
     return {
         spec["name"]: {
             "dtype": spec["dtype"],
@@ -68,5 +68,5 @@ def _tensors(specs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def text(value: Any) -> bytes:
-    """JSON as these files have it."""
+    """Encode JSON in the style of these files."""
     return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()

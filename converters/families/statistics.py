@@ -1,4 +1,4 @@
-"""The small statistics of release checks: a share with its interval, and whether two models answer equally well."""
+"""Statistics of release checks: a share with its interval, two models compared on the same rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Interval = tuple[float, float]
 
 
 def wilson(hits: int, rows: int) -> Interval:
-    """The 95 % interval of a share (Wilson, J. Am. Stat. Assoc. 22, 1927)."""
+    """Compute the 95 % interval of a share (Wilson, J. Am. Stat. Assoc. 22, 1927)."""
     share, spread = hits / rows, Z * Z / rows
     middle = (share + spread / 2) / (1 + spread)
     half = Z * sqrt(share * (1 - share) / rows + spread / rows / 4) / (1 + spread)
@@ -19,13 +19,13 @@ def wilson(hits: int, rows: int) -> Interval:
 
 
 def least_rows(percentile: float) -> int:
-    """The least rows whose largest value is above a percentile of what they were drawn from, with 95 % confidence."""
+    """Compute how many rows have their largest value above a percentile, with 95 % confidence."""
     return ceil(log(0.05) / log(percentile / 100))
 
 
 @dataclass(frozen=True)
 class PairedTest:
-    """What two models get right on the same rows: `lost` are those that only the first, `won` that only the second has."""
+    """Two models on the same rows: only the first is right on `lost` of them, only the second on `won`."""
 
     rows: int
     lost: int
@@ -38,12 +38,14 @@ class PairedTest:
 
     @property
     def loss(self) -> float:
-        """The accuracy of the first less that of the second."""
+        """Accuracy of the first less that of the second."""
         return (self.lost - self.won) / self.rows
 
     @property
     def interval(self) -> Interval:
-        """Of the loss, 95 %: the adjusted Wald interval for matched pairs (Agresti and Min, Stat. Med. 24, 2005)."""
+        """95 % interval of the loss: the adjusted Wald interval for matched pairs
+        (Agresti and Min, Stat. Med. 24, 2005).
+        """
         rows, one, other = self.rows + 2, self.lost + 0.5, self.won + 0.5
         middle = (one - other) / rows
         half = Z * sqrt(one + other - (one - other) ** 2 / rows) / rows
@@ -51,7 +53,7 @@ class PairedTest:
 
     @property
     def mcnemar(self) -> float:
-        """The two-sided p value of McNemar's test, exact (binomial): how likely so uneven a split is by chance."""
+        """Two-sided p value of McNemar's exact (binomial) test: the chance of so uneven a split."""
         split = self.lost + self.won
         tail = sum(comb(split, k) for k in range(min(self.lost, self.won) + 1))
         return float(min(1.0, 2 * tail / 2**split))

@@ -94,7 +94,7 @@ def test_parameters_in_a_pth_are_read(tmp_path: Path) -> None:
 
 def test_a_pth_with_numbers_for_names_is_refused(tmp_path: Path) -> None:
     torch.save({"state_dict": {0: torch.zeros(2, 8), 1: torch.zeros(2)}, **NOTES}, tmp_path / "tomato.pth")
-    refused(tmp_path / "tomato.pth", "is no state dict")
+    refused(tmp_path / "tomato.pth", "is not a state dict")
 
 
 WRONG: dict[str, tuple[Tensors, dict[str, Any], str]] = {

@@ -420,7 +420,7 @@ BAD: dict[str, tuple[Spoil, dict[str, Any], str]] = {
     "species in two axes": (
         lambda r: rows_of(r, "held-out.npz", species=np.array([["apple"]] * 60)),
         {},
-        "backbone: the held-out array species is no array of class ids",
+        "backbone: the held-out array species is not an array of class ids",
     ),
     "an array that is no archive": (
         lambda r: (np.save(r / "x.npy", small.images(9, 1)), (r / "x.npy").rename(r / "held-out.npz")),
@@ -458,7 +458,7 @@ def test_ids_that_differ_in_case_alone_share_no_file() -> None:
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        (["apple", "bean", "corn", "../weed"], "the class '../weed' is no id"),
+        (["apple", "bean", "corn", "../weed"], "the class '../weed' is not an id"),
         (["apple", "bean", "apple", "weed"], "two of its classes have one id"),
     ],
 )

@@ -60,7 +60,7 @@ def test_rows_of_other_heads_do_not_count() -> None:
 
 
 def test_truth_that_is_no_text_is_refused() -> None:
-    with pytest.raises(InputError, match="head:a: the held-out array head:a is no array of class ids"):
+    with pytest.raises(InputError, match="head:a: the held-out array head:a is not an array of class ids"):
         judge_family.Truth.of(HeldOut({"head:a": np.zeros(3)}, "sha256:0"), "head:a", ["x"], "head:a")
 
 
