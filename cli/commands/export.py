@@ -23,6 +23,7 @@ from onnxreg.schema.core.version import Version
 EXAMPLES = (
     "reg export ./checkpoint --profile android --name acme/pii-small",
     "reg export acme/pii-small@main --profile android --eval-suite golden.jsonl --output ./mobile",
+    "reg export ./checkpoint --profile android --certify --eval-suite choose.jsonl --confirm-suite confirm.jsonl",
     "reg export ./checkpoint --task pooling --quantize --name acme/minilm",
     "reg export ./checkpoint --profile android --name acme/pii-small --push s3://models/prod",
     "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",
@@ -116,6 +117,42 @@ def command(
             "--item-scores", help="Publish the scores of single items too, as sorted numbers without texts."
         ),
     ] = False,
+    certify: Annotated[
+        bool,
+        typer.Option(
+            "--certify", help="Search for the smallest artifact that passes on the evaluation suite."
+        ),
+    ] = False,
+    confirm_suite: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --certify: judge the winner once on this suite; default: half of the evaluation suite."
+        ),
+    ] = None,
+    candidate: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --certify: try this candidate (repeatable); default: all of docs/certification.md.",
+            metavar="NAME",
+        ),
+    ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            help="With --certify: bytes (the default), latency on this machine, or pareto, which shows both."
+        ),
+    ] = None,
+    devices: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --certify: leave out what this device preset does not load (repeatable).",
+            metavar="PRESET",
+        ),
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(help="With --certify: rows (.npz) to calibrate static INT8 with; left out without."),
+    ] = None,
     min_gold_chars: Annotated[
         int | None, typer.Option(help="Do not judge a label with fewer gold characters.")
     ] = None,
@@ -208,6 +245,7 @@ def command(
         return
     with needs("export", "reg export"):
         plan = request.family() or request.plan()
+        export_service.check_search(plan)
         for message in plan.warnings():
             session.warn(f"warning: {message}")
         registry = session.open(create=None)

@@ -134,12 +134,51 @@ def remarks(version: "PublishedVersion") -> Iterator[str]:
         if outside := item.metadata.unsupported_ops:
             yield f"note: {item.path}: outside the mobile-safe operators: {', '.join(map(printable, outside))}"
         yield from (f"warning: {item.path}: {printable(text)}" for text in _warnings(item))
+        yield from _larger_than_half(item, manifest)
         if not item.reproducible:
             yield f"note: {item.path}: its bytes may differ when it is converted again"
     if any(item.metadata.unsupported_ops for item in manifest.artifacts):
         yield ON_THE_CPU
     for step in _skipped(manifest):
         yield f"skipped: {printable(step.name)}: {printable(step.skipped or '')}"
+
+
+def search(version: "PublishedVersion") -> Iterator[str]:
+    """The candidates of a search with their figures on the suite that it chose on, if the version came from one."""
+    recipe = version.manifest.recipe
+    record = recipe.parameters.get("search") if recipe else None
+    if not isinstance(record, Mapping):
+        return
+    rows = [
+        (
+            printable(trial["candidate"]),
+            size(trial["bytes"]) if "bytes" in trial else "",
+            "" if "median_ms" not in trial else f"{trial['median_ms']:.3g} ms",
+            ", ".join(_loss(figure) for figure in trial.get("metrics", ())),
+            printable(trial["state"]),
+        )
+        for trial in record["candidates"]
+        if trial["state"] != "untried"
+    ]
+    yield f"{record['tried']} of {len(record['candidates'])} candidates were tried; the winner is {record['winner']}"
+    yield from table(("CANDIDATE", "SIZE", "MEDIAN", "LOSS", "ON THE FIRST SUITE"), rows)
+
+
+def _loss(figure: Mapping[str, object]) -> str:
+    return f"{printable(str(figure['metric']))} {_number(figure['loss'])}"  # type: ignore[arg-type]
+
+
+def next_steps(version: "PublishedVersion") -> Iterator[str]:
+    """What to type next: to publish a certified artifact, or to get one in place of a refused one."""
+    states = {artifact_state.path: artifact_state.state for artifact_state in version.states}
+    refused = [item.path for item in version.manifest.artifacts if states[item.path] == "refused"]
+    judged = [item for item in version.manifest.artifacts if item.certification.rule is not None]
+    if refused:
+        yield f"next: {' and '.join(map(printable, refused))} will not be offered as certified; to search for a smaller"
+        yield "  change that passes: reg export ... --certify --eval-suite FILE --confirm-suite FILE"
+        yield "  (docs/certification.md, Refused: what now)"
+    elif any(states[item.path] == "certified" for item in judged):
+        yield f"next: reg push {version.ref}"
 
 
 def doubts(version: "PublishedVersion") -> Iterator[str]:
@@ -160,6 +199,16 @@ def _verdict(item: Artifact, state: str) -> Iterator[str]:
         whose = "" if state == verdict.state else "its manifest says "
         yield f"{whose}{verdict.state}{by}: {item.path}"
         yield from (f"  {printable(reason)}" for reason in verdict.reasons)
+
+
+def _larger_than_half(item: Artifact, manifest: Manifest) -> Iterator[str]:
+    """A note about a quantized file that is larger than the float16 one of the same version."""
+    half = next((other for other in manifest.artifacts if other.precision == "float16"), None)
+    if half is not None and item.precision.startswith(("int8", "uint8")) and item.own_size > half.own_size:
+        yield (
+            f"note: {item.path} ({size(item.own_size)}) is larger than {half.path} ({size(half.own_size)}): its embeddings "
+            "are in full precision; --int8-embeddings or --certify make it smaller"
+        )
 
 
 def _warnings(item: Artifact) -> Iterator[str]:

@@ -57,9 +57,16 @@ def _latency_line(item: Mapping[str, Any]) -> str:
 def _announce_new(session: Session, published: "PublishedVersion", out: Path | None) -> None:
     from onnxreg.cli.render import manifest_view
 
+    parts = (
+        manifest_view.doubts,
+        manifest_view.remarks,
+        manifest_view.translation,
+        manifest_view.search,
+        manifest_view.next_steps,
+    )
     session.say(f"published {published.ref}", f"manifest {published.digest}", "")
     session.say(*manifest_view.artifacts(published))
-    for part in (manifest_view.doubts, manifest_view.remarks, manifest_view.translation):
+    for part in parts:
         lines = list(part(published))
         if lines:
             session.say("", *lines)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 ANDROID = "android"
 TASK_OPTIONS = ("opset", "quantize", "int8_embeddings", "max_seq_length")
 EVALUATION_OPTIONS = ("eval_suite", "item_scores")
+SEARCH_OPTIONS = ("certify", "confirm_suite", "candidate", "objective", "devices", "calibration")
+COMMON_OPTIONS = EVALUATION_OPTIONS + SEARCH_OPTIONS
 """The options of every kind of export."""
 KINDS = (f"profile {ANDROID}", "task", "recipe")
 """Kinds of exports that have options of their own."""
@@ -140,8 +142,8 @@ class ExportRequest:
             from onnxreg.converters.android import order_android
             from onnxreg.converters.android.android_options import read_options
 
-            options = read_options(self.options, self.trust.remote_code)
-            return order_android(self.source, self.name, options, self.evaluation)
+            options = read_options(_android(self.options), self.trust.remote_code)
+            return order_android(self.source, self.name, options, self.evaluation, _search(self))
         from onnxreg.converters.engine.plan import plan_export
 
         recipe, directory = _recipe(self)
@@ -162,9 +164,7 @@ class ExportRequest:
         if self.profile == ANDROID:
             from onnxreg.converters.android.android_options import read_options, recipe_of
 
-            recipe = recipe_of(read_options(self.options))
-            if self.evaluation is not None:
-                recipe = recipe.with_evaluation(self.evaluation)
+            recipe = recipe_of(read_options(_android(self.options)), self.evaluation, _search(self))
             return evaluation_of(recipe, Path())
         with about(self.label):
             return evaluation_of(*_recipe(self))
@@ -179,7 +179,7 @@ class ExportRequest:
             from onnxreg.converters.android.android_options import read_options
             from onnxreg.converters.android.export import check_here
 
-            check_here(self.source or "", read_options(self.options))
+            check_here(self.source or "", read_options(_android(self.options)))
             self.evaluation_plan()
             return self.name or _hub_name(self.source)
         from onnxreg.converters.engine import steps
@@ -201,8 +201,8 @@ def _options_of(kind: str) -> tuple[str, ...]:
     if kind == f"profile {ANDROID}":
         from onnxreg.converters.android.android_options import option_names
 
-        return option_names()
-    return {"task": TASK_OPTIONS, "recipe": ("checkpoint",)}.get(kind, ()) + EVALUATION_OPTIONS
+        return option_names() + SEARCH_OPTIONS
+    return {"task": TASK_OPTIONS, "recipe": ("checkpoint",)}.get(kind, ()) + COMMON_OPTIONS
 
 
 def _check_options(given: Iterable[str], kind: str) -> None:
@@ -238,8 +238,45 @@ def _hub_name(source: str | None) -> str | None:
 def _recipe(request: ExportRequest) -> "tuple[RecipeFile, Path]":
     """The recipe with its evaluation, and what its relative paths are relative to."""
     recipe, directory = _recipe_without_options(request)
-    evaluation = _evaluation(request, recipe)
-    return recipe if evaluation is None else recipe.with_evaluation(evaluation), directory
+    evaluation, search = _evaluation(request, recipe), _search(request)
+    if evaluation is not None:
+        recipe = recipe.with_evaluation(evaluation)
+    if search is not None:
+        recipe = recipe.with_search({**_search_start(recipe), **search})
+    return recipe, directory
+
+
+def _search(request: ExportRequest) -> Mapping[str, Any] | None:
+    """The search that options ask for, in JSON form, without the step that it begins with.
+
+    Raises InputError for an option of a search without a search, or for one without a suite.
+    """
+    options = {key: request.options[key] for key in SEARCH_OPTIONS if request.options.get(key)}
+    if not options:
+        return None
+    if not options.pop("certify", False):
+        flag = f"--{next(iter(options)).replace('_', '-')}"
+        raise InputError(f"{flag} is about a search, and none was asked for", Advice("add-certify"))
+    keys = {"confirm_suite": "confirm", "candidate": "candidates"}
+    return {
+        keys.get(key, key): str(value.absolute()) if isinstance(value, Path) else value
+        for key, value in options.items()
+    }
+
+
+def _search_start(recipe: "RecipeFile") -> Mapping[str, Any]:
+    """The step that a search begins with, and the path of its result: those of the recipe, else of its first output."""
+    if recipe.search is not None:
+        return recipe.search.to_json()
+    if not recipe.outputs:
+        return {"input": recipe.steps[0].name}
+    first = recipe.outputs[0]
+    return {"input": first.step, "output": first.path or f"{first.step}.onnx"}
+
+
+def _android(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the profile itself."""
+    return {key: value for key, value in options.items() if key not in SEARCH_OPTIONS}
 
 
 def _evaluation(request: ExportRequest, recipe: "RecipeFile") -> Mapping[str, Any] | None:
@@ -273,8 +310,8 @@ def _recipe_without_options(request: ExportRequest) -> "tuple[RecipeFile, Path]"
 
 
 def _own(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options without those of the evaluation."""
-    return {key: value for key, value in options.items() if key not in EVALUATION_OPTIONS}
+    """The options without those of evaluation and search."""
+    return {key: value for key, value in options.items() if key not in COMMON_OPTIONS}
 
 
 def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:

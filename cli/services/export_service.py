@@ -55,7 +55,7 @@ def publish(
         request: the request of the plan; nothing is cached without.
     """
     from onnxreg.converters.engine.plan import ExportPlan
-    from onnxreg.converters.engine.run_plan import execute
+    from onnxreg.converters.search import execute
 
     with registry.workspace() as workspace:
         if not isinstance(plan, ExportPlan):
@@ -114,7 +114,7 @@ def _publish_cached(
     A draft that lacks an optional step is not remembered: the machine may have the step's tool the next time.
     """
     from onnxreg.converters.engine import memo
-    from onnxreg.converters.engine.run_plan import execute
+    from onnxreg.converters.search import execute
 
     cache, limit = cache_of(registry), cache_limit()
     remembered = memo.recall(cache, plan)
@@ -128,6 +128,16 @@ def _publish_cached(
         memo.remember(cache, plan, published.digest)
     memo.remember_request(cache, request.values, request.documents, plan, published.digest, request.plan)
     return published
+
+
+def check_search(plan: "ExportPlan | FamilyPlan") -> None:
+    """Raise InputError or NotFoundError if the search of a plan cannot be run, before it is."""
+    from onnxreg.converters.engine.plan import ExportPlan
+
+    if isinstance(plan, ExportPlan) and plan.recipe.search is not None:
+        from onnxreg.converters.search import check_search
+
+        check_search(plan)
 
 
 def check_one(**given: object) -> None:

@@ -79,8 +79,17 @@ def check_options(options: AndroidOptions) -> None:
         )
 
 
-def recipe_of(options: AndroidOptions) -> RecipeFile:
-    """The profile's recipe, with what was asked for in its place."""
+def recipe_of(
+    options: AndroidOptions,
+    evaluation: Mapping[str, Any] | None = None,
+    search: Mapping[str, Any] | None = None,
+) -> RecipeFile:
+    """The profile's recipe with the requested options.
+
+    Args:
+        evaluation: in place of that of the options, in JSON form.
+        search: finds the INT8 file, in JSON form; its `input`, `output` and `format` are the profile's.
+    """
     value = read_document(DOCUMENT)
     value["options"]["max_seq_length"] = options.max_seq_length
     if options.eval_suite is not None:
@@ -88,7 +97,7 @@ def recipe_of(options: AndroidOptions) -> RecipeFile:
         value["evaluation"] = {**evaluation, "item_scores": options.item_scores}
     if options.int8_embeddings:
         _step(value, "int8")["params"]["op_types_to_quantize"].append("Gather")
-    if not options.int8:
+    if not options.int8 or search is not None:
         _leave_out(value, "int8", "model_int8.onnx")
     if not options.rewrite:
         value["steps"].remove(_step(value, "mobile-safe"))
@@ -96,6 +105,11 @@ def recipe_of(options: AndroidOptions) -> RecipeFile:
             for key in ("input", "step"):
                 if item.get(key) == "mobile-safe":
                     item[key] = "fp32"
+    if evaluation is not None:
+        value["evaluation"] = evaluation
+    if search is not None:
+        start = "mobile-safe" if options.rewrite else "fp32"
+        value["search"] = {**search, "input": start, "output": "model.onnx", "format": "onnx-int8"}
     return from_value(value, DOCUMENT.name)
 
 

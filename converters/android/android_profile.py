@@ -1,6 +1,6 @@
 """The android profile's promises beyond its recipe: tensor contract, version 1's facts, a verdict on INT8."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from onnxreg.converters.evaluation.recall_judgement import RecallJudgement
 from onnxreg.converters.evaluation.recall_report import FILENAME
 from onnxreg.converters.onnx.android_contract import OPSET, check_contract
 from onnxreg.converters.onnx.mobile_operators import android_warnings
+from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.tasks.checkpoints.companion_files import write_config
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.converters.tasks.text import CONFIG
@@ -20,6 +21,15 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdi
 FP32, FP16, INT8, ORT = "model.onnx", "model_fp16.onnx", "model_int8.onnx", "model.ort"
 PROVIDERS = ["NNAPI", "XNNPACK"]
 BUCKETS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+WEIGHTS_ONLY = {
+    "scheme": "weight-only",
+    "weight_type": "uint8",
+    "op_types": ["MatMul"],
+    "calibration": "none",
+    "target": "arm64-cpu",
+    "output": INT8,
+}
+"""The keys of manifest version 1 for an INT8 file whose activations stay in floating point."""
 VERDICT = ("certification_limit", "certified", "quant_recall_delta", "recall_delta_path")
 """The keys of the verdict that version 1 repeats in the artifact's metadata."""
 
@@ -42,27 +52,35 @@ class AndroidContract(ProfilePromises):
             return {"metadata": metadata | _ort_metadata(output)}
         if output.path != INT8:
             return {"metadata": metadata}
-        params = output.steps[-1].params
-        requested = _quantization(params)
-        metadata |= {"format": "onnx-int8", "quantization": requested}
+        statistics = next(
+            (step.result["embeddings"] for step in output.steps if "embeddings" in step.result), None
+        )
+        fields = {"metadata": metadata, "checks": _embedding_checks(statistics)}
+        metadata["format"] = "onnx-int8"
+        params = _dynamic_params(step.to_json() for step in output.steps)
+        if params is None:
+            return fields
+        metadata["quantization"] = requested = _quantization(params)
         options = {key: params[key] for key in ("per_channel", "reduce_range")}
         quantization = {"requested": {**requested, **options}, "measured": output.facts.weights.to_json()}
-        checks = _embedding_checks(output.steps[-1].result.get("embeddings"))
-        return {"metadata": metadata, "quantization": quantization, "checks": checks}
+        return {**fields, "quantization": quantization}
 
     def finish(
         self, draft: Draft, subject: ExportSubject, workspace: Path, judged: Mapping[str, JudgedArtifact]
     ) -> Draft:
         fields = {**draft.fields, **_manifest_fields(subject.resolved_options["max_seq_length"])}
         draft = replace(draft, fields=fields)
-        return _with_report(draft, judged[INT8], subject, workspace) if INT8 in judged else draft
+        item = judged.get(INT8)
+        is_recall = item is not None and any(isinstance(one, RecallJudgement) for one in item.judgements)
+        return _with_report(draft, item, subject, workspace) if item is not None and is_recall else draft
 
 
 def _with_report(draft: Draft, item: JudgedArtifact, subject: ExportSubject, workspace: Path) -> Draft:
     """The draft with `recall_delta.json`, and the verdict where version 1 repeats it: manifest, metadata, config.json."""
     int8 = next(artifact for artifact in draft.artifacts if artifact.path == INT8)
     recipe = dict(draft.fields["recipe"])
-    quantization = _quantization(_int8_params(recipe))
+    params = _dynamic_params(recipe["steps"])
+    quantization = WEIGHTS_ONLY if params is None else _quantization(params)
     mirrored = write_report(item, int8.verdict, subject.origin, workspace, quantization)
     recipe["parameters"] = {**recipe["parameters"], "evaluation": _evaluation_settings(int8.verdict, item)}
     config = workspace / CONFIG
@@ -70,12 +88,19 @@ def _with_report(draft: Draft, item: JudgedArtifact, subject: ExportSubject, wor
     length = subject.resolved_options["max_seq_length"]
     write_config(config, subject.loaded, draft.name, length, mirrored.config)
     judged_int8 = _mirrored_metadata(int8, mirrored)
+    others = [artifact.verdict.state for artifact in draft.artifacts if artifact is not int8]
+    top = mirrored.manifest if "refused" not in others else _uncertified(mirrored.manifest)
     return replace(
         draft,
         artifacts=tuple(judged_int8 if artifact is int8 else artifact for artifact in draft.artifacts),
         companions=(*draft.companions, DraftFile("report", FILENAME)),
-        fields={**draft.fields, "recipe": recipe, **mirrored.manifest},
+        fields={**draft.fields, "recipe": recipe, **top},
     )
+
+
+def _uncertified(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of the manifest if another artifact is refused: version 1 has one word for all."""
+    return {**fields, "certified": False, "quantization": {**fields["quantization"], "certified": False}}
 
 
 def _evaluation_settings(verdict: Verdict, item: JudgedArtifact) -> dict[str, Any]:
@@ -99,8 +124,16 @@ def _quantization(params: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _int8_params(recipe: Mapping[str, Any]) -> Any:
-    return next(step["params"] for step in recipe["steps"] if step["name"] == "int8")
+def _dynamic_params(steps: Iterable[Mapping[str, Any]]) -> Any:
+    """The parameters of the step that quantizes products dynamically; None if no step does."""
+    return next(
+        (
+            step["params"]
+            for step in steps
+            if step["pass"] == OnnxDynamicQuantization.id and "skipped" not in step
+        ),
+        None,
+    )
 
 
 def _ort_metadata(output: ProfileOutput) -> dict[str, Any]:

@@ -43,17 +43,20 @@ def check_here(source: str, options: AndroidOptions) -> None:
 
 
 def order_android(
-    source: str | None, name: str | None, options: AndroidOptions, evaluation: Mapping[str, Any] | None = None
+    source: str | None,
+    name: str | None,
+    options: AndroidOptions,
+    evaluation: Mapping[str, Any] | None = None,
+    search: Mapping[str, Any] | None = None,
 ) -> ExportPlan:
     """The profile's recipe for a source, ready to run.
 
     Args:
         evaluation: in place of that of the options, in JSON form.
+        search: how to find the INT8 file, in JSON form: see `recipe_of`.
     """
     check_options(options)
     require("torch", "transformers", "onnx", "onnxruntime")
     trusted = options.trust_remote_code
-    recipe = recipe_of(options)
-    if evaluation is not None:
-        recipe = recipe.with_evaluation(evaluation)
+    recipe = recipe_of(options, evaluation, search)
     return plan_export(recipe, source, name, trust_remote_code=trusted, contract=AndroidContract())

@@ -244,6 +244,7 @@ def _recipe(plan: ExportPlan, subject: ExportSubject, steps: list[Step]) -> Reci
         "parameters": {
             "recipe": plan.recorded_recipe(),
             **({"got": dict(subject.resolved_options)} if subject.resolved_options else {}),
+            **({} if plan.search is None else {"search": dict(plan.search)}),
         },
     }
     return Recipe.from_json(value)

@@ -1,7 +1,7 @@
 """Plan of an export: everything that the recipe needs is found, hashed and checked; nothing heavy is loaded."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ class ExportPlan:
     recipe's; `start` is the source as the user named it.
 
     `document` and `package` belong to a profile of another package. `evaluation` judges outputs on a suite.
+    `search` records the search that led to this plan; `file_names` are those of steps that are not published here.
     """
 
     recipe: RecipeFile
@@ -42,6 +43,8 @@ class ExportPlan:
     document: Path | None = None
     package: str | None = None
     evaluation: "EvaluationPlan | None" = None
+    search: Mapping[str, Any] | None = None
+    file_names: Mapping[str, str] = field(default_factory=dict)
 
     def recorded_as(self, origin: Source | None) -> "ExportPlan":
         """Return the same plan with its source recorded under another id and revision; the digest stays that
@@ -71,6 +74,7 @@ class ExportPlan:
             "packages": self.packages(),
             "tools": tools(),
             **({} if self.evaluation is None else {"evaluation": self.evaluation.key()}),
+            **({} if self.search is None else {"search": dict(self.search)}),
         }
 
     def packages(self) -> dict[str, str | None]:

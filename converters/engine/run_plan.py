@@ -59,7 +59,8 @@ class Execution:
         self._steps = self._scratch / "steps"
         self._cache = cache
         self._progress = progress
-        self._names = {output.step: file_name(plan.nodes[output.step], output) for output in plan.outputs}
+        outputs = {output.step: file_name(plan.nodes[output.step], output) for output in plan.outputs}
+        self._names = {**plan.file_names, **outputs}
         self._loading = Lock()
 
     def run(self) -> Draft:
@@ -80,7 +81,10 @@ class Execution:
             from onnxreg.converters.evaluation.evaluate import evaluate
 
             trusted = self._plan.task.trust_remote_code
-            draft, judged = evaluate(evaluation, draft, self._subject, trusted, self._progress)
+            key = {"subject": self._plan.subject_key()}
+            draft, judged = evaluate(
+                evaluation, draft, self._subject, trusted, self._progress, self._cache, key
+            )
         draft = contract.finish(draft, self._subject, self._workspace, judged)
         shutil.rmtree(self._scratch)
         return draft

@@ -1,9 +1,10 @@
 """Judge the artifacts of an export on a suite, and write their certificates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from onnxreg.converters.evaluation import certificate
 from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan, JudgedMetric
@@ -11,46 +12,112 @@ from onnxreg.converters.evaluation.judgement import JudgedArtifact
 from onnxreg.converters.evaluation.predict import artifact_runner, parent_runner, predict
 from onnxreg.converters.evaluation.scores import Floats, ScoreTable
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator
+from onnxreg.converters.onnx.external_data import external_files
+from onnxreg.converters.onnx.onnx_graph import load_onnx
+from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.toolchain import instruction_set, tools
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, first_line
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, Verdict
 
 FULL_PRECISION = "float32"
+SCORES = "scores"
+"""The kind of the cache's entries."""
+
+
+class ScoreCache(Protocol):
+    """A cache of JSON values by everything that shapes them."""
+
+    def recall(self, kind: str, key: Mapping[str, Any]) -> Any: ...
+    def remember(self, kind: str, key: Mapping[str, Any], value: Any) -> None: ...
 
 
 class Evaluation:
-    """One evaluation of a source: its predictions are computed once, for every artifact that is judged."""
+    """One evaluation of a source: its predictions are computed once, for every artifact that is judged.
 
-    def __init__(self, plan: EvaluationPlan, subject: ExportSubject, trust_remote_code: bool = False) -> None:
-        """Run the source on the suite.
+    The scores of an artifact are kept in a cache, if there is one; then the source need not be run at all.
+    """
 
-        Raises InputError if the suite does not fit the model.
+    def __init__(
+        self,
+        plan: EvaluationPlan,
+        load: Callable[[], ExportSubject],
+        trust_remote_code: bool = False,
+        cache: ScoreCache | None = None,
+        key: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Args:
+        load: loads the source; called when its predictions are needed.
+        key: everything that shapes the source, for the cache.
         """
-        self._plan = plan
-        self._evaluator: TaskEvaluator = plan.evaluator(subject)
+        self._plan, self._load, self._trust = plan, load, trust_remote_code
+        self._cache, self._key = cache, key
         self._items = plan.suite.items
-        self._evaluator.check(self._items)
-        self._inputs: Sequence[ModelInput] = self._evaluator.inputs(self._items)
-        with parent_runner(subject.start, trust_remote_code) as run:
-            self._reference = predict(self._evaluator, run, self._items, self._inputs)
-        self._parent_scores = [self._scores(judged, self._reference) for judged in plan.metrics]
+
+    @cached_property
+    def _evaluator(self) -> TaskEvaluator:
+        evaluator = self._plan.evaluator(self._load())
+        evaluator.check(self._items)
+        return evaluator
+
+    @cached_property
+    def _inputs(self) -> Sequence[ModelInput]:
+        return self._evaluator.inputs(self._items)
+
+    @cached_property
+    def _reference(self) -> list[Any]:
+        """The predictions of the source."""
+        with parent_runner(self._evaluator.subject.start, self._trust) as run:
+            return predict(self._evaluator, run, self._items, self._inputs)
+
+    @cached_property
+    def _parent_scores(self) -> list[Floats]:
+        return [self._scores(judged, self._reference) for judged in self._plan.metrics]
 
     def judge(self, artifact: DraftArtifact, path: Path) -> JudgedArtifact:
         """Judge the file of an artifact by every metric.
 
-        Raises ConversionError if it does not load or run, or if a metric fails.
+        Raises InputError if the suite does not fit the model, ConversionError if the artifact does not load or run, or
+        if a metric fails.
         """
-        predictions = predict(self._evaluator, artifact_runner(path), self._items, self._inputs)
         judgements, tables = [], []
-        for judged, parent in zip(self._plan.metrics, self._parent_scores, strict=True):
-            columns = judged.metric.columns(self._evaluator.labels)
-            table = ScoreTable.of(columns, parent, self._scores(judged, predictions), self._plan.suite.groups)
-            facts = judged.metric.settings(self._items, self._evaluator.labels)
-            settings = {**judged.settings, **facts}
-            judgements.append(judged.metric.judge(table, judged.limit, settings))
+        for judged, (table, facts) in zip(self._plan.metrics, self._tables(path), strict=True):
+            judgements.append(judged.metric.judge(table, judged.limit, {**judged.settings, **facts}))
             tables.append(table)
         return JudgedArtifact(artifact, tuple(judgements), tuple(tables))
+
+    def _tables(self, path: Path) -> list[tuple[ScoreTable, Mapping[str, Any]]]:
+        """The scores of an artifact by each metric, with the facts about the suite that its rule needs."""
+        if self._cache is None:
+            return self._measure(path)
+        key = {
+            "evaluation": self._plan.key(),
+            "suite": str(self._plan.suite.digest),
+            "source": dict(self._key or {}),
+            "artifact": str(digest_file(path)),
+            "data": {name: str(digest_file(path.parent / name)) for name in _external_data(path)},
+            "tools": tools(),
+            "isa": instruction_set(),
+        }
+        value = self._cache.recall(SCORES, key)
+        if value is not None:
+            return [(ScoreTable.decode(item["table"].encode(), SCORES), item["facts"]) for item in value]
+        tables = self._measure(path)
+        rows = [{"table": table.encode().decode(), "facts": dict(facts)} for table, facts in tables]
+        self._cache.remember(SCORES, key, rows)
+        return tables
+
+    def _measure(self, path: Path) -> list[tuple[ScoreTable, Mapping[str, Any]]]:
+        labels, groups = self._evaluator.labels, self._plan.suite.groups
+        parent_scores = self._parent_scores
+        predictions = predict(self._evaluator, artifact_runner(path), self._items, self._inputs)
+        tables = []
+        for judged, parent in zip(self._plan.metrics, parent_scores, strict=True):
+            scores = self._scores(judged, predictions)
+            table = ScoreTable.of(judged.metric.columns(labels), parent, scores, groups)
+            tables.append((table, judged.metric.settings(self._items, labels)))
+        return tables
 
     def _scores(self, judged: JudgedMetric, predictions: Sequence[Any]) -> Floats:
         import numpy as np
@@ -84,11 +151,16 @@ def evaluate(
     subject: ExportSubject,
     trust_remote_code: bool = False,
     progress: Progress = SILENT,
+    cache: ScoreCache | None = None,
+    key: Mapping[str, Any] | None = None,
 ) -> tuple[Draft, Mapping[str, JudgedArtifact]]:
     """Judge artifacts of a draft; return it with their verdicts, checks and certificates, and the judgements by path.
 
     Raises InputError if the suite does not fit the model or there is nothing to judge, ConversionError if an artifact
     does not run.
+
+    Args:
+        key: everything that shapes the source, for the cache.
     """
     chosen = [artifact for artifact in draft.artifacts if _is_chosen(artifact, plan)]
     if not chosen:
@@ -96,8 +168,7 @@ def evaluate(
             "the evaluation judges nothing: every output is in full precision",
             "name the outputs: evaluation: {artifacts: [...]}, or quantize one",
         )
-    progress.step("running the source on the evaluation suite")
-    evaluation = Evaluation(plan, subject, trust_remote_code)
+    evaluation = Evaluation(plan, lambda: subject, trust_remote_code, cache, key)
     judged = {}
     for artifact in chosen:
         progress.step(f"judging {artifact.path}")
@@ -105,6 +176,10 @@ def evaluate(
     documents = [file for item in judged.values() for file in certificate.write(plan, item, subject, draft)]
     artifacts = tuple(_with_verdict(plan, artifact, judged) for artifact in draft.artifacts)
     return replace(draft, artifacts=artifacts, companions=(*draft.companions, *documents)), judged
+
+
+def _external_data(path: Path) -> tuple[str, ...]:
+    return () if path.suffix != ".onnx" else external_files(load_onnx(path), path)
 
 
 def _is_chosen(artifact: DraftArtifact, plan: EvaluationPlan) -> bool:

@@ -10,6 +10,7 @@ from onnxreg.converters.evaluation.metrics.metric import Metric
 from onnxreg.converters.evaluation.suite import Suite
 from onnxreg.converters.evaluation.tasks import evaluator_catalog
 from onnxreg.converters.evaluation.tasks.task_evaluator import TaskEvaluator
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, MetricLimit
@@ -34,10 +35,11 @@ class JudgedMetric:
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """A checked request. `artifacts` are the paths of the outputs to judge; None for those of low precision."""
+    """A checked request. `suite` is the half that is asked for of the file `path`. `artifacts` are the paths of the outputs to judge; None for those of low precision."""
 
     request: EvaluationRequest
     path: Path
+    file_digest: Digest
     suite: Suite
     evaluator: type[TaskEvaluator]
     metrics: tuple[JudgedMetric, ...]
@@ -49,7 +51,7 @@ class EvaluationPlan:
 
     def recorded(self) -> dict[str, Any]:
         """The request as a manifest has it: the suite by its digest."""
-        return {**self.request.to_json(), "suite": str(self.suite.digest)}
+        return {**self.request.to_json(), "suite": str(self.file_digest)}
 
     def warnings(self) -> list[str]:
         """The reasons for which the suite is too small for a verdict."""
@@ -81,6 +83,9 @@ def plan_evaluation(
     path = _short(directory / request.suite)
     evaluator = evaluator_catalog.find(task)
     suite = evaluator.load_suite(path)
+    digest = suite.digest
+    if request.half is not None:
+        suite = suite.half(request.half, request.seed)
     metrics = tuple(_metrics(request, task, suite))
     paths = list(outputs)
     for artifact in request.artifacts:
@@ -88,7 +93,7 @@ def plan_evaluation(
             raise InputError(
                 f"the evaluation names {artifact}, which is not an output", suggest(artifact, paths)
             )
-    return EvaluationPlan(request, path, suite, evaluator, metrics, tuple(request.artifacts) or None)
+    return EvaluationPlan(request, path, digest, suite, evaluator, metrics, tuple(request.artifacts) or None)
 
 
 def _short(path: Path) -> Path:

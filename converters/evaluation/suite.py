@@ -32,6 +32,27 @@ class Suite:
     groups: tuple[int, ...] | None = None
     synthetic: bool | None = None
 
+    def half(self, name: str, seed: int) -> "Suite":
+        """One half of the groups (of the items, if there are none): `choose` or `confirm`.
+
+        The generator is NumPy's legacy one, whose stream is frozen. The digest is that of the whole suite's digest, the
+        name and the seed.
+        """
+        import numpy as np
+
+        groups = self.groups or tuple(range(len(self.items)))
+        order = np.random.RandomState(seed).permutation(max(groups, default=-1) + 1).tolist()
+        middle = (len(order) + 1) // 2
+        chosen = set(order[:middle] if name == "choose" else order[middle:])
+        rows = [number for number, group in enumerate(groups) if group in chosen]
+        key = {"suite": str(self.digest), "half": name, "seed": seed}
+        return Suite(
+            Digest.of(canonical.encode(key)),
+            tuple(self.items[number] for number in rows),
+            None if self.groups is None else tuple(self.groups[number] for number in rows),
+            self.synthetic,
+        )
+
 
 def load(path: Path, read_item: ReadItem = read_fixture, distinct: bool = False) -> Suite:
     """Read a suite: a JSON list, an object with a list `items` or `fixtures`, or, if the name ends in `.jsonl`, one item

@@ -8,6 +8,7 @@ from typing import Any
 from onnxreg.converters.passes.base import Pass
 from onnxreg.converters.passes.conversion import OnnxConversion
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
+from onnxreg.converters.passes.embedding_quantization import EmbeddingQuantization
 from onnxreg.converters.passes.fixed_shape import DynamicToFixedShape
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.golden_vectors import GoldenVectors
@@ -37,6 +38,7 @@ BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {
         OnnxDynamicQuantization,
         OnnxStaticQuantization,
         OnnxBlockWiseRtnQuantization,
+        EmbeddingQuantization,
         OrtTransformersOptimization,
         ModelBuilder,
         OrtFormat,

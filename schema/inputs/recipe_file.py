@@ -121,7 +121,8 @@ class EvaluationRequest(Strict):
     `suite` is a file, its path relative to the recipe. `name` goes before the names of the metrics, as in
     `sts/spearman`. Without `metrics` those of the task are measured that the suite has the data for. `artifacts` are
     paths of outputs; without them every output is judged whose precision is not float32. `item_scores` publishes the
-    scores of single items, sorted, as numbers only.
+    scores of single items, sorted, as numbers only. `half` reads one half of the suite's groups, which `seed` draws: a
+    search chooses on one half and confirms on the other.
     """
 
     suite: Text
@@ -129,6 +130,37 @@ class EvaluationRequest(Strict):
     metrics: Items[MetricLimit] = ()
     artifacts: Items[RelPath] = ()
     item_scores: bool = False
+    half: Literal["choose", "confirm"] | None = None
+    seed: Count = 0
+
+
+class SearchCandidate(Strict):
+    """A candidate of a search: steps, each taking the result of the one before, the first that of the search's `input`."""
+
+    name: StepName
+    steps: Annotated[Items[RecipeStep], Field(min_length=1, max_length=8)]
+
+
+class SearchRequest(Strict):
+    """Find the smallest artifact that passes the recipe's evaluation: see docs/certification.md.
+
+    Candidates start from the result of the step `input`. They are judged on the suite of `evaluation`, and the winner
+    once on `confirm`, a file; without it the suite is split by its groups with `seed`. `candidates` are names of the
+    program's own, or steps; without them all of the program's own. `output` is the path without the mark of the
+    precision: `model.onnx` gives `model_int8.onnx`. `objective`: the fewest bytes (`pareto` also measures latency), or
+    the lowest latency on this machine. `devices` are presets that must load the result. `calibration` are rows (`.npz`)
+    for static quantization.
+    """
+
+    input: StepName
+    output: RelPath = "model.onnx"
+    format: FormatName | None = None
+    confirm: Text | None = None
+    seed: Count = 0
+    candidates: Items[StepName | SearchCandidate] = ()
+    objective: Literal["bytes", "latency", "pareto"] = "bytes"
+    devices: Items[Text] = ()
+    calibration: Text | None = None
 
 
 class Benchmark(Strict):
@@ -177,6 +209,7 @@ class RecipeFile(Strict):
     outputs: Items[RecipeOutput] = ()
     checks: Items[RecipeCheck] = ()
     evaluation: EvaluationRequest | None = None
+    search: SearchRequest | None = None
     benchmark: Benchmark | None = None
     translation: Items[FieldTranslation] = ()
 
@@ -185,11 +218,17 @@ class RecipeFile(Strict):
         has_member = [output.member is not None for output in self.outputs]
         if any(has_member) and not all(has_member):
             raise ValueError("some outputs have a member, and others have none")
+        if self.search is not None and self.evaluation is None:
+            raise ValueError("a search needs an `evaluation`, whose suite it chooses on")
         return self
 
     def with_options(self, **options: Any) -> Self:
         """The same with further options of its task, in place of those of the same name."""
         return self.from_json({**self.to_json(), "options": {**self.options, **options}}, "the recipe")
+
+    def with_search(self, search: Mapping[str, Any]) -> Self:
+        """The same with a search, in JSON form."""
+        return self.from_json({**self.to_json(), "search": search}, "the recipe")
 
     def with_evaluation(self, evaluation: Mapping[str, Any]) -> Self:
         """The same with an evaluation, in JSON form."""

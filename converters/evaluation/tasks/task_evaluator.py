@@ -1,7 +1,7 @@
 """The contract of a task's evaluation."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -56,6 +56,11 @@ class TaskEvaluator(ABC):
 
     def check(self, items: Sequence[Any]) -> None:  # noqa: B027
         """Raise InputError if items do not fit the model, such as a label that it does not have."""
+
+    @classmethod
+    def identity(cls, item: Any) -> Hashable:
+        """Return a value that is equal for items of equal content."""
+        return item  # type: ignore[no-any-return]
 
     @abstractmethod
     def inputs(self, items: Sequence[Any]) -> Sequence[ModelInput]:

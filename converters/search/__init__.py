@@ -1,0 +1,11 @@
+"""The search for the smallest artifact that passes an evaluation.
+
+A `Candidate` is a line of passes; `Search` makes candidates, judges them on one suite and picks the winner; the plan
+that it gives is an ordinary one, with the winner's steps and the other suite, so a rebuild repeats the winner's path.
+
+Start with `search.py`, then `candidates.py`. Must not import `cli` or `registry`; nothing in `engine` knows of a search.
+"""
+
+from onnxreg.converters.search.search import check_search, execute
+
+__all__ = ["check_search", "execute"]
