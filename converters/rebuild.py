@@ -1,7 +1,7 @@
 """Running the recipe that a version recorded, from the source that it recorded and no other."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,7 @@ def _plan(manifest: Manifest, label: str, materials: Materials, progress: Progre
         contract=contract,
         allow_code=materials.consent,
     )
+    plan = replace(plan, search=recipe.parameters.get("search"))
     check_code(recipe.code, plan.source.code, label)
     _check_source(plan, manifest, label)
     check_data(recorded, plan.recorded_recipe(), label)
