@@ -169,7 +169,7 @@ def _loss(figure: Mapping[str, object]) -> str:
 
 
 def next_steps(version: "PublishedVersion") -> Iterator[str]:
-    """What to type next: to publish a certified artifact, or to get one in place of a refused one."""
+    """The next command: to publish a certified artifact, or to get one in place of a refused one."""
     states = {artifact_state.path: artifact_state.state for artifact_state in version.states}
     refused = [item.path for item in version.manifest.artifacts if states[item.path] == "refused"]
     judged = [item for item in version.manifest.artifacts if item.certification.rule is not None]

@@ -1,4 +1,4 @@
-"""What OpenMed's readers look for after the gate G4: `recall_delta.json`, and keys in the manifest and `config.json`."""
+"""The files and keys that OpenMed's readers look for after the gate G4: `recall_delta.json`, and keys in the manifest and `config.json`."""
 
 import hashlib
 from collections.abc import Mapping

@@ -20,11 +20,11 @@ PREFIX = "search-"
 
 @dataclass(frozen=True)
 class WeightBytes:
-    """Bytes of a graph's float32 weights: of products, of embedding tables, and of the rest of the file."""
+    """Bytes of a graph's float32 weights: of products, of embedding tables, and of the remainder of the file."""
 
     products: int
     tables: int
-    rest: int
+    remainder: int
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class Candidate:
         """Estimate the bytes of the result; 0 for a candidate of the user's own, which is then tried first."""
         if self.product_bits is None or self.table_bits is None:
             return 0.0
-        rest = weights.rest / 2 if self.is_half else weights.rest
+        remainder = weights.remainder / 2 if self.is_half else weights.remainder
         return (
             weights.products * self.product_bits / FLOAT_BITS
             + weights.tables * self.table_bits / FLOAT_BITS
-            + rest
+            + remainder
         )
 
     def steps(self, start: str) -> list[dict[str, Any]]:

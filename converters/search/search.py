@@ -61,9 +61,9 @@ def execute(
         search = Search(
             plan, _plan_search(plan, plan.recipe.search), workspace / SCRATCH, steps_cache, progress
         )
-        found = search.run()
+        final_plan = search.run()
         shutil.rmtree(workspace / SCRATCH / "trials", ignore_errors=True)
-        draft = run_plan.execute(found, workspace, steps_cache, progress)
+        draft = run_plan.execute(final_plan, workspace, steps_cache, progress)
     shutil.rmtree(workspace / SCRATCH, ignore_errors=True)
     return draft
 
@@ -103,8 +103,8 @@ def _evaluation(plan: ExportPlan, request: EvaluationRequest) -> EvaluationPlan:
 def _check_disjoint(search: SearchPlan) -> None:
     """Raise InputError if an item is in both suites: what was looked at confirms nothing."""
     evaluator = search.choose.evaluator
-    seen = {evaluator.identity(item) for item in search.choose.suite.items}
-    common = sum(evaluator.identity(item) in seen for item in search.confirm.suite.items)
+    chosen_by = {evaluator.identity(item) for item in search.choose.suite.items}
+    common = sum(evaluator.identity(item) in chosen_by for item in search.confirm.suite.items)
     if common:
         raise InputError(
             f"{common} items are in both suites: a candidate may not be confirmed on what it was chosen by",
@@ -235,8 +235,8 @@ class Search:
             **more,
         }
         value["steps"] = [*value["steps"], *candidate.steps(self._request.input)]
-        wanted = _lineage(value["steps"], (output["step"] for output in outputs))
-        value["steps"] = [step for step in value["steps"] if step["name"] in wanted]
+        needed = _lineage(value["steps"], (output["step"] for output in outputs))
+        value["steps"] = [step for step in value["steps"] if step["name"] in needed]
         return RecipeFile.from_json({key: item for key, item in value.items() if item is not None}, "search")
 
     def _timed(self, trials: list[Trial]) -> list[Trial]:
@@ -285,13 +285,13 @@ def _planned(plan: ExportPlan, recipe: RecipeFile) -> ExportPlan:
 def _lineage(all_steps: Iterable[Mapping[str, Any]], names: Iterable[str]) -> set[str]:
     """The names of steps, and of those whose results they take."""
     inputs = {step["name"]: step.get("input") for step in all_steps}
-    wanted: set[str] = set()
+    needed: set[str] = set()
     for name in names:
         step: str | None = name
         while step is not None:
-            wanted.add(step)
+            needed.add(step)
             step = inputs[step]
-    return wanted
+    return needed
 
 
 def _size(draft: Draft) -> int:

@@ -72,11 +72,11 @@ class NormalizedGain(VectorMetric):
         metrics, rows = scikit_metrics(), []
         for item, vectors in zip(items, predictions, strict=True):
             relevance = np.array([item.relevance], dtype=np.float64)
-            found = cosines(np.repeat(vectors[:1], len(vectors) - 1, axis=0), vectors[1:])[None]
+            similarities = cosines(np.repeat(vectors[:1], len(vectors) - 1, axis=0), vectors[1:])[None]
             rows.append(
                 [
                     float(metrics.ndcg_score(relevance, values, k=TOP))
-                    for values in (found, np.zeros_like(found))
+                    for values in (similarities, np.zeros_like(similarities))
                 ]
             )
         return np.array(rows, dtype=np.float64)

@@ -71,7 +71,7 @@ class Metric(ABC):
         return self.value(rows)
 
     def loss(self, parent: float, value: float) -> float:
-        """What a candidate with `value` loses against its parent: above 0 if it is worse."""
+        """The loss of a candidate with `value` against its parent: above 0 if it is worse."""
         return parent - value if self.direction == "higher" else value - parent
 
     def supports(self, items: Sequence[Any]) -> bool:

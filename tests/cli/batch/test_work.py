@@ -32,7 +32,7 @@ class Ordered:
     name: str
     start: str
     contract: ProfilePromises = field(default_factory=ProfilePromises)
-    recipe: Any = field(default_factory=lambda: SimpleNamespace(benchmark=None))
+    recipe: Any = field(default_factory=lambda: SimpleNamespace(benchmark=None, search=None))
 
     @property
     def source(self) -> Found:

@@ -50,7 +50,7 @@ def exported(monkeypatch: pytest.MonkeyPatch, draft: Callable[..., Any]) -> Iter
     """A converter that needs no torch: what it was asked for, call by call."""
     calls: list[Any] = []
 
-    def order_android(source: str, name: str, options: Any, evaluation: None) -> Ordered:
+    def order_android(source: str, name: str, options: Any, evaluation: None, search: None) -> Ordered:
         calls.append((source, name, options))
         return Ordered(name or "acme/pii", len(calls))
 

@@ -234,7 +234,7 @@ def test_latency_decides_if_it_is_the_objective(
 
 
 def test_estimates_order_candidates_as_their_files_do() -> None:
-    weights = WeightBytes(products=42_000_000, tables=47_000_000, rest=400_000)
+    weights = WeightBytes(products=42_000_000, tables=47_000_000, remainder=400_000)
     sizes = {candidate.name: candidate.estimate(weights) for candidate in library(True, None)}
     assert sizes["weights4-int8-embeddings"] < sizes["int8-int8-embeddings"]
     assert sizes["int8-int8-embeddings"] <= sizes["weights8-128-int8-embeddings"]
