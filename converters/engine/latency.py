@@ -99,24 +99,6 @@ class LatencyTable:
         ]
 
 
-def medians(files: Mapping[str, Path], benchmark: Benchmark) -> dict[str, float]:
-    """The median milliseconds of a run of each ONNX file, by name, for the first of the benchmark's batches.
-
-    Raises ConversionError, naming the file, for one that does not run on inputs drawn for it.
-    """
-    runs = []
-    for name, path in files.items():
-        bounds = samples.index_bounds(load_onnx(path))
-        runs += _runs(path, name, bounds, benchmark)[:1]
-    times: dict[str, list[float]] = {}
-    for turn in range(WARM_UP_RUNS + benchmark.runs):
-        for run in runs:
-            elapsed = run.time()
-            if turn >= WARM_UP_RUNS:
-                times.setdefault(run.path, []).append(elapsed)
-    return {name: percentiles(values)[0] for name, values in times.items()}
-
-
 @dataclass(frozen=True)
 class Run:
     """One batch through graphs: the first takes `feed`, each other one outputs of the first."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.converters.engine import steps
 from onnxreg.converters.engine.profile_contract import ProfilePromises
 from onnxreg.converters.passes.tools import samples
+from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.converters.source.toolchain import distributions, package_versions, tools
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.code.consent import Consent
@@ -75,7 +76,16 @@ class ExportPlan:
             "tools": tools(),
             **({} if self.evaluation is None else {"evaluation": self.evaluation.key()}),
             **({} if self.search is None else {"search": dict(self.search)}),
+            "searched": {
+                path.name: str(digest_file(path)) for path in self._search_files() if path.is_file()
+            },
         }
+
+    def _search_files(self) -> list[Path]:
+        """The files that the recipe's search names."""
+        search = self.recipe.search
+        names = () if search is None else (search.confirm, search.calibration)
+        return [self.directory / name for name in names if name is not None]
 
     def packages(self) -> dict[str, str | None]:
         """Map third-party packages to versions: those of passes, of the task, of the profile and of code of
@@ -114,7 +124,7 @@ class ExportPlan:
         arrays = [path for directory in paths if directory.is_dir() for path in directory.glob("*.npz")]
         documents = [] if self.document is None else [self.document]
         documents += [] if self.evaluation is None else [self.evaluation.path]
-        return [*self.source.files, *paths, *arrays, *documents]
+        return [*self.source.files, *paths, *arrays, *documents, *self._search_files()]
 
     def subject_key(self) -> dict[str, Any]:
         """Everything that shapes the subject."""

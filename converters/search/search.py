@@ -26,7 +26,8 @@ from onnxreg.schema.query.device import Device
 from onnxreg.schema.query.presets import preset
 
 TIMED = Benchmark(runs=30, batches=(1,))
-SCRATCH = ".search"
+SCRATCH, TRIALS = ".search", "trials"
+"""The directory of a search in its workspace, and that of the candidates in it."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def execute(
             plan, _plan_search(plan, plan.recipe.search), workspace / SCRATCH, steps_cache, progress
         )
         final_plan = search.run()
-        shutil.rmtree(workspace / SCRATCH / "trials", ignore_errors=True)
+        shutil.rmtree(workspace / SCRATCH / TRIALS, ignore_errors=True)
         draft = run_plan.execute(final_plan, workspace, steps_cache, progress)
     shutil.rmtree(workspace / SCRATCH, ignore_errors=True)
     return draft
@@ -206,7 +207,7 @@ class Search:
         recipe = self._recipe(candidate, [output], {"checks": []})
         names = {item.step: steps.file_name(self._plan.nodes[item.step], item) for item in self._plan.outputs}
         plan = replace(_planned(self._plan, recipe), evaluation=None, file_names=names)
-        workspace = self._directory / "trials" / candidate.name
+        workspace = self._directory / TRIALS / candidate.name
         workspace.mkdir(parents=True)
         return run_plan.execute(plan, workspace, self._cache, SILENT)
 
@@ -244,14 +245,17 @@ class Search:
         if self._request.objective == "bytes":
             return trials
         self._progress.step("timing the candidates that pass")
-        passed = {
-            trial.candidate: self._drafts[trial.candidate] for trial in trials if trial.state == "certified"
-        }
-        times = latency.medians(
-            {name: draft.root / draft.artifacts[0].path for name, draft in passed.items()}, TIMED
-        )
+        names = [trial.candidate for trial in trials if trial.state == "certified"]
+        artifacts = [
+            replace(artifact, path=f"{name}/{artifact.path}")
+            for name in names
+            for artifact in self._drafts[name].artifacts
+        ]
+        passed = Draft(self._plan.name, self._directory / TRIALS, tuple(artifacts))
+        measured = latency.measure(passed, TIMED).latencies
+        medians = {name: item.median for name, item in zip(names, measured, strict=True)}
         return [
-            trial.timed(times[trial.candidate]) if trial.candidate in times else trial for trial in trials
+            trial.timed(medians[trial.candidate]) if trial.candidate in medians else trial for trial in trials
         ]
 
     def _winner(self, trials: Iterable[Trial]) -> Trial | None:

@@ -40,9 +40,8 @@ class Ordered:
     def reads(self) -> None:
         return None
 
-    @property
-    def evaluation(self) -> None:
-        return None
+    def warnings(self) -> tuple[str, ...]:
+        return ()
 
 
 @pytest.fixture
