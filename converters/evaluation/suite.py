@@ -33,7 +33,7 @@ class Suite:
     synthetic: bool | None = None
 
     def half(self, name: str, seed: int) -> "Suite":
-        """One half of the groups (of the items, if there are none): `choose` or `confirm`.
+        """One half of the groups (of the items, without groups): `choose` or `confirm`.
 
         The generator is NumPy's legacy one, whose stream is frozen. The digest is that of the whole suite's digest, the
         name and the seed.
