@@ -30,9 +30,21 @@ from onnxreg.schema.manifest.recorded_recipe import Recipe, Step
 
 SCRATCH_DIRECTORY, SUBJECT_DIRECTORY = ".steps", "subject"
 """The working directory of an execution in its workspace, and the directory of the subject in it."""
-TOLERANCE_BY_PRECISION = {"float32": 1e-3, "float16": 1e-2, "int8": 5e-2, "uint8": 5e-2, "int4": 1e-1}
+TOLERANCE_BY_PRECISION = {
+    "float32": 1e-3,
+    "float16": 1e-2,
+    "int8": 5e-2,
+    "uint8": 5e-2,
+    "int8-weights": 5e-2,
+    "int4": 1e-1,
+}
 """Greatest distance of another runtime from an artifact's golden vectors, in parts of its largest value."""
-FORMAT_BY_PRECISION = {"int8": "onnx-int8", "uint8": "onnx-int8", "int4": "onnx-int4"}
+FORMAT_BY_PRECISION = {
+    "int8": "onnx-int8",
+    "uint8": "onnx-int8",
+    "int8-weights": "onnx-int8",
+    "int4": "onnx-int4",
+}
 """Default format of an ONNX file by the precision of its weights; `onnx` for all others."""
 
 

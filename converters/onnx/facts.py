@@ -10,7 +10,13 @@ from onnxreg.converters.onnx.compare.dataflow import semantic_digest
 from onnxreg.converters.onnx.compare.onnx_dataflow import read_onnx
 from onnxreg.converters.onnx.compare.ort_dataflow import read_ort
 from onnxreg.converters.onnx.external_data import external_files
-from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, OperatorUse, operator_names, operators
+from onnxreg.converters.onnx.graph_operators import (
+    DEFAULT_DOMAIN,
+    OperatorUse,
+    contrib_needs,
+    operator_names,
+    operators,
+)
 from onnxreg.converters.onnx.operator_config import read_operator_config, required
 from onnxreg.converters.onnx.ort import ort_graph
 from onnxreg.converters.onnx.ort.ort_extent import check_extent
@@ -24,7 +30,7 @@ from onnxreg.schema.manifest.manifest import Operator, SemanticDigest, TensorSpe
 class GraphFacts:
     """The facts of a model file, read from the file itself.
 
-    `operators` are sorted and carry opsets and element types; `operator_names` are in first-seen order, both with
+    `contrib` see `schema/query/contrib.py`. `operators` are sorted and carry opsets and element types; `operator_names` are in first-seen order, both with
     subgraphs and local functions included. `external_data` are paths relative to the file's folder. `ort_format` is
     None for ONNX. `precision` is that of the weights (`weights.count_weights`), `semantic` see `dataflow`.
     """
@@ -33,6 +39,7 @@ class GraphFacts:
     outputs: tuple[TensorSpec, ...]
     operators: tuple[Operator, ...]
     operator_names: tuple[str, ...]
+    contrib: tuple[str, ...]
     opset_imports: dict[str, int]
     ir_version: int
     ort_format: int | None
@@ -60,6 +67,8 @@ class GraphFacts:
             "operators": [entry.to_json() for entry in self.operators],
             "semantic": self.semantic.to_json(),
         }
+        if self.contrib:
+            fields["contrib"] = list(self.contrib)
         if self.opset is not None:
             metadata["opset"] = self.opset
         if self.ort_format is not None:
@@ -140,6 +149,7 @@ def _facts(
         outputs,
         used,
         operator_names(uses),
+        contrib_needs(uses),
         imports,
         ir_version,
         ort_format,

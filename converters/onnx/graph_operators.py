@@ -7,6 +7,7 @@ from typing import Any
 
 from onnxreg.converters.onnx.elements import Element
 from onnxreg.schema.manifest.manifest import Operator
+from onnxreg.schema.query import contrib
 
 DEFAULT_DOMAIN = "ai.onnx"
 
@@ -32,7 +33,7 @@ class Value:
 class OperatorUse:
     """One node. `opset` is the since-version of its definition; an operand that was left out is None.
 
-    `attributes` holds the integer attributes only.
+    `attributes` has all names; the value of one that is not an integer is None.
     """
 
     domain: str
@@ -40,7 +41,7 @@ class OperatorUse:
     opset: int
     inputs: tuple[Value | None, ...] = ()
     outputs: tuple[Value | None, ...] = ()
-    attributes: Mapping[str, int] = field(default_factory=dict)
+    attributes: Mapping[str, int | None] = field(default_factory=dict)
 
     @property
     def qualified(self) -> str:
@@ -51,6 +52,16 @@ class OperatorUse:
 def operator_names(uses: Iterable[OperatorUse]) -> tuple[str, ...]:
     """Each operator once, in first-seen order."""
     return tuple(dict.fromkeys(use.qualified for use in uses))
+
+
+def contrib_needs(uses: Iterable[OperatorUse]) -> tuple[str, ...]:
+    """The contrib operators with their later features, sorted: what a release of ONNX Runtime may lack."""
+    needed: set[str] = set()
+    for use in uses:
+        elements = [operand.element for operand in (*use.inputs, *use.outputs) if operand is not None]
+        types = {element.cpp for element in elements if element is not None}
+        needed.update(contrib.needs(use.domain, use.name, len(use.inputs), types, use.attributes))
+    return tuple(sorted(needed))
 
 
 def operators(uses: Iterable[OperatorUse]) -> tuple[Operator, ...]:

@@ -139,7 +139,7 @@ def _use(node: Any, imports: Mapping[str, int], scope: _Scope) -> OperatorUse:
         schema.since_version if schema else version,
         tuple(scope.value(name) for name in node.input),
         tuple(scope.value(name) for name in node.output),
-        {attribute.name: attribute.i for attribute in node.attribute if attribute.HasField("i")},
+        {item.name: item.i if item.HasField("i") else None for item in node.attribute},
     )
 
 

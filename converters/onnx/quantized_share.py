@@ -1,7 +1,7 @@
 """The share of a graph's weights that are quantized, read back from the file."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import prod
 
 from onnxreg.converters.onnx.elements import FLOATS, QUANTIZED
@@ -24,6 +24,12 @@ _SCALES = {
 }
 """Operands that hold scales and zero points: of any rank, but never weights."""
 
+WEIGHTS_ONLY = "int8-weights"
+"""8-bit weights whose products are computed with activations in floating point."""
+
+_INT8_ACTIVATIONS = 4
+"""The `accuracy_level` that lets the runtime round activations to int8."""
+
 _PACKED = frozenset({"MatMulNBits", "GatherBlockQuantized"})
 """Operators whose uint8 weights hold several elements of `bits` bits each (4 unless stated)."""
 
@@ -36,7 +42,8 @@ def count_weights(uses: Iterable[OperatorUse]) -> tuple[WeightCount, str]:
 
     A weight is a stored tensor of rank 2 or more and of a floating-point or 8-bit-or-less type that some operator
     reads, scales and zero points aside; one that several operators share counts once. The precision is `int8` or
-    `int4` if weights are quantized (`mixed` if both), else the floating-point type (`mixed` if a second one
+    `int4` if weights are quantized (`mixed` if both), `int8-weights` if all of them have 8 bits and a
+    `MatMulNBits` or `GatherBlockQuantized` that leaves activations in floating point reads them, else the floating-point type (`mixed` if a second one
     has at least `MINOR_SHARE` of the bytes); a graph without weights is `float32`.
     """
     weights = _weights(uses)
@@ -64,14 +71,23 @@ def _weights(uses: Iterable[OperatorUse]) -> dict[Constant, str]:
             if position in _SCALES.get(use.name, ()):
                 scales.add(constant)
             elif use.name in _PACKED and _name(constant) == "uint8":
-                weights[constant] = f"int{use.attributes.get('bits', 4)}"
+                weights[constant] = _packed_kind(use.attributes)
             else:
                 weights.setdefault(constant, _name(constant).removeprefix("u"))
     return {weight: kind for weight, kind in weights.items() if weight not in scales}
 
 
+def _packed_kind(attributes: Mapping[str, int | None]) -> str:
+    bits = attributes.get("bits", 4)
+    return (
+        WEIGHTS_ONLY if bits == 8 and attributes.get("accuracy_level") != _INT8_ACTIVATIONS else f"int{bits}"
+    )
+
+
 def _precision(quantized: dict[Constant, str], floats: list[Constant]) -> str:
     kinds = set(quantized.values())
+    if kinds == {"int8", WEIGHTS_ONLY}:
+        return "int8"
     if kinds:
         return kinds.pop() if len(kinds) == 1 else "mixed"
     sizes: Counter[str] = Counter()

@@ -4,13 +4,19 @@
  * `docs/resolve.md` is the specification. A test returns a code if an artifact does not meet it, otherwise null.
  */
 
+import { DOMAIN, meets, needsOfSet } from './contrib.mjs'
 import { readBuild } from './operators.mjs'
 import { InputError, items, mapping, optional, own, size, text } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
 /** @typedef {(artifact: Json, download: number) => boolean} Meets */
 /** @typedef {[code: string, meets: Meets]} Requirement */
-/** @typedef {{requirements: Requirement[], build: import('./operators.mjs').Build | null}} Device */
+/** @typedef {(digest: string) => Promise<import('./operators.mjs').Need[]>} OperatorSet */
+/**
+ * `runsContrib` is tested after the requirements, `build` last: both may read an artifact's operator set.
+ * @typedef {{requirements: Requirement[], runsContrib: (artifact: Json, operatorSet: OperatorSet) => Promise<boolean>,
+ *   build: import('./operators.mjs').Build | null}} Device
+ */
 
 /** The newest opset, IR version and ORT format that a release loads; a release between two rows is as the one before. */
 const RELEASES = [
@@ -24,7 +30,7 @@ const RELEASES = [
   { minor: 25, opset: 26, ir: 13, format: 6 },
 ]
 const OLDEST_FORMAT = 5
-const BUILT_IN = ['ai.onnx', 'ai.onnx.ml', 'com.microsoft']
+const BUILT_IN = ['ai.onnx', 'ai.onnx.ml', DOMAIN]
 const KEYS = [
   ...['name', 'ort', 'build', 'operators', 'providers', 'domains'],
   ...['platform', 'abi', 'ram', 'free_space', 'locale'],
@@ -36,7 +42,8 @@ export function readDevice(value) {
   const unknown = Object.keys(found).find((key) => !KEYS.includes(key))
   if (unknown !== undefined) throw new InputError(`a device has no ${unknown.slice(0, 40)}`)
   for (const key of ['name', 'platform', 'abi', 'locale']) optional(found, key, text, null)
-  const release = runtime(optional(found, 'ort', text, ''))
+  const number = releaseNumber(optional(found, 'ort', text, ''))
+  const release = runtime(number)
   const minimal = optional(found, 'build', build, 'full') === 'minimal'
   const config = optional(found, 'operators', text, null)
   if (minimal !== (config !== null)) throw new InputError('operators and a minimal build belong together')
@@ -56,7 +63,20 @@ export function readDevice(value) {
       ['ram', (artifact) => weights(artifact) <= ram],
       ['space', (_, download) => download <= space],
     ],
+    runsContrib: async (artifact, operatorSet) => meets(await contribNeeds(artifact, operatorSet), number),
   }
+}
+
+/**
+ * The contrib operators that an artifact needs. The table is of the CPU: formats for another provider are not looked at.
+ * @param {Json} artifact
+ * @param {OperatorSet} operatorSet
+ * @returns {Promise<string[]>}
+ */
+async function contribNeeds({ format, precision, contrib, domains, operators }, operatorSet) {
+  if (format === 'webgpu') return []
+  if (contrib?.length) return contrib
+  return domains?.includes(DOMAIN) && operators ? needsOfSet(await operatorSet(operators), precision) : []
 }
 
 /** @param {string[] | undefined} names @param {(name: string) => boolean} test */
@@ -75,13 +95,17 @@ function texts(value) {
   return items(value, text)
 }
 
-/** The formats and opsets that a release such as 1.23.2 loads. @param {string} written */
-function runtime(written) {
+/** The major and minor number of a release such as 1.23.2. @param {string} written @returns {[number, number]} */
+function releaseNumber(written) {
   const found = /^([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,4})?$/.exec(written)
   if (!found) throw new InputError(`not a release of ONNX Runtime: ${written.slice(0, 40)}`)
-  const [major, minor] = [Number(found[1]), Number(found[2])]
+  return [Number(found[1]), Number(found[2])]
+}
+
+/** The formats and opsets that a release loads. @param {[major: number, minor: number]} release */
+function runtime([major, minor]) {
   const known = RELEASES.filter((release) => major > 1 || (major === 1 && release.minor <= minor)).at(-1)
-  if (!known) throw new InputError(`ONNX Runtime ${written} is older than 1.15, the oldest known here`)
+  if (!known) throw new InputError(`ONNX Runtime ${major}.${minor} is older than 1.15, the oldest known here`)
   return known
 }
 

@@ -34,7 +34,7 @@ const KEYS = ['formats', 'precision', 'certified', 'max_size', 'min_recall', 'wh
  * @param {string | null} [question.tag] a version or a channel; without it the newest release that answers
  * @param {any} [question.query]
  * @param {any} [question.device]
- * @param {(digest: string) => Promise<Need[]>} [operatorSet] reads the operators of an artifact; for minimal builds
+ * @param {(digest: string) => Promise<Need[]>} [operatorSet] reads the operators of an artifact, if they matter
  * @returns {Promise<Outcome>}
  */
 export async function resolve(state, { tag = null, query = {}, device = null } = {}, operatorSet = noOperatorSet) {
@@ -127,18 +127,21 @@ async function judge(state, version, query, device, operatorSet) {
     const artifact = refused ? { ...stated, state: 'refused' } : stated
     const download = downloadSize(artifact, summary)
     const missed = requirements.find(([, meets]) => !meets(artifact, download))
-    const code = missed ? missed[0] : device?.build ? await lacks(device.build, artifact, operatorSet) : null
+    const code = missed ? missed[0] : device ? await lacks(device, artifact, operatorSet) : null
     found.push({ artifact, download, code })
   }
   return found
 }
 
 /**
- * @param {import('./operators.mjs').Build} build
+ * The code of the operators that a device lacks, or null.
+ * @param {import('./device.mjs').Device} device
  * @param {Json} artifact
  * @param {(digest: string) => Promise<Need[]>} operatorSet
  */
-async function lacks(build, artifact, operatorSet) {
+async function lacks({ runsContrib, build }, artifact, operatorSet) {
+  if (!(await runsContrib(artifact, operatorSet))) return 'contrib'
+  if (!build) return null
   return artifact.operators ? shortfall(build, await operatorSet(artifact.operators)) : 'operators'
 }
 

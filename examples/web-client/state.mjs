@@ -185,6 +185,7 @@ function readSummary(value) {
     items(artifact.files ?? [], readFile)
     items(artifact.providers ?? [], text)
     items(artifact.domains ?? [], text)
+    items(artifact.contrib ?? [], text)
     mapping(artifact.recall ?? {})
     mapping(artifact.metrics ?? {})
     text(artifact.member ?? '')

@@ -10,7 +10,7 @@ import { sha256 } from './blobs.mjs'
 const RECALL = 'character_recall/'
 const MAX_METRICS = 32
 const SUMMARY_KEYS = ['manifest', 'size', 'files', 'task', 'family', 'license']
-const LATER_KEYS = ['metrics']
+const LATER_KEYS = ['contrib', 'metrics']
 const ARTIFACT_KEYS = [
   ...['format', 'precision', 'path', 'digest', 'size', 'state', 'files', 'opset', 'ort_format', 'operators'],
   ...['providers', 'recall', 'ir_version', 'domains', 'member', ...LATER_KEYS],
@@ -69,6 +69,7 @@ async function artifactSummary({ metadata = {}, operators = [], checks = [], cer
     ir_version: artifact.ir_version,
     domains: listed([...domains].sort()),
     member,
+    contrib: listed(artifact.contrib ?? []),
     metrics: metrics(checks, certification?.evidence?.suite ?? null),
   })
 }

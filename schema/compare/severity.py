@@ -142,6 +142,13 @@ def _new_domain(delta: Delta) -> Severity:
     return "notable" if delta.pattern.endswith(('["ai.onnx"]', '[""]')) else "breaking"
 
 
+def _new_need(delta: Delta) -> Severity:
+    """Earlier builds did not record the needs of contrib operators: of their artifacts nothing follows."""
+    old = (delta.within or ({}, {}))[0]
+    domains = {operator.get("domain") for operator in old.get("operators", ())}
+    return "cosmetic" if "contrib" not in old and "com.microsoft" in domains else "breaking"
+
+
 def _rank(order: Mapping[Any, int]) -> Judge:
     """Down in the order is degrading; a state that was only spelled out is cosmetic."""
 
@@ -289,6 +296,7 @@ RULES: dict[str, DiffRule] = {
         _in_minimal_build,
         why="a minimal build must have its kernel",
     ),
+    "artifacts[].contrib*": DiffRule("contrib", _new_need, why="an older runtime may lack it"),
     "artifacts[].metadata.operators*": DiffRule("operator-name", "cosmetic", "cosmetic", "cosmetic"),
     "artifacts[].metadata.unsupported_ops*": DiffRule("unsupported-operator"),
     "artifacts[].metadata.execution_providers*": DiffRule("execution-provider", reordered="notable"),

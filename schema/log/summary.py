@@ -48,7 +48,7 @@ class ArtifactSummary(NamedTuple):
     maps a label to its measured recall, `metrics` the name of a check on the suite of the certification to its
     value. `stated` is what the manifest says, if a later evaluation refused the artifact: then `state` is
     `refused`. It is not part of the index file's summary. `member` is the stage of a pipeline that the artifact
-    is of.
+    is of. `contrib` are the contrib operators that it needs, with features that a release may lack.
     """
 
     format: str
@@ -68,6 +68,7 @@ class ArtifactSummary(NamedTuple):
     stated: str | None = None
     member: str | None = None
     metrics: Mapping[str, float] = {}
+    contrib: tuple[str, ...] = ()
 
     def after(self, verdict: str | None) -> "ArtifactSummary":
         """With what a later evaluation says of it."""
@@ -95,6 +96,7 @@ class ArtifactSummary(NamedTuple):
             items(value.get("domains", []), text),
             member=optional(value.get("member"), text),
             metrics=_numbers(value.get("metrics", {})),
+            contrib=items(value.get("contrib", []), text),
         )
 
 
@@ -171,7 +173,7 @@ class VersionSummary:
 
 SUMMARY_KEYS = frozenset(item.name for item in fields(VersionSummary)) - {"profile"}
 ARTIFACT_KEYS = frozenset(ArtifactSummary._fields) - {"stated"}
-LATER_KEYS = frozenset({"metrics"})
+LATER_KEYS = frozenset({"contrib", "metrics"})
 """The keys of an artifact's summary that older builds do not write."""
 
 
@@ -272,6 +274,7 @@ def _artifact(artifact: "Artifact", member: str | None) -> dict[str, Any]:
         "ir_version": artifact.ir_version,
         "domains": sorted({operator.domain for operator in artifact.operators} - {"ai.onnx"}),
         "member": member,
+        "contrib": list(artifact.contrib),
         "metrics": {check.name: check.value for check in suite_checks(artifact)[:MAX_METRICS]},
     }
     return value | {key: item for key, item in optional.items() if item not in (None, [], {})}

@@ -195,7 +195,8 @@ class Artifact(Document):
 
     `parent` is the digest of the artifact it was derived from; `reproducible` is False if the bytes are known
     to differ between conversions; `ort_format` is the version number inside an ORT-format file; `semantic` is
-    absent if the format cannot be read, or if the version is older than this field.
+    absent if the format cannot be read, or if the version is older than this field. `contrib` lists the contrib
+    operators of ONNX Runtime that the graph needs, with the features of them that came in a later release.
     """
 
     format: FormatName
@@ -212,6 +213,7 @@ class Artifact(Document):
     ort_format: Count | None = None
     semantic: SemanticDigest | None = None
     operators: Items[Operator] = ()
+    contrib: Items[Text] = ()
     quantization: Quantization | None = None
     checks: Items[Check] = ()
     certification: ArtifactCertification = ArtifactCertification(state="unknown")

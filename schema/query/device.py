@@ -26,7 +26,10 @@ OperatorSets = Callable[[Digest], "tuple[Need, ...]"]
 """Reads the operator set of a digest; called only for artifacts that meet all other requirements of a reduced build."""
 
 BUILDS = ("full", "minimal")
-BUILT_IN = frozenset({"ai.onnx", "ai.onnx.ml", "com.microsoft"})
+CONTRIB = "com.microsoft"
+"""The domain of the operators that ONNX Runtime adds to ONNX's."""
+
+BUILT_IN = frozenset({"ai.onnx", "ai.onnx.ml", CONTRIB})
 """The operator domains that every full build has."""
 
 FOREIGN = frozenset({"openvino-ir"})
@@ -121,7 +124,7 @@ class Device:
     def requirements(self, operator_sets: OperatorSets) -> list[Requirement]:
         """The requirements on an artifact to load and fit on the device, in the order in which they are tested.
 
-        Operators come last: only then is an operator set read.
+        Contrib and other operators come last: only then is an operator set read.
         """
         requirements = [
             Requirement("runtime", _runtime_problem),
@@ -135,6 +138,7 @@ class Device:
             requirements.append(_in_memory(self.ram))
         if self.free_space is not None:
             requirements.append(_on_disk(self.free_space))
+        requirements.append(self._contrib(operator_sets))
         return requirements if self.built is None else requirements + _containment(self.built, operator_sets)
 
     def _format_problem(self, artifact: ArtifactSummary, _: int) -> str:
@@ -167,6 +171,22 @@ class Device:
             return ""
         missing = [domain for domain in artifact.domains if domain not in BUILT_IN | {*self.domains}]
         return f"needs operators of {' and '.join(missing)}" if missing else ""
+
+    def _contrib(self, operator_sets: OperatorSets) -> Requirement:
+        """The table is of the CPU: formats for another provider are not looked at."""
+
+        def problem(artifact: ArtifactSummary, _: int) -> str:
+            has_contrib = artifact.contrib or (CONTRIB in artifact.domains and artifact.operators)
+            if not has_contrib or artifact.format == "webgpu":
+                return ""
+            from onnxreg.schema.query import contrib
+
+            needs = artifact.contrib
+            if not needs and artifact.operators:
+                needs = contrib.needs_of_set(operator_sets(artifact.operators), artifact.precision)
+            return contrib.problem(needs, self.ort)
+
+        return Requirement("contrib", problem)
 
     def _provider_problem(self, artifact: ArtifactSummary, _: int) -> str:
         """Whatever else an artifact was made for, it runs on the CPU too; only `webgpu` ones do not."""

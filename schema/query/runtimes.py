@@ -41,12 +41,17 @@ RELEASES = {
 _RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,4})?")
 
 
-def runtime(release: str) -> Runtime:
-    """The versions that a release such as `1.23.2` loads. InputError if it is not a release, or older than the table."""
+def release_number(release: str) -> tuple[int, int]:
+    """The major and minor number of a release such as `1.23.2`. InputError if it is not a release."""
     match = _RELEASE.fullmatch(release)
     if match is None:
         raise InputError(f"not a release of ONNX Runtime: {release[:40]!r}", "write it as 1.23.2 or 1.23")
-    requested = int(match[1]), int(match[2])
+    return int(match[1]), int(match[2])
+
+
+def runtime(release: str) -> Runtime:
+    """The versions that a release such as `1.23.2` loads. InputError if it is not a release, or older than the table."""
+    requested = release_number(release)
     older = [number for number in RELEASES if number <= requested]
     if not older:
         oldest = ".".join(map(str, min(RELEASES)))

@@ -78,6 +78,7 @@ def artifact(form: str, precision: str, path: str, number: int, **fields: Any) -
                 "inputs": {"0": ["float"], "1": ["int64_t"]},
             },
         ],
+        "contrib": ["BiasGelu", "MatMulNBits bits=8"],
         "reproducible": True,
         **fields,
     }

@@ -9,6 +9,7 @@ import json
 import sys
 from pathlib import Path
 
+import cases_contrib
 import cases_device
 import cases_members
 import cases_operators
@@ -21,6 +22,7 @@ GROUPS = {
     "query": cases_query,
     "versions": cases_versions,
     "device": cases_device,
+    "contrib": cases_contrib,
     "operators": cases_operators,
     "members": cases_members,
 }

@@ -152,7 +152,7 @@ def _use(node: Any, attributes: list[Any], values: ChainMap[str, Value]) -> Oper
         node.SinceVersion(),
         tuple(values.get(text(node.Inputs(index))) for index in range(node.InputsLength())),
         tuple(values.get(text(node.Outputs(index))) for index in range(node.OutputsLength())),
-        {text(attribute.Name()): attribute.I() for attribute in attributes if attribute.Type() == _INT},
+        {text(item.Name()): item.I() if item.Type() == _INT else None for item in attributes},
     )
 
 

@@ -43,6 +43,7 @@ CODES = {
         "provider",
         "ram",
         "space",
+        "contrib",
         "operators",
         "types",
     ),

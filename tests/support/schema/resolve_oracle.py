@@ -20,6 +20,19 @@ RELEASES = [
     ((1, 24), 25, 13, 6),
     ((1, 25), 26, 13, 6),
 ]
+FIRST = {
+    "Attention": (1, 15),
+    "FusedMatMul": (1, 15),
+    "MatMulNBits": (1, 16),
+    "MatMulNBits accuracy_level": (1, 17),
+    "MatMulNBits inputs=4": (1, 17),
+    "MatMulNBits MLFloat16": (1, 20),
+    "MatMulNBits bits=8": (1, 23),
+    "GroupQueryAttention": (1, 18),
+    "GroupQueryAttention softcap": (1, 20),
+    "ai.onnx:DequantizeLinear Int4x2": (1, 19),
+}
+"""The rows of contrib operators that the vectors use."""
 UNITS = {"": 1, "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 WHERE: dict[str, Callable[[Json, Json, str, Json], bool]] = {
@@ -188,7 +201,28 @@ def fault_of_device(a: Json, size: int, device: Json, sets: Json) -> str | None:
         return "ram"
     if size > number_of_bytes(device.get("free_space", 10**15)):
         return "space"
+    if any(FIRST.get(need, (99, 0)) > wanted for need in contrib_needs(a, sets)):
+        return "contrib"
     return fault_of_operators(a, device["operators"], sets) if minimal else None
+
+
+def contrib_needs(a: Json, sets: Json) -> list[str]:
+    if a["format"] == "webgpu":
+        return []
+    if "contrib" in a:
+        needs: list[str] = a["contrib"]
+        return needs
+    found = []
+    if "com.microsoft" in a.get("domains", []) and "operators" in a:
+        for need in sets[a["operators"]]:
+            name = need["name"] if need["domain"] == "com.microsoft" else f"{need['domain']}:{need['name']}"
+            sides = [need.get(side, {}) for side in ("inputs", "outputs")]
+            features = [kind for side in sides for kinds in side.values() for kind in kinds]
+            features += [] if a["precision"] == "int4" else ["bits=8"]
+            features.append(f"inputs={1 + max(map(int, sides[0]), default=-1)}")
+            found += [name] if need["domain"] == "com.microsoft" else []
+            found += [word for word in (f"{name} {feature}" for feature in features) if word in FIRST]
+    return found
 
 
 def plain(name: str) -> str:

@@ -1,0 +1,38 @@
+/**
+ * Contrib operators: those that ONNX Runtime adds to ONNX's, and the releases that run them.
+ *
+ * `docs/resolve.md`, "Contrib operators", has the rules.
+ */
+
+import { FIRST_RELEASES } from './contrib-releases.mjs'
+import { own } from './values.mjs'
+
+/** @typedef {import('./values.mjs').Json} Json */
+/** @typedef {import('./operators.mjs').Need} Need */
+
+export const DOMAIN = 'com.microsoft'
+
+/** Whether a release has all that is needed. @param {string[]} needs @param {[major: number, minor: number]} release */
+export function meets(needs, [major, minor]) {
+  return needs.every((need) => {
+    const first = own(FIRST_RELEASES, need)
+    return first && (first[0] < major || (first[0] === major && first[1] <= minor))
+  })
+}
+
+/**
+ * The needs of an artifact of which only the operator set is recorded, which has no attributes: `bits` counts as 8,
+ * unless the weights have 4.
+ * @param {Need[]} operators
+ * @param {string} precision
+ */
+export function needsOfSet(operators, precision) {
+  return operators.flatMap(({ domain, name, inputs = {}, outputs = {} }) => {
+    const operator = domain === DOMAIN ? name : `${domain}:${name}`
+    const types = [...Object.values(inputs), ...Object.values(outputs)].flat()
+    const count = Math.max(-1, ...Object.keys(inputs).map(Number)) + 1
+    const features = [`inputs=${count}`, ...types, ...(precision === 'int4' ? [] : ['bits', 'bits=8'])]
+    const listed = [operator, ...features.map((feature) => `${operator} ${feature}`)]
+    return listed.filter((word) => own(FIRST_RELEASES, word) || (domain === DOMAIN && word === name))
+  })
+}

@@ -1,0 +1,217 @@
+"""Measure the first release of ONNX Runtime that runs each contrib operator on the CPU.
+
+    PYTHONPATH=tests python -m support.contrib.measure DIRECTORY
+
+DIRECTORY has one folder for each release (`pip install --no-deps --target DIRECTORY/1.23.2 onnxruntime==1.23.2`), and
+`shared` with the libraries that they need (numpy 1.26, coloredlogs, flatbuffers, packaging, protobuf).
+
+A release lists its operators with their attributes, inputs and element types (1.15 does not: it is asked about each
+attribute). Beyond that, the graphs of `graphs.py` run in each release, and must give the numbers of the newest. Writes
+the record `measured.json` beside this file, and from both the tables of the library and of the web client.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onnxreg.converters.onnx.elements import ELEMENTS
+from onnxreg.converters.onnx.onnx_graph import load_onnx, operator_uses
+from onnxreg.schema.query.contrib import DOMAIN, words
+from support.contrib.graphs import cases
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+RECORD = HERE / "measured.json"
+TABLE = ROOT / "schema/query/contrib_releases.py"
+CLIENT_TABLE = ROOT / "examples/web-client/contrib-releases.mjs"
+QUANTIZERS = ("DequantizeLinear", "QuantizeLinear")
+"""Operators of ONNX that got kernels for some element types later than their opset."""
+PLAIN = frozenset({"float", "int32_t", "int8_t", "uint8_t"})
+"""Element types that they always had."""
+CAST = "tensor(float16)"
+"""The type that ONNX Runtime casts if a kernel lacks it."""
+CPP = {
+    f"tensor({onnx.TensorProto.DataType.Name(number).lower()})": item.cpp for number, item in ELEMENTS.items()
+}
+MAX_INPUTS = 40
+REVEALED = {
+    "2-bit weights": "MatMulNBits bits=2",
+    "4-bit weights, accuracy level 4, float16": "MatMulNBits MLFloat16",
+    "4-bit weights, zero points": "MatMulNBits inputs=4",
+    "8-bit weights": "MatMulNBits bits=8",
+}
+"""Graphs that older releases refuse or compute wrongly although they list all of it, and the feature that does it."""
+
+Release = tuple[int, int]
+
+
+def write_graphs(directory: Path) -> None:
+    for name, model, feeds in cases():
+        onnx.save(model, directory / f"{name}.onnx")
+        np.savez(directory / f"{name}.npz", **feeds)
+
+
+def probe(release: Path, graphs: Path) -> dict[str, Any]:
+    """The answer of the release in a folder."""
+    search = os.pathsep.join([str(release), str(release.parent / "shared")])
+    done = subprocess.run(
+        [sys.executable, str(HERE / "probe.py"), str(graphs)],
+        env={**os.environ, "PYTHONPATH": search},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def number(release: str) -> Release:
+    major, minor = release.split(".")[:2]
+    return int(major), int(minor)
+
+
+def refusals(answers: Mapping[Release, Any]) -> dict[str, list[str]]:
+    """For each graph the releases that refuse it, or get other numbers than the newest."""
+    newest = answers[max(answers)]["runs"]
+    return {
+        name: [
+            answer["release"]
+            for _, answer in sorted(answers.items())
+            if isinstance(answer["runs"][name], str)
+            or not np.allclose(answer["runs"][name], result, atol=2e-2, rtol=2e-2)
+        ]
+        for name, result in newest.items()
+    }
+
+
+def first_after(refused: list[str], measured: list[str]) -> Release:
+    """The first release after all that refuse a graph."""
+    return number(measured[measured.index(refused[-1]) + 1 if refused else 0])
+
+
+def listed(operators: Mapping[str, Any]) -> Iterator[str]:
+    """What a release says of itself, in the words of the table."""
+    for qualified, entry in operators.items():
+        domain, _, name = qualified.partition(":")
+        types = [CPP[kind] for kind in entry["types"] if kind in CPP and kind != CAST]
+        if domain == DOMAIN:
+            yield name
+            yield from (f"{name} {attribute}" for attribute in entry["attributes"])
+            yield from (f"{name} inputs={count}" for count in range(min(entry["inputs"], MAX_INPUTS) + 1))
+            yield from (f"{name} {kind}" for kind in types)
+        elif not domain and name in QUANTIZERS:
+            yield from (f"ai.onnx:{name} {kind}" for kind in types if kind not in PLAIN)
+
+
+def contrib_of(path: Path) -> set[str]:
+    """The contrib operators of a graph."""
+    uses = operator_uses(load_onnx(path), path)
+    return {next(words(use.domain, use.name, 0, (), {})) for use in uses if use.domain == DOMAIN}
+
+
+def ask(release: Path, operators: Mapping[str, Any]) -> set[str]:
+    """The words for which a release that does not list its operators has these; types as its successor has them."""
+    most: dict[str, int] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in operators:
+            _save_node(Path(folder), name, 99)
+        for name, error in probe(release, Path(folder))["runs"].items():
+            if match := re.search(r"not in range \[min=\d+, max=(\d+)\]", error):
+                most[name] = int(match[1])
+    entries = {name: {**operators[name], "inputs": count, "attributes": []} for name, count in most.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, count in most.items():
+            for attribute in operators[name]["attributes"]:
+                _save_node(Path(folder), name, count, attribute)
+        for name, error in probe(release, Path(folder))["runs"].items():
+            operator, attribute = name.split()
+            if "Unrecognized attribute" not in error:
+                entries[operator]["attributes"].append(attribute)
+    return set(listed({f"{DOMAIN}:{name}": entry for name, entry in entries.items()}))
+
+
+def _save_node(directory: Path, name: str, inputs: int, attribute: str = "") -> None:
+    values = [onnx.helper.make_tensor_value_info(f"x{place}", 1, None) for place in range(inputs)]
+    operands = [value.name for value in values]
+    extra = {attribute: 1} if attribute else {}
+    node = onnx.helper.make_node(name, operands, ["y"], domain=DOMAIN, **extra)
+    body = onnx.helper.make_graph([node], "g", values, [onnx.helper.make_tensor_value_info("y", 1, None)])
+    imports = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid(DOMAIN, 1)]
+    path = directory / f"{name} {attribute}".strip()
+    onnx.save(onnx.helper.make_model(body, opset_imports=imports, ir_version=8), f"{path}.onnx")
+    np.savez(f"{path}.npz")
+
+
+def make_table(
+    folder: Path, graphs: Path, answers: Mapping[Release, Any], record: Mapping[str, list[str]]
+) -> dict[str, Release]:
+    """Each operator with its first release, and each feature that came later than its operator."""
+    measured = [answer["release"] for _, answer in sorted(answers.items())]
+    first = {name: first_after(refused, measured) for name, refused in record.items()}
+    ran: dict[str, Release] = {}
+    for name, release in first.items():
+        for operator in contrib_of(graphs / f"{name}.onnx"):
+            ran[operator] = min(ran.get(operator, release), release)
+    says = {
+        release: set(listed(answer["operators"]))
+        for release, answer in answers.items()
+        if answer["operators"]
+    }
+    oldest = min(says)
+    for release in sorted(answers.keys() - says.keys()):
+        known = answers[oldest]["operators"]
+        asked = {name: known[f"{DOMAIN}:{name}"] for name, ran_in in ran.items() if ran_in <= release}
+        says[release] = ask(folder / answers[release]["release"], asked)
+    table = {
+        word: min(release for release in says if word in says[release])
+        for word in set().union(*says.values())
+    }
+    table |= ran
+    table |= {word: first[name] for name, word in REVEALED.items()}
+    table["ai.onnx:SimplifiedLayerNormalization"] = first["SimplifiedLayerNormalization"]
+    oldest = min(answers)
+    return {
+        word: table[word]
+        for word in sorted(table)
+        if table[word] > (table.get(word.split()[0], oldest) if " " in word else (0, 0))
+    }
+
+
+def write_table(table: Mapping[str, Release]) -> None:
+    rows = "".join(f'    "{word}": {release},\n' for word, release in table.items())
+    TABLE.write_text(
+        '"""The first release of ONNX Runtime that runs a contrib operator on the CPU, or a feature of one.\n\n'
+        "Measured with the wheels of PyPI by tests/support/contrib/measure.py, which writes this file. A feature without\n"
+        'an entry is as old as its operator; see contrib.py and docs/resolve.md.\n"""\n\n'
+        f"FIRST_RELEASES: dict[str, tuple[int, int]] = {{\n{rows}}}\n"
+    )
+    client = "".join(f"  '{word}': [{release[0]}, {release[1]}],\n" for word, release in table.items())
+    CLIENT_TABLE.write_text(
+        "/** The table of schema/query/contrib_releases.py. @type {Record<string, [number, number]>} */\n"
+        f"export const FIRST_RELEASES = {{\n{client}}}\n"
+    )
+
+
+def main(folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        graphs = Path(name)
+        write_graphs(graphs)
+        releases = sorted(path for path in folder.iterdir() if re.fullmatch(r"\d+\.\d+\.\d+", path.name))
+        answers = {number(path.name): probe(path, graphs) for path in releases}
+        measured = [answer["release"] for _, answer in sorted(answers.items())]
+        record = refusals(answers)
+        RECORD.write_text(json.dumps({"releases": measured, "refused": record}) + "\n")
+        write_table(make_table(folder, graphs, answers, record))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
