@@ -1,5 +1,6 @@
 """Running recipes on a small graph: what is made, measured and published, and what is refused."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from onnx import TensorProto
 
 from onnxreg.converters.engine.cache import ENTRY_FILE, StepCache
+from onnxreg.converters.engine.describe import TOLERANCE_BY_PRECISION
 from onnxreg.converters.passes import ort_format
 from onnxreg.converters.passes.tools import model_file
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError
@@ -85,6 +87,27 @@ def test_each_pass_runs_as_a_step(run: Any, step: dict[str, Any]) -> None:
     assert set(record["result"]["parity"]["outputs"]) == {"y"}
     assert set(step.get("params", {})) <= set(record["params"])
     onnx.checker.check_model(str(draft.root / artifact.path), full_check=True)
+
+
+@pytest.mark.parametrize("block_size", [32, 64, 128])
+def test_8_bit_weights_alone_claim_no_quantized_activations(run: Any, block_size: int) -> None:
+    params = {"bits": 8, "block_size": block_size}
+    draft = run({"steps": [{**INT4, "name": "w8", "params": params}]})
+    (artifact,) = draft.artifacts
+    assert (artifact.format, artifact.precision) == ("onnx-int8", "int8-weights")
+    assert artifact.fields["contrib"] == ["MatMulNBits", "MatMulNBits bits=8"]
+    requested = artifact.fields["quantization"]["requested"]
+    assert (requested["pass"], requested["bits"]) == ("OnnxBlockWiseRtnQuantization", 8)
+    assert "scheme" not in json.dumps([artifact.fields, draft.fields])
+    golden = json.loads((draft.root / "w8.onnx.golden.json").read_text("utf-8"))
+    assert golden["tolerance"] == TOLERANCE_BY_PRECISION["int8-weights"]
+
+
+def test_8_bit_weights_with_int8_activations_are_int8(run: Any) -> None:
+    params = {"bits": 8, "block_size": 32, "accuracy_level": 4}
+    (artifact,) = run({"steps": [{**INT4, "name": "w8", "params": params}]}).artifacts
+    assert (artifact.format, artifact.precision) == ("onnx-int8", "int8")
+    assert "MatMulNBits accuracy_level" in artifact.fields["contrib"]
 
 
 def test_a_tree_is_published_with_its_parents(run: Any) -> None:
