@@ -156,7 +156,7 @@ def run_app(words: list[str]) -> None:
 
 
 def _verb(words: Sequence[str]) -> str | None:
-    """The verb that a command line names; None where it names none of ours, or asks for help first."""
+    """The verb that a command line names; None if it names none of these, or asks for help first."""
     remaining = iter(words)
     for word in remaining:
         if word == "--registry":

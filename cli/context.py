@@ -24,7 +24,7 @@ class Session:
     """One run of `reg`.
 
     `registry` is the directory of `--registry`, None for the default one; `max_age` the most seconds that what is
-    known of a remote may be old, None for any; `as_json` holds where stdout and stderr are read by programs.
+    known of a remote may be old, None for any; `as_json` is true if programs read stdout and stderr.
     """
 
     registry: Path | None = None
@@ -43,7 +43,7 @@ class Session:
         return replace(self, max_age=parse_duration(limit))
 
     def open(self, create: bool | None = False) -> "Registry":
-        """The registry. NotFoundError where there is none, unless one is to be made, or (None) none is needed."""
+        """The registry. NotFoundError if it does not exist, unless `create` makes it, or (None) none is needed."""
         from onnxreg.registry.registry import Registry
 
         registry = Registry(self.registry, create)
@@ -106,7 +106,7 @@ class Session:
         self._check_age(name, age)
 
     def _check_age(self, name: str, age: float) -> None:
-        """GateError where what is known of a model is older than it may be."""
+        """GateError if the answer about a model is older than it may be."""
         if self.max_age is not None and age > self.max_age:
             from onnxreg.schema.core.errors import GateError
 
@@ -131,7 +131,7 @@ class Session:
     def check_target(self, directory: Path) -> Path:
         """The folder that a version written there goes into: `exports/` of a run directory, else that directory.
 
-        InputError where that would destroy something else; asked before the work begins.
+        InputError if that would destroy something else; asked before the work begins.
         """
         from onnxreg.registry.support.home import default_root
         from onnxreg.registry.transfer.export_files import check_target

@@ -1,4 +1,4 @@
-"""Ctrl-C counts, even where a library swallows the exception that it raises."""
+"""Ctrl-C counts, even if a library swallows the exception that it raises."""
 
 import signal
 import threading
@@ -9,9 +9,9 @@ from types import FrameType
 
 @contextmanager
 def interruptible(number: int = signal.SIGINT) -> Iterator[Callable[[], None]]:
-    """Work that other people's code does. Yields a check that raises KeyboardInterrupt where Ctrl-C was pressed.
+    """Work that other people's code does. Yields a check that raises KeyboardInterrupt if Ctrl-C was pressed.
 
-    `number` is the signal that means it, where its handler is Python's own for Ctrl-C: a worker is sent another one.
+    `number` is the signal that means it, if its handler is Python's own for Ctrl-C: a worker is sent another one.
     The exception may be raised in a finalizer or a callback, or below a bare `except`, where it is lost. So the press
     is noted, and raised again by the check and at the end of the work.
     """

@@ -27,7 +27,7 @@ def export(
     opset: int = 14,
     int8_embeddings: bool = False,
 ) -> bytes | Path:
-    """Export a checkpoint to ONNX; nothing is given where a graph is not the checkpoint's model.
+    """Export a checkpoint to ONNX; nothing is returned if a graph is not the checkpoint's model.
 
     Args:
         model: a checkpoint directory, a hub id with an optional `@revision`, or `(model, tokenizer)`, two objects of
@@ -39,10 +39,10 @@ def export(
         opset: of the default domain.
         int8_embeddings: with `quantize`, quantize the embedding tables too.
 
-    Returns the last graph, which is the INT8 one where that is asked for: its path, or without `output` its bytes.
+    Returns the last graph, which is the INT8 one if that is asked for: its path, or without `output` its bytes.
 
-    Raises InputError for a checkpoint, task or opset that cannot be used, NotFoundError or RemoteError where the
-    checkpoint cannot be had, ConversionError where a graph does not load or differs, HostError for a missing extra.
+    Raises InputError for a checkpoint, task or opset that cannot be used, NotFoundError or RemoteError if the
+    checkpoint cannot be loaded, ConversionError if a graph does not load or differs, HostError for a missing extra.
     """
     require("torch", "transformers", "onnx", "onnxruntime")
     target = None if output is None or output == "" else Path(output)

@@ -161,7 +161,7 @@ def _contract(recipe: Recipe, suite: Path | None) -> ProfilePromises:
 
 
 def _check_suite(manifest: Manifest, recipe: Recipe, label: str, path: Path | None) -> Path | None:
-    """The suite, where the version was evaluated on one. InputError where it is another, or missing, or not needed."""
+    """The suite, if the version was evaluated on one. InputError if it is another one, missing or not needed."""
     recorded = recorded_suite(manifest, recipe)
     if recorded is None and path is not None:
         raise InputError(f"{label} was not evaluated", Advice("omit-suite"))
@@ -182,7 +182,7 @@ def _with_suite(requested: RecipeFile, recipe: Recipe, suite: Path) -> RecipeFil
 
 
 def recorded_suite(manifest: Manifest, recipe: Recipe) -> Digest | None:
-    """The digest of the suite that a version was evaluated on. IntegrityError where the recipe is malformed."""
+    """The digest of the suite that a version was evaluated on. IntegrityError if the recipe is malformed."""
     try:
         requested = mapping(mapping(recipe.parameters.get("recipe", {})).get("evaluation", {}))
         digest_text = mapping(recipe.parameters.get("evaluation", requested)).get("suite")

@@ -13,7 +13,7 @@ AGAIN = "run the same command again: what is done is not done again"
 
 
 class BatchError(RegError):
-    """Some jobs failed. The family is theirs where they share one, else that of a conversion."""
+    """Some jobs failed. The family is theirs if they share one, else that of a conversion."""
 
     def __init__(self, message: str, families: set[str]) -> None:
         super().__init__(message, f"mend what failed, then {AGAIN}")
@@ -69,7 +69,7 @@ def summary(outcomes: Sequence[JobOutcome]) -> str:
 
 
 def raise_failures(outcomes: Sequence[JobOutcome]) -> None:
-    """BatchError where a job failed; a bug ends the program with status 1, and shows its traceback."""
+    """BatchError if a job failed; a bug ends the program with status 1, and shows its traceback."""
     failed = [outcome for outcome in outcomes if outcome.failed]
     families = {outcome.family or BUG for outcome in failed}
     if BUG in families:

@@ -14,7 +14,7 @@ FRAMEWORKS = 500 * 10**6
 COPIES = 6
 """The peak memory of an export, in sizes of the weights: 5.0 and 5.3 were measured at 1.0 and 0.25 GB."""
 UNKNOWN = 500 * 10**6
-"""Bytes of weights, where they do not lie here: a hub id that was not fetched yet, a source that a recipe names."""
+"""Bytes of weights that are not on this machine yet: a hub id that was not fetched yet, a source that a recipe names."""
 
 
 def processes(jobs: Iterable[Job]) -> int:
@@ -39,7 +39,7 @@ def cores() -> int:
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
-    """Bytes that can be had without swapping, no more than the control group allows; None where nobody says."""
+    """Bytes available without swapping, no more than the control group allows; None if that is unknown."""
     limits = [_available(root), _left_in_group(root / "sys/fs/cgroup")]
     return min((size for size in limits if size is not None), default=None)
 

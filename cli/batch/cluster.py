@@ -15,7 +15,7 @@ def run_all(
 ) -> Generator[tuple[Item, Result | HostError]]:
     """As `pool.run_all`, on the workers of a scheduler. Dask gives the work of a worker that is gone to others first.
 
-    Raises RemoteError where no scheduler answers. Closing the iterator takes back what was not begun.
+    Raises RemoteError if no scheduler answers. Closing the iterator takes back what was not begun.
     """
     from distributed import Client, as_completed
 

@@ -15,7 +15,7 @@ BUG = RegError.family
 class JobOutcome:
     """`current`: what was asked for was there already; `stopped`: the run ended before the job did.
 
-    `ref` and `digest` (of the manifest) are set where a version is there; of what failed, `family`, `message` and `hint`
+    `ref` and `digest` (of the manifest) are set if there is a version; of what failed, `family`, `message` and `hint`
     are those of the error. `pushed`: it is in the remote, too.
     """
 

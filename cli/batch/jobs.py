@@ -31,7 +31,7 @@ class Job:
 def read_jobs(path: Path) -> list[Job]:
     """The jobs of a file, in order.
 
-    Raises NotFoundError where there is no such file, InputError where it is none: the message names the row.
+    Raises NotFoundError if there is no such file, InputError if it is malformed: the message names the row.
     """
     rows = list(_csv_rows(path) if path.suffix.lower() == ".csv" else _yaml_rows(path))
     if not rows:
@@ -106,7 +106,7 @@ def _row(value: Any, label: str, directory: Path) -> JobRow:
 
 
 def _beside(text: Any, directory: Path) -> str:
-    """A path from the job file's directory, where something lies there; else as it stands: it may be a hub id.
+    """A path from the job file's directory, if something is there; else unchanged: it may be a hub id.
 
     In `path/to/file.py:function` the path is what stands before the colon.
     """

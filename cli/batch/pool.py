@@ -1,6 +1,6 @@
 """Work in processes: one dies with its own piece of work, and the others go on.
 
-`concurrent.futures` breaks its whole pool where one process is killed. Here each process has a pipe of its own: where that
+`concurrent.futures` breaks its whole pool if one process is killed. Here each process has a pipe of its own: where that
 ends, the process is gone, and another one takes its place.
 """
 
@@ -36,7 +36,7 @@ class Worker(Generic[Item, Result]):
         worker_end.close()
 
     def give(self, item: Item) -> bool:
-        """False where the worker is gone."""
+        """Send a piece of work; False if the worker is gone."""
         try:
             self.pipe.send(item)
         except OSError:
@@ -44,7 +44,7 @@ class Worker(Generic[Item, Result]):
         return True
 
     def take(self) -> Result | HostError:
-        """The result, once `pipe` has something; HostError where the worker is gone."""
+        """The result, once `pipe` has something; HostError if the worker is gone."""
         try:
             result: Result = self.pipe.recv()
         except (EOFError, OSError):
@@ -53,7 +53,7 @@ class Worker(Generic[Item, Result]):
         return result
 
     def dismiss(self) -> None:
-        """Let it end, where it has nothing to do."""
+        """End the worker, which has nothing to do."""
         self.pipe.close()
 
     def interrupt(self) -> None:

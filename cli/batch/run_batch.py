@@ -95,7 +95,7 @@ def _warn_of_thin_suites(session: Session, jobs: Sequence[Job], trust: CodeTrust
 
 
 def _terms(session: Session, fleet: Fleet) -> Terms:
-    """Makes the registry and the remote where they are not there yet, so that no two workers do."""
+    """Make the registry and the remote if they do not exist yet, so that no two workers do."""
     registry = session.open(create=True)
     to = None if fleet.to is None else registry.remotes.open(fleet.to, create=True).url
     own = None if fleet.scheduler is not None else registry.store.root.absolute()

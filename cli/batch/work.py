@@ -97,9 +97,9 @@ def _run(job: Job, terms: Terms, outcome: JobOutcome, check: Callable[[], None])
 def _finished(
     registry: "Registry", order: "ExportPlan", version: Version | None, to: str | None
 ) -> "PublishedVersion | None":
-    """The version, where the remote has it, made from this source by this recipe.
+    """The version, if the remote has it, made from this source by this recipe.
 
-    ConflictError where it has another one under that number. What is evaluated too is asked of the cache.
+    ConflictError if it has another one under that number. What is evaluated too is asked of the cache.
     """
     if to is None or version is None or order.contract.key():
         return None

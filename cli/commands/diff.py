@@ -172,7 +172,7 @@ def _write_page(
 
 
 def _check_gate(changes: ManifestDiff, gate: Collection[str]) -> None:
-    """GateError, naming the first kinds of changes, where one has a severity of the gate."""
+    """GateError, naming the first kinds of changes, if one has a severity of the gate."""
     failed = [change for change in changes.changes if change.severity in gate]
     if failed:
         kinds = list(dict.fromkeys(change.kind.replace("-", " ") for change in failed))

@@ -101,7 +101,7 @@ def _each_once(refs: list[str]) -> list[str]:
 
 
 def _read(path: Path, needed: bool) -> Lockfile:
-    """The lock as it is; an empty one where there is none, unless it is `needed`."""
+    """The lock as it is; an empty one if there is no file, unless it is `needed`."""
     try:
         return Lockfile.decode(path.read_bytes(), str(path))
     except FileNotFoundError as error:

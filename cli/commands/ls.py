@@ -147,7 +147,7 @@ def _read_models(reader: RegistryReader, pattern: str) -> "tuple[list[ModelListi
 
 
 def fail(damages: Sequence[str], url: str) -> None:
-    """IntegrityError where something is damaged, once the rest is shown."""
+    """IntegrityError if something is damaged, after everything else is shown."""
     if damages:
         more = [f"and {len(damages) - MAX_NAMED_DAMAGES} more"] if len(damages) > MAX_NAMED_DAMAGES else []
         message = "; ".join([*damages[:MAX_NAMED_DAMAGES], *more])

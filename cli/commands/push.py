@@ -151,7 +151,7 @@ def _to_json(url: str, sent: "Sequence[TransferResult]") -> dict[str, Any]:
 
 
 def _ref(model: "TransferResult") -> str:
-    """The version where it is one, else the model."""
+    """The version if it is one, else the model."""
     return f"{model.name}:{model.versions[0]}" if len(model.versions) == 1 else model.name
 
 

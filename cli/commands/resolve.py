@@ -104,7 +104,7 @@ def _doubt(artifact: ArtifactSummary) -> str:
 
 
 def _explain(session: Session, rejected: Sequence[Rejection], chosen: Version | None = None) -> None:
-    """The version stands there where it is not the chosen one."""
+    """Show rejections; the version only if it is not the chosen one."""
     session.table(
         ("VERSION", "PATH", "CODE", "WHY"),
         [

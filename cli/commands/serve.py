@@ -77,7 +77,7 @@ def command(
 
 
 def _token(file: Path | None) -> str | None:
-    """The token that the file or the environment holds. InputError where it cannot be a token."""
+    """The token that the file or the environment holds. InputError if it cannot be a token."""
     if file is None:
         token = environment.read(VARIABLE)
         where = VARIABLE

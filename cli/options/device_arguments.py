@@ -13,7 +13,7 @@ FILE = "operators_file"
 
 
 def read_device(word: str) -> Device:
-    """One device. InputError where it is none, or several; NotFoundError where there is no such file."""
+    """One device. InputError if it is not exactly one; NotFoundError if there is no such file."""
     devices = read_devices(word)
     if len(devices) != 1:
         raise InputError(f"{word} holds {len(devices)} devices", "name a file that holds one")
@@ -21,8 +21,8 @@ def read_device(word: str) -> Device:
 
 
 def read_devices(word: str) -> list[Device]:
-    """The devices that a word means. InputError, naming the file and the device, where one cannot be read;
-    NotFoundError where there is no such file."""
+    """The devices that a word means. InputError, naming the file and the device, if one cannot be read;
+    NotFoundError if there is no such file."""
     path = Path(word)
     if not path.is_file():
         if path.suffix == ".json" or "/" in word:

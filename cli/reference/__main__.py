@@ -20,7 +20,7 @@ def stale() -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status 1 where `--check` finds a stale page."""
+    """Exit status 1 if `--check` finds a stale page."""
     pages = stale()
     for name in pages:
         if "--check" in arguments:

@@ -1,4 +1,4 @@
-"""Tables that are wider than the terminal: their widest columns are folded, between words where that is enough."""
+"""Tables that are wider than the terminal: their widest columns are folded, between words if that is enough."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ BETWEEN = 2
 
 
 def fitted(rows: Sequence[Sequence[str]], room: int) -> list[int]:
-    """The widths of the columns of a table that has `room`; it may be wider where even that is too little."""
+    """The widths of the columns of a table that has `room`; it may be wider if even that is too little."""
     columns = list(zip(*rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     for places in (WORDS, PARTS, LETTERS):

@@ -50,7 +50,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def write_bytes(data: bytes) -> None:
-    """Exactly these bytes on stdout; a newline after them only where a person reads."""
+    """Exactly these bytes on stdout; a newline after them only if a person reads."""
     sys.stdout.flush()
     sys.stdout.buffer.write(data + (b"\n" if sys.stdout.isatty() else b""))
     sys.stdout.buffer.flush()
@@ -62,7 +62,7 @@ def printable(text: str) -> str:
 
 
 def paint(word: str, stream: TextIO | None = None) -> str:
-    """The word in its colour, where the stream is a terminal and the user wants colours (https://no-color.org)."""
+    """The word in its colour, if the stream is a terminal and the user wants colours (https://no-color.org)."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     if plain or word.strip() not in COLOURS or not (stream or sys.stdout).isatty():
         return word

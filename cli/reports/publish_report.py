@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def write_out(registry: "Registry", published: "PublishedVersion", out: Path | None) -> None:
-    """The files of a version too, where they are asked for; an error says that the version was published."""
+    """Write the files of a version, if a directory is given; an error says that the version was published."""
     if out is None:
         return
     from onnxreg.cli.errors import still
@@ -83,7 +83,7 @@ def unchanged(
     out: Path | None = None,
     **more: Any,
 ) -> None:
-    """The same where nothing had to be published. Light: the manifest, of which `data` is the document, is not read."""
+    """The same if nothing had to be published. Light: the manifest, of which `data` is the document, is not read."""
     if as_json:
         value = {
             "ref": str(ref),

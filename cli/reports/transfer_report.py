@@ -39,7 +39,7 @@ def announce(
     heal: bool = False,
     **more: Any,
 ) -> None:
-    """A line or two, or the document of `to_json`, with `channels` where `tags` were asked for, and whatever `more` holds.
+    """A line or two, or the document of `to_json`, with `channels` if there are `tags`, and with `more`.
     With `heal` every file was asked for."""
     if as_json:
         more |= {"channels": channels_to_json(result)} if tags else {}

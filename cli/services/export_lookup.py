@@ -27,7 +27,7 @@ def show_known(
     as_json: bool,
     push: str | None = None,
 ) -> bool:
-    """Tell what the same request published, where all that it was made from is as it was; else False.
+    """Show what the same request published, if its source and tools are unchanged; else return False.
 
     If a remote is named, `push` sends the version there.
     """

@@ -152,7 +152,7 @@ def check_one(**given: object) -> None:
 
 
 def check_alone(option: str, others: Mapping[str, object]) -> None:
-    """InputError where any of these was given beside an option that says it for each job."""
+    """InputError if any of these was given beside an option that says it for each job."""
     name = next((key for key, value in others.items() if value is not None and key not in OF_ALL), None)
     if name is not None:
         label = "SOURCE" if name == "source" else f"--{name.replace('_', '-')}"
@@ -162,7 +162,7 @@ def check_alone(option: str, others: Mapping[str, object]) -> None:
 
 
 def check_needs(option: str, others: Mapping[str, object]) -> None:
-    """InputError where any of these was given without the option that it belongs to."""
+    """InputError if any of these was given without the option that it belongs to."""
     name = next((key for key, value in others.items() if value is not None), None)
     if name is not None:
         raise InputError(f"--{name} goes with --{option}", f"name a job file: --{option} FILE")

@@ -101,7 +101,7 @@ class Decisions:
     ) -> lookup.LocatedVersion:
         """Take back a version that never left this registry: its number is free again.
 
-        Raise ConflictError if it came from elsewhere, where it `left` (which is asked), or a channel or pin
+        Raise ConflictError if it came from elsewhere, if it `left` (which is asked), or a channel or pin
         holds it.
         """
         target = self._exactly(ref)

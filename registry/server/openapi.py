@@ -54,7 +54,7 @@ def _paths() -> Json:
     file = _parameter("file", rf"{PART}\.jsonl")
     shard, key = _parameter("shard", "[0-9a-f]{2}"), _parameter("key", r"[0-9a-f]{64}(\.[1-7])?")
     index = "A model's index file: line 1 is its state, the others are the latest lines of its log."
-    policies = "The registry's log of policies, where it has one."
+    policies = "The registry's log of policies, if it has one."
     versions = "The versions of a model, newest first."
     return {
         "/registry.json": _file("Which registry this is.", "application/json"),
