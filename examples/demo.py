@@ -32,15 +32,15 @@ class Shell:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._reg = Path(sys.executable).with_name("reg")
-        own = {f"REG_{what}": str(directory / "user" / what.lower()) for what in ("STATE", "KEYS", "TRUST")}
+        own = {f"REG_{kind}": str(directory / "user" / kind.lower()) for kind in ("STATE", "KEYS", "TRUST")}
         self._env = {**os.environ, **own, "REG_HOME": "home", "HF_HUB_OFFLINE": "1"}
 
     def reg(self, *arguments: str) -> None:
         """Run one command with its output; the demo ends if it fails."""
         print(f"\n$ reg {shlex.join(arguments)}", flush=True)
-        done = subprocess.run([self._reg, *arguments], cwd=self._directory, env=self._env, check=False)
-        if done.returncode:
-            raise SystemExit(done.returncode)
+        process = subprocess.run([self._reg, *arguments], cwd=self._directory, env=self._env, check=False)
+        if process.returncode:
+            raise SystemExit(process.returncode)
 
 
 def main() -> None:
@@ -63,9 +63,9 @@ def main() -> None:
         (stage / link).symlink_to(trained / link)
     play(Shell(stage))
     summary(stage)
-    place = os.path.relpath(stage)
+    directory = os.path.relpath(stage)
     print(
-        f"\nDone in {time.monotonic() - started:.0f} s. Everything is in {place}: reg --registry {place}/home ls"
+        f"\nDone in {time.monotonic() - started:.0f} s. Everything is in {directory}: reg --registry {directory}/home ls"
     )
 
 
@@ -98,13 +98,13 @@ def summary(stage: Path) -> None:
 
 def recall(report: Path) -> Table:
     """Held-out character recall by label: the full-precision checkpoint, the INT8 file, and the loss."""
-    found = json.loads(report.read_text())
+    document = json.loads(report.read_text())
     names = ("label", "gold spans", "checkpoint", "INT8", "loss")
-    title = f"{NAME}:{VERSIONS[-1]}, held-out recall (limit of the loss: {found['limit']})"
+    title = f"{NAME}:{VERSIONS[-1]}, held-out recall (limit of the loss: {document['limit']})"
     table = Table(
         *(Column(name, justify="left" if name == "label" else "right") for name in names), title=title
     )
-    for label, row in found["per_label"].items():
+    for label, row in document["per_label"].items():
         spans, before, after = row["gold_span_count"], row["fp_recall"], row["int8_recall"]
         if spans == 0:
             continue

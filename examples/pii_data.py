@@ -86,12 +86,12 @@ def _fixture(number: int, sentence: Sentence) -> dict[str, object]:
 
 def _distinct(source: Source, count: int) -> list[Sentence]:
     """Distinct sentences; the templates take turns in a shuffled order."""
-    found: dict[str, Sentence] = {}
+    sentences: dict[str, Sentence] = {}
     turns = _turns(source)
-    while len(found) < count:
+    while len(sentences) < count:
         sentence = _fill(source, next(turns))
-        found.setdefault(sentence.text, sentence)
-    return list(found.values())
+        sentences.setdefault(sentence.text, sentence)
+    return list(sentences.values())
 
 
 def _turns(source: Source) -> Iterator[int]:

@@ -45,14 +45,16 @@ def decode(tags: Sequence[int], offsets: Sequence[Offset]) -> list[Span]:
     return spans
 
 
-def character_recall(sentences: Sequence[Sentence], found: Sequence[Sequence[Span]]) -> dict[str, float]:
-    """By label, and under "all": the share of gold characters inside a found span of the same label.
+def character_recall(
+    sentences: Sequence[Sentence], predictions: Sequence[Sequence[Span]]
+) -> dict[str, float]:
+    """By label, and under "all": the share of gold characters inside a predicted span of the same label.
 
     A label without gold characters is left out.
     """
     total: Counter[str] = Counter()
     hit: Counter[str] = Counter()
-    for sentence, predicted in zip(sentences, found, strict=True):
+    for sentence, predicted in zip(sentences, predictions, strict=True):
         covered = {(at, span.label) for span in predicted for at in range(span.start, span.end)}
         for gold in sentence.spans:
             inside = sum((at, gold.label) in covered for at in range(gold.start, gold.end))

