@@ -1,13 +1,12 @@
 """The members of a family by role: each graph is made, compared with its origin, written and judged."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from onnxreg.converters.engine.measure import Outputs
-from onnxreg.converters.engine.output_checks import make_check
 from onnxreg.converters.families import judge_family
 from onnxreg.converters.families.backbone import LOGITS, export_backbone, subject_of
 from onnxreg.converters.families.detector import DISTANCE, VERDICT, Detector, detector_graph, detector_tensors
@@ -16,8 +15,15 @@ from onnxreg.converters.families.fused import INDEX, MASKED, fused_graph
 from onnxreg.converters.families.head_checkpoints import HeadCheckpoint
 from onnxreg.converters.families.head_graph import INPUT, OUTPUT, head_graph
 from onnxreg.converters.families.load_family import LoadedFamily
-from onnxreg.converters.families.member_paths import OOD, TENSORS, backbone_path, fused_path, head_path
-from onnxreg.converters.families.precisions import PLAIN, MemberFile, compare, compare_fused, derive, write
+from onnxreg.converters.families.member_paths import OOD, TENSORS, backbone_paths, fused_paths, head_paths
+from onnxreg.converters.families.precisions import (
+    PLAIN,
+    MemberFile,
+    MemberGraph,
+    compare_fused,
+    write,
+    write_precisions,
+)
 from onnxreg.converters.passes.tools import proof, samples, torch_model
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
@@ -45,13 +51,8 @@ def make_backbone(family: LoadedFamily, workspace: Path) -> list[MemberFile]:
         if family.held_out is None
         else ({"input": family.held_out.images(family.backbone.shape)[:COMPARED_IMAGES]},)
     )
-    outputs = proof.all_outputs(graph, feeds, BACKBONE)
-    limits, path = document.limits, backbone_path(document, PLAIN)
-    checks = compare(torch_model.run(subject, feeds), outputs, feeds, BACKBONE, limits.parity.float32)
-    checks += write(graph, workspace / path, limits, BACKBONE, PLAIN)
-    first = MemberFile(BACKBONE, BACKBONE, PLAIN, path, outputs, tuple(checks), step=step)
-    paths = {precision: backbone_path(document, precision) for precision in document.variants.backbone}
-    return [first, *derive(first, graph, paths, feeds, limits, workspace)]
+    member = MemberGraph(BACKBONE, BACKBONE, graph, feeds, torch_model.run(subject, feeds), step)
+    return write_precisions(member, backbone_paths(document), document.limits, workspace)
 
 
 def judge_backbone(
@@ -97,15 +98,10 @@ def make_head(
     document: FamilyFile, class_id: str, head: HeadCheckpoint, workspace: Path, feeds: Sequence[Feed]
 ) -> list[MemberFile]:
     """Make a head in float32 (first) and in its other precisions, compared on `feeds`."""
-    limits, path = document.limits, head_path(document, class_id, PLAIN)
     graph = head_graph(head, document.heads.activation, document.opset)
-    outputs = proof.all_outputs(graph, feeds, head.name)
     expected = [{OUTPUT: head.logits(feed[INPUT], document.heads.activation)} for feed in feeds]
-    checks = compare(expected, outputs, feeds, head.name, limits.parity.float32)
-    checks += write(graph, workspace / path, limits, "head", PLAIN)
-    first = MemberFile(head.name, "head", PLAIN, path, outputs, tuple(checks))
-    paths = {precision: head_path(document, class_id, precision) for precision in document.variants.head}
-    return [first, *derive(first, graph, paths, feeds, limits, workspace)]
+    member = MemberGraph(head.name, "head", graph, feeds, expected)
+    return write_precisions(member, head_paths(document, class_id), document.limits, workspace)
 
 
 def make_fused(
@@ -130,13 +126,12 @@ def make_fused(
     feed: Feed = {INPUT: np.tile(rows, (len(heads), 1)), INDEX: index}
     expected = [{OUTPUT: file.outputs[0][OUTPUT][: len(rows)]} for file in separate]
     files = []
-    for precision in document.variants.fused:
+    for precision, path in fused_paths(document):
         graph = fused_graph(heads, document.heads.activation, document.opset, quantized=precision == "int8")
         (outputs,) = proof.all_outputs(graph, [feed], FUSED)
         answers = _by_head(outputs[OUTPUT], heads)
         limit = FUSED_TOLERANCE if precision == PLAIN else document.limits.parity.int8
         checks = compare_fused(expected, answers, feed, limit)
-        path = fused_path(document, precision)
         checks += write(graph, workspace / path, document.limits, FUSED, precision)
         files.append(MemberFile(FUSED, FUSED, precision, path, answers, tuple(checks)))
     return files
@@ -165,19 +160,13 @@ def make_detector(
     """
     from safetensors.numpy import save_file
 
-    graph, limits = detector_graph(fitted, document.opset), document.limits
-    feeds = ({INPUT: embeddings},)
-    outputs = proof.all_outputs(graph, feeds, DETECTOR)
     distances = fitted.distances(embeddings)
-    inside = distances <= fitted.threshold
-    expected: Sequence[Mapping[str, Any]] = [{DISTANCE: distances, VERDICT: inside}]
-    checks = compare(expected, outputs, feeds, DETECTOR, limits.parity.float32)
-    about = {key: checks[0][key] for key in ("samples", "dataset")} | {"name": f"parity of {VERDICT}"}
-    checks.append(make_check(about, "agreement", float((outputs[0][VERDICT] == inside).mean())))
-    checks += write(graph, workspace / OOD, limits, DETECTOR, PLAIN)
+    expected = [{DISTANCE: distances, VERDICT: distances <= fitted.threshold}]
+    graph = detector_graph(fitted, document.opset)
+    member = MemberGraph(DETECTOR, DETECTOR, graph, ({INPUT: embeddings},), expected)
+    (file,) = write_precisions(member, [(PLAIN, OOD)], document.limits, workspace)
     session = load_session(workspace / OOD)
     detector = replace(fitted, rejected=judge_family.rejected(session, calibration))
     note = {"record": json.dumps(detector.record(), sort_keys=True)}
     save_file(detector_tensors(detector), workspace / TENSORS, note)
-    sidecars = (DraftFile("detector", TENSORS),)
-    return detector, MemberFile(DETECTOR, DETECTOR, PLAIN, OOD, outputs, tuple(checks), sidecars=sidecars)
+    return detector, replace(file, sidecars=(DraftFile("detector", TENSORS),))

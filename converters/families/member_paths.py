@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 from onnxreg.converters.families.find_checkpoints import member_of, plain
-from onnxreg.converters.families.precisions import PLAIN
+from onnxreg.converters.families.precisions import PLAIN, Precision
 from onnxreg.converters.families.server_files import LIST, METADATA
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.paths import check_distinct
@@ -12,19 +12,25 @@ from onnxreg.schema.inputs.family_file import FamilyFile
 
 SUFFIXES = {PLAIN: "-fp32", "float16": "-fp16", "int8": "-int8"}
 OOD, TENSORS = "ood.onnx", "ood.safetensors"
+Paths = Sequence[tuple[Precision, str]]
+"""The path of each precision of a member, that of float32 first."""
 
 
-def backbone_path(document: FamilyFile, precision: str) -> str:
-    """Name a backbone's file; float16 has the plain name, as servers expect it."""
-    return f"{document.backbone.file}{'' if precision == 'float16' else SUFFIXES[precision]}.onnx"
+def backbone_paths(document: FamilyFile) -> Paths:
+    """float16 has the plain name, as servers expect it."""
+    suffixes = {**SUFFIXES, "float16": ""}
+    precisions: Sequence[Precision] = (PLAIN, *document.variants.backbone)
+    return [(item, f"{document.backbone.file}{suffixes[item]}.onnx") for item in precisions]
 
 
-def head_path(document: FamilyFile, class_id: str, precision: str) -> str:
-    return f"{document.heads.file}/{plain(class_id)}{SUFFIXES[precision]}.onnx"
+def head_paths(document: FamilyFile, class_id: str) -> Paths:
+    precisions: Sequence[Precision] = (PLAIN, *document.variants.head)
+    stem = f"{document.heads.file}/{plain(class_id)}"
+    return [(item, f"{stem}{SUFFIXES[item]}.onnx") for item in precisions]
 
 
-def fused_path(document: FamilyFile, precision: str) -> str:
-    return f"{document.heads.file}{SUFFIXES[precision]}.onnx"
+def fused_paths(document: FamilyFile) -> Paths:
+    return [(item, f"{document.heads.file}{SUFFIXES[item]}.onnx") for item in document.variants.fused]
 
 
 def check_paths(document: FamilyFile, class_ids: Iterable[str]) -> None:
@@ -47,13 +53,10 @@ def check_paths(document: FamilyFile, class_ids: Iterable[str]) -> None:
 def _planned(document: FamilyFile, class_ids: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the member and the path of each file."""
     yield from (("layout", path) for path in (LIST, METADATA))
-    yield from (
-        ("backbone", backbone_path(document, precision)) for precision in (PLAIN, *document.variants.backbone)
-    )
+    yield from (("backbone", path) for _, path in backbone_paths(document))
     for class_id in class_ids:
-        for precision in (PLAIN, *document.variants.head):
-            yield member_of(class_id), head_path(document, class_id, precision)
-    yield from (("fused", fused_path(document, precision)) for precision in document.variants.fused)
+        yield from ((member_of(class_id), path) for _, path in head_paths(document, class_id))
+    yield from (("fused", path) for _, path in fused_paths(document))
     if document.ood is not None:
         yield from (("ood", path) for path in (OOD, TENSORS))
 

@@ -1,6 +1,7 @@
 """One graph of a family in one precision: derived, compared with its parent, and written."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from onnxreg.converters.onnx.facts import inspect_onnx
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
+from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.tools import graph, model_file, proof
 from onnxreg.converters.passes.tools.samples import Feed, digest
 from onnxreg.schema.core.errors import ConversionError, RegError
@@ -21,8 +23,8 @@ from onnxreg.schema.manifest.draft import DraftArtifact, DraftFile
 from onnxreg.schema.manifest.family import Role
 from onnxreg.schema.manifest.recorded_recipe import Step
 
-PLAIN = "float32"
-Reduced = Literal["float16", "int8"]
+Precision = Literal["float32", "float16", "int8"]
+PLAIN: Literal["float32"] = "float32"
 Check = dict[str, Any]
 """A `manifest.Check` in its JSON form."""
 
@@ -49,45 +51,65 @@ class MemberFile:
         return replace(self, checks=(*self.checks, *checks))
 
 
-def derive(
-    parent: MemberFile,
-    source: Any,
-    paths: Mapping[Reduced, str],
-    feeds: Sequence[Feed],
-    limits: FamilyLimits,
-    workspace: Path,
-) -> Iterator[MemberFile]:
-    """Derive the precisions of a member from its float32 graph `source` (`onnx.ModelProto`), left as it is.
+@dataclass(frozen=True)
+class MemberGraph:
+    """The float32 graph of a member (`onnx.ModelProto`), and the outputs of its origin for `feeds`.
 
-    Raises ConversionError, naming the member, if the pass fails, or its graph does not load, gives NaN or
-    differs from its parent.
+    `feeds` also show which values float16 cannot hold. `step` is the record of the pass that made the graph.
+    """
+
+    name: str
+    role: Role
+    graph: Any
+    feeds: Sequence[Feed]
+    expected: Outputs
+    step: Step | None = None
+
+
+def write_precisions(
+    member: MemberGraph, paths: Sequence[tuple[Precision, str]], limits: FamilyLimits, workspace: Path
+) -> list[MemberFile]:
+    """Write a member in float32, compared with its origin, then in its other precisions, compared with float32.
+
+    Raises ConversionError, naming the member, if a pass fails, or a graph does not load, gives NaN or differs.
 
     Args:
-        paths: the path in the workspace of each precision.
-        feeds: inputs to compare on; they show which values float16 cannot hold.
+        paths: the path of each precision in the workspace, that of float32 first.
     """
-    for precision, path in paths.items():
-        label = f"{parent.member} in {precision}"
-        work = OnnxFloatToFloat16(feeds) if precision == "float16" else OnnxDynamicQuantization()
-        limit = getattr(limits.parity, precision)
-        try:
-            derived, step = base.run(precision, work, graph.copy(source), PLAIN)
-            outputs = proof.all_outputs(derived, feeds, label)
-            checks = compare(parent.outputs, outputs, feeds, label, limit, relative=True)
-        except RegError as error:
-            is_named = error.message.startswith(parent.member)
-            message = error.message if is_named else f"{parent.member}: {error.message}"
-            raise type(error)(message, error.advice) from error
-        checks += write(derived, workspace / path, limits, parent.role, precision)
-        yield replace(
-            parent,
-            precision=precision,
-            path=path,
-            outputs=outputs,
-            checks=tuple(checks),
-            parent=parent.path,
-            step=step,
+    files: list[MemberFile] = []
+    for precision, path in paths:
+        with _naming(member.name):
+            if not files:
+                label, model, step, expected = member.name, member.graph, member.step, member.expected
+            else:
+                label, expected = f"{member.name} in {precision}", files[0].outputs
+                model, step = base.run(
+                    precision, _pass(precision, member.feeds), graph.copy(member.graph), PLAIN
+                )
+            outputs = proof.all_outputs(model, member.feeds, label)
+            limit = getattr(limits.parity, precision)
+            checks = compare(expected, outputs, member.feeds, label, limit, relative=bool(files))
+            checks += write(model, workspace / path, limits, member.role, precision)
+        parent = files[0].path if files else None
+        files.append(
+            MemberFile(member.name, member.role, precision, path, outputs, tuple(checks), parent, step)
         )
+    return files
+
+
+def _pass(precision: Precision, feeds: Sequence[Feed]) -> GraphPass:
+    return OnnxFloatToFloat16(feeds) if precision == "float16" else OnnxDynamicQuantization()
+
+
+@contextmanager
+def _naming(member: str) -> Iterator[None]:
+    """Name the member in errors that do not begin with its name."""
+    try:
+        yield
+    except RegError as error:
+        if error.message.startswith(member):
+            raise
+        raise type(error)(f"{member}: {error.message}", error.advice) from error
 
 
 def compare(
@@ -98,7 +120,9 @@ def compare(
     limit: float | None,
     relative: bool = False,
 ) -> list[Check]:
-    """Make the checks `parity of <output>`: `max_abs_diff` with its limit, and `argmax_agreement` of logits.
+    """Make the checks `parity of <output>`: `max_abs_diff` with its limit, `argmax_agreement` of logits.
+
+    An output of booleans has the check `agreement` alone.
 
     Raises ConversionError as `proof.compare` does.
 
@@ -108,10 +132,11 @@ def compare(
     proof.compare(expected, outputs, label)
     checks = []
     for name, array in expected[0].items():
-        if array.dtype.kind != "f":
-            continue
         parity = agreement(expected, outputs, name)
         about = {"name": f"parity of {name}", "samples": parity.positions, "dataset": str(digest(feeds))}
+        if array.dtype.kind == "b":
+            checks.append(make_check(about, "agreement", float((outputs[0][name] == array).mean())))
+            continue
         most = None if limit is None else limit * (parity.scale if relative else 1.0)
         checks.append(make_check(about, "max_abs_diff", parity.max_abs_diff, most))
         if name.endswith("logits"):
