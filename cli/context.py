@@ -80,7 +80,7 @@ class Session:
             pending.tell = lambda text: print(output.printable(text), file=sys.stderr)
 
     def heads(self) -> "CheckpointStore":
-        """The known heads of the user; what is told of them goes to stderr."""
+        """The known heads of the user; notices about them go to stderr."""
         from onnxreg.registry.trust.rollback import CheckpointStore
 
         return CheckpointStore(stale=self._tell_stale, warn=self.warn)

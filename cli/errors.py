@@ -55,7 +55,7 @@ def report(error: RegError | KeyboardInterrupt, as_json: bool = False) -> int:
 
 
 def _said(label: str, text: str) -> str:
-    """`error: ...`, the word in its colour; on a terminal further lines stand below the text."""
+    """`error: ...`, the word in its colour; on a terminal with further lines below the text."""
     line = output.folded(f"{label}: {output.printable(text)}", " " * (len(label) + 2), sys.stderr)
     return f"{output.paint(label, sys.stderr)}{line.removeprefix(label)}"
 

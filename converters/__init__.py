@@ -26,7 +26,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 def __getattr__(name: str) -> Any:
-    """`export` is imported when it is asked for: what lies below must stay light to import."""
+    """`export` is imported when it is asked for: the other names must stay light to import."""
     if name != "export":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from onnxreg.converters.api import export

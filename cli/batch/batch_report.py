@@ -16,7 +16,7 @@ class BatchError(RegError):
     """Some jobs failed. The family is theirs if they share one, else that of a conversion."""
 
     def __init__(self, message: str, families: set[str]) -> None:
-        super().__init__(message, f"mend what failed, then {AGAIN}")
+        super().__init__(message, f"fix what failed, then {AGAIN}")
         self.family = families.pop() if len(families) == 1 else ConversionError.family
 
 

@@ -13,7 +13,7 @@ PATIENCE = "15s"
 def run_all(
     work: Callable[[Item], Result], items: Iterable[Item], address: str
 ) -> Generator[tuple[Item, Result | HostError]]:
-    """As `pool.run_all`, on the workers of a scheduler. Dask gives the work of a worker that is gone to others first.
+    """Run work as `pool.run_all` does, on the workers of a scheduler. Dask gives the work of a worker that is gone to others first.
 
     Raises RemoteError if no scheduler answers. Closing the iterator takes back what was not begun.
     """

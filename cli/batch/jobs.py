@@ -18,7 +18,7 @@ OPTION_PATHS = ("eval_suite",)
 
 @dataclass(frozen=True)
 class Job:
-    """One export. `row` is where it stands in the file, from 1; paths are absolute."""
+    """One export. `row` is its number in the file, from 1; paths are absolute."""
 
     row: int
     request: JobRow
@@ -57,12 +57,12 @@ def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
             reader = csv.DictReader(file, strict=True)
             header = reader.fieldnames or ()
             if twice := next((name for name in header if header.count(name) > 1), None):
-                raise InputError(f"{path.name}: the column {twice!r} stands twice", "leave one out")
+                raise InputError(f"{path.name}: there are two columns {twice!r}", "leave one out")
             for number, row in enumerate(reader, 1):
                 if None in row or None in row.values():
                     raise InputError(
                         f"{path.name}: row {number} has not as many cells as there are columns",
-                        "a cell that holds a comma stands in double quotes",
+                        "write a cell with a comma in double quotes",
                     )
                 yield _from_cells(row)
     except FileNotFoundError as error:
@@ -108,7 +108,7 @@ def _row(value: Any, label: str, directory: Path) -> JobRow:
 def _beside(text: Any, directory: Path) -> str:
     """A path from the job file's directory, if something is there; else unchanged: it may be a hub id.
 
-    In `path/to/file.py:function` the path is what stands before the colon.
+    In `path/to/file.py:function` the path is the part before the colon.
     """
     name = str(text)
     file = name.rpartition(":")[0] or name
@@ -117,10 +117,10 @@ def _beside(text: Any, directory: Path) -> str:
 
 
 def refuse_twins(jobs: Sequence[Job], names: Sequence[str], file_name: str) -> None:
-    """InputError unless, of a model that stands twice, each row has a version of its own: else the order would decide.
+    """Refuse several rows of one model unless each has a version of its own: else the order would decide.
 
     Args:
-        names: of the models, as far as they are told before the work.
+        names: of the models, as far as the rows give them.
         what: how people call the file.
     """
     first: dict[tuple[str, str | None], Job] = {}

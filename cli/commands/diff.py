@@ -31,7 +31,7 @@ EXAMPLES = (
 )
 STDOUT = Path("-")
 NAMED = 3
-"""Kinds of changes that the message of a failed gate names; what changed stands above it."""
+"""Kinds of changes that the message of a failed gate names; the changes are printed above it."""
 
 
 def command(

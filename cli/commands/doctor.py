@@ -26,7 +26,7 @@ EXAMPLES = (
     "reg doctor s3://models/prod --live",
 )
 WORST = ("integrity", "conflict", "remote", "not-found", "input", "environment")
-"""The families of failures, the one first whose exit status stands for all."""
+"""The families of failures; the exit status is that of the first one that occurs."""
 
 
 def command(

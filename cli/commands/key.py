@@ -36,7 +36,7 @@ def new(
     session: Session = context.obj
     public = Keystore().new(name, kind)
     print(public)
-    session.say(f"whoever trusts it: reg trust add {name} {public}")
+    session.say(f"everyone who trusts it: reg trust add {name} {public}")
 
 
 def list_keys(context: typer.Context, as_json: Json = False) -> None:

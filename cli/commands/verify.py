@@ -116,7 +116,7 @@ def _show(
 def _remedy(damages: "Iterable[Damage]", remote: str | None) -> str:
     """The hint for damage before a repair."""
     if all(damage.kind == "history" for damage in damages):
-        return "each line says what to do: no copy mends a history"
+        return "each line says what to do: no copy repairs a history"
     where = f"--remote {quote(remote)} " if remote is not None else ""
     return f"reg verify {where}--repair --from REMOTE fetches good copies"
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 BASH = "complete_bash"
 MODEL = "_REG_COMPLETE_MODEL"
-"""The variable that holds what stands before the colon of the word that bash completes."""
+"""The variable that holds the part before the colon of the word that bash completes."""
 
 
 def join_words() -> list[str]:

@@ -111,7 +111,7 @@ def _plain(text: str | None) -> str:
 
 
 def value_name(option: Any, context: Any = None) -> str:
-    """The word that stands for an option's value; that it may be repeated, its help says.
+    """The placeholder of an option's value; that it may be repeated, its help says.
 
     typer names the type `<list[str]>`, from release 0.29 as the display type, before as the metavar.
     """

@@ -33,7 +33,7 @@ def usage_error(error: TyperException, words: Sequence[str]) -> InputError:
 
 
 def _plain(error: TyperException) -> str:
-    """A value of the wrong kind is told as it is in documents."""
+    """The message; for a value of the wrong kind, in the words that documents get."""
     text = error.format_message()
     cause = error.__cause__
     if cause is None:

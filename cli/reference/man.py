@@ -70,6 +70,6 @@ def _list(parameters: Sequence[Parameter]) -> Iterator[str]:
 
 
 def _escaped(line: str) -> str:
-    """A line of text that roff takes as it stands: `\\&` keeps a leading dot from being a request."""
+    """A line of text that roff prints unchanged: `\\&` keeps a leading dot from being a request."""
     line = line.replace("\\", "\\e").replace("-", "\\-").replace("`", "\\(ga").replace("'", "\\(aq")
     return f"\\&{line}" if line.startswith(".") else line

@@ -65,7 +65,7 @@ def describe() -> list[Verb]:
 
 
 def global_options() -> tuple[Parameter, ...]:
-    """The options that stand before the verb."""
+    """The options before the verb."""
     return _options(root())
 
 

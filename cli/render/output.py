@@ -19,7 +19,7 @@ COLOURS = {
     **dict.fromkeys(("refused", "fail", "failed", "breaking", "error", "damaged", "missing", "broken"), "31"),
     **dict.fromkeys(("info", "cosmetic"), "2"),
 }
-"""Words that have a colour (an ANSI number) wherever they stand alone."""
+"""Words that have a colour (an ANSI number) if they are alone in a cell."""
 
 NUMBERS = frozenset(
     {"SIZE", "SEQ", "VERSIONS", "EVENTS", "BLOBS", "VALUE", "LIMIT", "SAMPLES", "UNIQUE", "SHARED"}
@@ -57,7 +57,7 @@ def write_bytes(data: bytes) -> None:
 
 
 def printable(text: str) -> str:
-    """Text from a stranger's document without what would move a terminal's cursor or change its colours."""
+    """Text from somebody's document without the characters that would move a terminal's cursor or change its colours."""
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 

@@ -52,7 +52,7 @@ def _default(field: Mapping[str, Any], required: bool) -> str:
 
 
 def _value(value: object) -> str:
-    """As a recipe has it: a text that YAML takes for one stands without quotes."""
+    """A value as a recipe has it: a text without quotes, if YAML reads it as a text."""
     if isinstance(value, str) and value.isidentifier():
         return value
     return json.dumps(value).replace('"', "") if isinstance(value, list) else json.dumps(value)

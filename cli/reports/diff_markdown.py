@@ -46,7 +46,7 @@ def _list(lines: Iterable[str]) -> list[str]:
 
 
 def escaped(text: str) -> str:
-    """Text from a stranger's document that Markdown and HTML take for nothing but text."""
+    """Text from somebody's document, escaped so that Markdown and HTML read it as text only."""
     return re.sub(r"([\\`*_{}\[\]<>()#+!|&~$@-])", r"\\\1", output.printable(text))
 
 

@@ -174,7 +174,7 @@ class ExportRequest:
         return f"profile {ANDROID}" if self.profile == ANDROID else "task" if self.task else "recipe"
 
     def check(self) -> str | None:
-        """Read recipe or profile and options, and look for what lies on this machine. Returns the model's name, if told."""
+        """Read recipe or profile and options, and look for files on this machine. Returns the model's name, if it has one."""
         if self.profile == ANDROID:
             from onnxreg.converters.android.android_options import read_options
             from onnxreg.converters.android.export import check_here
@@ -225,7 +225,7 @@ def _consent(request: ExportRequest) -> "Consent":
 
 
 def _hub_name(source: str | None) -> str | None:
-    """The name that a model gets from a hub id; None for what lies on this machine."""
+    """The name that a model gets from a hub id; None for a source on this machine."""
     from onnxreg.converters.source.source_files import hub_id
 
     try:
@@ -315,7 +315,7 @@ def _own(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Paths as text that means the same file wherever the recipe lies."""
+    """Paths as text that means the same file in whatever directory the recipe is."""
     return {
         key: str(value.absolute()) if isinstance(value, Path) else value for key, value in options.items()
     }

@@ -179,7 +179,7 @@ def _loader(yaml: Any) -> Any:
             keys = [self.construct_object(key, deep=True) for key, _ in node.value]
             if twice := next((key for key in keys if keys.count(key) > 1), None):
                 last = [key for key, _ in node.value][len(keys) - 1 - keys[::-1].index(twice)]
-                raise self._refused(f"the key {twice!r} stands twice", last)
+                raise self._refused(f"the key {twice!r} occurs twice", last)
             return super().construct_mapping(node, deep)
 
         def _refused(self, reason: str, node_or_event: Any) -> Exception:

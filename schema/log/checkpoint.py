@@ -242,7 +242,7 @@ def compare(
 ) -> Checkpoint | StaleIndex:
     """The checkpoint after an index file was read, or the lines by which it is behind.
 
-    Raise ForkError if neither log is the beginning of the other, IntegrityError if that cannot be told, or
+    Raise ForkError if neither log is the beginning of the other, IntegrityError if that cannot be decided, or
     if the state line says what the lines do not.
     """
     name, state = observed.state.name, observed.state

@@ -159,7 +159,7 @@ class _Reader:
             return
         if line.startswith(GLOBAL):
             if self.everywhere is not None:
-                raise InputError("globally allowed types stand there twice")
+                raise InputError("there are two lines of globally allowed types")
             self.everywhere = frozenset(name.strip() for name in line.split(";")[1].split(","))
         elif line == ALL:
             self.all = True

@@ -31,7 +31,7 @@ from onnxreg.schema.query.expression.tree import (
 MAX_DEPTH = 64
 """The deepest nesting of brackets and `not`."""
 ORDERED = ("<", "<=", ">", ">=")
-_IN_QUOTES = "a text that begins with a digit stands in quotes"
+_IN_QUOTES = "put a text that begins with a digit in quotes"
 _JOINED = {"and": "write it in lower case", "or": "write it in lower case"}
 
 

@@ -84,7 +84,7 @@ def _bad_character(text: str, position: int) -> ExpressionError:
     char = text[position]
     if char in "'\"":
         return ExpressionError(text, (position, len(text)), f"the text that begins with {char} has no end")
-    hint = {"*": "a pattern stands in quotes: name ~ 'acme/*'", "!": "write not, or !="}.get(char, "")
+    hint = {"*": "put a pattern in quotes: name ~ 'acme/*'", "!": "write not, or !="}.get(char, "")
     if char in "&|":
         hint = "write and, or"
     return ExpressionError(text, (position, position + 1), f"{char!r} is not part of the language", hint)

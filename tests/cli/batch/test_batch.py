@@ -119,7 +119,7 @@ def test_the_status_is_that_of_the_failures(
     assert done.status == status
     assert done.err.endswith(
         f"error: {len(failures)} of 3 jobs failed\n"
-        "hint: mend what failed, then run the same command again: what is done is not done again\n"
+        "hint: fix what failed, then run the same command again: what is done is not done again\n"
     )
     assert done.out.count("published") == 3 - len(failures)
 

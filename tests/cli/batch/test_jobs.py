@@ -91,7 +91,7 @@ def test_a_suite_lies_beside_the_file_too(fleet: Path) -> None:
         ("- words", "row 1 holds no keys"),
         ("source: a", "no list of jobs"),
         ("[]", "holds no jobs"),
-        ("- {source: a, source: b}", "stands twice"),
+        ("- {source: a, source: b}", "the key 'source' occurs twice"),
     ],
 )
 def test_a_wrong_row_is_named(rows: str, told: str, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_versions_of_one_model_may_be_many(tmp_path: Path) -> None:
         ("source,colour,profile\na,red,android\n", "row 1 is not valid at colour"),
         ("source,profile\na\n", "row 1 has not as many cells"),
         ("source,profile\na,android,more\n", "row 1 has not as many cells"),
-        ("source,source\na,b\n", "the column 'source' stands twice"),
+        ("source,source\na,b\n", "there are two columns 'source'"),
         ('source,profile\n"a,android\n', "is no CSV file"),
         ("", "holds no jobs"),
     ],

@@ -58,8 +58,8 @@ def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     {
-        "twice": (RECIPE + "task: onnx\n", "the key 'task' stands twice"),
-        "twice, where": ("a: 1\nb: 2\na: 3\n", r"a\.yaml, line 3, column 1, is .*: the key 'a' stands twice"),
+        "twice": (RECIPE + "task: onnx\n", "the key 'task' occurs twice"),
+        "twice, where": ("a: 1\nb: 2\na: 3\n", r"a\.yaml, line 3, column 1, is .*: the key 'a' occurs twice"),
         "alias": ("a: &x [1]\nb: *x\n", "aliases are not allowed"),
         "code": ("a: !!python/object/apply:os.system [id]\n", "neither YAML nor JSON"),
         "syntax": ("a: [1,\n", "neither YAML nor JSON"),
