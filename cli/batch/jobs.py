@@ -47,7 +47,7 @@ def _yaml_rows(path: Path) -> Sequence[Any]:
 
     value = read_document(path, "job file")
     if not isinstance(value, list):
-        raise InputError(f"{path.name} is no list of jobs", "begin each job with a dash: - source: ...")
+        raise InputError(f"{path.name} is not a list of jobs", "begin each job with a dash: - source: ...")
     return value
 
 
@@ -69,7 +69,7 @@ def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
         raise NotFoundError(f"there is no job file at {path}", "check the path") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(
-            f"{path.name} is no CSV file: {why(error)}", "save it as comma-separated text, in UTF-8"
+            f"{path.name} is not a CSV file: {why(error)}", "save it as comma-separated text, in UTF-8"
         ) from error
 
 

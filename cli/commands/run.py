@@ -146,7 +146,7 @@ def _tag(session: Session, files: "UnpackedArtifact", text: str, as_json: bool) 
     manifest = files.manifest
     tokenizer = next((file.path for file in manifest.files if file.path.endswith("tokenizer.json")), None)
     if tokenizer is None or not manifest.labels:
-        raise InputError(f"{manifest.name} is no token classifier with a tokenizer", "run it with --input")
+        raise InputError(f"{manifest.name} is not a token classifier with a tokenizer", "run it with --input")
     length = manifest.max_sequence_length or 512
     spans = tag(files.main, files.root / tokenizer, manifest.labels, length, text)
     if not as_json:

@@ -17,4 +17,4 @@ def command(context: typer.Context, ref: RefArgument, reason: Reason = None) -> 
     if parsed.tag is None:
         raise InputError(f"{ref} names no channel", f"write {parsed.name}:CHANNEL")
     entry = session.open().untag(parsed.name, parsed.tag, reason)
-    session.say(f"{parsed.name}:{parsed.tag} is no more; it was {entry}")
+    session.say(f"{parsed.name}:{parsed.tag} is removed; it was {entry}")

@@ -69,7 +69,7 @@ class HubScratch:
             Trial("read-after-write", "what was committed is read at once", self._read_after_write),
             Trial("list-after-write", "what was committed is listed at once", self._list_after_write),
             Trial("delete", "what was deleted is gone at once", self._delete),
-            Trial("lost answer", "an own commit whose answer was lost is no lost race", self._lost_answer),
+            Trial("lost answer", "an own commit whose answer was lost is not a lost race", self._lost_answer),
             Trial(
                 "two writers",
                 "both pushes arrive, and come back whole",

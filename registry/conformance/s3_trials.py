@@ -60,7 +60,7 @@ class S3Scratch:
             Trial("conditional read", "what did not change is not sent again (304)", self._conditional),
             Trial("checksum", "bytes with another SHA-256 than announced are refused", self._checksum),
             Trial("multipart", "parts become one object at once, and create-only", self._multipart),
-            Trial("lost answer", "an own write whose answer was lost is no lost race", self._lost_answer),
+            Trial("lost answer", "an own write whose answer was lost is not a lost race", self._lost_answer),
             Trial(
                 "two writers", "both pushes arrive, and come back whole", lambda: push_and_pull(self._open)
             ),

@@ -92,5 +92,5 @@ class Keystore:
             path = self.directory / f"{name}.{suffix}"
             with host_errors(f"reading key {name}"), suppress(FileNotFoundError), path.open("rb") as stream:
                 return stream.read(_MAX_PEM)
-        called = f"there is no key {name}" if _NAME.fullmatch(name) else "that is no name of a key"
+        called = f"there is no key {name}" if _NAME.fullmatch(name) else "that is not the name of a key"
         raise NotFoundError(called, Advice("list-keys"))

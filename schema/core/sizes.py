@@ -31,11 +31,11 @@ def parse_size(text: str) -> int:
     if unit and unit not in UNITS:
         spelling = next((name for name in UNITS if name.lower() == unit.lower()), None)
         hint = f"write {spelling}" if spelling else f"units are {', '.join(UNITS)}"
-        raise InputError(f"{unit[:40]} is no unit of size", hint)
+        raise InputError(f"{unit[:40]} is not a unit of size", hint)
     scale: int = 10 ** len(part)
     count, remainder = divmod(int(digits + part) * UNITS.get(unit, 1), scale)
     if remainder or count > MAX_SIZE_BYTES:
-        raise InputError(f"{text[:40]} is no whole number of bytes below 2^53")
+        raise InputError(f"{text[:40]} is not a whole number of bytes below 2^53")
     return count
 
 

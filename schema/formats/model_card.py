@@ -64,7 +64,7 @@ def quantization(artifact: Artifact) -> Iterator[tuple[str, object]]:
 
 
 def properties(facts: Iterable[tuple[str, object]]) -> Json:
-    """`{"properties": [...]}`, named `onnxreg:<key>`; facts that are None are left out, and no facts are no key."""
+    """`{"properties": [...]}`, named `onnxreg:<key>`; facts that are None are left out; without facts there is nothing."""
     entries = [{"name": f"onnxreg:{key}", "value": text(value)} for key, value in facts if value is not None]
     return {"properties": entries} if entries else {}
 

@@ -61,7 +61,7 @@ from onnxreg.schema.core.ref import is_name
 ATTRIBUTES = ".gitattributes"
 LFS_RULE = "blobs/** filter=lfs diff=lfs merge=lfs -text"
 HUB_FILES = frozenset({ATTRIBUTES, ".gitignore", "README.md", "LICENSE", "LICENSE.md", "LICENSE.txt"})
-"""Files of a repository that are none of the registry's."""
+"""Files of a repository that do not belong to the registry."""
 
 
 def open_hub(

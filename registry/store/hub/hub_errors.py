@@ -62,7 +62,7 @@ def translated(error: Exception, operation: str, revision: str) -> RegError:
                 f"{operation}: {error.strerror or type(error).__name__}", "check this machine's disk"
             )
     return RemoteError(
-        f"{operation}: the answer is none of the Hub's ({type(error).__name__})",
+        f"{operation}: the answer is not the Hub's ({type(error).__name__})",
         "check HF_ENDPOINT; is there a proxy in between?",
     )
 

@@ -272,7 +272,7 @@ class S3Client:
             hint = "set AWS_PROFILE or AWS_ACCESS_KEY_ID; a public bucket is read with ?anonymous=yes"
             return RemoteError(f"{failure}: no credentials were found", hint)
         if isinstance(error, ResponseParserError):
-            return UnansweredError(f"{failure}: the answer is none of S3's", "is there a proxy in between?")
+            return UnansweredError(f"{failure}: the answer is not from S3", "is there a proxy in between?")
         if isinstance(error, (*_mistakes(), ValueError)):
             return InputError(
                 f"{failure}: {_one_line(error)}", "check AWS_PROFILE, ~/.aws/config and the URL"

@@ -89,7 +89,7 @@ def test_a_suite_lies_beside_the_file_too(fleet: Path) -> None:
         ("- {source: a, recipe: r.yaml, options: {a: 1}}", "a recipe says its options itself"),
         ("- {name: x, profile: android}", "there is no source"),
         ("- words", "row 1 holds no keys"),
-        ("source: a", "no list of jobs"),
+        ("source: a", "not a list of jobs"),
         ("[]", "holds no jobs"),
         ("- {source: a, source: b}", "the key 'source' occurs twice"),
     ],
@@ -134,7 +134,7 @@ def test_versions_of_one_model_may_be_many(tmp_path: Path) -> None:
         ("source,profile\na\n", "row 1 has not as many cells"),
         ("source,profile\na,android,more\n", "row 1 has not as many cells"),
         ("source,source\na,b\n", "there are two columns 'source'"),
-        ('source,profile\n"a,android\n', "is no CSV file"),
+        ('source,profile\n"a,android\n', "is not a CSV file"),
         ("", "holds no jobs"),
     ],
 )

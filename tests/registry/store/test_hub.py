@@ -813,7 +813,7 @@ def test_a_proxy_s_page_instead_of_an_answer(hub: Hub, remote: HubRegistry, patt
         list(remote.names())
         put(remote, b"blob")
 
-    assert "none of the Hub's" in failing(use, RemoteError)
+    assert "the answer is not the Hub's" in failing(use, RemoteError)
 
 
 def test_another_registry_under_the_same_name_is_noticed(
