@@ -30,19 +30,20 @@ def export(
     """Export a checkpoint to ONNX; nothing is returned if a graph is not the checkpoint's model.
 
     Args:
-        model: a checkpoint directory, a hub id with an optional `@revision`, or `(model, tokenizer)`, two objects of
-            transformers. Their mode, device and dtype stay as they are; the graph is of the weights in float32.
+        model: a checkpoint directory, a hub id with an optional `@revision`, or `(model, tokenizer)`, two objects
+            of transformers. Their mode, device and dtype do not change; the graph has the weights in float32.
         task: `default`, `pooling`, `question-answering`, ...: see `docs/tasks.md`.
         output: a file to write, or a directory (one that exists, or a text that ends in a slash), which gets
             `model.onnx` with config, labels and tokenizer beside it.
-        quantize: make an INT8 graph too. It is written beside the other: `model.onnx` and `model_int8.onnx`.
+        quantize: make an INT8 graph too, beside the other: `model.onnx` and `model_int8.onnx`.
         opset: of the default domain.
         int8_embeddings: with `quantize`, quantize the embedding tables too.
 
-    Returns the last graph, which is the INT8 one if that is asked for: its path, or without `output` its bytes.
+    Returns the last graph, which is the INT8 one if there is one: its path, or without `output` its bytes.
 
     Raises InputError for a checkpoint, task or opset that cannot be used, NotFoundError or RemoteError if the
-    checkpoint cannot be loaded, ConversionError if a graph does not load or differs, HostError for a missing extra.
+    checkpoint cannot be loaded, ConversionError if a graph does not load or differs, HostError for a missing
+    extra.
     """
     require("torch", "transformers", "onnx", "onnxruntime")
     target = None if output is None or output == "" else Path(output)
@@ -50,11 +51,8 @@ def export(
     path = PATH if target is None or folder else target.name
     recipe = task_recipe(task, quantize, opset, path=path, int8_embeddings=int8_embeddings)
     with tempfile.TemporaryDirectory(prefix=".onnxreg-", dir=_nearest_directory(target)) as scratch:
-        sentences = issubclass(task_catalog.find(task), Pooling)
-        source = _source(model, Path(scratch, "checkpoint"), sentences)
-        workspace = Path(scratch, "made")
-        workspace.mkdir()
-        draft = execute(plan_export(recipe, source, NAME), workspace)
+        source = _source(model, task, Path(scratch, "checkpoint"))
+        draft = execute(plan_export(recipe, source, NAME), Path(scratch, "workspace"))
         last = draft.artifacts[-1]
         if target is None:
             return _bytes(draft, last)
@@ -63,7 +61,9 @@ def export(
     return directory / last.path
 
 
-def _source(model: Any, directory: Path, sentences: bool) -> str:
+def _source(model: Any, task: str, directory: Path) -> str:
+    """Name the source of an export; two objects are saved into `directory`."""
+    sentences = issubclass(task_catalog.find(task), Pooling)
     if isinstance(model, tuple | list):
         if len(model) != 2:
             raise InputError(

@@ -38,11 +38,11 @@ class Materials:
 
     The source of a family is its document, or the directory that holds it as `family.yaml`; that of a version
     whose module a function made is the directory that holds its code and its checkpoint, or that function.
-    `trust_remote_code` is for code that a checkpoint of transformers brings, `allow_code` for functions by name, as
-    `plan_export` takes them.
+    `trust_remote_code` is for code that a checkpoint of transformers brings, `allow_code` for functions by
+    name, as `plan_export` takes them.
 
-    `data` are files that the recipe records by digest: a step's data by the step's name, what an option of the task
-    names as `options.<key>`.
+    `data` are files that the recipe records by digest: a step's data by the step's name, what an option of
+    the task names as `options.<key>`.
     """
 
     source: str | None = None
@@ -70,8 +70,8 @@ def rebuild(
 ) -> Draft:
     """Run the recipe of a manifest into `workspace`. `label` is how people call the version.
 
-    Raises NotFoundError if it has no recipe that can be run, InputError if source, suite or data are not the recorded
-    ones, and what the export raises. Limits of a family are not judged again, and nothing is timed.
+    Raises NotFoundError if it has no recipe that can be run, InputError if source, suite or data are not the
+    recorded ones, and what the export raises. Limits of a family are not judged again, and nothing is timed.
     """
     if manifest.model_family is not None and not manifest.stages:
         progress.step("checking the document and its files")
@@ -161,7 +161,7 @@ def _contract(recipe: Recipe, suite: Path | None) -> ProfilePromises:
 
 
 def _check_suite(manifest: Manifest, recipe: Recipe, label: str, path: Path | None) -> Path | None:
-    """The suite, if the version was evaluated on one. InputError if it is another one, missing or not needed."""
+    """Check the suite, if the version was evaluated on one. InputError if it is wrong, missing or not needed."""
     recorded = recorded_suite(manifest, recipe)
     if recorded is None and path is not None:
         raise InputError(f"{label} was not evaluated", Advice("omit-suite"))
@@ -173,7 +173,10 @@ def _check_suite(manifest: Manifest, recipe: Recipe, label: str, path: Path | No
 
 
 def _with_suite(requested: RecipeFile, recipe: Recipe, suite: Path) -> RecipeFile:
-    """The recipe with the suite's path; before recipes had an evaluation, the android profile judged its INT8 file alone."""
+    """Put the suite's path into the recipe.
+
+    Before recipes had an evaluation, the android profile judged its INT8 file alone.
+    """
     path = str(suite.absolute())
     if requested.evaluation is not None:
         return requested.with_evaluation({**requested.evaluation.to_json(), "suite": path})
@@ -207,10 +210,11 @@ def _source(manifest: Manifest, label: str, source: str | None) -> str:
 
 
 def _on_hub(name: str, label: str) -> str:
-    """The recorded source on the hub. InputError for any other text, and for a path: what a manifest says is never one."""
+    """Return the recorded source on the hub. InputError for any other text, and for a path."""
     if not HUB_ID.fullmatch(name) or Path(name).exists():
         raise InputError(
-            f"{label} records {name[:200]!r} as its source, which is a path here or cannot be a model on the hub",
+            f"{label} records {name[:200]!r} as its source, "
+            "which is a path here or cannot be a model on the hub",
             Advice("name-source-files"),
         )
     return name

@@ -76,19 +76,19 @@ class ExportRequest:
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """The request beside the defaults, as JSON values: an equal one is recognised the next time.
+        """The request without defaults, as JSON values: an equal one is recognised the next time.
 
-        Paths are absolute; so is a source that is a path. The working directory is part of it: the file of a factory such as
-        `net.py:build` is looked for there.
+        Paths are absolute; so is a source that is a path. The working directory is part of it: the file of a factory
+        such as `net.py:build` is looked for there.
         """
         fields: dict[str, Any] = {key: getattr(self, key) for key in ("name", "profile", "recipe", "task")}
         fields |= {"trust_remote_code": self.trust.remote_code, "allow_code": list(self.trust.code)}
-        given = {key: value for key, value in fields.items() if value not in (None, False, [])}
+        stated = {key: value for key, value in fields.items() if value not in (None, False, [])}
         is_path = self.source is not None and Path(self.source).exists()
         source = str(Path(self.source or "").absolute()) if is_path else self.source
         evaluation = {} if self.evaluation is None else {"evaluation": dict(self.evaluation)}
-        given = _absolute({**given, **self.options})
-        return {**given, **evaluation, "source": source, "directory": str(Path.cwd())}
+        stated = _absolute({**stated, **self.options})
+        return {**stated, **evaluation, "source": source, "directory": str(Path.cwd())}
 
     @property
     def documents(self) -> "dict[Path, Digest | None]":
@@ -114,7 +114,7 @@ class ExportRequest:
     def family(self) -> "FamilyPlan | None":
         """The plan of the family that the document describes; None if this is any other export.
 
-        Raises InputError if it is malformed, or the request says what the document of a family says itself, and what
+        Raises InputError if it is malformed, or the request has options that belong into the document, and what
         `plan_family` raises.
         """
         if self.recipe is None or not self.document.is_family:
@@ -147,14 +147,14 @@ class ExportRequest:
         from onnxreg.converters.engine.plan import plan_export
 
         recipe, directory = _recipe(self)
-        given = (recipe, self.source, self.name, directory, self.trust.remote_code)
+        arguments = (recipe, self.source, self.name, directory, self.trust.remote_code)
         consent = _consent(self)
         if self.profile is None:
-            return plan_export(*given, label=self.label, allow_code=consent)
+            return plan_export(*arguments, label=self.label, allow_code=consent)
         from onnxreg.converters.profiles.profile_catalog import find
 
         profile = find(self.profile)
-        plan = plan_export(*given, profile.contract({}, None), self.label, consent)
+        plan = plan_export(*arguments, profile.contract({}, None), self.label, consent)
         return replace(plan, document=profile.document, package=profile.package)
 
     def evaluation_plan(self) -> "EvaluationPlan | None":
@@ -205,13 +205,13 @@ def _options_of(kind: str) -> tuple[str, ...]:
     return {"task": TASK_OPTIONS, "recipe": ("checkpoint",)}.get(kind, ()) + COMMON_OPTIONS
 
 
-def _check_options(given: Iterable[str], kind: str) -> None:
+def _check_options(options: Iterable[str], kind: str) -> None:
     """Raise InputError for an option that this kind of export does not have."""
-    options = _options_of(kind)
-    for key in given:
-        if key not in options:
+    allowed = _options_of(kind)
+    for key in options:
+        if key not in allowed:
             kinds = [other for other in KINDS if key in _options_of(other)]
-            flags = ", ".join(f"--{name.replace('_', '-')}" for name in options)
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in allowed)
             raise InputError(
                 f"--{key.replace('_', '-')} is an option of --{' and --'.join(kinds)}, not of --{kind}",
                 f"--{kind} has {flags}",
@@ -287,8 +287,8 @@ def _evaluation(request: ExportRequest, recipe: "RecipeFile") -> Mapping[str, An
     own = {} if recipe.evaluation is None else recipe.evaluation.to_json()
     if suite is None and not own:
         raise InputError("item scores are of an evaluation, and no suite is named", Advice("name-eval-suite"))
-    given = {} if suite is None else {"suite": str(Path(suite).absolute())}
-    return {**own, **given, **({"item_scores": True} if item_scores else {})}
+    suite_field = {} if suite is None else {"suite": str(Path(suite).absolute())}
+    return {**own, **suite_field, **({"item_scores": True} if item_scores else {})}
 
 
 def _recipe_without_options(request: ExportRequest) -> "tuple[RecipeFile, Path]":

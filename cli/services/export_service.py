@@ -54,11 +54,11 @@ def publish(
     Args:
         request: the request of the plan; nothing is cached without.
     """
-    from onnxreg.converters.families.family_plan import FamilyPlan
+    from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.converters.search import execute
 
     with registry.workspace() as workspace:
-        if isinstance(plan, FamilyPlan):
+        if not isinstance(plan, ExportPlan):
             return _publish_family(registry, plan, version, progress, workspace)
         if request is not None:
             return _publish_cached(registry, plan, version, progress, request, workspace), None
@@ -132,19 +132,19 @@ def _publish_cached(
 
 def check_search(plan: "ExportPlan | FamilyPlan") -> None:
     """Raise InputError or NotFoundError if the search of a plan cannot be run, before it is."""
-    from onnxreg.converters.families.family_plan import FamilyPlan
+    from onnxreg.converters.engine.plan import ExportPlan
 
-    if not isinstance(plan, FamilyPlan) and plan.recipe.search is not None:
+    if isinstance(plan, ExportPlan) and plan.recipe.search is not None:
         from onnxreg.converters.search import check_search
 
         check_search(plan)
 
 
-def check_one(**given: object) -> None:
-    """InputError unless exactly one of these options was given."""
-    names = [f"--{name}" for name, value in given.items() if value is not None]
+def check_one(**options: object) -> None:
+    """Raise InputError unless exactly one of these options is set."""
+    names = [f"--{name}" for name, value in options.items() if value is not None]
     if len(names) != 1:
-        *first, last = (f"--{name}" for name in given)
+        *first, last = (f"--{name}" for name in options)
         message = (
             f"{' and '.join(names)} contradict each other" if names else "nothing says what to export for"
         )
@@ -152,7 +152,7 @@ def check_one(**given: object) -> None:
 
 
 def check_alone(option: str, others: Mapping[str, object]) -> None:
-    """InputError if any of these was given beside an option that says it for each job."""
+    """Raise InputError if an option is set that the job file says for each job."""
     name = next((key for key, value in others.items() if value is not None and key not in OF_ALL), None)
     if name is not None:
         label = "SOURCE" if name == "source" else f"--{name.replace('_', '-')}"
@@ -162,7 +162,7 @@ def check_alone(option: str, others: Mapping[str, object]) -> None:
 
 
 def check_needs(option: str, others: Mapping[str, object]) -> None:
-    """InputError if any of these was given without the option that it belongs to."""
+    """Raise InputError if an option is set without the option that it belongs to."""
     name = next((key for key, value in others.items() if value is not None), None)
     if name is not None:
         raise InputError(f"--{name} goes with --{option}", f"name a job file: --{option} FILE")

@@ -192,22 +192,17 @@ def plan_export(
     start = start_of(recipe, source, directory)
     _check_metrics(recipe, task)
     located = task.find(start)
-    model_name = name or recipe.name or located.name
-    if model_name is None:
-        raise InputError("what lies on this machine has no model name of its own", Advice("pass-name"))
+    model_name = _check_name(name or recipe.name or located.name)
     promises = contract or ProfilePromises()
     return ExportPlan(
-        recipe,
-        check_name(model_name),
-        task,
-        located,
-        nodes,
-        outputs,
-        promises,
-        directory,
-        start,
-        evaluation=evaluation,
+        recipe, model_name, task, located, nodes, outputs, promises, directory, start, evaluation=evaluation
     )
+
+
+def _check_name(name: str | None) -> str:
+    if name is None:
+        raise InputError("what lies on this machine has no model name of its own", Advice("pass-name"))
+    return check_name(name)
 
 
 def evaluation_of(recipe: RecipeFile, directory: Path) -> "EvaluationPlan | None":

@@ -34,18 +34,13 @@ def task_recipe(
     """
     kind = task_catalog.find(task, TextTask)
     if not issubclass(kind, TextTask):
-        raise InputError(
-            f"the task {kind.id} has no recipe of its own: write one",
-            Advice("write-recipe"),
-        )
+        raise InputError(f"the task {kind.id} has no recipe of its own: write one", Advice("write-recipe"))
     if int8_embeddings and not quantize:
         raise InputError(
             "int8-embeddings is about the INT8 artifact, which nobody asked for", Advice("add-quantize")
         )
-    target = _target_opset(opset)
-    steps: list[dict[str, Any]] = [
-        {"name": "fp32", "pass": "OnnxConversion", "params": {"target_opset": target}}
-    ]
+    params = {"target_opset": _target_opset(opset)}
+    steps: list[dict[str, Any]] = [{"name": "fp32", "pass": "OnnxConversion", "params": params}]
     outputs = [{"step": "fp32", "path": path}]
     if quantize:
         work = {"name": "int8", "pass": "OnnxDynamicQuantization", "input": "fp32"}
