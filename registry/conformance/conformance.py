@@ -6,7 +6,7 @@ removed; if that fails, the outcome names the rest.
 """
 
 from onnxreg.registry.conformance.directory_trials import LocalScratch
-from onnxreg.registry.conformance.trial import Scratch, Trial, TrialOutcome, judge
+from onnxreg.registry.conformance.trial import PromiseTrial, Scratch, TrialOutcome, judge
 from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.fsspec_store import PROTOCOLS
@@ -59,7 +59,7 @@ def run(scratch: Scratch, progress: Progress = SILENT) -> list[TrialOutcome]:
 def _clear(scratch: Scratch) -> TrialOutcome:
     """Remove the scratch. After any failure, the outcome names what may be left."""
     try:
-        outcome = judge(Trial("scratch", "all that was made is removed again", scratch.clear))
+        outcome = judge(PromiseTrial("scratch", "all that was made is removed again", scratch.clear))
     except KeyboardInterrupt:
         outcome = TrialOutcome("scratch", "broken", "interrupted")
     if outcome.ok:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 
-from onnxreg.registry.conformance.trial import Trial, trials_of
+from onnxreg.registry.conformance.trial import PromiseTrial, trials_of
 from onnxreg.registry.conformance.writers import push_and_pull
 from onnxreg.registry.store import promises
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -36,13 +36,13 @@ class LocalScratch:
             scratch = staging(self._remote.scratch, self._remote.disk, PROBE)
             self._directory = self._resources.enter_context(scratch)
 
-    def trials(self) -> list[Trial]:
+    def trials(self) -> list[PromiseTrial]:
         directory, disk = self._directory, self._remote.disk
         swapper = IndexSwapper(DirectoryRegistry.create(directory / "swaps", disk))
         return [
             *trials_of(promises.DIRECTORY, lambda name: DirectoryScratch(directory, disk)),
             *trials_of(promises.SWAPS, partial(SwapScratch, swapper)),
-            Trial("two writers", "both pushes arrive, and come back whole", self._writers),
+            PromiseTrial("two writers", "both pushes arrive, and come back whole", self._writers),
         ]
 
     def _writers(self) -> Iterator[str]:

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
-from onnxreg.registry.conformance.trial import Trial, object_trials
+from onnxreg.registry.conformance.trial import PromiseTrial, object_trials
 from onnxreg.registry.conformance.writers import push_and_pull
 from onnxreg.registry.store.fsspec_store import file_remote
 from onnxreg.registry.store.object_store import ObjectRegistry
@@ -31,12 +31,12 @@ class FileScratch:
     def make(self) -> None:
         self._open()
 
-    def trials(self) -> list[Trial]:
+    def trials(self) -> list[PromiseTrial]:
         store = self._open().store
         shared = isinstance(store, CasGuardedStore)
         return [
             *object_trials(unguarded(store), shared),
-            Trial(
+            PromiseTrial(
                 "writers", "a push comes back whole", lambda: push_and_pull(self._open, 2 if shared else 1)
             ),
         ]

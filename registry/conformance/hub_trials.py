@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-from onnxreg.registry.conformance.trial import InapplicableError, Trial
+from onnxreg.registry.conformance.trial import InapplicableError, PromiseTrial
 from onnxreg.registry.conformance.writers import push_and_pull
 from onnxreg.registry.store.hub.hub import HubRegistry
 from onnxreg.registry.store.hub.hub_client import HubClient, Operation
@@ -54,23 +54,25 @@ class HubScratch:
                 list(self.clear())
             raise
 
-    def trials(self) -> list[Trial]:
+    def trials(self) -> list[PromiseTrial]:
         return [
-            Trial("compare-and-swap", "a commit upon a stale parent is refused", self._stale_parent),
-            Trial(
+            PromiseTrial("compare-and-swap", "a commit upon a stale parent is refused", self._stale_parent),
+            PromiseTrial(
                 "compare-and-swap, raced",
                 f"of {RACERS} commits upon one parent, one is taken",
                 self._raced,
             ),
-            Trial("commit", "a commit is seen whole, or not at all", self._whole),
-            Trial("LFS", "a blob goes to LFS, and is called by its SHA-256", self._lfs),
-            Trial("ranges", "the rest of a file is sent alone", self._ranges),
-            Trial("pinning", "an older commit gives the older bytes", self._pinned),
-            Trial("read-after-write", "what was committed is read at once", self._read_after_write),
-            Trial("list-after-write", "what was committed is listed at once", self._list_after_write),
-            Trial("delete", "what was deleted is gone at once", self._delete),
-            Trial("lost answer", "an own commit whose answer was lost is not a lost race", self._lost_answer),
-            Trial(
+            PromiseTrial("commit", "a commit is seen whole, or not at all", self._whole),
+            PromiseTrial("LFS", "a blob goes to LFS, and is called by its SHA-256", self._lfs),
+            PromiseTrial("ranges", "the rest of a file is sent alone", self._ranges),
+            PromiseTrial("pinning", "an older commit gives the older bytes", self._pinned),
+            PromiseTrial("read-after-write", "what was committed is read at once", self._read_after_write),
+            PromiseTrial("list-after-write", "what was committed is listed at once", self._list_after_write),
+            PromiseTrial("delete", "what was deleted is gone at once", self._delete),
+            PromiseTrial(
+                "lost answer", "an own commit whose answer was lost is not a lost race", self._lost_answer
+            ),
+            PromiseTrial(
                 "two writers",
                 "both pushes arrive, and come back whole",
                 lambda: push_and_pull(lambda: HubRegistry(HubClient(self._url))),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
-from onnxreg.registry.conformance.trial import InapplicableError, Trial, object_trials
+from onnxreg.registry.conformance.trial import InapplicableError, PromiseTrial, object_trials
 from onnxreg.registry.conformance.writers import push_and_pull
 from onnxreg.registry.store.net.retry import retrying
 from onnxreg.registry.store.object_store import ObjectRegistry
@@ -48,20 +48,24 @@ class S3Scratch:
         """Check that the store answers; a prefix needs no creation."""
         next(self._store.list(""), None)
 
-    def trials(self) -> list[Trial]:
+    def trials(self) -> list[PromiseTrial]:
         return [
             *object_trials(self._store),
-            Trial("batch delete", "one request deletes many objects", self._batch),
-            Trial(
+            PromiseTrial("batch delete", "one request deletes many objects", self._batch),
+            PromiseTrial(
                 "ranges",
                 "a range has exactly the bytes asked for, of the object that was meant",
                 self._ranges,
             ),
-            Trial("conditional read", "what did not change is not sent again (304)", self._conditional),
-            Trial("checksum", "bytes with another SHA-256 than announced are refused", self._checksum),
-            Trial("multipart", "parts become one object at once, and create-only", self._multipart),
-            Trial("lost answer", "an own write whose answer was lost is not a lost race", self._lost_answer),
-            Trial(
+            PromiseTrial(
+                "conditional read", "what did not change is not sent again (304)", self._conditional
+            ),
+            PromiseTrial("checksum", "bytes with another SHA-256 than announced are refused", self._checksum),
+            PromiseTrial("multipart", "parts become one object at once, and create-only", self._multipart),
+            PromiseTrial(
+                "lost answer", "an own write whose answer was lost is not a lost race", self._lost_answer
+            ),
+            PromiseTrial(
                 "two writers", "both pushes arrive, and come back whole", lambda: push_and_pull(self._open)
             ),
         ]

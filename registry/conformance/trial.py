@@ -14,7 +14,7 @@ MOVE_HINT = "a registry relies on this: keep it at a place that promises it"
 
 
 @dataclass(frozen=True)
-class Trial:
+class PromiseTrial:
     """A promise and its test: `attempt` yields one message for each failure. A RegError means broken, too."""
 
     check: str
@@ -22,10 +22,10 @@ class Trial:
     attempt: Callable[[], Iterable[str]]
 
 
-def trials_of(promises: Iterable[Promise[Subject]], scratch: Callable[[str], Subject]) -> list[Trial]:
+def trials_of(promises: Iterable[Promise[Subject]], scratch: Callable[[str], Subject]) -> list[PromiseTrial]:
     """The trials of the promises that `reg doctor --live` tries, each on a scratch of its own."""
     return [
-        Trial(
+        PromiseTrial(
             promise.name, promise.sentence, partial(promise.attempt, scratch(promise.name.replace(", ", "-")))
         )
         for promise in promises
@@ -33,7 +33,7 @@ def trials_of(promises: Iterable[Promise[Subject]], scratch: Callable[[str], Sub
     ]
 
 
-def object_trials(store: ObjectStore, shared: bool = True) -> list[Trial]:
+def object_trials(store: ObjectStore, shared: bool = True) -> list[PromiseTrial]:
     """The trials of a store for many writers (`shared`) or for one at a time."""
     swaps = promises.SWAPS if shared else [_of_one_writer(promise) for promise in promises.SWAPS]
     return [
@@ -80,7 +80,7 @@ class Scratch(Protocol):
         """Create the scratch. After a RegError, nothing was created."""
         ...
 
-    def trials(self) -> list[Trial]:
+    def trials(self) -> list[PromiseTrial]:
         """All trials of this kind of store."""
         ...
 
@@ -93,7 +93,7 @@ class InapplicableError(Exception):
     """This kind of store does not make the promise, and a registry there does not need it."""
 
 
-def judge(trial: Trial) -> TrialOutcome:
+def judge(trial: PromiseTrial) -> TrialOutcome:
     """Try a promise."""
     try:
         faults = list(trial.attempt())

@@ -10,7 +10,7 @@ from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.releases import signatures
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.gates.channel_rules import Candidate, GateFinding, evaluate
+from onnxreg.schema.gates.channel_rules import GateFinding, PromotionCandidate, evaluate
 from onnxreg.schema.gates.policy import Rule
 from onnxreg.schema.inputs.trust_file import Trust
 
@@ -44,7 +44,7 @@ def judge_version(
     data = ledger.fetch(entry.manifest)
     manifest = read_manifest(data, entry.manifest, ledger.name)
     attests = attestations(ledger, entry.manifest, manifest)
-    candidate = Candidate(
+    candidate = PromotionCandidate(
         manifest,
         entry.manifest,
         len(data),

@@ -1,6 +1,6 @@
 """The rules that a version must meet before a governed channel may point to it.
 
-A `Policy` has `Rule`s for channels; `channel_rules` compares a `Candidate` with them and returns a
+A `Policy` has `Rule`s for channels; `channel_rules` compares a `PromotionCandidate` with them and returns a
 `GateFinding` for each demand. An `Evaluation` is a later measurement of published bytes. `policy_coverage`
 answers cheaply that no rule names a channel.
 

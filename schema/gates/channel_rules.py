@@ -37,7 +37,7 @@ class GateFinding:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PromotionCandidate:
     """A version that asks for a channel, with all that is known of it.
 
     Args:
@@ -97,11 +97,11 @@ class Candidate:
         return next(of_artifact(summary, item, size) for item, size in summary.downloads([artifact.path]))
 
 
-Demand = Callable[[Rule, Candidate], Iterator[tuple[bool, str]]]
+Demand = Callable[[Rule, PromotionCandidate], Iterator[tuple[bool, str]]]
 """A check of one demand: yields for each of its parts if it is met, and the detail in words."""
 
 
-def _certified(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+def _certified(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
     """A refusal by a later evaluation wins over the certificate, and both are shown."""
     for form in rule.certified:
         artifacts = candidate.of_format(form)
@@ -125,7 +125,7 @@ def _suites_of(evaluations: list[Evaluation], state: str) -> str:
     return f" on suite {', '.join(names)}" if names else ""
 
 
-def _suites(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+def _suites(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
     """Each suite certified each artifact, in the manifest or later, and refused none."""
     artifacts = candidate.judged(rule)
     if not artifacts:
@@ -142,7 +142,7 @@ def _suites(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
             yield passed, f"{artifact.path}: suite {suite.short} {detail}"
 
 
-def _signed_by(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+def _signed_by(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
     signed = [name for name in rule.signed_by if any(name in names for names in candidate.signers)]
     keys = {names for names in candidate.signers if not names.isdisjoint(rule.signed_by)}
     missing = [name for name in rule.signed_by if name not in signed]
@@ -155,7 +155,7 @@ def _signed_by(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
     yield len(keys) >= rule.threshold, detail
 
 
-def _max_recall_loss(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+def _max_recall_loss(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
     """The loss in the manifest must be known; a later evaluation counts if it measured the loss."""
     artifacts = [item for item in candidate.judged(rule) if rule.certified or _losses(item)]
     limit = rule.max_recall_loss or 0.0
@@ -191,7 +191,7 @@ def _is_evaluated(artifact: Artifact) -> bool:
     return bool(_losses(artifact)) or (evidence is not None and evidence.suite is not None)
 
 
-def _where(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+def _where(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
     """Figures are those of the manifest; a later evaluation counts by its state."""
     assert rule.where is not None, "evaluate asks for stated demands only"
     artifacts = candidate.judged(rule)
@@ -202,7 +202,7 @@ def _where(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
         yield is_met, f"{artifact.path} {'meets' if is_met else 'does not meet'} {rule.where}"
 
 
-def _synthetic(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+def _synthetic(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
     """The suite must be stated to be real; an unstated origin does not count."""
     artifacts = candidate.judged(rule)
     if not artifacts:
@@ -214,7 +214,7 @@ def _synthetic(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
         yield is_synthetic is False, f"{artifact.path}: its suite is {words[is_synthetic]}"
 
 
-def _max_size(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+def _max_size(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
     summary = candidate.full_summary
     for form, most in sorted(rule.max_size.items()):
         for artifact, size in zip(summary.artifacts, summary.download_sizes, strict=True):
@@ -222,7 +222,7 @@ def _max_size(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
                 yield size <= most, f"{artifact.path} takes {size} bytes, at most {most} are wanted"
 
 
-def _licenses(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+def _licenses(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
     license_name = candidate.manifest.license
     yield (
         license_name in rule.licenses,
@@ -230,21 +230,21 @@ def _licenses(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
     )
 
 
-def _devices(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+def _devices(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
     summary = candidate.summary
     stages = [(f" of {name}", [of_member(name)]) for name in summary.members] or [("", [])]
     for device, (part, member) in product(rule.devices, stages):
-        judgement = judge(
+        ranking = judge(
             summary, [*member, *presence(candidate.held), *device.requirements(candidate.operators)]
         )
         name = device.name or f"ONNX Runtime {device.ort}"
-        if judgement.best is None:
+        if ranking.best is None:
             yield False, f"{name} gets nothing{part}"
         else:
-            yield True, f"{name} gets {summary.artifacts[judgement.best].path}"
+            yield True, f"{name} gets {summary.artifacts[ranking.best].path}"
 
 
-def _breaking(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+def _breaking(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
     if candidate.before is None:
         yield True, "the channel held nothing before"
         return
@@ -268,7 +268,7 @@ DEMANDS: dict[str, Demand] = {
 """The demands of a rule, by their keys."""
 
 
-def evaluate(rule: Rule, candidate: Candidate) -> tuple[GateFinding, ...]:
+def evaluate(rule: Rule, candidate: PromotionCandidate) -> tuple[GateFinding, ...]:
     """Hold a candidate against every demand of a rule."""
     demanded: dict[str, Any] = rule.to_json()
     return tuple(

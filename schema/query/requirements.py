@@ -203,7 +203,7 @@ class Miss(NamedTuple):
     detail: str
 
 
-class Judgement(NamedTuple):
+class Ranking(NamedTuple):
     """The place of the best artifact, None if none meets all requirements; and why each other one is not the best."""
 
     best: int | None
@@ -215,7 +215,7 @@ def judge(
     requirements: Sequence[Requirement],
     formats: Sequence[str] = (),
     precision: str | None = None,
-) -> Judgement:
+) -> Ranking:
     """Test each artifact of a version up to the first requirement that it does not meet, and rank those that meet all.
 
     `formats` are in order of preference; without them `FORMAT_PREFERENCE`. Without them and a `precision`, what was quantized and
@@ -229,7 +229,7 @@ def judge(
     if best is not None:
         lower = Miss(len(requirements), "ranked-lower", f"{artifacts[best].path} ranks higher")
         misses = [miss or (None if index == best else lower) for index, miss in enumerate(misses)]
-    return Judgement(best, tuple(misses))
+    return Ranking(best, tuple(misses))
 
 
 def _first_miss(requirements: Sequence[Requirement], artifact: ArtifactSummary, download: int) -> Miss | None:

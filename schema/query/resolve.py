@@ -14,7 +14,7 @@ from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import ArtifactSummary, VersionSummary
 from onnxreg.schema.log.tags import version_of
-from onnxreg.schema.query.requirements import ONE_MEMBER, Judgement, Query, judge, presence
+from onnxreg.schema.query.requirements import ONE_MEMBER, Query, Ranking, judge, presence
 
 if TYPE_CHECKING:
     from onnxreg.schema.query.device import Device, OperatorSets
@@ -64,7 +64,7 @@ class ResolveOutcome(NamedTuple):
     offer: Offer | None
     artifact: ArtifactSummary | None
     size: int
-    looked_at: tuple[tuple[Offer, Judgement], ...] = ()
+    looked_at: tuple[tuple[Offer, Ranking], ...] = ()
     passed_over: tuple[Rejection, ...] = ()
 
     @property
@@ -75,8 +75,8 @@ class ResolveOutcome(NamedTuple):
 
     def _misses(self) -> Iterator[tuple[Rejection, int]]:
         """Each artifact that was not chosen, and how many requirements it met."""
-        for offer, judgement in self.looked_at:
-            for artifact, miss in zip(offer.summary.artifacts, judgement.misses, strict=True):
+        for offer, ranking in self.looked_at:
+            for artifact, miss in zip(offer.summary.artifacts, ranking.misses, strict=True):
                 if miss is not None:
                     yield Rejection(offer.version, artifact.path, miss.code, miss.detail), miss.met
 
@@ -141,10 +141,10 @@ def resolve_among(
             *presence(offer.entry.held),
             *of_device,
         ]
-        judgement = judge(offer.summary, requirements, query.formats, query.precision)
-        looked_at.append((offer, judgement))
-        if judgement.best is not None:
-            best = judgement.best
+        ranking = judge(offer.summary, requirements, query.formats, query.precision)
+        looked_at.append((offer, ranking))
+        if ranking.best is not None:
+            best = ranking.best
             answer = offer, offer.summary.artifacts[best], offer.summary.download_sizes[best]
             break
     lowest = looked_at[-1][0].version if looked_at else None

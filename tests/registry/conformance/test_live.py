@@ -14,7 +14,13 @@ from onnxreg.cli import hints
 from onnxreg.registry import Registry
 from onnxreg.registry.conformance import conformance
 from onnxreg.registry.conformance.s3_trials import S3Scratch
-from onnxreg.registry.conformance.trial import InapplicableError, Trial, TrialOutcome, judge, object_trials
+from onnxreg.registry.conformance.trial import (
+    InapplicableError,
+    PromiseTrial,
+    TrialOutcome,
+    judge,
+    object_trials,
+)
 from onnxreg.registry.conformance.writers import push_and_pull
 from onnxreg.registry.maintain import leftovers
 from onnxreg.registry.maintain.doctor import examine
@@ -110,12 +116,12 @@ def test_what_may_not_be_written_is_broken_and_says_why(
 class Interrupted(S3Scratch):
     """The user presses Ctrl-C in the middle, while parts are on their way."""
 
-    def trials(self) -> list[Trial]:
+    def trials(self) -> list[PromiseTrial]:
         def stop() -> list[str]:
             self._request("create_multipart_upload", Key=self._client.path("unfinished"))
             raise KeyboardInterrupt
 
-        return [*super().trials()[:1], Trial("stop", "never", stop), *super().trials()[1:]]
+        return [*super().trials()[:1], PromiseTrial("stop", "never", stop), *super().trials()[1:]]
 
 
 def uploads(server: s3servers.Server, url: str) -> list[str]:
@@ -330,7 +336,7 @@ def test_a_promise_that_a_place_does_not_make() -> None:
         raise InapplicableError("it is none of its")
         yield
 
-    outcome = judge(Trial("checksum", "kept", attempt))
+    outcome = judge(PromiseTrial("checksum", "kept", attempt))
     assert (outcome.ok, outcome.state, outcome.detail) == (True, "not applicable", "it is none of its")
 
 

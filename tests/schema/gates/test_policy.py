@@ -8,7 +8,7 @@ import pytest
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.gates.channel_rules import DEMANDS, Candidate, evaluate
+from onnxreg.schema.gates.channel_rules import DEMANDS, PromotionCandidate, evaluate
 from onnxreg.schema.gates.evaluation import Evaluation, read_evaluation, read_statement, statement
 from onnxreg.schema.gates.policy import Policy, Rule, read_policy
 from onnxreg.schema.manifest.manifest import Manifest
@@ -99,13 +99,13 @@ def two_evaluated(*figures: float) -> dict[str, Any]:
     return document(formats=["onnx-int8"], artifacts=artifacts)
 
 
-def candidate(value: dict[str, Any] | None = None, **more: Any) -> Candidate:
+def candidate(value: dict[str, Any] | None = None, **more: Any) -> PromotionCandidate:
     manifest = Manifest.from_json(value or document())
     data = manifest.encode()
-    return Candidate(manifest, Digest.of(data), len(data), **more)
+    return PromotionCandidate(manifest, Digest.of(data), len(data), **more)
 
 
-def verdicts(rule: dict[str, Any], found: Candidate) -> list[str]:
+def verdicts(rule: dict[str, Any], found: PromotionCandidate) -> list[str]:
     return [each.verdict for each in evaluate(Rule.read({"channel": "stable", **rule}), found)]
 
 
@@ -133,7 +133,7 @@ def checks(**changes: Any) -> dict[str, Any]:
 
 RELEASE, LAB = frozenset({"release", "1" * 64}), frozenset({"lab", "2" * 64})
 
-CASES: dict[str, tuple[dict[str, Any], Callable[[], Candidate], str]] = {
+CASES: dict[str, tuple[dict[str, Any], Callable[[], PromotionCandidate], str]] = {
     "certified": ({"certified": ["onnx-int8"]}, candidate, "pass"),
     "a format that is not there": ({"certified": ["ort"]}, candidate, "fail"),
     "refused": (

@@ -12,7 +12,7 @@ from onnxreg.schema.log.artifact_state import STATES
 from onnxreg.schema.log.summary import ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.query.expression.fields import of_artifact
 from onnxreg.schema.query.expression.parser import parse
-from onnxreg.schema.query.requirements import FLOATS, FORMAT_PREFERENCE, Judgement, Miss, Query, judge
+from onnxreg.schema.query.requirements import FLOATS, FORMAT_PREFERENCE, Miss, Query, Ranking, judge
 
 _FORMATS = st.sampled_from([*FORMAT_PREFERENCE, "webgpu", "aaa"])
 _ARTIFACTS = st.builds(
@@ -40,15 +40,15 @@ def summary(artifacts: list[ArtifactSummary], files: tuple[FileSummary, ...] = (
     return VersionSummary(Digest.of(b"m"), 1, tuple(artifacts), files)
 
 
-def judged(artifacts: list[ArtifactSummary], query: Query) -> Judgement:
+def judged(artifacts: list[ArtifactSummary], query: Query) -> Ranking:
     asked = summary(artifacts)
     requirements = query.requirements(lambda artifact, download: of_artifact(asked, artifact, download))
     return judge(asked, requirements, query.formats, query.precision)
 
 
-def failures(judgement: Judgement) -> list[Miss | None]:
+def failures(ranking: Ranking) -> list[Miss | None]:
     """For each artifact the requirement that it does not meet; None if it meets all."""
-    return [miss if miss and miss.code != "ranked-lower" else None for miss in judgement.misses]
+    return [miss if miss and miss.code != "ranked-lower" else None for miss in ranking.misses]
 
 
 def misses(query: Query, artifact: ArtifactSummary) -> bool:
@@ -76,11 +76,11 @@ def test_each_artifact_is_judged_by_itself(artifacts: list[ArtifactSummary], que
 def test_nothing_that_meets_everything_ranks_above_the_best(
     artifacts: list[ArtifactSummary], query: Query
 ) -> None:
-    judgement = judged(artifacts, query)
-    fitting = [place for place, failed in enumerate(failures(judgement)) if failed is None]
-    assert (judgement.best is None) == (not fitting)
-    assert judgement.best is None or judgement.misses.count(None) == 1
-    if judgement.best is None:
+    ranking = judged(artifacts, query)
+    fitting = [place for place, failed in enumerate(failures(ranking)) if failed is None]
+    assert (ranking.best is None) == (not fitting)
+    assert ranking.best is None or ranking.misses.count(None) == 1
+    if ranking.best is None:
         return
     preference = [*(query.formats or FORMAT_PREFERENCE), *sorted({artifact.format for artifact in artifacts})]
 
@@ -91,7 +91,7 @@ def test_nothing_that_meets_everything_ranks_above_the_best(
         unproven = artifact.precision not in FLOATS and artifact.state != "certified"
         return state, unproven and not named, preference.index(artifact.format), artifact.size, place
 
-    assert judgement.best == min(fitting, key=rank)
+    assert ranking.best == min(fitting, key=rank)
 
 
 @given(st.lists(_ARTIFACTS, max_size=8), _QUERIES)
