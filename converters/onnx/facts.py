@@ -149,7 +149,7 @@ def _facts(
         outputs,
         used,
         operator_names(uses),
-        contrib_needs(uses),
+        contrib_needs(uses, in_ort_format=ort_format is not None),
         imports,
         ir_version,
         ort_format,

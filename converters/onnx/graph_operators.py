@@ -54,14 +54,17 @@ def operator_names(uses: Iterable[OperatorUse]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(use.qualified for use in uses))
 
 
-def contrib_needs(uses: Iterable[OperatorUse]) -> tuple[str, ...]:
+def contrib_needs(uses: Iterable[OperatorUse], in_ort_format: bool) -> tuple[str, ...]:
     """The contrib operators with their later features, sorted: what a release of ONNX Runtime may lack."""
-    needed: set[str] = set()
-    for use in uses:
-        elements = [operand.element for operand in (*use.inputs, *use.outputs) if operand is not None]
-        types = {element.cpp for element in elements if element is not None}
-        needed.update(contrib.needs(use.domain, use.name, len(use.inputs), types, use.attributes))
-    return tuple(sorted(needed))
+    return contrib.needs(
+        contrib.Use(use.domain, use.name, len(use.inputs), _types(use), use.attributes, in_ort_format)
+        for use in uses
+    )
+
+
+def _types(use: OperatorUse) -> frozenset[str]:
+    elements = (operand.element for operand in (*use.inputs, *use.outputs) if operand is not None)
+    return frozenset(element.cpp for element in elements if element is not None)
 
 
 def operators(uses: Iterable[OperatorUse]) -> tuple[Operator, ...]:

@@ -25,13 +25,15 @@ export function meets(needs, [major, minor]) {
  * unless the weights have 4.
  * @param {Need[]} operators
  * @param {string} precision
+ * @param {boolean} isOrt in ORT format nothing is cast
  */
-export function needsOfSet(operators, precision) {
+export function needsOfSet(operators, precision, isOrt) {
   return operators.flatMap(({ domain, name, inputs = {}, outputs = {} }) => {
     const operator = domain === DOMAIN ? name : `${domain}:${name}`
     const types = [...Object.values(inputs), ...Object.values(outputs)].flat()
     const count = Math.max(-1, ...Object.keys(inputs).map(Number)) + 1
-    const features = [`inputs=${count}`, ...types, ...(precision === 'int4' ? [] : ['bits', 'bits=8'])]
+    const kernels = isOrt ? types.map((type) => `kernel=${type}`) : []
+    const features = [`inputs=${count}`, ...types, ...kernels, ...(precision === 'int4' ? [] : ['bits', 'bits=8'])]
     const listed = [operator, ...features.map((feature) => `${operator} ${feature}`)]
     return listed.filter((word) => own(FIRST_RELEASES, word) || (domain === DOMAIN && word === name))
   })

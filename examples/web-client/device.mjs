@@ -73,10 +73,12 @@ export function readDevice(value) {
  * @param {OperatorSet} operatorSet
  * @returns {Promise<string[]>}
  */
-async function contribNeeds({ format, precision, contrib, domains, operators }, operatorSet) {
+async function contribNeeds(artifact, operatorSet) {
+  const { format, precision, contrib, domains, operators } = artifact
   if (format === 'webgpu') return []
   if (contrib?.length) return contrib
-  return domains?.includes(DOMAIN) && operators ? needsOfSet(await operatorSet(operators), precision) : []
+  if (!domains?.includes(DOMAIN) || !operators) return []
+  return needsOfSet(await operatorSet(operators), precision, isOrt(artifact))
 }
 
 /** @param {string[] | undefined} names @param {(name: string) => boolean} test */

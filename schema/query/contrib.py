@@ -2,11 +2,11 @@
 
 A need is an operator's name, alone or with one feature: `MatMulNBits`, `MatMulNBits bits=8`, `MatMulNBits inputs=5`,
 `GroupQueryAttention softcap` (an attribute), `ai.onnx:DequantizeLinear Int4x2` (an element type; an operator of another
-domain is written with it). `contrib_releases.py` is the measured table, `docs/resolve.md` the specification.
+domain is written with it), `ai.onnx:MatMul kernel=MLFloat16` (the same in ORT format, where nothing is cast). `contrib_releases.py` is the measured table, `docs/resolve.md` the specification.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from onnxreg.schema.query.contrib_releases import FIRST_RELEASES
 from onnxreg.schema.query.runtimes import release_number
@@ -17,41 +17,63 @@ if TYPE_CHECKING:
 DOMAIN = "com.microsoft"
 
 
-def words(
-    domain: str, name: str, inputs: int, types: Iterable[str], attributes: Mapping[str, int | None]
-) -> Iterator[str]:
-    """The operator, then each of its features. An attribute without an integer value is None."""
+class Use(NamedTuple):
+    """A node: its operator, the number of its inputs, its element types and its attributes.
+
+    An attribute without an integer value is None. `in_ort_format`: no casts are added when the file is loaded.
+    """
+
+    domain: str
+    name: str
+    inputs: int
+    types: frozenset[str]
+    attributes: Mapping[str, int | None]
+    in_ort_format: bool
+
+
+def words(use: Use) -> Iterator[str]:
+    """The operator, then each of its features."""
+    domain, name, inputs, types, attributes, in_ort_format = use
     operator = name if domain == DOMAIN else f"{domain}:{name}"
     yield operator
     yield f"{operator} inputs={inputs}"
     for element in types:
         yield f"{operator} {element}"
+        if in_ort_format:
+            yield f"{operator} kernel={element}"
     for attribute, value in attributes.items():
         yield f"{operator} {attribute}"
         yield f"{operator} {attribute}={value}"
 
 
-def needs(
-    domain: str, name: str, inputs: int, types: Iterable[str], attributes: Mapping[str, int | None]
-) -> Iterator[str]:
-    """Those words of a node that a release may lack: each contrib operator, and each feature that is in the table."""
-    for word in words(domain, name, inputs, types, attributes):
-        if word in FIRST_RELEASES or (domain == DOMAIN and word == name):
-            yield word
+def needs(uses: Iterable[Use]) -> tuple[str, ...]:
+    """Those words of nodes that a release may lack, sorted: contrib operators, and features that are in the table."""
+    needed = {
+        word
+        for use in uses
+        for word in words(use)
+        if word in FIRST_RELEASES or (use.domain == DOMAIN and word == use.name)
+    }
+    return tuple(sorted(needed))
 
 
-def needs_of_set(operators: "Iterable[Need]", precision: str) -> tuple[str, ...]:
+def needs_of_set(operators: "Iterable[Need]", precision: str, in_ort_format: bool) -> tuple[str, ...]:
     """The needs of an artifact of which only the operator set is recorded, which has no attributes.
 
     `bits` counts as 8, unless the weights have 4.
     """
     attributes = {} if precision == "int4" else {"bits": 8}
-    needed: set[str] = set()
-    for operator in operators:
-        types = frozenset().union(*operator.inputs.values(), *operator.outputs.values())
-        inputs = max(map(int, operator.inputs), default=-1) + 1
-        needed.update(needs(operator.domain, operator.name, inputs, types, attributes))
-    return tuple(sorted(needed))
+    return needs(
+        Use(
+            operator.domain,
+            operator.name,
+            max(map(int, operator.inputs), default=-1) + 1,
+            frozenset().union(*operator.inputs.values(), *operator.outputs.values()),
+            attributes,
+            in_ort_format,
+        )
+        for operator in operators
+    )
 
 
 def problem(contrib: Iterable[str], release: str) -> str:

@@ -183,7 +183,8 @@ class Device:
 
             needs = artifact.contrib
             if not needs and artifact.operators:
-                needs = contrib.needs_of_set(operator_sets(artifact.operators), artifact.precision)
+                operators = operator_sets(artifact.operators)
+                needs = contrib.needs_of_set(operators, artifact.precision, is_ort_format(artifact))
             return contrib.problem(needs, self.ort)
 
         return Requirement("contrib", problem)

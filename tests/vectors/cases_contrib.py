@@ -15,6 +15,7 @@ FIRST = {
     "MatMulNBits inputs=4": "1.17",
     "GroupQueryAttention": "1.18",
     "ai.onnx:DequantizeLinear Int4x2": "1.19",
+    "ai.onnx:MatMul kernel=MLFloat16": "1.29",
     "GroupQueryAttention softcap": "1.20",
     "MatMulNBits MLFloat16": "1.20",
     "MatMulNBits bits=8": "1.23",
@@ -122,6 +123,20 @@ def derived() -> list[Json]:
                 device={"ort": older},
             ),
         ]
+    half: Json = {"0": HALF, "1": HALF}
+    operators = needs(("com.microsoft", 1, "SkipLayerNormalization", half, {"0": HALF}))
+    digest = operators_digest(operators)
+    SETS[digest] = operators
+    more = {"operators": digest, "domains": ["com.microsoft"], "precision": "float16"}
+    cast = STATES.one("float16 in ONNX", onnx("model", **more))
+    stored = STATES.one("float16 in ORT format", ort("model", **more))
+    vectors += [
+        vector("1.19 casts float16", cast, f"{V}/model", device={"ort": "1.19"}),
+        vector(
+            "1.19 casts nothing in ORT format", stored, None, [f"{V}/model contrib"], device={"ort": "1.19"}
+        ),
+        vector("1.20 has the kernel for float16", stored, f"{V}/model", device={"ort": "1.20"}),
+    ]
     operators = needs(("ai.onnx", 13, "MatMul"), ("com.microsoft", 1, "Attention"))
     digest = operators_digest(operators)
     SETS[digest] = operators

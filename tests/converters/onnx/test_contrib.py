@@ -3,16 +3,17 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.contrib import measure, probe
 
-from onnxreg.converters.onnx.facts import GraphFacts, inspect_onnx
+from onnxreg.converters.onnx.facts import GraphFacts, inspect_onnx, inspect_ort
 from onnxreg.schema.query import contrib
 from onnxreg.schema.query.contrib_releases import FIRST_RELEASES
+from onnxreg.schema.query.runtimes import runtime
 
 RECORD: dict[str, Any] = json.loads(measure.RECORD.read_text("utf-8"))
 CAUTIOUS = {
@@ -30,6 +31,7 @@ SHARED = ("numpy==1.26.4", "coloredlogs", "flatbuffers", "packaging", "protobuf"
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("graphs")
     measure.write_graphs(directory)
+    measure.write_ort_graphs(directory)
     return directory
 
 
@@ -81,28 +83,96 @@ def test_needs_of_a_graph(
     assert facts[name].fields().get("contrib", []) == needs
 
 
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [
+        ("BiasGelu", {"BiasGelu"}),
+        (
+            "SkipLayerNormalization, float16",
+            {"SkipLayerNormalization", "SkipLayerNormalization kernel=MLFloat16"},
+        ),
+        ("LayerNormalization, float16", {"ai.onnx:LayerNormalization kernel=MLFloat16"}),
+        (
+            "8-bit weights",
+            {
+                "MatMulNBits",
+                "MatMulNBits accuracy_level",
+                "MatMulNBits bits=8",
+                "MatMulNBits weight_prepacked",
+            },
+        ),
+    ],
+)
+def test_needs_in_ort_format_have_the_defaults_that_the_file_states(
+    graphs: Path, name: str, needs: set[str]
+) -> None:
+    assert set(inspect_ort(graphs / f"{name}.ort").contrib) == needs
+
+
 def test_the_installed_release_runs_every_graph(graphs: Path) -> None:
     results = {path.stem: probe.run(path) for path in graphs.glob("*.onnx")}
     assert {name: result for name, result in results.items() if isinstance(result, str)} == {}
 
 
 def test_an_operator_that_is_not_in_the_table_is_a_need() -> None:
-    assert list(contrib.needs("com.microsoft", "Imaginary", 1, ["float"], {"bits": 8})) == ["Imaginary"]
-    assert list(contrib.needs("com.acme", "MatMulNBits", 1, ["float"], {"bits": 8})) == []
+    use = contrib.Use("com.microsoft", "Imaginary", 1, frozenset({"float"}), {"bits": 8}, False)
+    assert contrib.needs([use]) == ("Imaginary",)
+    assert contrib.needs([use._replace(domain="com.acme", name="MatMulNBits")]) == ()
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Install a release from PyPI into a directory of its own."""
+    directory = tmp_path_factory.mktemp("wheels")
+
+    def install(folder: str, *packages: str) -> Path:
+        if not (directory / folder).exists():
+            target = ["--quiet", "--target", str(directory / folder)]
+            command = [sys.executable, "-m", "pip", "install", *target, *packages]
+            subprocess.run(command, check=True, capture_output=True)
+        return directory / folder
+
+    def release(number: str) -> Path:
+        install("shared", *SHARED)
+        return install(number, "--no-deps", f"onnxruntime=={number}")
+
+    return release
+
+
+OLD = ("1.16.3", "1.17.3", "1.22.1")
+
+
+def results(directory: Path, suffix: str) -> dict[str, Any]:
+    """Those of the installed release, for the graphs that it runs."""
+    made = {path.stem: probe.run(path) for path in directory.glob(f"*{suffix}")}
+    return {name: result for name, result in made.items() if not isinstance(result, str)}
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("release", ["1.16.3", "1.17.3", "1.22.1"])
+@pytest.mark.parametrize("release", OLD)
 def test_an_old_release_runs_what_resolve_offers_it(
-    release: str, tmp_path: Path, graphs: Path, facts: Mapping[str, GraphFacts]
+    release: str, wheels: Callable[[str], Path], graphs: Path, facts: Mapping[str, GraphFacts]
 ) -> None:
-    for folder, packages in ((release, ["--no-deps", f"onnxruntime=={release}"]), ("shared", SHARED)):
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(tmp_path / folder)]
-        subprocess.run([*command, *packages], check=True, capture_output=True)
-    answer = measure.probe(tmp_path / release, graphs)
+    answer = measure.probe(wheels(release), graphs)
     assert answer["release"] == release
-    newest = {path.stem: probe.run(path) for path in graphs.glob("*.onnx")}
+    newest = results(graphs, ".onnx")
     refused = {name for name in newest if measure.is_other(answer["runs"][name], newest[name])}
     rejected = {name for name in newest if contrib.problem(facts[name].contrib, release)}
     assert refused <= rejected
     assert rejected - refused <= CAUTIOUS.keys() | GAP.keys()
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("release", OLD)
+def test_an_old_release_runs_what_resolve_offers_it_in_ort_format(
+    release: str, wheels: Callable[[str], Path], graphs: Path
+) -> None:
+    answer = measure.probe(wheels(release), graphs, ".ort")
+    newest = results(graphs, ".ort")
+    assert len(newest) > 55
+    for name, result in newest.items():
+        needed = inspect_ort(graphs / f"{name}.ort")
+        offered = (needed.opset or 0) <= runtime(release).opset and not contrib.problem(
+            needed.contrib, release
+        )
+        assert not (offered and measure.is_other(answer["runs"][name], result)), name

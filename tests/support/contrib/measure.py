@@ -22,10 +22,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 
 from onnxreg.converters.onnx.elements import ELEMENTS
 from onnxreg.converters.onnx.onnx_graph import load_onnx, operator_uses
-from onnxreg.schema.query.contrib import DOMAIN, words
+from onnxreg.schema.query.contrib import DOMAIN
 from support.contrib.graphs import cases
 
 HERE = Path(__file__).parent
@@ -38,7 +39,7 @@ QUANTIZERS = ("DequantizeLinear", "QuantizeLinear")
 PLAIN = frozenset({"float", "int32_t", "int8_t", "uint8_t"})
 """Element types that they always had."""
 CAST = "tensor(float16)"
-"""The type that ONNX Runtime casts if a kernel lacks it."""
+"""The type that ONNX Runtime casts if a kernel lacks it, but not in ORT format: casts are in the file."""
 CPP = {
     f"tensor({onnx.TensorProto.DataType.Name(number).lower()})": item.cpp for number, item in ELEMENTS.items()
 }
@@ -60,11 +61,21 @@ def write_graphs(directory: Path) -> None:
         np.savez(directory / f"{name}.npz", **feeds)
 
 
-def probe(release: Path, graphs: Path) -> dict[str, Any]:
+def write_ort_graphs(directory: Path) -> None:
+    """The same graphs in ORT format, beside them, as the installed release saves them."""
+    for path in directory.glob("*.onnx"):
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.optimized_model_filepath = str(path.with_suffix(".ort"))
+        options.add_session_config_entry("session.save_model_format", "ORT")
+        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def probe(release: Path, graphs: Path, suffix: str = ".onnx") -> dict[str, Any]:
     """The answer of the release in a folder."""
     search = os.pathsep.join([str(release), str(release.parent / "shared")])
     done = subprocess.run(
-        [sys.executable, str(HERE / "probe.py"), str(graphs)],
+        [sys.executable, str(HERE / "probe.py"), str(graphs), suffix],
         env={**os.environ, "PYTHONPATH": search},
         capture_output=True,
         check=True,
@@ -107,6 +118,8 @@ def listed(operators: Mapping[str, Any]) -> Iterator[str]:
     for qualified, entry in operators.items():
         domain, _, name = qualified.partition(":")
         types = [CPP[kind] for kind in entry["types"] if kind in CPP and kind != CAST]
+        if domain in ("", DOMAIN) and CAST in entry["types"]:
+            yield f"{name if domain else f'ai.onnx:{name}'} kernel={CPP[CAST]}"
         if domain == DOMAIN:
             yield name
             yield from (f"{name} {attribute}" for attribute in entry["attributes"])
@@ -119,7 +132,7 @@ def listed(operators: Mapping[str, Any]) -> Iterator[str]:
 def contrib_of(path: Path) -> set[str]:
     """The contrib operators of a graph."""
     uses = operator_uses(load_onnx(path), path)
-    return {next(words(use.domain, use.name, 0, (), {})) for use in uses if use.domain == DOMAIN}
+    return {use.name for use in uses if use.domain == DOMAIN}
 
 
 def ask(release: Path, operators: Mapping[str, Any]) -> set[str]:
@@ -178,6 +191,13 @@ def make_table(
     table = {
         word: min(release for release in says if word in says[release])
         for word in set().union(*says.values())
+    }
+    later = set(answers[oldest]["operators"])
+    table = {
+        word: release
+        for word, release in table.items()
+        if not (word.startswith("ai.onnx:") and " kernel=" in word)
+        or (release > oldest and f":{word[len('ai.onnx:') :].split()[0]}" in later)
     }
     table |= ran
     table |= {word: first[name] for name, word in REVEALED.items()}

@@ -1,6 +1,6 @@
-"""Run graphs in one release of ONNX Runtime, and print what it says: `python probe.py DIRECTORY`, in that release.
+"""Run graphs in one release of ONNX Runtime, and print what it says: `python probe.py DIRECTORY [SUFFIX]`.
 
-Reads `NAME.onnx` and `NAME.npz` (its feeds) from the directory. Needs nothing but onnxruntime and numpy.
+Reads `NAME.onnx`, or with another suffix, and `NAME.npz` (its feeds) from the directory. Needs nothing but onnxruntime and numpy.
 """
 
 import json
@@ -49,5 +49,6 @@ def operators():
 
 
 if __name__ == "__main__":
-    runs = {path.stem: run(path) for path in sorted(Path(sys.argv[1]).glob("*.onnx"))}
+    suffix = sys.argv[2] if len(sys.argv) > 2 else ".onnx"
+    runs = {path.stem: run(path) for path in sorted(Path(sys.argv[1]).glob(f"*{suffix}"))}
     print(json.dumps({"release": onnxruntime.__version__, "runs": runs, "operators": operators()}))

@@ -149,6 +149,7 @@ def manifest(name: str, version: str) -> Manifest:
             },
             "opset_imports": {"ai.onnx": 18},
             "operators": [{"domain": "ai.onnx", "name": "MatMul", "opset": 13, "inputs": {"0": ["float"]}}],
+            "contrib": ["Gelu"],
         },
         {
             **_file("int8/model.onnx", int8, format="onnx-int8", precision="int8"),

@@ -31,6 +31,9 @@ FIRST = {
     "GroupQueryAttention": (1, 18),
     "GroupQueryAttention softcap": (1, 20),
     "ai.onnx:DequantizeLinear Int4x2": (1, 19),
+    "SkipLayerNormalization": (1, 15),
+    "SkipLayerNormalization kernel=MLFloat16": (1, 20),
+    "ai.onnx:MatMul kernel=MLFloat16": (1, 29),
 }
 """The rows of contrib operators that the vectors use."""
 UNITS = {"": 1, "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -218,6 +221,8 @@ def contrib_needs(a: Json, sets: Json) -> list[str]:
             name = need["name"] if need["domain"] == "com.microsoft" else f"{need['domain']}:{need['name']}"
             sides = [need.get(side, {}) for side in ("inputs", "outputs")]
             features = [kind for side in sides for kinds in side.values() for kind in kinds]
+            if "ort_format" in a:
+                features += [f"kernel={kind}" for kind in features]
             features += [] if a["precision"] == "int4" else ["bits=8"]
             features.append(f"inputs={1 + max(map(int, sides[0]), default=-1)}")
             found += [name] if need["domain"] == "com.microsoft" else []
