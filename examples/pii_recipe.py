@@ -32,6 +32,10 @@ class Recipe:
     def held_out(self) -> list[Sentence]:
         return held_out_sentences(self.held_out_rows, self.seed)
 
+    def confirming(self) -> list[Sentence]:
+        """A second held-out suite, of another seed."""
+        return held_out_sentences(self.held_out_rows, self.seed + 1)
+
     def settings(self, encoder: str) -> dict[str, object]:
         """The settings that a finished run must share with this one to replace it. `encoder`: its weights' SHA-256."""
         return {
@@ -39,6 +43,7 @@ class Recipe:
             "encoder_sha256": encoder,
             "training_sha256": _digest(self.training()),
             "held_out_sha256": _digest(self.held_out()),
+            "confirm_sha256": _digest(self.confirming()),
         }
 
 

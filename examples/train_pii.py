@@ -4,6 +4,7 @@
 
 DIR/0.1.0, DIR/0.2.0    Hugging Face directories: the same run after a good half of its steps and after all
 DIR/heldout.jsonl       the evaluation suite, in OpenMed's golden-fixture format
+DIR/confirm.jsonl       a second suite, of other texts, on which a search for a small file confirms its winner
 DIR/provenance.json     settings, tools, digests and the character recall of both checkpoints
 
 DIR appears whole or not at all. A second run with the same settings finds it and stops.
@@ -29,7 +30,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-SUITE = "heldout.jsonl"
+SUITE, CONFIRM = "heldout.jsonl", "confirm.jsonl"
 PROVENANCE = "provenance.json"
 Report = Callable[[int, float], None]
 Tell = Callable[[str], object]
@@ -95,6 +96,7 @@ def _build(
 
     held_out = recipe.held_out()
     (directory / SUITE).write_text(golden(held_out), encoding="utf-8", newline="\n")
+    (directory / CONFIRM).write_text(golden(recipe.confirming()), encoding="utf-8", newline="\n")
     checkpoints = {}
     for step, tagger in fine_tune(encoder, recipe.training(), recipe, report):
         version = recipe.checkpoints[step]

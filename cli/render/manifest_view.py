@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.render.output import printable, size, table
 from onnxreg.schema.manifest.draft import NOT_EVALUATED
@@ -164,8 +164,11 @@ def search(version: "PublishedVersion") -> Iterator[str]:
     yield from table(("CANDIDATE", "SIZE", "MEDIAN", "LOSS", "ON THE FIRST SUITE"), rows)
 
 
-def _loss(figure: Mapping[str, object]) -> str:
-    return f"{printable(str(figure['metric']))} {_number(figure['loss'])}"  # type: ignore[arg-type]
+def _loss(figure: Mapping[str, Any]) -> str:
+    """A loss with its 95 % interval."""
+    interval = figure.get("interval")
+    bounds = "" if interval is None else f" ({_number(interval[0])} to {_number(interval[1])})"
+    return f"{printable(figure['metric'])} {_number(figure['loss'])}{bounds}"
 
 
 def next_steps(version: "PublishedVersion") -> Iterator[str]:

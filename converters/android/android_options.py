@@ -108,8 +108,13 @@ def recipe_of(
     if evaluation is not None:
         value["evaluation"] = evaluation
     if search is not None:
-        start = "mobile-safe" if options.rewrite else "fp32"
-        value["search"] = {**search, "input": start, "output": "model.onnx", "format": "onnx-int8"}
+        value["search"] = {
+            **search,
+            "input": "mobile-safe" if options.rewrite else "fp32",
+            "output": "model.onnx",
+            "format": "onnx-int8",
+            "checks": [{"metric": "argmax_agreement", "min": 0.5}],
+        }
     return from_value(value, DOCUMENT.name)
 
 

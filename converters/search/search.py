@@ -272,7 +272,11 @@ class Search:
         if self._request.format is not None and candidate.mark == "int8":
             own["format"] = self._request.format
         evaluation = self._search.confirm.request.to_json()
-        recipe = self._recipe(candidate, [*outputs, own], {"evaluation": evaluation})
+        count = sum(not str(output.get("path")).endswith(".ort") for output in outputs)
+        limits = [{**check.to_json(), "output": path} for check in self._request.checks]
+        limits += [check.to_json() for check in self._plan.recipe.checks if check.output != path]
+        changes = {"evaluation": evaluation, "checks": limits}
+        recipe = self._recipe(candidate, [*outputs[:count], own, *outputs[count:]], changes)
         plan = _planned(self._plan, recipe)
         paths = [str(output.path) for output in plan.outputs]
         assert recipe.evaluation is not None

@@ -149,7 +149,7 @@ class SearchRequest(Strict):
     program's own, or steps; without them all of the program's own. `output` is the path without the mark of the
     precision: `model.onnx` gives `model_int8.onnx`. `objective`: the fewest bytes (`pareto` also measures latency), or
     the lowest latency on this machine. `devices` are presets that must load the result. `calibration` are rows (`.npz`)
-    for static quantization.
+    for static quantization. `checks` are limits on the result, whatever their `output`.
     """
 
     input: StepName
@@ -161,6 +161,7 @@ class SearchRequest(Strict):
     objective: Literal["bytes", "latency", "pareto"] = "bytes"
     devices: Items[Text] = ()
     calibration: Text | None = None
+    checks: Items[RecipeCheck] = ()
 
 
 class Benchmark(Strict):

@@ -16,12 +16,14 @@ def test_the_demo_plays_to_its_end(
         (tmp_path / version).symlink_to(make_checkpoint(seed=seed))
     text = "the patient was seen by Dr w20"
     span = {"start": 27, "end": 30, "label": "NAME", "text": "w20"}
-    (tmp_path / "heldout.jsonl").write_text(
-        json.dumps({"id": "1", "text": text, "gold_spans": [span]}) + "\n"
-    )
+    for number, suite in enumerate(demo.SUITES):
+        row = {"id": "1", "text": f"{text} w{number}", "gold_spans": [span]}
+        (tmp_path / suite).write_text(json.dumps(row) + "\n")
     demo.play(demo.Shell(tmp_path))
     demo.summary(tmp_path)
     said = capfd.readouterr().out
+    assert "--certify --confirm-suite confirm.jsonl" in said
+    assert "No candidate passed." in said
     assert "$ reg push demo/pii:0.2.0" in said
     assert "nothing to do" in said
     assert "all intact" in said

@@ -76,7 +76,13 @@ def digests(place: Path) -> dict[str, str]:
 
 
 def test_it_leaves_two_checkpoints_a_suite_and_a_provenance(output: Path) -> None:
-    assert {path.name for path in output.iterdir()} == {"0.1.0", "0.2.0", "heldout.jsonl", "provenance.json"}
+    assert {path.name for path in output.iterdir()} == {
+        "0.1.0",
+        "0.2.0",
+        "heldout.jsonl",
+        "confirm.jsonl",
+        "provenance.json",
+    }
     recorded = provenance(output)
     assert [c["steps"] for c in recorded["checkpoints"].values()] == [2, STEPS]
     assert recorded["files"] == {k: v for k, v in digests(output).items() if k != "provenance.json"}

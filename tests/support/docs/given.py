@@ -110,12 +110,13 @@ def served(world: World) -> None:
 
 
 def story(world: World) -> None:
-    """What `make demo` trains, tiny: two checkpoints, of which the first was exported."""
+    """What `make demo` trains, tiny: two checkpoints, of which the second was exported."""
     for version in ("0.1.0", "0.2.0"):
         (world.scratch / version).symlink_to(world.fixture("bert"))
-    (world.scratch / "heldout.jsonl").write_text(SUITE)
+    for name in ("heldout.jsonl", "confirm.jsonl"):
+        (world.scratch / name).write_text(SUITE)
     registry = Registry(world.scratch / "home")
-    publish(registry, world.fixture("exported"), "demo/pii", "0.1.0")
+    publish(registry, world.fixture("exported"), "demo/pii", "0.2.0")
 
 
 def trusted(world: World) -> None:
