@@ -54,11 +54,11 @@ def publish(
     Args:
         request: the request of the plan; nothing is cached without.
     """
-    from onnxreg.converters.engine.plan import ExportPlan
+    from onnxreg.converters.families.family_plan import FamilyPlan
     from onnxreg.converters.search import execute
 
     with registry.workspace() as workspace:
-        if not isinstance(plan, ExportPlan):
+        if isinstance(plan, FamilyPlan):
             return _publish_family(registry, plan, version, progress, workspace)
         if request is not None:
             return _publish_cached(registry, plan, version, progress, request, workspace), None
@@ -132,9 +132,9 @@ def _publish_cached(
 
 def check_search(plan: "ExportPlan | FamilyPlan") -> None:
     """Raise InputError or NotFoundError if the search of a plan cannot be run, before it is."""
-    from onnxreg.converters.engine.plan import ExportPlan
+    from onnxreg.converters.families.family_plan import FamilyPlan
 
-    if isinstance(plan, ExportPlan) and plan.recipe.search is not None:
+    if not isinstance(plan, FamilyPlan) and plan.recipe.search is not None:
         from onnxreg.converters.search import check_search
 
         check_search(plan)
