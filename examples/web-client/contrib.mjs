@@ -31,7 +31,8 @@ export function needsOfSet(operators, precision, isOrt) {
   return operators.flatMap(({ domain, name, inputs = {}, outputs = {} }) => {
     const operator = domain === DOMAIN ? name : `${domain}:${name}`
     const types = [...Object.values(inputs), ...Object.values(outputs)].flat()
-    const count = Math.max(-1, ...Object.keys(inputs).map(Number)) + 1
+    const positions = Object.keys(inputs).filter((position) => /^[0-9]{1,4}$/.test(position))
+    const count = Math.max(-1, ...positions.map(Number)) + 1
     const kernels = isOrt ? types.map((type) => `kernel=${type}`) : []
     const features = [`inputs=${count}`, ...types, ...kernels, ...(precision === 'int4' ? [] : ['bits', 'bits=8'])]
     const listed = [operator, ...features.map((feature) => `${operator} ${feature}`)]

@@ -5,6 +5,7 @@ A need is an operator's name, alone or with one feature: `MatMulNBits`, `MatMulN
 domain is written with it), `ai.onnx:MatMul kernel=MLFloat16` (the same in ORT format, where nothing is cast). `contrib_releases.py` is the measured table, `docs/resolve.md` the specification.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.operators import Need
 
 DOMAIN = "com.microsoft"
+_POSITION = re.compile("[0-9]{1,4}")
 
 
 class Use(NamedTuple):
@@ -67,7 +69,7 @@ def needs_of_set(operators: "Iterable[Need]", precision: str, in_ort_format: boo
         Use(
             operator.domain,
             operator.name,
-            max(map(int, operator.inputs), default=-1) + 1,
+            max(map(int, filter(_POSITION.fullmatch, operator.inputs)), default=-1) + 1,
             frozenset().union(*operator.inputs.values(), *operator.outputs.values()),
             attributes,
             in_ort_format,
