@@ -222,6 +222,19 @@ def test_devices_leave_out_what_they_do_not_load(
     assert record(draft)["devices"] == [preset]
 
 
+def test_8_bit_weights_are_left_out_for_a_release_that_lacks_them(
+    search: Callable[..., Draft], write_suite: Callable[..., Path]
+) -> None:
+    choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
+    draft = search(
+        choose, confirm=str(confirm), candidates=["weights8-32", "fp16"], devices=["ort-android-1.22"]
+    )
+    trials = {trial["candidate"]: trial for trial in record(draft)["candidates"]}
+    assert trials["weights8-32"]["state"] == "unsupported"
+    assert "needs MatMulNBits bits=8" in str(trials["weights8-32"]["reasons"])
+    assert trials["fp16"]["state"] == "certified"
+
+
 def test_latency_decides_if_it_is_the_objective(
     search: Callable[..., Draft], write_suite: Callable[..., Path]
 ) -> None:
