@@ -12,6 +12,7 @@ from onnxreg.converters.importers.import_files import Intake
 from onnxreg.converters.importers.judge_files import check_format, default_format, read_model
 from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.converters.onnx.mobile_operators import android_warnings
+from onnxreg.converters.onnx.quantized_share import weight_type
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.source.file_roles import role_of
 from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
@@ -161,7 +162,9 @@ def _artifact(
     sidecars += [DraftFile(role, intake.take(file, file.name)) for role, file in files]
     if format is not None:
         check_format(format, facts, model.name)
-    if precision is not None and facts.weights.weights_total and facts.precision not in (precision, "mixed"):
+    fitting = (facts.precision, weight_type(facts.precision))
+    is_uniform = facts.weights.weights_total > 0 and facts.precision != "mixed"
+    if precision is not None and is_uniform and precision not in fitting:
         raise InputError(
             f"{model.name} has {facts.precision} weights, not {precision}", Advice("omit-precision")
         )

@@ -9,7 +9,7 @@ from onnxreg.converters.onnx.android_contract import check_contract
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_model, inspect_ort
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.onnx.quantized_share import WEIGHTS_ONLY
+from onnxreg.converters.onnx.quantized_share import weight_type
 from onnxreg.converters.onnx.validity import check_model
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.schema.core.errors import Advice, ConversionError, InputError, RegError
@@ -50,7 +50,8 @@ def default_format(facts: GraphFacts) -> str:
     """The format name that the file itself justifies: `ort`, `onnx-int8`, `onnx-int4` or `onnx`."""
     if facts.ort_format is not None:
         return "ort"
-    return {"int8": "onnx-int8", WEIGHTS_ONLY: "onnx-int8", "int4": "onnx-int4"}.get(facts.precision, "onnx")
+    kind = weight_type(facts.precision)
+    return f"onnx-{kind}" if kind in ("int8", "int4") else "onnx"
 
 
 CORRECT_FORMAT = Advice("correct-format")

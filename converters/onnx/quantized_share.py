@@ -77,6 +77,11 @@ def _weights(uses: Iterable[OperatorUse]) -> dict[Constant, str]:
     return {weight: kind for weight, kind in weights.items() if weight not in scales}
 
 
+def weight_type(precision: str) -> str:
+    """The element type of a precision's weights: that of `int8-weights` is `int8`."""
+    return "int8" if precision == WEIGHTS_ONLY else precision
+
+
 def _packed_kind(attributes: Mapping[str, int | None]) -> str:
     bits = attributes.get("bits", 4)
     return (

@@ -14,6 +14,7 @@ from pydantic import field_validator
 
 from onnxreg.converters.onnx.facts import inspect_onnx
 from onnxreg.converters.onnx.onnx_graph import load_onnx
+from onnxreg.converters.onnx.quantized_share import weight_type
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.tools import causal_model, graph, model_file, proof, samples
 from onnxreg.converters.runtime.sessions import load_session
@@ -105,7 +106,7 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
 
     def ensures(self, before: Mapping[str, Any], after: Generator) -> dict[str, Any]:
         facts = inspect_onnx(after.directory / GRAPH)
-        if facts.precision != WEIGHTS[self.params.precision]:
+        if weight_type(facts.precision) != WEIGHTS[self.params.precision]:
             raise ConversionError(f"asked for {self.params.precision}, got weights of {facts.precision}")
         return {
             "opset": facts.opset,

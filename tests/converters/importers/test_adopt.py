@@ -333,9 +333,18 @@ def test_an_operator_config_without_an_ort_file(bert: Path, workspace: Path) -> 
         adopt([bert / "model.onnx", bert / CONFIG], workspace, name="a")
 
 
-def test_four_bit_weights_name_the_format(folder: Path, workspace: Path) -> None:
+def by_blocks(path: Path, bits: int, **attributes: int) -> Path:
+    """A graph of one `MatMulNBits`."""
     node = helper.make_node(
-        "MatMulNBits", ["x", "q", "s"], ["y"], domain="com.microsoft", K=64, N=4, bits=4, block_size=32
+        "MatMulNBits",
+        ["x", "q", "s"],
+        ["y"],
+        domain="com.microsoft",
+        K=64,
+        N=4,
+        bits=bits,
+        block_size=32,
+        **attributes,
     )
     graph = helper.make_graph(
         [node],
@@ -343,14 +352,50 @@ def test_four_bit_weights_name_the_format(folder: Path, workspace: Path) -> None
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 64])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
         [
-            numpy_helper.from_array(np.zeros((4, 2, 16), np.uint8), "q"),
+            numpy_helper.from_array(np.zeros((4, 2, 4 * bits), np.uint8), "q"),
             numpy_helper.from_array(np.ones(8, np.float32), "s"),
         ],
     )
     imports = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
-    onnx.save(helper.make_model(graph, opset_imports=imports), folder / "four.onnx")
-    artifact = manifest_of(adopt([folder / "four.onnx"], workspace, name="a")).artifacts[0]
-    assert (artifact.format, artifact.precision) == ("onnx-int4", "int4")
+    onnx.save(helper.make_model(graph, opset_imports=imports), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("bits", "attributes", "stated", "expected"),
+    [
+        (4, {}, None, ("onnx-int4", "int4")),
+        (8, {}, None, ("onnx-int8", "int8-weights")),
+        (8, {"accuracy_level": 1}, None, ("onnx-int8", "int8-weights")),
+        (8, {"accuracy_level": 4}, None, ("onnx-int8", "int8")),
+        (8, {}, "int8-weights", ("onnx-int8", "int8-weights")),
+        (8, {}, "int8", ("onnx-int8", "int8")),
+    ],
+)
+def test_weights_by_blocks_name_the_format(
+    folder: Path,
+    workspace: Path,
+    bits: int,
+    attributes: dict[str, int],
+    stated: str | None,
+    expected: tuple[str, str],
+) -> None:
+    path = by_blocks(folder / "blocks.onnx", bits, **attributes)
+    draft = adopt([path], workspace, name="a", precision=stated)
+    artifact = manifest_of(draft).artifacts[0]
+    assert (artifact.format, artifact.precision) == expected
+    assert "MatMulNBits" in artifact.contrib
+
+
+@pytest.mark.parametrize(
+    ("attributes", "stated"), [({}, "int4"), ({}, "float32"), ({"accuracy_level": 4}, "int8-weights")]
+)
+def test_a_precision_that_8_bit_weights_contradict(
+    folder: Path, workspace: Path, attributes: dict[str, int], stated: str
+) -> None:
+    path = by_blocks(folder / "blocks.onnx", 8, **attributes)
+    with pytest.raises(InputError, match=f"weights, not {stated}"):
+        adopt([path], workspace, name="a", precision=stated)
 
 
 def test_external_data_is_never_fetched_through_a_link(tmp_path: Path) -> None:
