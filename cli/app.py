@@ -28,6 +28,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "coverage",
         "devices",
         "diff",
+        "certify",
         "sbom",
         "rebuild",
     ),

@@ -93,8 +93,8 @@ def recipe_of(
     value = read_document(DOCUMENT)
     value["options"]["max_seq_length"] = options.max_seq_length
     if options.eval_suite is not None:
-        evaluation = evaluation_of(str(options.eval_suite.absolute()), options.floors())
-        value["evaluation"] = {**evaluation, "item_scores": options.item_scores}
+        own = evaluation_of(str(options.eval_suite.absolute()), options.floors())
+        value["evaluation"] = {**own, "item_scores": options.item_scores}
     if options.int8_embeddings:
         _step(value, "int8")["params"]["op_types_to_quantize"].append("Gather")
     if not options.int8 or search is not None:

@@ -1,0 +1,153 @@
+"""`reg certify`: the certificates of a version, and their verdicts derived again from published item scores."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.errors import needs
+from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
+from onnxreg.cli.render import output
+from onnxreg.schema.core.errors import IntegrityError, NotFoundError
+from onnxreg.schema.core.ref import Ref
+
+if TYPE_CHECKING:
+    from onnxreg.registry.read.versions import PublishedVersion
+    from onnxreg.registry.store.protocol import RegistryReader
+    from onnxreg.schema.gates.evaluation import EvaluationDocument, MetricRecord
+    from onnxreg.schema.manifest.manifest import Artifact
+
+EXAMPLES = (
+    "reg certify acme/pii-small",
+    "reg certify acme/pii-small:1.2.0 --recompute",
+    "reg certify acme/pii-small --remote origin --json",
+)
+ROLE = "certificate"
+Certificates = list[tuple["Artifact", "EvaluationDocument"]]
+
+
+def command(
+    context: typer.Context,
+    ref: RefArgument,
+    remote: RemoteOption = None,
+    recompute: Annotated[
+        bool,
+        typer.Option("--recompute", help="Derive every verdict again from the published item scores."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """List the certificates of a version: for each artifact and metric the figures, the limit and the verdict.
+
+    A certificate names its artifact, parent and suite by digest. A later refusal of the same bytes wins over
+    it: see the states of `reg show`.
+
+    --recompute needs the item scores, which `reg export --item-scores` publishes. If a figure differs, the
+    exit status is 4. See docs/certification.md.
+
+    With --json: {ref, certificates: [{artifact, digest, suite, parent, task, state, metrics: [{metric,
+    version, direction, rule, limit, parent, value, loss, interval, samples, groups, state, reasons,
+    settings, item_scores}], differences: [{metric, key, recorded, recomputed}]}]}; differences is null
+    without --recompute.
+    """
+    from onnxreg.registry.read.versions import read_version
+
+    session: Session = context.obj
+    reader = session.reader(remote)
+    published = read_version(reader, Ref.parse(ref))
+    certificates = _certificates(reader, published)
+    differences = [_recomputed(reader, *certificate) if recompute else None for certificate in certificates]
+    if as_json:
+        rows = [_json(*item, own) for item, own in zip(certificates, differences, strict=True)]
+        output.write_json({"ref": str(published.ref), "certificates": rows})
+    else:
+        _show(session, certificates)
+    changed = [str(one) for own in differences for one in own or ()]
+    if changed:
+        raise IntegrityError(
+            f"the item scores of {published.ref} do not give its certificates: {'; '.join(changed[:6])}",
+            "do not rely on these certificates; ask the publisher to export again",
+        )
+    if recompute and not as_json:
+        session.say("", f"recomputed from the item scores: {len(certificates)} certificates as recorded")
+
+
+def _certificates(reader: "RegistryReader", published: "PublishedVersion") -> Certificates:
+    """Each certificate of a version with its artifact.
+
+    Raises NotFoundError if there are none, IntegrityError if one contradicts the manifest.
+    """
+    from onnxreg.registry.store.blobs import read_blob
+    from onnxreg.schema.gates.evaluation import EvaluationDocument
+
+    artifacts = {artifact.digest: artifact for artifact in published.manifest.artifacts}
+    entries = [entry for entry in published.manifest.files if entry.role == ROLE]
+    if not entries:
+        raise NotFoundError(
+            f"{published.ref} has no certificates", "reg export ... --eval-suite FILE writes them"
+        )
+    certificates = []
+    for entry in entries:
+        document = EvaluationDocument.decode(read_blob(reader, entry.digest), entry.path)
+        artifact = artifacts.get(document.artifact)
+        evidence = None if artifact is None else artifact.certification.evidence
+        if artifact is None or evidence is None or evidence.suite != document.suite:
+            raise IntegrityError(
+                f"{entry.path} is about another artifact or suite than the manifest", "do not rely on it"
+            )
+        if document.state != artifact.certification.state:
+            raise IntegrityError(
+                f"{entry.path} says {document.state}, the manifest says {artifact.certification.state}",
+                "do not rely on it",
+            )
+        certificates.append((artifact, document))
+    return certificates
+
+
+def _recomputed(reader: "RegistryReader", artifact: "Artifact", document: "EvaluationDocument") -> list[Any]:
+    from onnxreg.registry.store.blobs import read_blob
+
+    with needs("evaluate", "reg certify --recompute"):
+        from onnxreg.converters.evaluation.recompute import recompute
+
+        return list(recompute(document, lambda digest: read_blob(reader, digest), artifact.path))
+
+
+def _json(
+    artifact: "Artifact", document: "EvaluationDocument", differences: list[Any] | None
+) -> dict[str, Any]:
+    return {
+        "artifact": artifact.path,
+        "digest": str(document.artifact),
+        "suite": str(document.suite),
+        "parent": None if document.parent is None else str(document.parent),
+        "task": document.task,
+        "state": document.state,
+        "metrics": [metric.to_json() for metric in document.metrics],
+        "differences": None if differences is None else [difference.to_json() for difference in differences],
+    }
+
+
+def _show(session: Session, certificates: Certificates) -> None:
+    rows = [
+        (artifact.path, *_row(metric)) for artifact, document in certificates for metric in document.metrics
+    ]
+    session.table(
+        ("ARTIFACT", "METRIC", "PARENT", "VALUE", "LOSS", "95 %", "LIMIT", "ITEMS", "VERDICT", "SCORES"), rows
+    )
+    for suite in dict.fromkeys(str(document.suite) for _, document in certificates):
+        session.say(f"suite {suite}")
+
+
+def _row(metric: "MetricRecord") -> Iterator[str]:
+    yield f"{output.printable(metric.metric)} v{metric.version}"
+    yield from (_number(value) for value in (metric.parent, metric.value, metric.loss))
+    yield "" if metric.interval is None else " to ".join(map(_number, metric.interval))
+    yield _number(metric.limit)
+    yield str(metric.samples)
+    yield metric.state
+    yield "no" if metric.item_scores is None else "yes"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
