@@ -75,7 +75,7 @@ def command(
 def _certificates(reader: "RegistryReader", published: "PublishedVersion") -> Certificates:
     """Each certificate of a version with its artifact.
 
-    Raises NotFoundError if there are none, IntegrityError if one contradicts the manifest.
+    Raises NotFoundError without any, IntegrityError if one contradicts the manifest.
     """
     from onnxreg.registry.store.blobs import read_blob
     from onnxreg.schema.gates.evaluation import EvaluationDocument
