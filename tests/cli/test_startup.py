@@ -56,6 +56,13 @@ def test_reading_verbs_import_nothing_heavy(words: list[str], home: Path) -> Non
     assert not loaded(words, home) & set(HEAVY)
 
 
+def test_a_stock_device_needs_no_reader_of_operators(home: Path) -> None:
+    words = ["resolve", "acme/pii", "--device", "ort-desktop-1.23", "--json"]
+    loaded(words, home)
+    unused = {"onnxreg.schema.manifest.operators", "onnxreg.schema.core.descriptor"}
+    assert not loaded(words, home) & unused
+
+
 @pytest.mark.parametrize("words", [["tag", "tiny", "edge"], ["push", "tiny", "./there"], ["key", "list"]])
 def test_a_verb_loads_no_other_verb(words: list[str], home: Path, tmp_path: Path) -> None:
     found = loaded([*words[:2], str(tmp_path / "there")] if words[0] == "push" else words, home)
