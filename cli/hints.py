@@ -201,7 +201,6 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "name-data-or-directory": "name that file: --data {key}=PATH, or the directory that it is in: --source DIR",
     "name-eval-suite": "name a suite: --eval-suite FILE",
     "publish-item-scores": "export again with --item-scores; by default reports hold aggregates only",
-    "add-certify": "add --certify",
     "other-confirm-suite": "leave them out of one, or leave --confirm-suite out: then one suite is split",
     "no-candidate": "nothing was published; docs/certification.md says what to do after a refusal",
     "omit-int8-embeddings-or-no-int8": "leave out --int8-embeddings or --no-int8",

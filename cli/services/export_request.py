@@ -256,7 +256,7 @@ def _search(request: ExportRequest) -> Mapping[str, Any] | None:
         return None
     if not options.pop("certify", False):
         flag = f"--{next(iter(options)).replace('_', '-')}"
-        raise InputError(f"{flag} is about a search, and none was asked for", Advice("add-certify"))
+        raise InputError(f"{flag} is about a search, and none was asked for", "add --certify")
     keys = {"confirm_suite": "confirm", "candidate": "candidates"}
     return {
         keys.get(key, key): str(value.absolute()) if isinstance(value, Path) else value
