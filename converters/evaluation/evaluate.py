@@ -111,7 +111,8 @@ class Evaluation:
     def _measure(self, path: Path) -> list[tuple[ScoreTable, Mapping[str, Any]]]:
         labels, groups = self._evaluator.labels, self._plan.suite.groups
         parent_scores = self._parent_scores
-        predictions = predict(self._evaluator, artifact_runner(path), self._items, self._inputs)
+        run = artifact_runner(path, self._evaluator.subject.sample.per_token)
+        predictions = predict(self._evaluator, run, self._items, self._inputs)
         tables = []
         for judged, parent in zip(self._plan.metrics, parent_scores, strict=True):
             scores = self._scores(judged, predictions)

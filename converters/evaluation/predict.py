@@ -5,7 +5,7 @@ cores.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,33 +59,36 @@ def parent_runner(start: Any, trust_remote_code: bool = False) -> Iterator[Run]:
         yield artifact_runner(start)
 
 
-def artifact_runner(path: Path) -> Run:
+def artifact_runner(path: Path, per_token: Collection[str] = ()) -> Run:
     """Run an ONNX or ORT-format file on the CPU.
 
-    A graph whose shapes are fixed gets its inputs padded, and the padding is cut off its outputs.
+    A graph whose shapes are fixed gets its inputs padded, and the padding is cut off its outputs `per_token`.
 
     Raises ConversionError if ONNX Runtime cannot load it.
     """
     session = load_session(path, prepacking=True)
     takes = {item.name: item for item in session.get_inputs()}
     past = [item for name, item in takes.items() if name.startswith(causal_model.PAST)]
+    head_size = causal_model.head_size(path) if past else 0
     length = takes[MASK].shape[1] if MASK in takes and len(takes[MASK].shape) == 2 else None
 
     def run(feed: Feed) -> Mapping[str, Any]:
         if past:
-            feed = causal_model.first_step(feed["input_ids"], takes.values())
+            feed = causal_model.first_step(feed["input_ids"], takes.values(), head_size)
         if unknown := sorted(takes.keys() - feed.keys()):
             raise ConversionError(
                 f"{path.name} takes inputs that the task does not give: {', '.join(unknown)}"
             )
         if isinstance(length, int):
-            return _run_padded(session, feed, length, path.name)
+            return _run_padded(session, feed, length, per_token, path.name)
         return proof.outputs(session, feed, path.name)
 
     return run
 
 
-def _run_padded(session: Any, feed: Feed, length: int, label: str) -> dict[str, Any]:
+def _run_padded(
+    session: Any, feed: Feed, length: int, per_token: Collection[str], label: str
+) -> dict[str, Any]:
     own = feed[MASK].shape[1]
     if own > length:
         raise ConversionError(
@@ -94,7 +97,4 @@ def _run_padded(session: Any, feed: Feed, length: int, label: str) -> dict[str, 
         )
     padded = {name: np.pad(array, ((0, 0), (0, length - own))) for name, array in feed.items()}
     outputs = proof.outputs(session, padded, label)
-    return {
-        name: array[:, :own] if array.ndim > 1 and array.shape[1] == length else array
-        for name, array in outputs.items()
-    }
+    return {name: array[:, :own] if name in per_token else array for name, array in outputs.items()}

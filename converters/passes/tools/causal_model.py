@@ -1,5 +1,6 @@
 """Running a decoder: its graph, which takes the keys and values of the tokens before, and its checkpoint."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,16 +9,30 @@ from typing import Any
 from onnxreg.converters.runtime.sessions import one_torch_thread
 from onnxreg.schema.core.errors import ConversionError
 
+SETTINGS = "genai_config.json"
 PAST = "past_key_values"
 """Prefix of the inputs with keys and values."""
 
 
-def first_step(tokens: Any, inputs: Iterable[Any]) -> dict[str, Any]:
+def head_size(path: Path) -> int:
+    """The size of one head of a graph that onnxruntime-genai built, from the settings beside it.
+
+    Raises ConversionError if there are none.
+    """
+    try:
+        settings = json.loads((path.parent / SETTINGS).read_text("utf-8"))
+        return int(settings["model"]["decoder"]["head_size"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConversionError(f"{path.name} is a decoder without its {SETTINGS}") from error
+
+
+def first_step(tokens: Any, inputs: Iterable[Any], head_size: int) -> dict[str, Any]:
     """The inputs of a graph for tokens without a past.
 
     Args:
         tokens: int64 `[1, tokens]`.
         inputs: those of the session, with names and shapes.
+        head_size: numbers of a key or value of one head.
     """
     import numpy as np
 
@@ -27,7 +42,7 @@ def first_step(tokens: Any, inputs: Iterable[Any]) -> dict[str, Any]:
         "attention_mask": np.ones_like(tokens),
         "position_ids": np.arange(count)[None],
     }
-    sizes = {"batch_size": 1, "past_sequence_length": 0}
+    sizes = {"batch_size": 1, "past_sequence_length": 0, "kv_cache_dim": head_size}
     return {
         item.name: values[item.name]
         if item.name in values

@@ -1,0 +1,202 @@
+"""Our metrics pass the contract suite, and so may those of other packages."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxreg.converters.engine.plan import plan_export
+from onnxreg.converters.engine.run_plan import execute
+from onnxreg.converters.evaluation.fixture import Fixture, Span
+from onnxreg.converters.evaluation.metrics import metric_catalog
+from onnxreg.converters.evaluation.metrics.metric import Metric
+from onnxreg.converters.evaluation.metrics.metric_contract import MetricContract
+from onnxreg.converters.evaluation.tasks.answers import Question
+from onnxreg.converters.evaluation.tasks.completions import Likelihood
+from onnxreg.converters.evaluation.tasks.embeddings import Texts
+from onnxreg.converters.evaluation.tasks.text_classes import LabelledText
+from onnxreg.schema.core.errors import ConflictError, ConversionError, HostError, InputError
+from onnxreg.schema.inputs.recipe_file import RecipeFile
+
+LABELS = ("A", "B")
+VECTORS = [np.eye(4)[[number % 4, (number + number % 3) % 4]] + 0.1 for number in range(8)]
+SUBJECTS: dict[str, tuple[Sequence[Any], Sequence[Any], Sequence[Any]]] = {
+    "accuracy": (
+        [LabelledText(str(n), None, LABELS[n % 2]) for n in range(8)],
+        [n % 2 for n in range(8)],
+        [0] * 8,
+    ),
+    "answer_f1": ([Question("?", "c", ("new york",))] * 6, ["New York"] * 6, ["york"] * 6),
+    "spearman": (
+        [Texts(("a", "b"), float([3, 0, 0, 3, 0, 0, 3, 0][n])) for n in range(8)],
+        VECTORS,
+        [vectors[::-1] if n % 2 else np.ones((2, 4)) for n, vectors in enumerate(VECTORS)],
+    ),
+    "ndcg_10": (
+        [Texts(("q", "a", "b"), relevance=(1.0, 0.0))] * 6,
+        [np.array([[1, 0], [1, 0.1], [0, 1]])] * 6,
+        [np.array([[1, 0], [0, 1], [1, 0.1]])] * 6,
+    ),
+    "mean_cosine": ([Texts(("a",))] * 6, [np.ones((1, 3))] * 6, [np.array([[1.0, 0.0, 0.0]])] * 6),
+    "top_1": ([None] * 6, [(0, 8)] * 6, [(3, 8)] * 6),
+    "top_5": ([None] * 6, [(4, 8)] * 6, [(7, 8)] * 6),
+    "span_f1": (
+        [Fixture("0123", (Span(0, 2, "A"),))] * 6,
+        [np.array([0, 0, -1, -1])] * 6,
+        [np.array([0, -1, -1, -1])] * 6,
+    ),
+    "character_recall": (
+        [Fixture("0123456789" * 10, (Span(0, 40, "A"),))] * 6,
+        [np.array([0] * 40 + [-1] * 60)] * 6,
+        [np.array([0] * 30 + [-1] * 70)] * 6,
+    ),
+    "perplexity": ([None] * 6, [Likelihood(1.0, 3, 50, True)] * 6, [Likelihood(2.0, 3, 50, False)] * 6),
+}
+SUBJECTS["macro_f1"] = SUBJECTS["accuracy"]
+SUBJECTS["exact_match"] = SUBJECTS["answer_f1"]
+SUBJECTS["completion_match"] = SUBJECTS["perplexity"]
+
+
+@pytest.mark.parametrize("name", metric_catalog.BUILT_IN)
+@pytest.mark.parametrize("test", [name for name in dir(MetricContract) if name.startswith("test_")])
+def test_the_contract(name: str, test: str) -> None:
+    class Subject(MetricContract):
+        labels = LABELS
+
+        def make(self) -> Metric:
+            return metric_catalog.find(name)
+
+        def items(self) -> Sequence[Any]:
+            return SUBJECTS[name][0]
+
+        def parent(self) -> Sequence[Any]:
+            return SUBJECTS[name][1]
+
+        def worse(self) -> Sequence[Any]:
+            return SUBJECTS[name][2]
+
+    getattr(Subject(), test)()
+
+
+MODULE = '''
+import numpy as np
+from onnxreg.converters.evaluation.metrics.metric import Metric
+
+class Shortness(Metric):
+    """The mean of one number for each text."""
+
+    id = "shortness"
+    version = 3
+    tasks = frozenset({"pooling"})
+    min_groups = 2
+    fault = None
+
+    def columns(self, labels):
+        return ("norm",)
+
+    def scores(self, items, predictions, reference, labels):
+        if self.fault == "raises":
+            raise RuntimeError("the plug-in is broken")
+        rows = np.array([[np.linalg.norm(vectors)] for vectors in predictions])
+        return rows.T if self.fault == "shape" else rows * (np.nan if self.fault == "nan" else 1)
+
+    def value(self, rows):
+        return rows.mean()
+'''
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch, *entries: str, module: str = MODULE) -> None:
+    """The files of an installed package with these entry points."""
+    (folder / "other_metrics.py").write_text(module)
+    (folder / "other-1.0.dist-info").mkdir()
+    (folder / "other-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: other-metrics\nVersion: 1.0\n"
+    )
+    (folder / "other-1.0.dist-info" / "top_level.txt").write_text("other_metrics\n")
+    (folder / "other-1.0.dist-info" / "entry_points.txt").write_text(
+        "\n".join(["[onnxreg.metrics]", *entries])
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "other_metrics", raising=False)
+
+
+def export(make_checkpoint: Callable[..., Path], directory: Path) -> Path:
+    (directory / "suite.jsonl").write_text("".join(f'{{"text": "w1{n} w2{n}"}}\n' for n in range(9)))
+    value = {
+        "task": "pooling",
+        "steps": [
+            {"name": "fp32", "pass": "OnnxConversion"},
+            {"name": "int8", "pass": "OnnxDynamicQuantization", "input": "fp32"},
+        ],
+        "outputs": [{"step": "int8", "path": "model_int8.onnx"}],
+        "evaluation": {
+            "suite": str(directory / "suite.jsonl"),
+            "metrics": [{"metric": "shortness", "limit": 5.0}],
+        },
+    }
+    workspace = directory / "w"
+    workspace.mkdir()
+    execute(plan_export(RecipeFile.from_json(value), str(make_checkpoint("bert", "")), "acme/x"), workspace)
+    return workspace / "certificates" / "model_int8.onnx.json"
+
+
+def test_a_metric_of_another_package_judges_and_is_recorded(
+    make_checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, "shortness = other_metrics:Shortness")
+    assert metric_catalog.names() == [*metric_catalog.BUILT_IN, "shortness"]
+    assert "other_metrics" not in sys.modules
+    (record,) = json.loads(export(make_checkpoint, tmp_path).read_bytes())["metrics"]
+    assert (record["metric"], record["version"], record["limit"]) == ("shortness", 3, 5.0)
+    assert record["package"] in ("other-metrics", "other_metrics")
+    assert record["samples"] == 9
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("raises", "the metric shortness fails: the plug-in is broken"),
+        ("nan", "shortness gives NaN or infinity for an item"),
+        ("shape", r"scores of shape \(1, 9\), expected \(9, 1\)"),
+    ],
+)
+def test_a_metric_that_is_broken_publishes_nothing(
+    make_checkpoint: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    message: str,
+) -> None:
+    module = MODULE.replace("fault = None", f"fault = {fault!r}")
+    install(tmp_path, monkeypatch, "shortness = other_metrics:Shortness", module=module)
+    with pytest.raises(ConversionError, match=message):
+        export(make_checkpoint, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("entries", "family", "message"),
+    [
+        (["shortness = other_metrics:Nothing"], HostError, "does not load"),
+        (["other = other_metrics:Shortness"], HostError, "is not a metric with the id other"),
+        (
+            ["accuracy = other_metrics:Shortness"],
+            ConflictError,
+            "two packages bring a metric called accuracy",
+        ),
+        (["shortness = other_metrics:Shortness"], InputError, "no metric is called 'shortnes'"),
+    ],
+    ids=["absent", "another id", "ours", "misspelt"],
+)
+def test_a_plug_in_that_cannot_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: list[str], family: type[Exception], message: str
+) -> None:
+    install(tmp_path, monkeypatch, *entries)
+    name = {"HostError": entries[0].partition(" ")[0], "ConflictError": "other", "InputError": "shortnes"}[
+        family.__name__
+    ]
+    with pytest.raises(family, match=message):
+        metric_catalog.find(name)

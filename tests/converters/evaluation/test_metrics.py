@@ -1,0 +1,243 @@
+"""Each metric against the same figure computed another way."""
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from scipy.stats import spearmanr
+from seqeval.metrics import f1_score as span_f1
+from seqeval.scheme import IOB2
+from sklearn.metrics import accuracy_score, f1_score, ndcg_score, top_k_accuracy_score
+
+from onnxreg.converters.evaluation.fixture import Fixture, Span
+from onnxreg.converters.evaluation.metrics import metric_catalog
+from onnxreg.converters.evaluation.metrics.metric import Metric
+from onnxreg.converters.evaluation.scores import ScoreTable
+from onnxreg.converters.evaluation.tasks.answers import Question
+from onnxreg.converters.evaluation.tasks.completions import Likelihood
+from onnxreg.converters.evaluation.tasks.embeddings import Texts
+from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRows
+from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput
+from onnxreg.schema.core.errors import ConversionError, InputError
+
+RANDOM = np.random.RandomState(0)
+LABELS = ("negative", "neutral", "positive")
+
+
+def value(name: str, items: Any, predictions: Any, reference: Any = None, labels: Any = ()) -> float:
+    metric = metric_catalog.find(name)
+    rows = metric.scores(items, predictions, predictions if reference is None else reference, labels)
+    assert rows.shape == (len(items), len(metric.columns(labels)))
+    return metric.value(rows)
+
+
+def test_classes_as_scikit_learn_counts_them() -> None:
+    right, predicted = RANDOM.randint(0, 3, 300), RANDOM.randint(0, 3, 300)
+    items = [SimpleNamespace(label=LABELS[number]) for number in right]
+    assert value("accuracy", items, predicted.tolist(), labels=LABELS) == accuracy_score(right, predicted)
+    macro = f1_score(right, predicted, average="macro")
+    assert value("macro_f1", items, predicted.tolist(), labels=LABELS) == pytest.approx(macro)
+
+
+def test_ranks_as_scikit_learn_ranks_them() -> None:
+    values, right = RANDOM.normal(size=(200, 12)).round(1), RANDOM.randint(0, 12, 200)
+    evaluator = LabelledRows(SimpleNamespace())  # type: ignore[arg-type]
+    ranks = [
+        evaluator.read(ModelInput(0, {}, ("y", int(label))), {"y": row[None]})
+        for row, label in zip(values, right, strict=True)
+    ]
+    for k, name in ((1, "top_1"), (5, "top_5")):
+        expected = top_k_accuracy_score(right, values, k=k, labels=range(12))
+        assert value(name, [None] * 200, ranks) == pytest.approx(expected)
+
+
+def test_a_model_that_always_says_the_commonest_class_has_no_skill() -> None:
+    right = [0] * 150 + [1] * 50
+    items = [SimpleNamespace(label=LABELS[number]) for number in right]
+    for name in ("accuracy", "macro_f1"):
+        metric = metric_catalog.find(name)
+        assert metric.skill(metric.scores(items, [0] * 200, [0] * 200, LABELS)) == 0.0
+        assert metric.skill(metric.scores(items, right, right, LABELS)) == 1.0
+
+
+def test_pairs_as_scipy_correlates_them() -> None:
+    vectors = RANDOM.normal(size=(100, 2, 8))
+    scores = RANDOM.normal(size=100)
+    items = [Texts(("a", "b"), float(score)) for score in scores]
+    cosines = [a @ b / math.sqrt((a @ a) * (b @ b)) for a, b in vectors]
+    assert value("spearman", items, list(vectors)) == pytest.approx(spearmanr(scores, cosines).statistic)
+
+
+def test_documents_as_scikit_learn_ranks_them() -> None:
+    vectors = RANDOM.normal(size=(40, 21, 8))
+    relevance = RANDOM.randint(0, 4, (40, 20)).astype(float)
+    items = [Texts(("q",) * 21, relevance=tuple(row)) for row in relevance]
+    query, documents = vectors[:, :1], vectors[:, 1:]
+    norms = np.linalg.norm(query, axis=2) * np.linalg.norm(documents, axis=2)
+    cosines = (query * documents).sum(axis=2) / norms
+    assert value("ndcg_10", items, list(vectors)) == pytest.approx(ndcg_score(relevance, cosines, k=10))
+
+
+def test_the_cosine_is_with_the_parents_vector() -> None:
+    own, parents = RANDOM.normal(size=(2, 50, 1, 8))
+    expected = np.mean(
+        [a[0] @ b[0] / math.sqrt((a[0] @ a[0]) * (b[0] @ b[0])) for a, b in zip(own, parents, strict=True)]
+    )
+    items = [Texts(("a",))] * 50
+    assert value("mean_cosine", items, list(own), list(parents)) == pytest.approx(expected)
+    assert value("mean_cosine", items, list(own), list(own)) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "prediction", "exact", "f1"),
+    [
+        (("the Eiffel Tower",), "Eiffel tower!", 1.0, 1.0),
+        (("Paris", "in Paris"), "in Paris, France", 0.0, 0.8),
+        (("42",), "forty-two", 0.0, 0.0),
+        ((), "", 1.0, 1.0),
+        ((), "Paris", 0.0, 0.0),
+        (("Paris",), "", 0.0, 0.0),
+    ],
+)
+def test_answers_worked_out_by_hand(
+    answers: tuple[str, ...], prediction: str, exact: float, f1: float
+) -> None:
+    items = [Question("?", "context", answers)]
+    assert value("exact_match", items, [prediction]) == exact
+    assert value("answer_f1", items, [prediction]) == pytest.approx(f1)
+
+
+def tags(text: str) -> Any:
+    return np.array([".AB".index(letter) - 1 for letter in text], dtype=np.int64)
+
+
+def test_spans_as_seqeval_counts_them() -> None:
+    items = [
+        Fixture("0123456789", (Span(0, 4, "A"), Span(6, 8, "B"))),
+        Fixture("0123456789", (Span(2, 8, "A"),)),
+        Fixture("0123", ()),
+    ]
+    predictions = [tags("AAAA..B..."), tags("..AAAAAA.."), tags(".BB.")]
+    gold = [
+        ["B-A", "I-A", "I-A", "I-A", "O", "O", "B-B", "I-B", "O", "O"],
+        ["O", "O", "B-A", *["I-A"] * 5, "O", "O"],
+        ["O"] * 4,
+    ]
+    said = [
+        ["B-A", "I-A", "I-A", "I-A", "O", "O", "B-B", "O", "O", "O"],
+        ["O", "O", "B-A", *["I-A"] * 5, "O", "O"],
+        ["O", "B-B", "I-B", "O"],
+    ]
+    expected = span_f1(gold, said, mode="strict", scheme=IOB2)
+    assert (
+        value("span_f1", items, predictions, labels=("A", "B"))
+        == pytest.approx(expected)
+        == pytest.approx(4 / 7)
+    )
+
+
+def test_perplexity_is_the_exponential_of_the_mean_over_tokens() -> None:
+    predictions = [Likelihood(2.0, 4, 100, True), Likelihood(9.0, 6, 100, False)]
+    assert value("perplexity", [None] * 2, predictions) == pytest.approx(math.exp(1.1))
+    assert value("completion_match", [None] * 2, predictions) == 0.5
+    perplexity = metric_catalog.find("perplexity")
+    assert perplexity.loss(10.0, 10.5) == pytest.approx(0.05)
+    uniform = np.array([[4 * math.log(100), 4, 100]])
+    assert perplexity.skill(uniform) == pytest.approx(0.0)
+
+
+numbers = st.floats(-1e6, 1e6, allow_nan=False, width=64)
+
+
+@given(st.data(), st.integers(1, 30), st.integers(1, 3), st.booleans())
+def test_a_table_does_not_tell_the_order_of_the_items(
+    data: st.DataObject, rows: int, width: int, is_grouped: bool
+) -> None:
+    columns = tuple(f"column {number}" for number in range(width))
+    parent, candidate = (
+        data.draw(arrays.arrays(np.float64, (rows, width), elements=numbers)) for _ in range(2)
+    )
+    groups = data.draw(st.lists(st.integers(0, 4), min_size=rows, max_size=rows)) if is_grouped else None
+    order = data.draw(st.permutations(range(rows)))
+    table = ScoreTable.of(columns, parent, candidate, groups)
+    moved = None if groups is None else [groups[number] for number in order]
+    turned = ScoreTable.of(columns, parent[list(order)], candidate[list(order)], moved)
+    assert turned.encode() == table.encode()
+    again = ScoreTable.decode(table.encode(), "scores")
+    assert again.columns == columns and again.encode() == table.encode()
+    assert (again.parent == table.parent).all() and (again.candidate == table.candidate).all()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"group\n",
+        b"group,parent:a,candidate:a\n0,1,2\n1,0,2\n",
+        b"group,parent:a,candidate:a\n0,1\n",
+        b"\xff",
+    ],
+    ids=["empty", "no columns", "another order", "a short row", "no text"],
+)
+def test_what_is_not_a_table_is_refused(data: bytes) -> None:
+    with pytest.raises(InputError, match=r"scores\.csv is not a table of item scores"):
+        ScoreTable.decode(data, "scores.csv")
+
+
+class Steady(Metric):
+    """A metric that is told what to give."""
+
+    id = "steady"
+    tasks = frozenset({"pooling"})
+    limit = 0.1
+    min_groups = 1
+
+    def columns(self, labels: Any) -> tuple[str, ...]:
+        return ("score",)
+
+    def scores(self, items: Any, predictions: Any, reference: Any, labels: Any) -> Any:
+        return np.asarray(predictions).reshape(-1, 1)
+
+    def value(self, rows: Any) -> float:
+        return float(rows.mean())
+
+
+@pytest.mark.parametrize(
+    ("loss", "state"), [(0.05, "certified"), (0.1, "refused"), (0.2, "refused"), (-0.3, "certified")]
+)
+def test_the_rule_is_strict_about_the_limit(loss: float, state: str) -> None:
+    parent = np.full((10, 1), 0.5)
+    table = ScoreTable.of(("score",), parent, parent - loss)
+    judgement = Steady().judge(table, 0.1 if loss != 0.1 else 0.5 - (0.5 - 0.1), {})
+    assert judgement.state == state and judgement.loss == pytest.approx(loss)
+    assert judgement.interval == pytest.approx((loss, loss))
+
+
+def test_few_items_or_a_parent_that_guesses_prove_nothing() -> None:
+    poor = np.full((10, 1), 0.1)
+    assert Steady().judge(ScoreTable.of(("score",), poor, poor * 0), 0.01, {}).state == "unknown"
+    one_group = ScoreTable.of(("score",), poor + 0.5, poor, [0] * 10)
+    metric = Steady()
+    metric.min_groups = 2  # type: ignore[misc]
+    assert metric.judge(one_group, 0.01, {}).state == "unknown"
+
+
+def test_a_metric_that_gives_nan_or_fails_is_an_error() -> None:
+    class Broken(Steady):
+        def value(self, rows: Any) -> float:
+            return math.nan
+
+    class Raising(Steady):
+        def value(self, rows: Any) -> float:
+            raise ZeroDivisionError("nothing to divide")
+
+    table = ScoreTable.of(("score",), np.ones((3, 1)), np.ones((3, 1)))
+    with pytest.raises(ConversionError, match="steady gives nan"):
+        Broken().judge(table, 0.1, {})
+    with pytest.raises(ConversionError, match="steady fails: nothing to divide"):
+        Raising().judge(table, 0.1, {})

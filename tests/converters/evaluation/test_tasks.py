@@ -1,0 +1,433 @@
+"""An evaluation of each task through an export; the figures are those of an independent run of the published files."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from support.docs.nets import write_llama, write_mlp
+
+from onnxreg.converters.engine.plan import plan_export
+from onnxreg.converters.engine.run_plan import execute
+from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
+from onnxreg.schema.inputs.recipe_file import RecipeFile
+from onnxreg.schema.manifest.draft import Draft
+
+Make = Callable[..., Path]
+INT8 = [
+    {"name": "fp32", "pass": "OnnxConversion"},
+    {"name": "int8", "pass": "OnnxDynamicQuantization", "input": "fp32"},
+]
+OUTPUTS = [{"step": "fp32", "path": "model.onnx"}, {"step": "int8", "path": "model_int8.onnx"}]
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Callable[..., Draft]:
+    def run(
+        source: Path,
+        task: str,
+        suite: Path,
+        steps: Sequence[Any] = INT8,
+        outputs: Sequence[Any] = OUTPUTS,
+        options: Any = None,
+        **evaluation: Any,
+    ) -> Draft:
+        value = {
+            "task": task,
+            "options": options or {},
+            "steps": list(steps),
+            "outputs": list(outputs),
+            "evaluation": {"suite": str(suite), **evaluation},
+        }
+        workspace = tmp_path / f"w{len(list(tmp_path.iterdir()))}"
+        workspace.mkdir()
+        return execute(plan_export(RecipeFile.from_json(value), str(source), "acme/x"), workspace)
+
+    return run
+
+
+def write(path: Path, rows: Sequence[Any]) -> Path:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def figures(draft: Draft, artifact: str = "model_int8.onnx") -> dict[str, dict[str, Any]]:
+    certificate = json.loads((draft.root / f"certificates/{artifact}.json").read_bytes())
+    return {record["metric"]: record for record in certificate["metrics"]}
+
+
+def words(count: int, seed: int = 0, length: int = 6) -> list[str]:
+    draw = np.random.RandomState(seed)
+    rows = draw.choice(40, size=(count, length)) + 10
+    rows[:, 0] = np.arange(count) % 50 + 10
+    rows[:, 1] = np.arange(count) // 50 + 10
+    return [" ".join(f"w{number}" for number in row) for row in rows]
+
+
+def onnx_outputs(draft: Draft, path: str, texts: Sequence[str], pairs: Any = None) -> list[dict[str, Any]]:
+    """Run a published file on each text by the published tokenizer, with ONNX Runtime alone."""
+    import tokenizers
+
+    session = onnxruntime.InferenceSession(draft.root / path, providers=["CPUExecutionProvider"])
+    tokenizer = tokenizers.Tokenizer.from_file(str(draft.root / "tokenizer.json"))
+    results = []
+    for number, text in enumerate(texts):
+        encoded = tokenizer.encode(text, None if pairs is None else pairs[number])
+        values = {
+            "input_ids": encoded.ids,
+            "attention_mask": encoded.attention_mask,
+            "token_type_ids": encoded.type_ids,
+        }
+        feed = {item.name: np.array([values[item.name]], dtype=np.int64) for item in session.get_inputs()}
+        outputs = session.run(None, feed)
+        results.append({item.name: array for item, array in zip(session.get_outputs(), outputs, strict=True)})
+    return results
+
+
+@pytest.fixture(scope="module")
+def classifier(make_checkpoint: Make) -> Path:
+    return make_checkpoint("bert", "SequenceClassification")
+
+
+def test_text_classification(export: Callable[..., Draft], classifier: Path, tmp_path: Path) -> None:
+    texts = words(300)
+    labels = json.loads((classifier / "config.json").read_text())["id2label"]
+    rows = [{"text": text, "label": labels[str(number % 2)]} for number, text in enumerate(texts)]
+    probe = export(classifier, "text-classification", write(tmp_path / "suite.jsonl", rows))
+    right = [n % 2 for n in range(300)]
+    got = figures(probe)
+    for path, key in (("model.onnx", "parent"), ("model_int8.onnx", "value")):
+        predicted = [int(run["logits"].argmax()) for run in onnx_outputs(probe, path, texts)]
+        accuracy = np.mean([a == b for a, b in zip(right, predicted, strict=True)])
+        assert got["accuracy"][key] == pytest.approx(accuracy)
+    assert got["accuracy"]["samples"] == got["macro_f1"]["samples"] == 300
+
+
+def test_pairs_of_texts_are_read_together(
+    export: Callable[..., Draft], classifier: Path, tmp_path: Path
+) -> None:
+    labels = json.loads((classifier / "config.json").read_text())["id2label"]
+    texts, pairs = words(210), words(210, seed=1)
+    rows = [
+        {"text": a, "text_pair": b, "label": labels[str(n % 2)]}
+        for n, (a, b) in enumerate(zip(texts, pairs, strict=True))
+    ]
+    draft = export(classifier, "text-classification", write(tmp_path / "suite.jsonl", rows))
+    predicted = [int(run["logits"].argmax()) for run in onnx_outputs(draft, "model_int8.onnx", texts, pairs)]
+    accuracy = np.mean([number % 2 == label for number, label in enumerate(predicted)])
+    assert figures(draft)["accuracy"]["value"] == pytest.approx(accuracy)
+
+
+def test_question_answering_over_windows(
+    export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path
+) -> None:
+    source = make_checkpoint("bert", "QuestionAnswering")
+    contexts = words(220, length=60)
+    rows = [
+        {"question": f"w{10 + n % 40} w11", "context": c, "answers": [" ".join(c.split()[:2])]}
+        for n, c in enumerate(contexts)
+    ]
+    draft = export(
+        source, "question-answering", write(tmp_path / "suite.jsonl", rows), options={"max_seq_length": 32}
+    )
+    got = figures(draft)
+    assert got["exact_match"]["samples"] == got["answer_f1"]["samples"] == 220
+    assert 0 <= got["exact_match"]["parent"] <= got["answer_f1"]["parent"] <= 1
+    short = [{"question": "w10 w11 " * 40, "context": "w12", "answers": []}]
+    with pytest.raises(InputError, match="no room for its context in 32 tokens"):
+        export(
+            source,
+            "question-answering",
+            write(tmp_path / "short.jsonl", short),
+            options={"max_seq_length": 32},
+        )
+
+
+def test_an_answer_within_one_window_is_the_best_pair_of_logits(
+    export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path
+) -> None:
+    source = make_checkpoint("bert", "QuestionAnswering")
+    contexts = words(205, length=8)
+    rows = [{"question": "w10 w11", "context": c, "answers": [c.split()[3]]} for c in contexts]
+    draft = export(source, "question-answering", write(tmp_path / "suite.jsonl", rows), item_scores=True)
+    exact = 0
+    for row, run in zip(
+        rows, onnx_outputs(draft, "model_int8.onnx", ["w10 w11"] * 205, contexts), strict=True
+    ):
+        start, end = run["start_logits"][0], run["end_logits"][0]
+        tokens = range(len(start) - 8, len(start))  # this tokenizer adds no special tokens
+        score, first, last = max((start[a] + end[b], a, b) for a in tokens for b in tokens if b >= a)
+        answer = " ".join(str(row["context"]).split()[first - tokens[0] : last - tokens[0] + 1])
+        exact += (answer == row["answers"][0]) and score >= start[0] + end[0]
+    assert figures(draft)["exact_match"]["value"] == pytest.approx(exact / 205)
+
+
+def test_embeddings_of_fixed_length_and_in_every_format_are_judged(
+    export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path
+) -> None:
+    source = make_checkpoint("bert", "")
+    texts = words(201)
+    suite = write(tmp_path / "suite.jsonl", [{"text": text} for text in texts])
+    steps = [
+        *INT8,
+        {"name": "fp16", "pass": "OnnxFloatToFloat16", "input": "fp32"},
+        {
+            "name": "fixed",
+            "pass": "DynamicToFixedShape",
+            "input": "int8",
+            "params": {"dim_param": ["batch", "sequence"], "dim_value": [1, 32]},
+        },
+        {"name": "ort", "pass": "OrtFormat", "input": "int8"},
+        {
+            "name": "int4",
+            "pass": "OnnxBlockWiseRtnQuantization",
+            "input": "fp32",
+            "params": {"block_size": 32},
+        },
+    ]
+    paths = {
+        "int8": "model_int8.onnx",
+        "fp16": "a/fp16.onnx",
+        "fixed": "fixed.onnx",
+        "ort": "model.ort",
+        "int4": "int4.onnx",
+    }
+    outputs = [{"step": step, "path": path} for step, path in paths.items()]
+    draft = export(source, "pooling", suite, steps, outputs)
+    own = [run["embeddings"][0] for run in onnx_outputs(draft, "model_int8.onnx", texts)]
+    states = {artifact.path: artifact.verdict.state for artifact in draft.artifacts}
+    assert set(states) == set(paths.values()) and set(states.values()) <= {"certified", "refused"}
+    for path in states:
+        assert (draft.root / f"certificates/{path}.json").is_file()
+    half = [run["embeddings"][0].astype(np.float64) for run in onnx_outputs(draft, "a/fp16.onnx", texts)]
+    assert figures(draft, "a/fp16.onnx")["mean_cosine"]["value"] == pytest.approx(1.0, abs=1e-3)
+    assert figures(draft, "fixed.onnx")["mean_cosine"]["value"] == pytest.approx(
+        figures(draft)["mean_cosine"]["value"], abs=1e-3
+    )
+    assert len(own) == len(half) == 201
+
+
+def test_an_item_longer_than_a_fixed_graph_is_an_error(
+    export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path
+) -> None:
+    suite = write(tmp_path / "suite.jsonl", [{"text": text} for text in words(5, length=12)])
+    steps = [
+        *INT8,
+        {
+            "name": "fixed",
+            "pass": "DynamicToFixedShape",
+            "input": "int8",
+            "params": {"dim_param": ["batch", "sequence"], "dim_value": [1, 8]},
+        },
+    ]
+    with pytest.raises(
+        ConversionError, match=r"fixed\.onnx takes 8 tokens, an item of the evaluation suite has 12"
+    ):
+        export(make_checkpoint("bert", ""), "pooling", suite, steps, [{"step": "fixed"}])
+
+
+def test_rows_of_arrays(export: Callable[..., Draft], tmp_path: Path) -> None:
+    write_mlp(tmp_path / "mlp.onnx")
+    rows = np.random.default_rng(1).normal(size=(240, 64)).astype(np.float32)
+    session = onnxruntime.InferenceSession(tmp_path / "mlp.onnx")
+    right = session.run(None, {"x": rows})[0].argmax(axis=1)
+    np.savez(tmp_path / "suite.npz", x=rows, labels=right, groups=np.arange(240) // 2)
+    steps = [{"name": "int8", "pass": "OnnxDynamicQuantization"}]
+    draft = export(
+        tmp_path / "mlp.onnx",
+        "onnx",
+        tmp_path / "suite.npz",
+        steps,
+        [{"step": "int8"}],
+        metrics=[{"metric": "top_1"}, {"metric": "top_5"}],
+    )
+    got = figures(draft, "int8.onnx")
+    assert (got["top_1"]["parent"], got["top_1"]["samples"], got["top_1"]["groups"]) == (1.0, 240, 120)
+    quantized = onnxruntime.InferenceSession(draft.root / "int8.onnx")
+    predicted = [quantized.run(None, {"x": row[None]})[0].argmax() for row in rows]
+    assert got["top_1"]["value"] == pytest.approx(np.mean(predicted == right))
+    assert got["top_1"]["value"] <= got["top_5"]["value"]
+
+
+@pytest.mark.more
+def test_text_generation(export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path) -> None:
+    import shutil
+
+    import torch
+    from transformers import AutoTokenizer, LlamaForCausalLM
+
+    source = tmp_path / "llama"
+    write_llama(source)
+    for file in make_checkpoint("distilbert").glob("tokenizer*"):
+        shutil.copy(file, source)
+    rows = [{"prompt": "w10 w11 ", "completion": text} for text in words(110)]
+    suite = write(tmp_path / "suite.jsonl", rows)
+    steps = [{"name": "int4", "pass": "ModelBuilder", "params": {"precision": "int4"}}]
+    metrics = [{"metric": "perplexity"}, {"metric": "completion_match"}]
+    draft = export(source, "text-generation", suite, steps, [{"step": "int4"}], metrics=metrics)
+    got = figures(draft, "model.onnx")
+    tokenizer, model = AutoTokenizer.from_pretrained(source), LlamaForCausalLM.from_pretrained(source).eval()
+    nats, tokens = 0.0, 0
+    for row in rows:
+        encoded = tokenizer(
+            row["prompt"] + row["completion"], return_tensors="pt", return_offsets_mapping=True
+        )
+        with torch.no_grad():
+            chances = model(encoded["input_ids"]).logits[0].double().log_softmax(dim=1)
+        for at, (start, end) in enumerate(encoded["offset_mapping"][0].tolist()):
+            if at and end > max(start, len(row["prompt"])):
+                nats -= float(chances[at - 1, encoded["input_ids"][0, at]])
+                tokens += 1
+    assert got["perplexity"]["parent"] == pytest.approx(np.exp(nats / tokens), rel=1e-4)
+    assert got["perplexity"]["direction"] == "lower" and got["perplexity"]["samples"] == 110
+
+
+BAD: list[tuple[str, str, Any, dict[str, Any], str]] = [
+    (
+        "of another task",
+        "pooling",
+        [{"question": "?", "context": "c", "answers": []}],
+        {},
+        "`text` is missing or empty",
+    ),
+    (
+        "another label",
+        "text-classification",
+        [{"text": "w10", "label": "HAPPY"}],
+        {},
+        "does not have: 'HAPPY'",
+    ),
+    (
+        "an item twice",
+        "pooling",
+        [{"text": "w10"}, {"text": "w10"}],
+        {},
+        "line 2: the same item was used before, at line 1",
+    ),
+    (
+        "an id twice",
+        "pooling",
+        [{"id": 1, "text": "w10"}, {"id": 1, "text": "w11"}],
+        {},
+        "its id was used before",
+    ),
+    ("a group for some", "pooling", [{"text": "w10", "group": 1}, {"text": "w11"}], {}, "`group` is missing"),
+    (
+        "a metric of another task",
+        "pooling",
+        [{"text": "w10"}],
+        {"metrics": [{"metric": "accuracy"}]},
+        "is not one of pooling",
+    ),
+    (
+        "a metric twice",
+        "pooling",
+        [{"text": "w10"}],
+        {"metrics": [{"metric": "mean_cosine"}] * 2},
+        "names a metric twice",
+    ),
+    (
+        "no such metric",
+        "pooling",
+        [{"text": "w10"}],
+        {"metrics": [{"metric": "bleu"}]},
+        "no metric is called 'bleu'",
+    ),
+    (
+        "no gold",
+        "pooling",
+        [{"text": "w10"}],
+        {"metrics": [{"metric": "spearman"}]},
+        "lacks what the metric spearman",
+    ),
+    (
+        "a pair without a score",
+        "pooling",
+        [{"text": "w10", "text_pair": "w11"}],
+        {},
+        "both `text_pair` and `score`",
+    ),
+    (
+        "a score that is text",
+        "pooling",
+        [{"text": "a", "text_pair": "b", "score": "high"}],
+        {},
+        "`score` must be a number",
+    ),
+    (
+        "no such output",
+        "pooling",
+        [{"text": "w10"}],
+        {"artifacts": ["x.onnx"]},
+        "names x.onnx, which is not an output",
+    ),
+    (
+        "a setting",
+        "pooling",
+        [{"text": "w10"}],
+        {"metrics": [{"metric": "mean_cosine", "settings": {"a": 1}}]},
+        "no setting 'a'",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "evaluation", "message"), [row[1:] for row in BAD], ids=[row[0] for row in BAD]
+)
+def test_bad_input_is_refused(
+    export: Callable[..., Draft],
+    make_checkpoint: Make,
+    classifier: Path,
+    tmp_path: Path,
+    task: str,
+    rows: Any,
+    evaluation: dict[str, Any],
+    message: str,
+) -> None:
+    source = classifier if task == "text-classification" else make_checkpoint("bert", "")
+    with pytest.raises(InputError, match=message):
+        export(source, task, write(tmp_path / "suite.jsonl", rows), **evaluation)
+
+
+def test_a_suite_that_is_missing_or_of_arrays_is_refused_at_once(
+    export: Callable[..., Draft], tmp_path: Path
+) -> None:
+    write_mlp(tmp_path / "mlp.onnx")
+    steps = [{"name": "int8", "pass": "OnnxDynamicQuantization"}]
+    with pytest.raises(NotFoundError, match="no evaluation suite"):
+        export(tmp_path / "mlp.onnx", "onnx", tmp_path / "none.npz", steps, [])
+    (tmp_path / "suite.jsonl").write_text("{}")
+    with pytest.raises(InputError, match=r"is not an \.npz file"):
+        export(tmp_path / "mlp.onnx", "onnx", tmp_path / "suite.jsonl", steps, [])
+    rows = np.ones((2, 64), np.float32)
+    np.savez(tmp_path / "twice.npz", x=rows, labels=[0, 1])
+    with pytest.raises(InputError, match="row 2: the same row was used before, at row 1"):
+        export(tmp_path / "mlp.onnx", "onnx", tmp_path / "twice.npz", steps, [])
+
+
+def test_full_precision_alone_leaves_nothing_to_judge(
+    export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path
+) -> None:
+    suite = write(tmp_path / "suite.jsonl", [{"text": "w10"}])
+    with pytest.raises(InputError, match="judges nothing"):
+        export(make_checkpoint("bert", ""), "pooling", suite, INPUTS_ALONE, [{"step": "fp32"}])
+
+
+INPUTS_ALONE = [{"name": "fp32", "pass": "OnnxConversion"}]
+
+
+def test_the_order_of_a_suite_changes_no_byte_but_its_digest(
+    export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path
+) -> None:
+    source, rows = (
+        make_checkpoint("bert", ""),
+        [{"text": text, "group": n // 4} for n, text in enumerate(words(240))],
+    )
+    first = export(source, "pooling", write(tmp_path / "a.jsonl", rows), item_scores=True)
+    second = export(source, "pooling", write(tmp_path / "b.jsonl", rows[::-1]), item_scores=True)
+    name = "certificates/model_int8.onnx.mean_cosine.csv"
+    assert (first.root / name).read_bytes() == (second.root / name).read_bytes()
+    assert figures(first) == figures(second)
