@@ -17,7 +17,7 @@ PAST = "past_key_values"
 def head_size(path: Path) -> int:
     """The size of one head of a graph that onnxruntime-genai built, from the settings beside it.
 
-    Raises ConversionError if there are none.
+    Raises ConversionError without them.
     """
     try:
         settings = json.loads((path.parent / SETTINGS).read_text("utf-8"))
