@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarks import (
     adding,
+    certification,
     durability,
     encoders,
     export,
@@ -40,6 +41,13 @@ def _export() -> list[Row]:
     return export.benchmark(checkpoint, CACHE)
 
 
+def _certification() -> list[Row]:
+    trained = CACHE / "pii"
+    if not (trained / "confirm.jsonl").exists():
+        raise SystemExit("the checkpoint is missing: run `make demo` first")
+    return certification.benchmark(trained)
+
+
 BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "startup": lambda: startup.benchmark(CACHE),
     "ingest": transfer.ingest,
@@ -50,6 +58,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "scale": lambda: scale.benchmark(CACHE),
     "resolve": resolving.benchmark,
     "export": _export,
+    "certification": _certification,
     "encoders": lambda: encoders.benchmark(CACHE),
     **{f"remotes {part}": partial(remotes.benchmark, CACHE, part) for part in remotes.PARTS},
     **{f"oci {peer}": partial(oci.benchmark, CACHE, peer) for peer in ("oras", "skopeo")},

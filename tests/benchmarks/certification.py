@@ -1,0 +1,121 @@
+"""The cost of verdicts: four artifacts judged against one, and a search against a plain export."""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import yaml
+
+from benchmarks.measure import Row, Run, pairs, row, rows, run
+
+SUITES = ("heldout.jsonl", "confirm.jsonl")
+EIGHT = (
+    *("int8-int8-embeddings", "weights4-int8-embeddings", "weights8-128-int8-embeddings"),
+    *(
+        "weights8-64-int8-embeddings",
+        "weights8-32-int8-embeddings",
+        "weights8-32-fp16-embeddings",
+        "fp16",
+        "int8",
+    ),
+)
+JUDGED = ("model_int8.onnx", "model_fp16.onnx", "weights8.onnx", "weights4.onnx")
+RECIPE = """
+task: token-classification
+steps:
+  - {name: fp32, pass: OnnxConversion, params: {target_opset: 18}}
+  - {name: int8, pass: OnnxDynamicQuantization, input: fp32}
+  - {name: fp16, pass: OnnxFloatToFloat16, input: fp32}
+  - {name: weights8, pass: OnnxBlockWiseRtnQuantization, input: fp32, params: {bits: 8, block_size: 32, gemm: true}}
+  - {name: weights4, pass: OnnxBlockWiseRtnQuantization, input: fp32, params: {bits: 4, block_size: 32, gemm: true}}
+outputs:
+  - {step: fp32, path: model.onnx}
+  - {step: int8, path: model_int8.onnx}
+  - {step: fp16, path: model_fp16.onnx}
+  - {step: weights8, path: weights8.onnx}
+  - {step: weights4, path: weights4.onnx}
+"""
+
+
+def benchmark(trained: Path, count: int = 2) -> list[Row]:
+    """The model of the demo, suites of 600 texts; the source is run on the suite in every judgement."""
+    return [*_judging(trained, count), *_searching(trained, count)]
+
+
+def _judging(trained: Path, count: int) -> list[Row]:
+    from onnxreg.converters.engine import subjects
+    from onnxreg.converters.engine.plan import plan_export
+    from onnxreg.converters.engine.read_recipe import from_value
+    from onnxreg.converters.engine.run_plan import execute
+    from onnxreg.converters.evaluation.evaluate import Evaluation
+    from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation
+    from onnxreg.schema.inputs.recipe_file import EvaluationRequest
+
+    with tempfile.TemporaryDirectory() as directory:
+        workspace = Path(directory) / "w"
+        workspace.mkdir()
+        plan = plan_export(from_value(yaml.safe_load(RECIPE), "recipe"), str(trained / "0.2.0"), "acme/pii")
+        draft = execute(plan, workspace)
+        artifacts = {artifact.path: artifact for artifact in draft.artifacts}
+        subject = subjects.load(plan, Path(directory) / "subject", None)
+        suite = EvaluationRequest(suite=str(trained / SUITES[0]))
+        evaluation_plan = plan_evaluation(suite, plan.task.id, Path(), artifacts)
+
+        def judge(paths: Sequence[str]) -> float:
+            begin = time.perf_counter()
+            evaluation = Evaluation(evaluation_plan, lambda: subject)
+            for path in paths:
+                evaluation.judge(artifacts[path], workspace / path)
+            return time.perf_counter() - begin
+
+        judge(JUDGED[:1])
+        values = [(judge(JUDGED), judge(JUDGED[:1])) for _ in range(count)]
+    return [row("judging four artifacts on 600 texts", "judging one", values, "s", "<= 1.6")]
+
+
+def _searching(trained: Path, count: int) -> list[Row]:
+    reg = str(Path(sys.executable).with_name("reg"))
+    with tempfile.TemporaryDirectory() as directory:
+        home = Path(directory) / "home"
+        env = {**os.environ, "HF_HUB_OFFLINE": "1", "REG_STATE": f"{directory}/state"}
+        words = ["export", trained / "0.2.0", "--profile", "android", "--name", "acme/pii"]
+        suite = ["--eval-suite", trained / SUITES[0]]
+        search = ["--certify", "--objective", "pareto", "--confirm-suite", trained / SUITES[1]]
+        names = [f"--candidate={name}" for name in EIGHT]
+
+        def export(*more: str | Path) -> Callable[[], Run]:
+            def start() -> Run:
+                shutil.rmtree(home, ignore_errors=True)
+                return run([reg, "--registry", home, *words, *suite, *more], env)
+
+            return start
+
+        found = rows(
+            "a search over eight candidates, all judged and timed",
+            "the plain android export with its suite",
+            pairs(export(*search, *names), export(), count),
+            "<= 4",
+        )
+        export("--certify", "--confirm-suite", trained / SUITES[1])()
+        sizes = _sizes(home)
+    ratio = sizes["model_int8.onnx"] / sizes["model.onnx"]
+    smallest = [(sizes["model_int8.onnx"] / 1e6, sizes["model.onnx"] / 1e6)]
+    aim = "<= 0.45, <= 0.30 with INT8 embeddings"
+    assert ratio > 0
+    return [*found, row("the smallest certified file", "its fp32 file", smallest, "MB", aim)]
+
+
+def _sizes(home: Path) -> dict[str, int]:
+    """The bytes of each certified artifact, and of the full-precision one."""
+    from onnxreg.registry import Registry
+
+    manifest = Registry(home).get("acme/pii").manifest
+    return {
+        artifact.path: artifact.own_size
+        for artifact in manifest.artifacts
+        if artifact.certification.state == "certified" or artifact.path == "model.onnx"
+    }
