@@ -76,9 +76,7 @@ class ExportPlan:
             "tools": tools(),
             **({} if self.evaluation is None else {"evaluation": self.evaluation.key()}),
             **({} if self.search is None else {"search": dict(self.search)}),
-            "searched": {
-                path.name: str(digest_file(path)) for path in self._search_files() if path.is_file()
-            },
+            "searched": [str(digest_file(path)) for path in self._search_files() if path.is_file()],
         }
 
     def _search_files(self) -> list[Path]:

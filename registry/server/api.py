@@ -29,8 +29,8 @@ ANSWER_CACHE_BYTES = 32 * 2**20
 """Answers in the cache: those of some 20,000 requests."""
 LIST_CACHE_BYTES = 4 * 2**20
 """Lists of models in the cache."""
-RESOLVE_THREADS = 4
-"""Threads that answer `resolve`."""
+RESOLVE_THREADS, EXPRESSION_THREADS = 4, 1
+"""Threads that answer `resolve` without an expression, and with one, which may take a second."""
 MAX_PAGE_MODELS = 1000
 """Models in one page of the list."""
 MAX_REJECTIONS = 1000
@@ -51,7 +51,8 @@ class Api:
         self._limits = limits
         self._answers = AnswerCache(registry, ANSWER_CACHE_BYTES)
         self._search = SearchWorker(registry, LIST_CACHE_BYTES, limits)
-        self._pool = WorkerPool("resolve", RESOLVE_THREADS, limits.waiting, limits.steps)
+        self._plain = WorkerPool("resolve", RESOLVE_THREADS, limits.waiting, limits.steps)
+        self._expressions = WorkerPool("expressions", EXPRESSION_THREADS, limits.waiting, limits.steps)
 
     def routes(self) -> list[Route]:
         return [
@@ -81,11 +82,16 @@ class Api:
         body = await read_body(request, self._limits)
         rules = f"{base} {self._registry.policy_token()} {trust_digest()} "
         key = sha256(rules.encode() + body).digest()
-        answer = self._answers.get(key) or await self._pool.run(partial(self._resolve, base, body, key))
+        answer = self._answers.get(key) or await self._resolved(base, body, key)
         return Response(answer, 200, {"Cache-Control": "no-store"}, JSON)
 
-    def _resolve(self, base: str, body: bytes, key: bytes) -> bytes:
-        request = ResolveRequest.decode(body)
+    async def _resolved(self, base: str, body: bytes, key: bytes) -> bytes:
+        """Answer a question; those with an expression wait for each other, and never delay the rest."""
+        request = await self._plain.run(partial(ResolveRequest.decode, body))
+        pool = self._plain if request.query.where is None else self._expressions
+        return await pool.run(partial(self._resolve, base, request, key))
+
+    def _resolve(self, base: str, request: ResolveRequest, key: bytes) -> bytes:
         try:
             resolution, token = self._registry.resolve(request)
         except IntegrityError as error:

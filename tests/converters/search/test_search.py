@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from onnxreg.converters.engine.cache import StepCache
@@ -254,3 +255,29 @@ def test_estimates_order_candidates_as_their_files_do() -> None:
     assert sizes["weights8-128-int8-embeddings"] < sizes["weights8-32-int8-embeddings"]
     assert sizes["weights8-32-int8-embeddings"] < sizes["weights8-128-fp16-embeddings"] < sizes["fp16"]
     assert sizes["fp16"] < sizes["int8"] < sizes["weights8-128"]
+
+
+def test_static_quantization_is_tried_if_there_are_rows_to_calibrate_on(
+    search: Callable[..., Draft], write_suite: Callable[..., Path], tmp_path: Path
+) -> None:
+    choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
+    rows = {
+        name: np.ones((4, 6), dtype=np.int64) for name in ("input_ids", "attention_mask", "token_type_ids")
+    }
+    rows["input_ids"] = np.arange(24).reshape(4, 6) % 40
+    rows["token_type_ids"] *= 0
+    np.savez(tmp_path / "rows.npz", **rows)
+    names = ["static-int8", "fp16"]
+    fields = {"confirm": str(confirm), "candidates": names, "calibration": str(tmp_path / "rows.npz")}
+    found = record(search(choose, objective="latency", **fields))
+    states = {trial["candidate"]: trial["state"] for trial in found["candidates"]}
+    assert states["static-int8"] in ("certified", "refused"), found
+    with pytest.raises(InputError, match="no candidate is called static-int8"):
+        search(choose, confirm=str(confirm), candidates=names)
+
+
+def test_a_suite_of_one_item_has_an_empty_half(
+    search: Callable[..., Draft], write_suite: Callable[..., Path]
+) -> None:
+    with pytest.raises(ConversionError, match="1 independent items"):
+        search(write_suite("one.jsonl", count=1), candidates=["fp16"])

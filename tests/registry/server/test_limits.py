@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 from urllib.parse import quote
@@ -18,9 +19,11 @@ from support.servers.regserve import Site, read_answer, running, wait
 
 from onnxreg.registry import Registry
 from onnxreg.registry.server.http.responses import HttpError
+from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits
 from onnxreg.registry.server.worker_pool import WorkerPool
 from onnxreg.registry.store.layout import blob_path
+from onnxreg.schema.query.request import ResolveRequest
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -171,6 +174,32 @@ def test_a_queue_has_an_end(site: Site) -> None:
         return [refused.value.status_code, refused.value.headers, await crew.run(lambda: 7)]
 
     assert asyncio.run(ask()) == [503, {"Retry-After": "2"}, 7]
+
+
+def test_questions_with_expressions_do_not_delay_the_others(
+    filled: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five of them hang; questions without one are answered meanwhile."""
+    release, answer = threading.Event(), ServedRegistry.resolve
+
+    def resolve(registry: ServedRegistry, request: ResolveRequest) -> object:
+        if request.query.where is not None:
+            release.wait(60)
+        return answer(registry, request)
+
+    monkeypatch.setattr(ServedRegistry, "resolve", resolve)
+    with running(filled.store.root, None, Limits()) as site, ThreadPoolExecutor(5) as clients:
+        costly = [
+            clients.submit(site.resolve, {"ref": "acme/pii", "where": f"path ~ '*{number}'"})
+            for number in range(5)
+        ]
+        try:
+            for precision in ("float32", "int8"):
+                assert site.resolve({"ref": "acme/pii", "precision": precision}).status in (200, 404)
+            assert not any(question.done() for question in costly)
+        finally:
+            release.set()
+        assert {question.result().status for question in costly} <= {200, 404}
 
 
 @pytest.mark.parametrize("drip", [b"X", b"\r\n", b"G"])
