@@ -1,26 +1,45 @@
-"""Run a model over the items of a suite, one at a time as a device does, on all cores.
+"""Run a model over the items of a suite, on all cores.
 
-Each run computes on one thread, and runs are parallel, so that the sums are added in the same order on any number of
-cores.
+A model that quantizes activations while it runs takes one item at a time, as on a device: its scales are computed over a
+whole batch. Rows of any other model do not depend on each other, so items of equal shape share a run. Each run computes
+on one thread, and runs are parallel, so that the sums are added in the same order on any number of cores.
 """
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, Run, TaskEvaluator
-from onnxreg.converters.passes.tools import causal_model, proof, torch_model
+from onnxreg.converters.onnx.onnx_graph import load_onnx
+from onnxreg.converters.passes.tools import causal_model, graph, proof, torch_model
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.schema.core.errors import ConversionError
 
 MASK = "attention_mask"
+MAX_ROWS, MAX_VALUES = 16, 200_000
+"""Rows of one run, and values of its largest input."""
+DYNAMIC = frozenset(
+    {
+        "DynamicQuantizeLinear",
+        "DynamicQuantizeMatMul",
+        "DynamicQuantizeLSTM",
+        "MatMulInteger",
+        "ConvInteger",
+        "QAttention",
+    }
+)
+"""Operators of graphs that quantize activations while they run."""
+INT8_ACTIVATIONS = 4
+"""The `accuracy_level` of a MatMulNBits that may round activations to int8."""
 
 
 def predict(
@@ -33,12 +52,51 @@ def predict(
 
     Raises ConversionError if the model does not run on them, or gives other outputs than the task's.
     """
-    parts: list[list[Any]] = [[] for _ in items]
+
+    def read(numbers: Sequence[int]) -> list[Any]:
+        feeds = [inputs[number].feed for number in numbers]
+        outputs = run({name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]})
+        rows = [
+            {name: array[row : row + 1] for name, array in outputs.items()} for row in range(len(numbers))
+        ]
+        return [evaluator.read(inputs[number], row) for number, row in zip(numbers, rows, strict=True)]
+
+    batches = list(_batches(inputs, getattr(run, "rows", 1)))
+    results: dict[int, Any] = {}
     with ThreadPoolExecutor(cores()) as pool:
-        results = pool.map(lambda model_input: evaluator.read(model_input, run(model_input.feed)), inputs)
-        for model_input, part in zip(inputs, results, strict=True):
-            parts[model_input.item].append(part)
+        for numbers, own in zip(batches, pool.map(read, batches), strict=True):
+            results.update(zip(numbers, own, strict=True))
+    parts: list[list[Any]] = [[] for _ in items]
+    for number, model_input in enumerate(inputs):
+        parts[model_input.item].append(results[number])
     return [evaluator.prediction(item, own) for item, own in zip(items, parts, strict=True)]
+
+
+def _batches(inputs: Sequence[ModelInput], rows: int) -> Iterator[list[int]]:
+    """Group the numbers of inputs of equal shape, in an order that follows from their contents alone."""
+    if rows == 1:
+        yield from ([number] for number in range(len(inputs)))
+        return
+    numbers_by_shape: dict[tuple[Any, ...], list[int]] = {}
+    for number, model_input in enumerate(inputs):
+        shape = tuple((name, array.shape) for name, array in model_input.feed.items())
+        numbers_by_shape.setdefault(shape, []).append(number)
+    for shape, numbers in sorted(numbers_by_shape.items()):
+        numbers.sort(key=lambda number: [array.tobytes() for array in inputs[number].feed.values()])
+        values = max(prod(sizes) for _, sizes in shape)
+        size = max(1, min(rows, MAX_VALUES // values))
+        yield from (numbers[start : start + size] for start in range(0, len(numbers), size))
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A model that is run on up to `rows` rows at once; 1 if rows depend on each other, or the shape is fixed."""
+
+    run: Run
+    rows: int = 1
+
+    def __call__(self, feed: Feed) -> Mapping[str, Any]:
+        return self.run(feed)
 
 
 def cores() -> int | None:
@@ -47,19 +105,19 @@ def cores() -> int | None:
 
 
 @contextmanager
-def parent_runner(start: Any, trust_remote_code: bool = False) -> Iterator[Run]:
+def parent_runner(start: Any, trust_remote_code: bool = False) -> Iterator["Runner"]:
     """Run the source itself: a `TorchModel`, the path of a graph, or the directory of a decoder's checkpoint."""
     if isinstance(start, TorchModel):
         with torch_model.runner(start) as run:
-            yield run
+            yield Runner(run, MAX_ROWS if all(start.axes_of(name).get(0) for name in start.inputs) else 1)
     elif start.is_dir():
         with causal_model.torch_runner(start, trust_remote_code) as run:
-            yield run
+            yield Runner(run)
     else:
         yield artifact_runner(start)
 
 
-def artifact_runner(path: Path, per_token: Collection[str] = ()) -> Run:
+def artifact_runner(path: Path, per_token: Collection[str] = ()) -> "Runner":
     """Run an ONNX or ORT-format file on the CPU.
 
     A graph whose shapes are fixed gets its inputs padded, and the padding is cut off its outputs `per_token`.
@@ -83,7 +141,23 @@ def artifact_runner(path: Path, per_token: Collection[str] = ()) -> Run:
             return _run_padded(session, feed, length, per_token, path.name)
         return proof.outputs(session, feed, path.name)
 
-    return run
+    is_free = not past and not isinstance(length, int) and all(_is_open(item) for item in takes.values())
+    return Runner(run, MAX_ROWS if is_free and path.suffix == ".onnx" and not _is_dynamic(path) else 1)
+
+
+def _is_open(item: Any) -> bool:
+    """True if the first axis of an input may have any size."""
+    return bool(item.shape) and not isinstance(item.shape[0], int)
+
+
+def _is_dynamic(path: Path) -> bool:
+    """True if a graph quantizes activations while it runs."""
+    return any(
+        node.op_type in DYNAMIC
+        or any(entry.name == "accuracy_level" and entry.i == INT8_ACTIVATIONS for entry in node.attribute)
+        for body in graph.containers(load_onnx(path))
+        for node in body.node
+    )
 
 
 def _run_padded(

@@ -15,7 +15,7 @@ from onnxreg.converters.evaluation.decode import NOTHING, decode, tag_scheme
 from onnxreg.converters.evaluation.predict import artifact_runner
 from onnxreg.converters.evaluation.tasks.token_spans import tags_of
 from onnxreg.converters.evaluation.windows import TokenWindow, kept_tokens
-from onnxreg.schema.core.errors import ConversionError, InputError, RegError, missing_extra
+from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ def tag(graph: Path, tokenizer: Path, labels: Sequence[str], max_length: int, te
         return []
     run = artifact_runner(graph)
     try:
-        parts = [tags_of(window, run(window.inputs), (1, len(window.offsets), len(labels))) for window in cut]
-    except RegError:
-        raise
-    except Exception as error:
-        raise ConversionError(f"{graph.name} does not run on that text: {type(error).__name__}") from error
+        outputs = [run(window.inputs) for window in cut]
+    except ConversionError as error:
+        raise ConversionError(f"{graph.name} does not run on that text", error.advice) from error
+    shapes = [(1, len(window.offsets), len(labels)) for window in cut]
+    parts = [tags_of(*window) for window in zip(cut, outputs, shapes, strict=True)]
     tags, offsets = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return list(_spans(text, decode(tags, offsets, len(text), scheme).tolist(), scheme.names))
 

@@ -10,7 +10,7 @@ import pytest
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.gates.channel_rules import Candidate
+from onnxreg.schema.gates.channel_rules import PromotionCandidate
 from onnxreg.schema.log.summary import VersionSummary, summarize
 from onnxreg.schema.manifest.family import classes_digest
 from onnxreg.schema.manifest.manifest import Manifest
@@ -217,7 +217,7 @@ def test_an_index_lists_the_backbone_only(family: dict[str, Any]) -> None:
     whole = VersionSummary.read(summarize(manifest, digest, 1, every=True))
     assert [each.path for each in short.artifacts] == ["swin.onnx"]
     assert len(whole.artifacts) == len(manifest.artifacts)
-    candidate = Candidate(manifest, digest, 1)
+    candidate = PromotionCandidate(manifest, digest, 1)
     assert (candidate.summary, candidate.full_summary) == (short, whole)
 
 
