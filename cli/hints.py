@@ -199,6 +199,7 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "begin-recipe": "check the path; `reg profiles show android` prints one to begin with",
     "name-data": "name that file: --data {key}=PATH",
     "name-data-or-directory": "name that file: --data {key}=PATH, or the directory that it is in: --source DIR",
+    "omit-int8-options": "leave out --int8-embeddings and --no-int8, or --certify",
     "name-eval-suite": "name a suite: --eval-suite FILE",
     "publish-item-scores": "export again with --item-scores; by default reports hold aggregates only",
     "other-confirm-suite": "leave them out of one, or leave --confirm-suite out: then one suite is split",

@@ -90,6 +90,8 @@ def recipe_of(
         evaluation: in place of that of the options, in JSON form.
         search: finds the INT8 file, in JSON form; its `input`, `output` and `format` are the profile's.
     """
+    if search is not None and (options.int8_embeddings or not options.int8):
+        raise InputError("a search makes the INT8 file by itself", Advice("omit-int8-options"))
     value = read_document(DOCUMENT)
     value["options"]["max_seq_length"] = options.max_seq_length
     if options.eval_suite is not None:

@@ -190,14 +190,14 @@ class Search:
         try:
             draft = self._execute(candidate)
         except ConversionError as error:
-            return Trial(candidate.name, "failed", reasons=(error.message,))
+            return Trial.failed(candidate.name, error)
         (artifact,) = draft.artifacts
         if (reason := refuse_on(self._search.devices, draft)) is not None:
             return Trial(candidate.name, "unsupported", _size(draft), artifact.precision, (reason,))
         try:
             judged = self._evaluation.judge(artifact, draft.root / artifact.path)
         except ConversionError as error:
-            return Trial(candidate.name, "failed", _size(draft), artifact.precision, (error.message,))
+            return Trial.failed(candidate.name, error, _size(draft), artifact.precision)
         self._drafts[candidate.name] = draft
         return Trial.of(candidate.name, _size(draft), artifact.precision, judged)
 

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from onnxreg.converters.android.android_options import AndroidOptions, recipe_of
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.rebuild import Materials, rebuild
 from onnxreg.converters.search import check_search, execute
 from onnxreg.converters.search.candidates import WeightBytes, library
+from onnxreg.converters.search.trial import without_paths
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
@@ -281,3 +283,24 @@ def test_a_suite_of_one_item_has_an_empty_half(
 ) -> None:
     with pytest.raises(ConversionError, match="1 independent items"):
         search(write_suite("one.jsonl", count=1), candidates=["fp16"])
+
+
+@pytest.mark.parametrize(
+    ("message", "published"),
+    [
+        (
+            "x.onnx does not load: /tmp/a/w/.search/trials/b/x.onnx is broken",
+            "x.onnx does not load: x.onnx is broken",
+        ),
+        ("no '/home/ada/secret/model.onnx'", "no 'model.onnx'"),
+        ("the ratio 1/2 is 0.5, a/b stays", "the ratio 1/2 is 0.5, a/b stays"),
+    ],
+)
+def test_no_path_of_this_machine_is_published(message: str, published: str) -> None:
+    assert without_paths(message) == published
+
+
+@pytest.mark.parametrize("options", [{"int8": False}, {"int8_embeddings": True}])
+def test_the_profile_refuses_int8_options_beside_a_search(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="a search makes the INT8 file by itself"):
+        recipe_of(AndroidOptions(**options), search={})
