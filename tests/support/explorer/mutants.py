@@ -26,10 +26,7 @@ LOAD = """\
                 remote.confirm(name)
                 return ledger
             if not ledger.mirrored:
-                statements = record_refusals(ledger, before)
-                for digest, statement in statements.items():
-                    push.put(BytesIO(statement), digest)
-                digests = [*digests, *statements]
+                digests = [*digests, *_put_refusals(push, ledger, before)]
 """
 NEEDED = """\
             try:
