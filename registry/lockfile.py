@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from onnxreg.registry.deliver import trusted_read
-from onnxreg.registry.log.selection import Selection
+from onnxreg.registry.log.selection import Selection, download_files
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.registry import Registry
 from onnxreg.registry.store.protocol import RegistryReader
@@ -20,6 +20,7 @@ from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFo
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.lockfile import LockedArtifact, Lockfile
 from onnxreg.schema.log.summary import FileSummary
+from onnxreg.schema.manifest.manifest import Artifact, FileEntry
 from onnxreg.schema.query.request import ResolveRequest
 
 
@@ -87,19 +88,24 @@ def _pull(registry: Registry, entry: LockedArtifact, source: str | None, progres
 
 
 def _check_files(entry: LockedArtifact, published: PublishedVersion) -> None:
-    """IntegrityError if the lock and its manifest name different files."""
-    manifest = published.manifest
-    (artifact,) = [item for item in manifest.artifacts if item.path == entry.path]
-    files = {
-        FileSummary(file.role, file.path, file.digest, file.size)
-        for file in (*artifact.all_files(), *manifest.files)
-    }
+    """IntegrityError if the lock and its manifest name different files; a lock of an older build may have evidence."""
+    manifest, artifact = published.manifest, _artifact(entry, published)
+    needed = _summaries(download_files(manifest, artifact))
+    every = needed | _summaries(manifest.files)
     kind = (artifact.format, artifact.precision)
-    if files != set(entry.files) or kind != (entry.format, entry.precision):
+    if not needed <= set(entry.files) <= every or kind != (entry.format, entry.precision):
         raise IntegrityError(
             f"the lock says other things of {entry.name}:{entry.version} than its manifest {entry.manifest.short}...",
             Advice("rewrite-lock"),
         )
+
+
+def _artifact(entry: LockedArtifact, published: PublishedVersion) -> Artifact:
+    return next(item for item in published.manifest.artifacts if item.path == entry.path)
+
+
+def _summaries(files: Iterable[FileEntry]) -> set[FileSummary]:
+    return {FileSummary(file.role, file.path, file.digest, file.size) for file in files}
 
 
 def folders(lockfile: Lockfile, output: Path, registry: Path) -> dict[str, Path]:
@@ -121,6 +127,6 @@ def write_locked(
     """Write the files of a lock, each model into a directory of its name, which is replaced as a whole."""
     targets = folders(Lockfile.of(item.entry for item in fetched), output, registry.store.root)
     for item in fetched:
-        published, artifacts = item.published, (item.entry.path,)
-        target = targets[item.entry.name]
-        materialize(registry.store, published.manifest, published.data, target, progress, artifacts)
+        published, target = item.published, targets[item.entry.name]
+        files = download_files(published.manifest, _artifact(item.entry, published))
+        materialize(registry.store, files, published.data, target, progress)

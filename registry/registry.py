@@ -584,7 +584,8 @@ class Registry:
         output = folder_in(output)
         check_target(output, self.store.root)
         published = self.get(ref)
-        materialize(self.store, published.manifest, published.data, output, progress, published.held)
+        files = held_files(published.manifest, published.held)
+        materialize(self.store, files, published.data, output, progress)
         return published
 
     def write_package(

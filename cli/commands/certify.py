@@ -23,7 +23,6 @@ EXAMPLES = (
     "reg certify acme/pii-small:1.2.0 --recompute",
     "reg certify acme/pii-small --remote origin --json",
 )
-ROLE = "certificate"
 Certificates = list[tuple["Artifact", "EvaluationDocument"]]
 
 
@@ -79,9 +78,10 @@ def _certificates(reader: "RegistryReader", published: "PublishedVersion") -> Ce
     """
     from onnxreg.registry.store.blobs import read_blob
     from onnxreg.schema.gates.evaluation import EvaluationDocument
+    from onnxreg.schema.log.summary import CERTIFICATE
 
     artifacts = {artifact.digest: artifact for artifact in published.manifest.artifacts}
-    entries = [entry for entry in published.manifest.files if entry.role == ROLE]
+    entries = [entry for entry in published.manifest.files if entry.role == CERTIFICATE]
     if not entries:
         raise NotFoundError(
             f"{published.ref} has no certificates", "reg export ... --eval-suite FILE writes them"

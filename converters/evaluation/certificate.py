@@ -17,11 +17,10 @@ from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.evaluation import EvaluationDocument
+from onnxreg.schema.log.summary import CERTIFICATE, ITEM_SCORES
 from onnxreg.schema.manifest.draft import Draft, DraftFile
 
 DIRECTORY = "certificates"
-CERTIFICATE, ITEM_SCORES = "certificate", "item-scores"
-"""The roles of the files."""
 
 
 def path_of(artifact: str) -> str:

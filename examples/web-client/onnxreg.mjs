@@ -16,7 +16,7 @@
 import { Blobs, piecesOf, sha256 } from './blobs.mjs'
 import { Http, RemoteError } from './http.mjs'
 import { readNeeds } from './operators.mjs'
-import { resolve } from './resolve.mjs'
+import { isShared, resolve } from './resolve.mjs'
 import { checkContinues, decode, readIndex } from './state.mjs'
 import { isSummaryOf, summarize } from './summary.mjs'
 import { hexOf, IntegrityError, isVersion, modelName, NotFoundError, own, RegError } from './values.mjs'
@@ -235,7 +235,8 @@ export class Registry {
       throw new IntegrityError(`the index file of ${state.name} says of ${version} what its manifest does not`)
     }
     const artifact = manifest.artifacts.find((/** @type {Json} */ each) => each.path === summary.path)
-    const files = [{ ...artifact, role: 'artifact' }, ...(artifact.files ?? []), ...(manifest.files ?? [])].map(fileOf)
+    const shared = (manifest.files ?? []).filter(isShared)
+    const files = [{ ...artifact, role: 'artifact' }, ...(artifact.files ?? []), ...shared].map(fileOf)
     return { name: state.name, version, manifest: entry.manifest, artifact: { ...summary, ...files[0] }, files }
   }
 

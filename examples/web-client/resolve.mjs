@@ -151,12 +151,20 @@ async function noOperatorSet(digest) {
 }
 
 /**
+ * True if a companion is downloaded with an artifact: certificates and item scores prove a verdict, no runtime needs them.
+ * @param {{role: string}} file
+ */
+export function isShared({ role }) {
+  return role !== 'certificate' && role !== 'item-scores'
+}
+
+/**
  * Bytes of an artifact and of the files that all artifacts share, equal ones once.
  * @param {Json} artifact
  * @param {Json} summary
  */
 function downloadSize(artifact, summary) {
-  const files = [artifact, ...(artifact.files ?? []), ...summary.files]
+  const files = [artifact, ...(artifact.files ?? []), ...summary.files.filter(isShared)]
   const sizes = new Map(files.map((file) => [file.digest, file.size]))
   return [...sizes.values()].reduce((sum, bytes) => sum + bytes, 0)
 }

@@ -14,6 +14,7 @@ from onnxreg.schema.core.errors import Advice, IntegrityError, NotFoundError
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import Hold
+from onnxreg.schema.log.summary import EVIDENCE
 from onnxreg.schema.manifest.family import ModelFamily
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 
@@ -141,6 +142,12 @@ def held_files(manifest: Manifest, paths: ArtifactPaths) -> Iterator[FileEntry]:
     for artifact in held_artifacts(manifest, paths):
         yield from artifact.all_files()
     yield from manifest.files
+
+
+def download_files(manifest: Manifest, artifact: Artifact) -> Iterator[FileEntry]:
+    """The files that a device downloads for an artifact: its own, and the companions but for the evidence."""
+    yield from artifact.all_files()
+    yield from (entry for entry in manifest.files if entry.role not in EVIDENCE)
 
 
 def join(manifest: Manifest, *parts: Iterable[str] | None) -> ArtifactPaths:

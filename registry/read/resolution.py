@@ -103,7 +103,7 @@ class NoAnswerError(NotFoundError):
 def resolve(
     remote: RegistryReader, ref: Ref, query: Query, device: "Device | None" = None, verify: bool = False
 ) -> Resolution:
-    """Pick one artifact with its companions; see `docs/resolve.md`.
+    """Pick one artifact with the companions that it needs; see `docs/resolve.md`.
 
     Without a tag, the newest release with an artifact that answers. NoAnswerError with all reasons if none
     answers; with `verify`, IntegrityError if the index file contradicts the manifest of the version.
@@ -131,7 +131,9 @@ def resolve_in(
         raise NoAnswerError(ref, outcome, query)
     version, entry, summary = outcome.offer
     main = FileSummary("artifact", artifact.path, artifact.digest, artifact.size)
-    files = tuple((file, remote.blob_url(file.digest)) for file in (main, *artifact.files, *summary.files))
+    files = tuple(
+        (file, remote.blob_url(file.digest)) for file in (main, *artifact.files, *summary.shared_files)
+    )
     target = LocatedVersion(state.name, version, entry, state.channels.get(ref.tag or ""))
     return Resolution(target, artifact, outcome.size, files, outcome)
 

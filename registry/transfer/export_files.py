@@ -11,7 +11,6 @@ from itertools import islice
 from pathlib import Path
 from tempfile import mkdtemp
 
-from onnxreg.registry.log.selection import ArtifactPaths, held_files
 from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.directory.scratch import staging
 from onnxreg.registry.store.protocol import BlobReader
@@ -87,23 +86,21 @@ def _others(directory: Path, expected: set[str]) -> list[str]:
 
 def materialize(
     store: BlobReader,
-    manifest: Manifest,
+    files: Iterable[FileEntry],
     data: bytes,
     target: Path,
     progress: Progress = SILENT,
-    artifacts: ArtifactPaths = None,
 ) -> None:
-    """Write the files of a manifest, or of these `artifacts`, and the manifest's own bytes `data` into
-    `target`.
+    """Write files of a manifest, and the manifest's own bytes `data`, into `target`.
 
     An earlier export there is replaced as a whole. In `exports/` of a run directory (`run_directory`) paths
     lose that prefix. IntegrityError if a blob is damaged: the target then is as it was before. The leftovers
     of a killed run beside the target are removed.
     """
-    prefix, files = prefix_in(target.resolve()), list(held_files(manifest, artifacts))
-    check_apart({entry.path for entry in files}, prefix)
+    prefix, entries = prefix_in(target.resolve()), list(files)
+    check_apart({entry.path for entry in entries}, prefix)
     with replacing(target) as fresh:
-        fill(store, files, fresh, progress, prefix)
+        fill(store, entries, fresh, progress, prefix)
         (fresh / FILENAME).write_bytes(data)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from onnxreg.registry.log.selection import ArtifactPaths
+from onnxreg.registry.log.selection import ArtifactPaths, download_files
 from onnxreg.registry.read.resolution import Resolution
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.manifests import read_manifest
@@ -19,7 +19,7 @@ from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
 @dataclass(frozen=True)
 class UnpackedArtifact:
-    """Files of one artifact, and those that all artifacts share, below `root`."""
+    """Files of one artifact, and the companions that it needs, below `root`."""
 
     root: Path
     manifest: Manifest
@@ -45,7 +45,7 @@ def unpacked(
     artifact = next(item for item in manifest.artifacts if item.path == resolution.artifact.path)
     with TemporaryDirectory(prefix="onnxreg-") as scratch:
         root = Path(scratch) / "files"
-        materialize(reader, manifest, data, root, progress, (artifact.path,))
+        materialize(reader, download_files(manifest, artifact), data, root, progress)
         yield UnpackedArtifact(root, manifest, artifact)
 
 

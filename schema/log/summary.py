@@ -21,6 +21,9 @@ RECALL = "character_recall/"
 """The prefix of the checks of single labels."""
 MAX_METRICS = 32
 """Metrics of an artifact in a summary: the first ones of the manifest."""
+CERTIFICATE, ITEM_SCORES = "certificate", "item-scores"
+EVIDENCE = frozenset({CERTIFICATE, ITEM_SCORES})
+"""Roles of companions that prove a verdict: no artifact needs them to run, so they are part of no download."""
 
 
 class FileSummary(NamedTuple):
@@ -121,10 +124,15 @@ class VersionSummary:
     profile: str | None = None
 
     @cached_property
+    def shared_files(self) -> tuple[FileSummary, ...]:
+        """The companions that every download has: all but the evidence."""
+        return tuple(entry for entry in self.files if entry.role not in EVIDENCE)
+
+    @cached_property
     def download_sizes(self) -> tuple[int, ...]:
-        """For each artifact the bytes that a device must fetch: its files and the companions, equal ones
-        once."""
-        shared = {entry.digest: entry.size for entry in self.files}
+        """For each artifact the bytes that a device must fetch: its files and the companions that it needs, equal
+        ones once."""
+        shared = {entry.digest: entry.size for entry in self.shared_files}
         total = sum(shared.values())
         return tuple(
             total + sum(size for digest, size in _own(artifact).items() if digest not in shared)

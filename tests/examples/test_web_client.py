@@ -45,7 +45,8 @@ CHECKS = (
 def publish(
     registry: Registry, root: Path, version: str, size: int = 100_000, checks: Sequence[Any] = ()
 ) -> dict[str, str]:
-    """Publish a version with one large and one small, certified artifact; returns the digests of the files of the latter."""
+    """Publish a version with one large and one small, certified artifact, and evidence; returns the digests of the files
+    that a device downloads for the latter."""
     root.mkdir()
     random = Random(version)
     files = {
@@ -54,8 +55,9 @@ def publish(
         "config.json": version.encode(),
         "empty.txt": b"",
     }
-    for path, data in files.items():
+    for path, data in {**files, "proof.json": b"{}", "scores.csv": b"group"}.items():
         (root / path).write_bytes(data)
+    evidence = (DraftFile("certificate", "proof.json"), DraftFile("item-scores", "scores.csv"))
     fields = {"metadata": {"opset": 18}}
     certified = Verdict("certified", "G4/point", (), Digest.of(b"suite"))
     draft = Draft(
@@ -69,7 +71,7 @@ def publish(
                 fields={**fields, "checks": list(checks)},
             ),
         ),
-        (DraftFile("config", "config.json"), DraftFile("notes", "empty.txt")),
+        (DraftFile("config", "config.json"), DraftFile("notes", "empty.txt"), *evidence),
         {"source": {"id": "acme/base", "digest": str(Digest.of(b"checkpoint"))}},
     )
     registry.add(draft, version)

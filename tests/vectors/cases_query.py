@@ -431,7 +431,21 @@ def downloads() -> list[Json]:
             "too-large": {"max_size": 1057},
             "where": {"where": "download_size <= 1057"},
         }.items()
-    ]
+    ] + [evidence()]
+
+
+def evidence() -> Json:
+    """Certificates and item scores are companions that no artifact needs to run: no download has them."""
+    proven = STATES.one(
+        "with evidence",
+        onnx("model", size=50),
+        files=[
+            *COMPANIONS,
+            file("certificate", "certificates/model.json", 3000),
+            file("item-scores", "certificates/model.accuracy.csv", 9000),
+        ],
+    )
+    return vector("evidence is not downloaded", proven, f"{V}/model", [], query={"max_size": 1050}, size=1050)
 
 
 def vectors() -> list[Json]:

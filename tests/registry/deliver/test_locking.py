@@ -14,6 +14,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.inputs.lockfile import LockedArtifact, Lockfile
+from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.manifest import FILENAME
 from onnxreg.schema.query.request import ResolveRequest
@@ -128,6 +129,33 @@ def test_files_are_the_locked_ones_where_more_is_held(
         *(file.path for file in entry.files),
     }
     assert held(other) is None
+
+
+def test_evidence_is_pulled_but_neither_locked_nor_written(
+    registry: Registry, other: Registry, tmp_path: Path
+) -> None:
+    evidence = [DraftFile("certificate", "proof.json"), DraftFile("item-scores", "scores.csv")]
+    plain = draft(tmp_path / "draft")
+    for file in evidence:
+        (tmp_path / "draft" / file.path).write_bytes(file.path.encode())
+    registry.add(replace(plain, companions=(*plain.companions, *evidence)), "1.0.0")
+    entry = locked(registry)
+    assert not {file.path for file in entry.files} & {file.path for file in evidence}
+    kept = pull(other, entry, registry)
+    assert not verify(other.store).damages
+    write_locked(other, [kept], tmp_path / "app")
+    written = {path.name for path in (tmp_path / "app" / NAME).iterdir()}
+    assert written == {FILENAME, *(file.path for file in entry.files)}
+    with_evidence = [FileSummary(*file) for file in _summaries(registry)]
+    assert pull(other, replace(entry, files=tuple(with_evidence)), registry).result.blobs == 0
+
+
+def _summaries(registry: Registry) -> list[tuple[str, str, Digest, int]]:
+    """All files of the int8 artifact and all companions, as a lock of an older build lists them."""
+    manifest = registry.get(ONE).manifest
+    (artifact,) = [item for item in manifest.artifacts if item.path == INT8]
+    entries = [*artifact.all_files(), *manifest.files]
+    return [(entry.role, entry.path, entry.digest, entry.size) for entry in entries]
 
 
 def test_a_yanked_version_is_fetched_and_said(whole: Registry, other: Registry) -> None:
