@@ -1,0 +1,156 @@
+"""The place of each tensor in a model file: ONNX, external data, ORT format, safetensors."""
+
+import json
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from onnxreg.converters.delta.onnx_wire import StoredInitializer, initializers
+from onnxreg.converters.onnx.elements import ELEMENTS, FLOATS
+from onnxreg.schema.core.errors import InputError
+
+MIN_TENSOR_BYTES = 256
+"""Smaller tensors are treated as the text around them."""
+_SAFETENSORS = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U8": "uint8",
+}
+_WIDTHS = {
+    element.name: element.bits // 8 for element in ELEMENTS.values() if element.bits in (8, 16, 32, 64)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorExtent:
+    """The bytes `start` to `start + length` of a file: a tensor of numpy's `dtype` and shape `dims`."""
+
+    name: str
+    dtype: str
+    dims: tuple[int, ...]
+    start: int
+    length: int
+
+    @property
+    def width(self) -> int:
+        """Bytes of an element; 1 if elements share bytes."""
+        width = _WIDTHS.get(self.dtype, 1)
+        return width if self.length % width == 0 else 1
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype in FLOATS
+
+    @property
+    def kind(self) -> tuple[str, tuple[int, ...], int]:
+        """Two tensors are comparable if this is equal."""
+        return (self.dtype, self.dims, self.length)
+
+
+@contextmanager
+def map_file(path: Path) -> Iterator[Any]:
+    """The bytes of a file, map_file into memory; empty bytes for an empty file."""
+    with path.open("rb") as file:
+        if not path.stat().st_size:
+            yield b""
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data
+
+
+def read_extents(files: dict[str, Path]) -> dict[str, list[TensorExtent]]:
+    """The tensors in each of some files of one version, by path, in the order of their bytes.
+
+    `files` maps paths in the version to files on disk. A file of an unknown kind, or one that cannot be read, has
+    none: its delta is then made of copies and literals.
+    """
+    extents: dict[str, list[TensorExtent]] = {path: [] for path in files}
+    for path, file in files.items():
+        try:
+            for target, extent in _extents(path, file):
+                if target in extents:
+                    extents[target].append(extent)
+        except (InputError, ValueError, KeyError, TypeError, ImportError):
+            extents[path] = []
+    return {path: _disjoint(items, files[path].stat().st_size) for path, items in extents.items()}
+
+
+def _extents(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
+    """The tensors that a file describes, each with the path of the file that has its bytes."""
+    suffix = PurePosixPath(path).suffix
+    if suffix == ".onnx":
+        with map_file(file) as data:
+            yield from (_onnx(path, item) for item in initializers(data))
+    elif suffix == ".ort":
+        yield from ((path, extent) for extent in _ort(file))
+    elif suffix == ".safetensors":
+        yield from ((path, extent) for extent in _safetensors(file))
+
+
+def _onnx(path: str, item: StoredInitializer) -> tuple[str, TensorExtent]:
+    element = ELEMENTS.get(item.data_type)
+    dtype = element.name if element else "unknown"
+    if item.location is None:
+        return path, TensorExtent(item.name, dtype, item.dims, item.start, item.length)
+    length = item.length or (prod(item.dims) * (element.bits if element else 0) + 7) // 8
+    location = str(PurePosixPath(path).parent / item.location)
+    return location, TensorExtent(item.name, dtype, item.dims, item.start, length)
+
+
+def _ort(file: Path) -> Iterator[TensorExtent]:
+    """The tensors of an ORT-format file: the bindings give arrays over the map_file file."""
+    import numpy as np
+
+    from onnxreg.converters.onnx.ort import ort_graph
+
+    with ort_graph.reading(file):
+        for tensor in ort_graph.tensors(ort_graph.load_ort(file).Model().Graph()):
+            if tensor.RawDataIsNone():
+                continue
+            array = tensor.RawDataAsNumpy()
+            dims = tuple(tensor.Dims(index) for index in range(tensor.DimsLength()))
+            element = ELEMENTS.get(tensor.DataType())
+            dtype = element.name if element else "unknown"
+            start = array.ctypes.data - np.frombuffer(_owner(array), np.uint8).ctypes.data
+            yield TensorExtent(ort_graph.text(tensor.Name()), dtype, dims, start, array.nbytes)
+
+
+def _owner(array: Any) -> Any:
+    """The buffer that an array is a view of."""
+    owner = array.base
+    while not isinstance(owner, mmap.mmap | bytes):
+        owner = owner.obj if isinstance(owner, memoryview) else owner.base
+    return owner
+
+
+def _safetensors(file: Path) -> Iterator[TensorExtent]:
+    """The tensors of a safetensors file: 8 bytes of length, a JSON header, then the data."""
+    with map_file(file) as data:
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(bytes(data[8 : 8 + size]))
+    for name, item in header.items():
+        if name != "__metadata__":
+            start, stop = item["data_offsets"]
+            dtype = _SAFETENSORS.get(item["dtype"], "unknown")
+            yield TensorExtent(name, dtype, tuple(item["shape"]), 8 + size + start, stop - start)
+
+
+def _disjoint(extents: list[TensorExtent], size: int) -> list[TensorExtent]:
+    """The extents in order, without small, overlapping and impossible ones."""
+    disjoint: list[TensorExtent] = []
+    end = 0
+    for extent in sorted(extents, key=lambda item: (item.start, item.name)):
+        if extent.length >= MIN_TENSOR_BYTES and end <= extent.start and extent.start + extent.length <= size:
+            disjoint.append(extent)
+            end = extent.start + extent.length
+    return disjoint

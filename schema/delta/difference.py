@@ -1,0 +1,84 @@
+"""Differences of arrays of numbers: how a payload becomes new bytes, and back. Needs numpy.
+
+An element of `width` bytes is an unsigned little-endian integer; in float mode it is first mapped so that the order
+of integers is the order of numbers. The difference to the old element wraps around, then the sign moves to the lowest
+bit (zigzag), so that small changes are small numbers; then equal bytes of all elements come together (planes), because
+the high ones are nearly all zero. A sparse payload has a bit for each element (1: it changed), and planes of the
+changed ones alone, less one.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.delta.delta_format import FLOAT, SPARSE, Span, inflate, inflate_up_to
+
+
+def restore(span: Span, old: bytes) -> Any:
+    """The new bytes of a difference: a uint8 array of `span.length`. InputError if the payload does not fit."""
+    kind = np.dtype(f"<u{span.width}")
+    before = np.frombuffer(old, kind)
+    deltas = _read_sparse(span, kind) if span.mode & SPARSE else _read_dense(span, kind)
+    deltas = (deltas >> 1) ^ (-(deltas & 1).view(f"<i{span.width}")).view(kind)
+    if span.mode & FLOAT:
+        return _from_ordered(_to_ordered(before) + deltas).view(np.uint8)
+    return (before + deltas).view(np.uint8)
+
+
+def encode(new: Any, old: Any, mode: int) -> bytes:
+    """The payload, not yet deflated, of a difference between two uint arrays of one width and length."""
+    delta = _to_ordered(new) - _to_ordered(old) if mode & FLOAT else new - old
+    signed = delta.view(f"<i{new.dtype.itemsize}")
+    zigzag = ((signed << 1) ^ (signed >> (8 * new.dtype.itemsize - 1))).view(new.dtype)
+    if not mode & SPARSE:
+        return _planes(zigzag)
+    changed = zigzag != 0
+    return np.packbits(changed).tobytes() + _planes(zigzag[changed] - new.dtype.type(1))
+
+
+def planes(payload: bytes, length: int, width: int, mode: int) -> list[Any]:
+    """The parts of a payload that are alike: the bits of changed elements, and each plane. Without empty ones."""
+    data = np.frombuffer(payload, np.uint8)
+    mask_size = (length // width + 7) // 8 if mode & SPARSE else 0
+    parts = [data[:mask_size], *np.array_split(data[mask_size:], width)]
+    return [part for part in parts if part.size]
+
+
+def _read_dense(span: Span, kind: Any) -> Any:
+    return _unplane(inflate(span.payload, span.length), kind)
+
+
+def _read_sparse(span: Span, kind: Any) -> Any:
+    count = span.length // span.width
+    mask_size = (count + 7) // 8
+    data = inflate_up_to(span.payload, mask_size + span.length)
+    bits = np.unpackbits(np.frombuffer(data[:mask_size], np.uint8))
+    changed = bits[:count].view(bool)
+    if len(data) != mask_size + int(changed.sum()) * span.width or bits[count:].any():
+        raise InputError("a sparse payload does not have a number for each changed element")
+    deltas = np.zeros(count, kind)
+    deltas[changed] = _unplane(data[mask_size:], kind) + kind.type(1)
+    return deltas
+
+
+def _planes(values: Any) -> bytes:
+    """The lowest bytes of all values, then the next, and so on."""
+    raw: bytes = values.view(np.uint8).reshape(-1, values.dtype.itemsize).T.tobytes()
+    return raw
+
+
+def _unplane(data: bytes, kind: Any) -> Any:
+    planes = np.frombuffer(data, np.uint8).reshape(kind.itemsize, -1)
+    return np.ascontiguousarray(planes.T).view(kind).reshape(-1)
+
+
+def _to_ordered(values: Any) -> Any:
+    """Map the bits of floats to integers in the order of the numbers."""
+    sign = values.dtype.type(1 << (8 * values.dtype.itemsize - 1))
+    return np.where(values & sign, ~values, values | sign)
+
+
+def _from_ordered(values: Any) -> Any:
+    sign = values.dtype.type(1 << (8 * values.dtype.itemsize - 1))
+    return np.where(values & sign, values ^ sign, ~values)
