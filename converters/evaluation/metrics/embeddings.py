@@ -23,7 +23,7 @@ class VectorMetric(Metric):
 
 
 class Spearman(VectorMetric):
-    """The rank correlation of cosines with the scores of pairs (`scipy.stats.spearmanr`)."""
+    """The rank correlation of cosines with the scores of pairs (as `scipy.stats.spearmanr`)."""
 
     id = "spearman"
     limit = 0.01
@@ -48,9 +48,10 @@ class Spearman(VectorMetric):
         return all(item.score is not None for item in items)
 
     def value(self, rows: Floats) -> float:
+        ranks = scipy_stats().rankdata(rows, axis=0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return float(scipy_stats().spearmanr(rows[:, 0], rows[:, 1]).statistic)
+            return float(np.corrcoef(ranks, rowvar=False)[1, 0])
 
 
 class NormalizedGain(VectorMetric):

@@ -1,6 +1,7 @@
 """Each metric against the same figure computed another way."""
 
 import math
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,7 +42,24 @@ def test_classes_as_scikit_learn_counts_them() -> None:
     items = [SimpleNamespace(label=LABELS[number]) for number in right]
     assert value("accuracy", items, predicted.tolist(), labels=LABELS) == accuracy_score(right, predicted)
     macro = f1_score(right, predicted, average="macro")
-    assert value("macro_f1", items, predicted.tolist(), labels=LABELS) == pytest.approx(macro)
+    assert value("macro_f1", items, predicted.tolist(), labels=LABELS) == macro
+
+
+@given(arrays.arrays(np.int64, st.tuples(st.integers(1, 60), st.just(2)), elements=st.integers(0, 9)))
+def test_values_of_any_classes_are_those_of_scikit_learn_to_the_bit(classes: Any) -> None:
+    right, predicted = classes.T
+    rows = classes.astype(np.float64)
+    assert metric_catalog.find("accuracy").value(rows) == accuracy_score(right, predicted)
+    macro = f1_score(right, predicted, average="macro", zero_division=0.0)
+    assert metric_catalog.find("macro_f1").value(rows) == macro
+
+
+@given(arrays.arrays(np.float64, st.tuples(st.integers(1, 60), st.just(2)), elements=st.integers(0, 20)))
+def test_values_of_any_pairs_are_those_of_scipy_to_the_bit(rows: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = float(spearmanr(rows[:, 0], rows[:, 1]).statistic)
+    np.testing.assert_equal(metric_catalog.find("spearman").value(rows), expected)
 
 
 def test_ranks_as_scikit_learn_ranks_them() -> None:
