@@ -6,6 +6,7 @@ An event's id is the SHA-256 of its canonical bytes, so that it is recognised in
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from typing import Any, ClassVar
 
 from onnxreg.schema.core import canonical
@@ -278,16 +279,24 @@ KINDS: dict[str, type[Event]] = {
 """The kinds in a model's log. `PolicyEvent` is in the log of policies."""
 
 
+_ALL_KINDS = KINDS | {PolicyEvent.kind: PolicyEvent}
+
+
+@cache
+def _event_keys(kind: type[Event]) -> tuple[set[str], set[str]]:
+    """The keys that an event of a kind must have, and those that it may have."""
+    optional = {field.name for field in fields(kind) if field.default is not MISSING}
+    return {"kind", *(field.name for field in fields(kind))} - optional, optional
+
+
 def decode_event(value: Any) -> Event:
     """Read an event strictly; InputError names the field. An unknown kind must say `optional: true`."""
     if not isinstance(value, dict):
         raise InputError("event is not an object")
-    kind = (KINDS | {PolicyEvent.kind: PolicyEvent}).get(str(value.get("kind")))
+    kind = _ALL_KINDS.get(str(value.get("kind")))
     if kind is None:
         return _decode_unknown(value)
-    optional = {field.name for field in fields(kind) if field.default is not MISSING}
-    required = {field.name for field in fields(kind)} - optional
-    check_keys(value, {"kind", *required}, optional, f"{kind.kind} event")
+    check_keys(value, *_event_keys(kind), f"{kind.kind} event")
     return kind(**{key: _READ[key](item) for key, item in value.items() if key != "kind"})
 
 
