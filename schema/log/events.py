@@ -283,10 +283,11 @@ _ALL_KINDS = KINDS | {PolicyEvent.kind: PolicyEvent}
 
 
 @cache
-def _event_keys(kind: type[Event]) -> tuple[set[str], set[str]]:
+def _event_keys(kind: str) -> tuple[set[str], set[str]]:
     """The keys that an event of a kind must have, and those that it may have."""
-    optional = {field.name for field in fields(kind) if field.default is not MISSING}
-    return {"kind", *(field.name for field in fields(kind))} - optional, optional
+    all_fields = fields(_ALL_KINDS[kind])
+    optional = {field.name for field in all_fields if field.default is not MISSING}
+    return {"kind", *(field.name for field in all_fields)} - optional, optional
 
 
 def decode_event(value: Any) -> Event:
@@ -296,7 +297,7 @@ def decode_event(value: Any) -> Event:
     kind = _ALL_KINDS.get(str(value.get("kind")))
     if kind is None:
         return _decode_unknown(value)
-    check_keys(value, *_event_keys(kind), f"{kind.kind} event")
+    check_keys(value, *_event_keys(kind.kind), f"{kind.kind} event")
     return kind(**{key: _READ[key](item) for key, item in value.items() if key != "kind"})
 
 
