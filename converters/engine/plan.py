@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.engine import steps
 from onnxreg.converters.engine.profile_contract import ProfilePromises
+from onnxreg.converters.passes import pass_catalog
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.converters.source.toolchain import distributions, package_versions, tools
@@ -16,7 +17,7 @@ from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.converters.tasks.task import LocatedSource, Task
 from onnxreg.schema.core.errors import Advice, InputError, about
 from onnxreg.schema.core.ref import check_name
-from onnxreg.schema.inputs.recipe_file import LABELLED, RecipeFile, RecipeOutput
+from onnxreg.schema.inputs.recipe_file import LABELLED, RecipeFile, RecipeOutput, RecipeStep
 from onnxreg.schema.manifest.manifest import Source
 
 if TYPE_CHECKING:
@@ -80,16 +81,31 @@ class ExportPlan:
         }
 
     def _search_files(self) -> list[Path]:
-        """The files that the recipe's search names."""
+        """The files that the recipe's search names, and their directories."""
         search = self.recipe.search
-        names = () if search is None else (search.confirm, search.calibration)
-        return [self.directory / name for name in names if name is not None]
+        names = [] if search is None else [search.confirm, search.calibration]
+        return self._files([*names, *(step.data for step in self._candidate_steps())])
+
+    def _candidate_steps(self) -> list[RecipeStep]:
+        """The steps of the candidates that the recipe defines."""
+        candidates = () if self.recipe.search is None else self.recipe.search.candidates
+        return [step for item in candidates if not isinstance(item, str) for step in item.steps]
+
+    def _files(self, names: Iterable[str | None]) -> list[Path]:
+        """Files and directories that the recipe names, and the rows in the directories."""
+        paths = [self.directory / name for name in names if name is not None]
+        return [
+            *paths,
+            *(path for folder in paths if folder.is_dir() for path in sorted(folder.glob("*.npz"))),
+        ]
 
     def packages(self) -> dict[str, str | None]:
         """Map third-party packages to versions: those of passes, of the task, of the profile and of code of
         the source.
         """
-        parts = [type(self.task), type(self.contract), *(node.kind for node in self.nodes.values())]
+        kinds = [node.kind for node in self.nodes.values()]
+        kinds += [pass_catalog.find(step.pass_) for step in self._candidate_steps()]
+        parts = [type(self.task), type(self.contract), *kinds]
         brought = {name: version for part in parts for name, version in _packages(part).items()}
         profile_packages = [] if self.package is None else [self.package]
         return {**brought, **package_versions([*self.source.packages, *profile_packages])}
@@ -116,13 +132,10 @@ class ExportPlan:
         """
         if self.source.files is None:
             return None
-        data_paths = [step.data for step in self.recipe.steps if step.data is not None]
-        data_paths += [] if self.recipe.source is None else [self.recipe.source]
-        paths = [self.directory / name for name in data_paths]
-        arrays = [path for directory in paths if directory.is_dir() for path in directory.glob("*.npz")]
+        paths = self._files([*(step.data for step in self.recipe.steps), self.recipe.source])
         documents = [] if self.document is None else [self.document]
         documents += [] if self.evaluation is None else [self.evaluation.path]
-        return [*self.source.files, *paths, *arrays, *documents, *self._search_files()]
+        return [*self.source.files, *paths, *documents, *self._search_files()]
 
     def subject_key(self) -> dict[str, Any]:
         """Everything that shapes the subject."""

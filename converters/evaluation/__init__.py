@@ -1,7 +1,8 @@
-"""The certification of a quantized token classifier: its recall compared with its full-precision parent's.
+"""The evaluation of artifacts: each compared with the source that it was made from, on a suite.
 
-A `Suite` has texts with gold spans; `predict` runs a model over windows, `recall` counts characters per
-label, `rule` is G4/point, `certify` joins them and `recall_report` writes the evidence, aggregates only.
+A `Suite` has the items of a task; a `TaskEvaluator` makes inputs of them and reads the outputs of a model, which
+`predict` runs; a `Metric` scores the items and judges the scores; a `certificate` has the figures. G4 of OpenMed is the
+metric in `recall_judgement.py`, and `recall_report.py` writes its file.
 
-Start with `certify.py`. The claim in words: docs/certification.md.
+Start with `evaluate.py`, then `evaluation_plan.py`. The claim in words: docs/certification.md.
 """

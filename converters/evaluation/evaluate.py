@@ -9,21 +9,27 @@ from typing import Any, Protocol
 from onnxreg.converters.evaluation import certificate
 from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan, JudgedMetric
 from onnxreg.converters.evaluation.judgement import JudgedArtifact
+from onnxreg.converters.evaluation.metrics.metric import MetricError, blaming
 from onnxreg.converters.evaluation.predict import artifact_runner, parent_runner, predict
 from onnxreg.converters.evaluation.scores import Floats, ScoreTable
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import load_onnx
+from onnxreg.converters.passes.tools.causal_model import SETTINGS
 from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.converters.source.toolchain import instruction_set, tools
 from onnxreg.converters.tasks.task import ExportSubject
-from onnxreg.schema.core.errors import ConversionError, InputError, RegError, first_line
+from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, Verdict
 
 FULL_PRECISION = "float32"
-SCORES = "scores"
-"""The kind of the cache's entries."""
+SCORES, SCORES_VERSION = "scores", 2
+"""The kind of the cache's entries; their version, raised if equal bytes get other scores, such as by other batches."""
+
+
+Tables = list[tuple[ScoreTable, Mapping[str, Any]]]
+"""The scores of an artifact by each metric, with the facts about the suite that the metric's rule needs."""
 
 
 class ScoreCache(Protocol):
@@ -83,32 +89,36 @@ class Evaluation:
         """
         judgements, tables = [], []
         for judged, (table, facts) in zip(self._plan.metrics, self._tables(path), strict=True):
-            judgements.append(judged.metric.judge(table, judged.limit, {**judged.settings, **facts}))
+            with blaming(judged.metric.id):
+                judgements.append(judged.metric.judge(table, judged.limit, {**judged.settings, **facts}))
             tables.append(table)
         return JudgedArtifact(artifact, tuple(judgements), tuple(tables))
 
-    def _tables(self, path: Path) -> list[tuple[ScoreTable, Mapping[str, Any]]]:
-        """The scores of an artifact by each metric, with the facts about the suite that its rule needs."""
+    def _tables(self, path: Path) -> Tables:
         if self._cache is None:
             return self._measure(path)
-        key = {
+        key = self._cache_key(path)
+        tables = _read_tables(self._cache.recall(SCORES, key), len(self._plan.metrics))
+        if tables is None:
+            tables = self._measure(path)
+            rows = [{"table": table.encode().decode(), "facts": dict(facts)} for table, facts in tables]
+            self._cache.remember(SCORES, key, rows)
+        return tables
+
+    def _cache_key(self, path: Path) -> dict[str, Any]:
+        """Everything that shapes the scores of an artifact."""
+        return {
+            "version": SCORES_VERSION,
             "evaluation": self._plan.key(),
             "suite": str(self._plan.suite.digest),
             "source": dict(self._key or {}),
             "artifact": str(digest_file(path)),
-            "data": {name: str(digest_file(path.parent / name)) for name in _external_data(path)},
+            "beside": {name: str(digest_file(path.parent / name)) for name in _files_beside(path)},
             "tools": tools(),
             "isa": instruction_set(),
         }
-        value = self._cache.recall(SCORES, key)
-        if value is not None:
-            return [(ScoreTable.decode(item["table"].encode(), SCORES), item["facts"]) for item in value]
-        tables = self._measure(path)
-        rows = [{"table": table.encode().decode(), "facts": dict(facts)} for table, facts in tables]
-        self._cache.remember(SCORES, key, rows)
-        return tables
 
-    def _measure(self, path: Path) -> list[tuple[ScoreTable, Mapping[str, Any]]]:
+    def _measure(self, path: Path) -> Tables:
         labels, groups = self._evaluator.labels, self._plan.suite.groups
         parent_scores = self._parent_scores
         run = artifact_runner(path, self._evaluator.subject.sample.per_token)
@@ -116,32 +126,27 @@ class Evaluation:
         tables = []
         for judged, parent in zip(self._plan.metrics, parent_scores, strict=True):
             scores = self._scores(judged, predictions)
-            table = ScoreTable.of(judged.metric.columns(labels), parent, scores, groups)
-            tables.append((table, judged.metric.settings(self._items, labels)))
+            with blaming(judged.metric.id):
+                columns, facts = judged.metric.columns(labels), judged.metric.settings(self._items, labels)
+            tables.append((ScoreTable.of(columns, parent, scores, groups), facts))
         return tables
 
     def _scores(self, judged: JudgedMetric, predictions: Sequence[Any]) -> Floats:
         import numpy as np
 
         metric, labels = judged.metric, self._evaluator.labels
-        try:
+        with blaming(metric.id):
             scores = metric.scores(self._items, predictions, self._reference, labels)
             scores = np.asarray(scores, dtype=np.float64)
-        except RegError:
-            raise
-        except Exception as error:
-            raise ConversionError(
-                f"the metric {metric.id} fails: {first_line(error)}", "nothing was published"
-            ) from error
-        expected = (len(self._items), len(metric.columns(labels)))
+            columns = metric.columns(labels)
+        expected = (len(self._items), len(columns))
         if scores.shape != expected and len(self._items):
-            raise ConversionError(
+            raise MetricError(
                 f"the metric {metric.id} gives scores of shape {scores.shape}, expected {expected}"
             )
         if not np.isfinite(scores).all():
             raise ConversionError(
-                f"the metric {metric.id} gives NaN or infinity for an item",
-                "nothing was published; look at the suite",
+                f"the metric {metric.id} gives NaN or infinity for an item", "look at the suite"
             )
         return scores.reshape(expected)
 
@@ -179,8 +184,19 @@ def evaluate(
     return replace(draft, artifacts=artifacts, companions=(*draft.companions, *documents)), judged
 
 
-def _external_data(path: Path) -> tuple[str, ...]:
-    return () if path.suffix != ".onnx" else external_files(load_onnx(path), path)
+def _read_tables(value: Any, count: int) -> Tables | None:
+    """The scores in an entry of the cache; None without an entry, or if it is damaged."""
+    try:
+        tables = [(ScoreTable.decode(item["table"].encode(), SCORES), item["facts"]) for item in value]
+    except (InputError, TypeError, KeyError, AttributeError):
+        return None
+    return tables if len(tables) == count else None
+
+
+def _files_beside(path: Path) -> tuple[str, ...]:
+    """The names of the files that a run of an artifact reads besides its own."""
+    data = () if path.suffix != ".onnx" else external_files(load_onnx(path), path)
+    return (*data, *(name for name in (SETTINGS,) if (path.parent / name).is_file()))
 
 
 def _is_chosen(artifact: DraftArtifact, plan: EvaluationPlan) -> bool:

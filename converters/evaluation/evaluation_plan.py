@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.evaluation.metrics import metric_catalog
-from onnxreg.converters.evaluation.metrics.metric import Metric
+from onnxreg.converters.evaluation.metrics.metric import Metric, blaming
 from onnxreg.converters.evaluation.suite import Suite
 from onnxreg.converters.evaluation.tasks import evaluator_catalog
 from onnxreg.converters.evaluation.tasks.task_evaluator import TaskEvaluator
+from onnxreg.converters.source.toolchain import package_versions
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.suggest import suggest
@@ -28,6 +29,7 @@ class JudgedMetric:
         return {
             "metric": self.metric.id,
             "version": self.metric.version,
+            "packages": package_versions(self.metric.packages),
             "limit": self.limit,
             "settings": self.settings,
         }
@@ -35,7 +37,10 @@ class JudgedMetric:
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """A checked request. `suite` is the half that is asked for of the file `path`. `artifacts` are the paths of the outputs to judge; None for those of low precision."""
+    """A checked request. `suite` is the half that is asked for of the file `path`.
+
+    `artifacts` are the paths of the outputs to judge; None for those of low precision.
+    """
 
     request: EvaluationRequest
     path: Path
@@ -56,11 +61,11 @@ class EvaluationPlan:
     def warnings(self) -> list[str]:
         """The reasons for which the suite is too small for a verdict."""
         groups = len(self.suite.items) if self.suite.groups is None else len(set(self.suite.groups))
-        return [
-            message
-            for judged in self.metrics
-            for message in judged.metric.warnings(self.suite.items, groups, judged.settings)
-        ]
+        messages: list[str] = []
+        for judged in self.metrics:
+            with blaming(judged.metric.id):
+                messages += judged.metric.warnings(self.suite.items, groups, judged.settings)
+        return messages
 
     def name(self, metric: str) -> str:
         """The name of a metric's value in the checks of a manifest."""
@@ -114,12 +119,14 @@ def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[Ju
         if task not in metric.tasks:
             names = ", ".join(other.id for other in metric_catalog.of_task(task))
             raise InputError(f"the metric {metric.id} is not one of {task}", f"its metrics are {names}")
-        if not metric.supports(suite.items):
+        limit = metric.limit if choice.limit is None else choice.limit
+        settings = dict(choice.settings)
+        with blaming(metric.id):
+            is_supported = metric.supports(suite.items)
+            metric.check(limit, settings)
+        if not is_supported:
             raise InputError(
                 f"the evaluation suite lacks what the metric {metric.id} compares with",
                 "docs/certification.md shows the items of each task",
             )
-        limit = metric.limit if choice.limit is None else choice.limit
-        settings = dict(choice.settings)
-        metric.check(limit, settings)
         yield JudgedMetric(metric, limit, settings)

@@ -6,7 +6,7 @@ on one thread, and runs are parallel, so that the sums are added in the same ord
 """
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,9 +56,7 @@ def predict(
     def read(numbers: Sequence[int]) -> list[Any]:
         feeds = [inputs[number].feed for number in numbers]
         outputs = run({name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]})
-        rows = [
-            {name: array[row : row + 1] for name, array in outputs.items()} for row in range(len(numbers))
-        ]
+        rows = [_row(outputs, row, len(numbers)) for row in range(len(numbers))]
         return [evaluator.read(inputs[number], row) for number, row in zip(numbers, rows, strict=True)]
 
     batches = list(_batches(inputs, getattr(run, "rows", 1)))
@@ -70,6 +68,13 @@ def predict(
     for number, model_input in enumerate(inputs):
         parts[model_input.item].append(results[number])
     return [evaluator.prediction(item, own) for item, own in zip(items, parts, strict=True)]
+
+
+def _row(outputs: Mapping[str, Any], row: int, rows: int) -> Mapping[str, Any]:
+    """The outputs of one row of a run; those without an axis of rows are left out."""
+    if rows == 1:
+        return outputs
+    return {name: array[row : row + 1] for name, array in outputs.items() if array.shape[:1] == (rows,)}
 
 
 def _batches(inputs: Sequence[ModelInput], rows: int) -> Iterator[list[int]]:
@@ -84,7 +89,7 @@ def _batches(inputs: Sequence[ModelInput], rows: int) -> Iterator[list[int]]:
     for shape, numbers in sorted(numbers_by_shape.items()):
         numbers.sort(key=lambda number: [array.tobytes() for array in inputs[number].feed.values()])
         values = max(prod(sizes) for _, sizes in shape)
-        size = max(1, min(rows, MAX_VALUES // values))
+        size = max(1, min(rows, MAX_VALUES // max(1, values)))
         yield from (numbers[start : start + size] for start in range(0, len(numbers), size))
 
 
@@ -109,7 +114,7 @@ def parent_runner(start: Any, trust_remote_code: bool = False) -> Iterator["Runn
     """Run the source itself: a `TorchModel`, the path of a graph, or the directory of a decoder's checkpoint."""
     if isinstance(start, TorchModel):
         with torch_model.runner(start) as run:
-            yield Runner(run, MAX_ROWS if all(start.axes_of(name).get(0) for name in start.inputs) else 1)
+            yield Runner(run, _rows(start.axes_of(name).get(0) for name in start.inputs))
     elif start.is_dir():
         with causal_model.torch_runner(start, trust_remote_code) as run:
             yield Runner(run)
@@ -141,13 +146,16 @@ def artifact_runner(path: Path, per_token: Collection[str] = ()) -> "Runner":
             return _run_padded(session, feed, length, per_token, path.name)
         return proof.outputs(session, feed, path.name)
 
-    is_free = not past and not isinstance(length, int) and all(_is_open(item) for item in takes.values())
-    return Runner(run, MAX_ROWS if is_free and path.suffix == ".onnx" and not _is_dynamic(path) else 1)
+    if past or isinstance(length, int) or path.suffix != ".onnx" or _is_dynamic(path):
+        return Runner(run)
+    return Runner(run, _rows(item.shape[0] if item.shape else None for item in takes.values()))
 
 
-def _is_open(item: Any) -> bool:
-    """True if the first axis of an input may have any size."""
-    return bool(item.shape) and not isinstance(item.shape[0], int)
+def _rows(first_axes: Iterable[Any]) -> int:
+    """The rows of one run: several if the first axes of all inputs have one name, and so any size."""
+    axes = set(first_axes)
+    is_named = all(isinstance(axis, str) for axis in axes)
+    return MAX_ROWS if is_named and len(axes) == 1 else 1
 
 
 def _is_dynamic(path: Path) -> bool:

@@ -8,9 +8,10 @@ from typing import Any
 from onnxreg.converters.evaluation.certificate import record
 from onnxreg.converters.evaluation.judgement import Judgement, combine
 from onnxreg.converters.evaluation.metrics import metric_catalog
+from onnxreg.converters.evaluation.metrics.metric import blaming
 from onnxreg.converters.evaluation.scores import ScoreTable
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import Advice, ConversionError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.gates.evaluation import EvaluationDocument, MetricRecord
 
 RELATIVE_TOLERANCE = 1e-9
@@ -61,8 +62,9 @@ def recompute(
                 f"install the version of {recorded.package or 'onnxreg'} that wrote it",
             )
         try:
-            judgement = metric.judge(table, recorded.limit, recorded.settings)
-        except (ValueError, IndexError) as error:
+            with blaming(metric.id):
+                judgement = metric.judge(table, recorded.limit, recorded.settings)
+        except (ConversionError, InputError) as error:
             raise IntegrityError(
                 f"{label}: the item scores do not fit the metric {recorded.metric}"
             ) from error

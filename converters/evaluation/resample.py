@@ -45,9 +45,9 @@ def draws(groups: Integers, count: int) -> Iterator[Integers]:
 
 
 def percentiles(values: Floats) -> Interval | None:
-    """The central 95 % of what is not NaN; None if nothing is left."""
+    """The central 95 % of what is not NaN; None if nothing is left, or a value is infinite."""
     values = values[~np.isnan(values)]
-    if not len(values):
+    if not len(values) or np.isinf(values).any():
         return None
     low, high = np.quantile(values, (0.025, 0.975)).tolist()
     return low, high

@@ -87,7 +87,7 @@ class ScoreTable:
             numbers = numbers.reshape(-1, len(header))
             sides = (numbers[:, 1 : 1 + width], numbers[:, 1 + width :])
             table = cls.of(columns, *sides, numbers[:, 0].astype(np.int64).tolist())
-            is_same = table.encode() == data
+            is_same = table.encode() == data and bool(np.isfinite(numbers).all())
         except (ValueError, csv.Error, UnicodeDecodeError, OverflowError):
             is_same = False
         if not is_same:

@@ -1,6 +1,6 @@
 """Evaluation suites: a file of items, one for each line or element, whose shape is that of a task."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,7 @@ def load(path: Path, read_item: ReadItem = read_fixture, distinct: bool = False)
         groups.append(_group(row, position))
         sources.add(_synthetic(row))
     synthetic = True if True in sources else False if sources == {False} else None
-    return Suite(Digest.of(data), tuple(items), _numbered(groups, path), synthetic)
+    return Suite(Digest.of(data), tuple(items), numbered(groups, path), synthetic)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -106,7 +106,7 @@ def read_bytes(path: Path) -> bytes:
     return data
 
 
-def _numbered(groups: list[str | int | None], path: Path) -> tuple[int, ...] | None:
+def numbered(groups: Sequence[str | int | None], path: Path) -> tuple[int, ...] | None:
     """The groups as numbers, in the order of their first items. InputError if only some items have one."""
     if all(group is None for group in groups):
         return None

@@ -1,25 +1,14 @@
 """Trials: what became of each candidate of a search."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from onnxreg.converters.evaluation.judgement import JudgedArtifact
-from onnxreg.schema.core.errors import ConversionError
 
 TrialState = Literal["certified", "refused", "unknown", "failed", "unsupported", "untried"]
-JUDGED: frozenset[TrialState] = frozenset({"certified", "refused", "unknown"})
 MAX_NEAREST = 3
 """Near misses that an error lists."""
-
-
-_PATH = re.compile(r"(?:/[^/\s:'\"]+){2,}")
-
-
-def without_paths(message: str) -> str:
-    """A message without the directories of this machine: it is published with the version."""
-    return _PATH.sub(lambda match: match.group().rpartition("/")[2], message)
 
 
 @dataclass(frozen=True)
@@ -39,14 +28,8 @@ class Trial:
     median_ms: float | None = None
 
     @classmethod
-    def failed(
-        cls, candidate: str, error: ConversionError, size: int | None = None, precision: str | None = None
-    ) -> "Trial":
-        """A candidate whose pass or file does not work."""
-        return cls(candidate, "failed", size, precision, (without_paths(error.message),))
-
-    @classmethod
     def of(cls, candidate: str, size: int, precision: str, judged: JudgedArtifact) -> "Trial":
+        """A candidate that was judged."""
         figures = tuple(
             {
                 "metric": judgement.metric.id,

@@ -6,6 +6,8 @@ from typing import Any
 from onnxreg.schema.core.errors import missing_extra
 
 EXTRA = "evaluate"
+LIBRARIES = ("scikit-learn", "scipy", "seqeval")
+"""Their distributions."""
 
 
 def scikit_metrics() -> Any:

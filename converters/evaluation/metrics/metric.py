@@ -2,16 +2,46 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, ClassVar
 
 from onnxreg.converters.evaluation.judgement import Direction, Judgement, MetricIdentity, State
+from onnxreg.converters.evaluation.metrics.libraries import LIBRARIES
 from onnxreg.converters.evaluation.resample import paired_interval
 from onnxreg.converters.evaluation.scores import Floats, ScoreTable
 from onnxreg.converters.source.toolchain import distributions
-from onnxreg.schema.core.errors import ConversionError, InputError, RegError, first_line
+from onnxreg.schema.core.errors import ConversionError, InputError, RegError
 
 POINT_RULE = "loss/point"
+
+
+METRIC_FRAME = 3
+"""The frame of the metric's code in a traceback, below those of `blaming` and of its caller."""
+
+
+class MetricError(ConversionError):
+    """The code of a metric fails, whatever artifact it judges."""
+
+
+@contextmanager
+def blaming(name: str) -> Iterator[None]:
+    """Raise MetricError for what the code of the metric `name` raises.
+
+    The message says where the error was raised, and not its text, which may quote the suite.
+    """
+    try:
+        yield
+    except RegError:
+        raise
+    except Exception as error:
+        frame = extract_tb(error.__traceback__)[:METRIC_FRAME][-1]
+        location = f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}"
+        raise MetricError(
+            f"the metric {name} fails: {location}", "report it to the author of the metric"
+        ) from error
 
 
 class Metric(ABC):
@@ -37,9 +67,13 @@ class Metric(ABC):
     """True if the metric judges when a request names none."""
 
     @property
+    def packages(self) -> tuple[str, ...]:
+        """The distributions that a figure depends on: those that compute it, and the one that brings the metric."""
+        return (*LIBRARIES, *_distributions_of(type(self)))
+
+    @property
     def identity(self) -> MetricIdentity:
-        top = type(self).__module__.partition(".")[0]
-        package = None if top == "onnxreg" else next(iter(sorted(distributions().get(top, ()))), top)
+        package = next(iter(_distributions_of(type(self))), None)
         return MetricIdentity(self.id, self.version, self.direction, package)
 
     @abstractmethod
@@ -103,6 +137,12 @@ class Metric(ABC):
         return judge_by_point(self, table, limit)
 
 
+def _distributions_of(kind: type[Metric]) -> list[str]:
+    """The distributions that bring the class of a metric; none for ours, its module if nobody says."""
+    top = kind.__module__.partition(".")[0]
+    return [] if top == "onnxreg" else sorted(set(distributions().get(top, ()))) or [top]
+
+
 def judge_by_point(metric: Metric, table: ScoreTable, limit: float) -> Judgement:
     """Apply the rule `loss/point`: certified if the loss of the point estimate is below the limit.
 
@@ -113,21 +153,10 @@ def judge_by_point(metric: Metric, table: ScoreTable, limit: float) -> Judgement
     """
     samples, groups = len(table.groups), table.group_count
     if not samples:
-        return Judgement(
-            metric.identity,
-            POINT_RULE,
-            limit,
-            None,
-            None,
-            None,
-            None,
-            0,
-            0,
-            "unknown",
-            ("the suite has no items",),
-        )
+        empty = ("the suite has no items",)
+        return Judgement(metric.identity, POINT_RULE, limit, None, None, None, None, 0, 0, "unknown", empty)
     parent, value = (_number(metric, metric.value, rows) for rows in (table.parent, table.candidate))
-    loss = metric.loss(parent, value)
+    loss = _number(metric, metric.loss, parent, value)
     interval = paired_interval(
         table, lambda left, right: metric.loss(metric.value(left), metric.value(right))
     )
@@ -164,17 +193,9 @@ def _weaknesses(metric: Metric, table: ScoreTable, groups: int) -> Sequence[str]
     return weak
 
 
-def _number(metric: Metric, compute: Any, rows: Floats) -> float:
-    try:
-        value = float(compute(rows))
-    except RegError:
-        raise
-    except Exception as error:
-        raise ConversionError(
-            f"the metric {metric.id} fails: {first_line(error)}", "nothing was published"
-        ) from error
-    if not math.isfinite(value):
-        raise ConversionError(
-            f"the metric {metric.id} gives {value} on this suite", "nothing was published; look at the suite"
-        )
-    return value
+def _number(metric: Metric, compute: Callable[..., float], *values: Any) -> float:
+    with blaming(metric.id):
+        number = float(compute(*values))
+    if not math.isfinite(number):
+        raise ConversionError(f"the metric {metric.id} gives {number} on this suite", "look at the suite")
+    return number

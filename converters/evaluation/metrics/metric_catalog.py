@@ -1,5 +1,6 @@
 """Every metric by name: ours, and those that other packages bring as entry points of the group `onnxreg.metrics`."""
 
+import re
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 
@@ -13,6 +14,8 @@ from onnxreg.schema.core.errors import ConflictError, HostError, InputError
 from onnxreg.schema.core.suggest import suggest
 
 GROUP = "onnxreg.metrics"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""The form of a metric's id, which is part of file names."""
 BUILT_IN: Mapping[str, Metric] = {
     metric.id: metric
     for metric in (
@@ -75,7 +78,8 @@ def _load(entry: EntryPoint) -> Metric:
         metric = kind()
     except Exception as error:
         raise HostError(f"the metric {entry.name} ({entry.value}) does not load: {error}") from error
-    if not isinstance(metric, Metric) or getattr(metric, "id", None) != entry.name:
+    is_named = getattr(metric, "id", None) == entry.name and NAME.fullmatch(entry.name)
+    if not isinstance(metric, Metric) or not is_named:
         raise HostError(
             f"{entry.value} is not a metric with the id {entry.name}",
             "report it to the authors of its package",

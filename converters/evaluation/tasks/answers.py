@@ -1,14 +1,14 @@
 """Question answering: the part of a context that answers a question."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput
-from onnxreg.converters.evaluation.tasks.text_rows import TextEvaluator, output, text_of
+from onnxreg.converters.evaluation.tasks.text_rows import TextEvaluator, output, plain, text_of
 from onnxreg.schema.core.errors import InputError
 
 MAX_ANSWER_TOKENS = 30
@@ -55,26 +55,28 @@ class Answers(TextEvaluator):
             )
         return Question(question, context, tuple(answers))
 
+    @classmethod
+    def identity(cls, item: Question) -> Hashable:
+        return plain(item.question), plain(item.context)
+
     def inputs(self, items: Sequence[Question]) -> list[ModelInput]:
         if not items:
             return []
         tokenizer, names = copy.deepcopy(self.subject.loaded.tokenizer), tuple(self.subject.sample.feeds[0])
         tokenizer.truncation_side = tokenizer.padding_side = "right"
-        try:
-            encoded = tokenizer(
-                [item.question for item in items],
-                [item.context for item in items],
-                truncation="only_second",
-                max_length=self.max_length,
-                stride=min(STRIDE, self.max_length // 4),
-                return_overflowing_tokens=True,
-                return_offsets_mapping=True,
-                return_token_type_ids="token_type_ids" in names,
-            )
-        except Exception as error:
-            raise InputError(
-                f"a question of the evaluation suite leaves no room for its context in {self.max_length} tokens"
-            ) from error
+        stride = min(STRIDE, self.max_length // 4)
+        questions = [item.question for item in items]
+        self._check_room(tokenizer, questions, stride)
+        encoded = tokenizer(
+            questions,
+            [item.context for item in items],
+            truncation="only_second",
+            max_length=self.max_length,
+            stride=stride,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+            return_token_type_ids="token_type_ids" in names,
+        )
         owners = encoded["overflow_to_sample_mapping"]
         return [
             ModelInput(
@@ -84,6 +86,18 @@ class Answers(TextEvaluator):
             )
             for number, owner in enumerate(owners)
         ]
+
+    def _check_room(self, tokenizer: Any, questions: Sequence[str], stride: int) -> None:
+        """Raise InputError if a question leaves no more tokens for its context than two windows share."""
+        encoded = tokenizer(list(questions), add_special_tokens=False, verbose=False)["input_ids"]
+        room = self.max_length - tokenizer.num_special_tokens_to_add(True)
+        for number, tokens in enumerate(encoded, start=1):
+            if room - len(tokens) <= stride:
+                raise InputError(
+                    f"item {number} of the evaluation suite: the question has {len(tokens)} tokens, which leaves too "
+                    f"little room for its context in {self.max_length}",
+                    "shorten the question, or state a larger max_seq_length",
+                )
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> tuple[Candidate, float]:
         """The best answer, and the score of none: both logits of the first token."""

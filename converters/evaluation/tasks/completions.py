@@ -1,6 +1,6 @@
 """Text generation: the likelihood of a completion after a prompt."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator
-from onnxreg.converters.evaluation.tasks.text_rows import output, text_of
+from onnxreg.converters.evaluation.tasks.text_rows import output, plain, text_of
 from onnxreg.converters.tasks.checkpoints.tokenizer import load_tokenizer
 from onnxreg.schema.core.errors import InputError
 
@@ -50,6 +50,10 @@ class Completions(TaskEvaluator):
     def read_item(cls, row: dict[str, Any], position: str) -> Completion:
         prompt = text_of(row, "prompt", position, required=False) or ""
         return Completion(prompt, str(text_of(row, "completion", position)))
+
+    @classmethod
+    def identity(cls, item: Completion) -> Hashable:
+        return plain(item.prompt + item.completion)
 
     def inputs(self, items: Sequence[Completion]) -> list[ModelInput]:
         return [self._input(number, item) for number, item in enumerate(items)]

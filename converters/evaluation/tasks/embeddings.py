@@ -1,6 +1,6 @@
 """Embeddings: the vectors of texts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from onnxreg.converters.evaluation.scores import Floats
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput
-from onnxreg.converters.evaluation.tasks.text_rows import TextEvaluator, number_of, output, text_of
+from onnxreg.converters.evaluation.tasks.text_rows import TextEvaluator, number_of, output, plain, text_of
 from onnxreg.schema.core.errors import InputError
 
 MAX_DOCUMENTS = 1000
@@ -46,6 +46,10 @@ class Embeddings(TextEvaluator):
         if (pair is None) != (score is None):
             raise InputError(f"{position}: a pair has both `text_pair` and `score`")
         return Texts((text,)) if pair is None else Texts((text, pair), score)
+
+    @classmethod
+    def identity(cls, item: Texts) -> Hashable:
+        return frozenset(map(plain, item.texts))
 
     def inputs(self, items: Sequence[Texts]) -> list[ModelInput]:
         owners = [number for number, item in enumerate(items) for _ in item.texts]

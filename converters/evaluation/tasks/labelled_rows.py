@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.suite import Suite, read_bytes
+from onnxreg.converters.evaluation.suite import Suite, numbered, read_bytes
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
@@ -45,7 +45,7 @@ class LabelledRows(TaskEvaluator):
                 f"evaluation suite {path} is not an .npz file", "a suite of this task holds arrays"
             )
         rows = [dict(row) for row in samples.read(path)]
-        groups = [int(row.pop(GROUPS)[0]) for row in rows] if GROUPS in rows[0] else None
+        groups = numbered([_group(row.pop(GROUPS, None), path) for row in rows], path)
         keys = [key for key in rows[0] if key == LABELS or key.startswith(f"{LABELS}_")]
         if len(keys) != 1:
             raise InputError(
@@ -55,7 +55,7 @@ class LabelledRows(TaskEvaluator):
         output = keys[0].removeprefix(LABELS).removeprefix("_") or None
         items = [LabelledRow(row, _label(row.pop(keys[0]), path), output) for row in rows]
         _check_repeated(items, path)
-        return Suite(Digest.of(data), tuple(items), None if groups is None else tuple(groups))
+        return Suite(Digest.of(data), tuple(items), groups)
 
     @classmethod
     def read_item(cls, row: dict[str, Any], position: str) -> Any:
@@ -94,6 +94,13 @@ class LabelledRows(TaskEvaluator):
 
     def prediction(self, item: LabelledRow, parts: Sequence[tuple[int, int]]) -> tuple[int, int]:
         return parts[0]
+
+
+def _group(value: Any, path: Path) -> int | None:
+    """The group of a row, None without. InputError if it is not one integer."""
+    if value is not None and (value.ndim != 1 or value.dtype.kind not in "iu"):
+        raise InputError(f"evaluation suite {path}: {GROUPS} must be one integer for each row")
+    return None if value is None else int(value[0])
 
 
 def _label(value: Any, path: Path) -> int:

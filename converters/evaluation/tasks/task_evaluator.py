@@ -25,11 +25,7 @@ class ModelInput:
 
 
 class TaskEvaluator(ABC):
-    """One task. `tasks` are the ids of the export tasks that it is for.
-
-    Every input is run alone, as on a device: the scales of dynamically quantized activations are computed over a whole
-    batch, so a batch of one keeps every figure independent of its neighbours.
-    """
+    """One task. `tasks` are the ids of the export tasks that it is for."""
 
     tasks: ClassVar[tuple[str, ...]]
 
@@ -58,9 +54,12 @@ class TaskEvaluator(ABC):
         """Raise InputError if items do not fit the model, such as a label that it does not have."""
 
     @classmethod
+    @abstractmethod
     def identity(cls, item: Any) -> Hashable:
-        """Return a value that is equal for items of equal content."""
-        return item  # type: ignore[no-any-return]
+        """Return a value that is equal if a model gets the same to read, whatever the right answer is.
+
+        The order of texts without an order, and spaces, make no difference.
+        """
 
     @abstractmethod
     def inputs(self, items: Sequence[Any]) -> Sequence[ModelInput]:

@@ -1,11 +1,11 @@
 """Text classification: the class of a text, or of a pair of texts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput
-from onnxreg.converters.evaluation.tasks.text_rows import TextEvaluator, output, text_of
+from onnxreg.converters.evaluation.tasks.text_rows import TextEvaluator, output, plain, text_of
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 
@@ -31,6 +31,10 @@ class TextClasses(TextEvaluator):
     def read_item(cls, row: dict[str, Any], position: str) -> LabelledText:
         text, label = (text_of(row, key, position) for key in ("text", "label"))
         return LabelledText(str(text), text_of(row, "text_pair", position, required=False), str(label))
+
+    @classmethod
+    def identity(cls, item: LabelledText) -> Hashable:
+        return tuple(plain(text) for text in (item.text, item.text_pair or ""))
 
     def check(self, items: Sequence[LabelledText]) -> None:
         for number, item in enumerate(items, start=1):

@@ -1,6 +1,7 @@
 """Texts as rows of tokens, cut to the length that a version is published for."""
 
 import copy
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,11 @@ class TextEvaluator(TaskEvaluator):
     def max_length(self) -> int:
         """Tokens of the longest row."""
         return int(self.subject.resolved_options["max_seq_length"])
+
+
+def plain(text: str) -> str:
+    """A text in Unicode's composed form, with single spaces: two that differ in these alone are one content."""
+    return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def text_of(row: Mapping[str, Any], key: str, position: str, required: bool = True) -> str | None:

@@ -1,6 +1,6 @@
 """Token classification: the label of every character of a text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from onnxreg.converters.evaluation.decode import Integers, TagScheme, decode, ta
 from onnxreg.converters.evaluation.fixture import Fixture, read_fixture
 from onnxreg.converters.evaluation.suite import Suite
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator
+from onnxreg.converters.evaluation.tasks.text_rows import plain
 from onnxreg.converters.evaluation.windows import TokenWindow, windows
 from onnxreg.schema.core.errors import ConversionError
 
@@ -40,6 +41,10 @@ class TokenSpans(TaskEvaluator):
     @classmethod
     def read_item(cls, row: dict[str, Any], position: str) -> Fixture:
         return read_fixture(row, position)
+
+    @classmethod
+    def identity(cls, item: Fixture) -> Hashable:
+        return plain(item.text)
 
     def inputs(self, items: Sequence[Fixture]) -> list[ModelInput]:
         length = self.subject.resolved_options["max_seq_length"]

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.fixture import Fixture, Span
 from onnxreg.converters.evaluation.metrics import metric_catalog
-from onnxreg.converters.evaluation.metrics.metric import Metric
+from onnxreg.converters.evaluation.metrics.metric import Metric, MetricError
 from onnxreg.converters.evaluation.metrics.metric_contract import MetricContract
+from onnxreg.converters.evaluation.resample import percentiles
 from onnxreg.converters.evaluation.tasks.answers import Question
 from onnxreg.converters.evaluation.tasks.completions import Likelihood
 from onnxreg.converters.evaluation.tasks.embeddings import Texts
@@ -100,7 +102,7 @@ class Shortness(Metric):
 
     def scores(self, items, predictions, reference, labels):
         if self.fault == "raises":
-            raise RuntimeError("the plug-in is broken")
+            raise RuntimeError("secret text of the suite")
         rows = np.array([[np.linalg.norm(vectors)] for vectors in predictions])
         return rows.T if self.fault == "shape" else rows * (np.nan if self.fault == "nan" else 1)
 
@@ -140,7 +142,9 @@ def export(make_checkpoint: Callable[..., Path], directory: Path) -> Path:
     }
     workspace = directory / "w"
     workspace.mkdir()
-    execute(plan_export(RecipeFile.from_json(value), str(make_checkpoint("bert", "")), "acme/x"), workspace)
+    plan = plan_export(RecipeFile.from_json(value), str(make_checkpoint("bert", "")), "acme/x")
+    assert len(plan.warnings()) <= 1
+    execute(plan, workspace)
     return workspace / "certificates" / "model_int8.onnx.json"
 
 
@@ -159,7 +163,7 @@ def test_a_metric_of_another_package_judges_and_is_recorded(
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("raises", "the metric shortness fails: the plug-in is broken"),
+        ("raises", r"the metric shortness fails: RuntimeError in other_metrics\.py, line 19$"),
         ("nan", "shortness gives NaN or infinity for an item"),
         ("shape", r"scores of shape \(1, 9\), expected \(9, 1\)"),
     ],
@@ -175,6 +179,47 @@ def test_a_metric_that_is_broken_publishes_nothing(
     install(tmp_path, monkeypatch, "shortness = other_metrics:Shortness", module=module)
     with pytest.raises(ConversionError, match=message):
         export(make_checkpoint, tmp_path)
+
+
+METHODS = {
+    "columns": "labels",
+    "settings": "items, labels",
+    "judge": "table, limit, settings",
+    "value": "rows",
+    "skill": "rows",
+    "loss": "parent, value",
+    "supports": "items",
+    "check": "limit, settings",
+    "warnings": "items, groups, settings",
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_metric_whose_code_fails_anywhere_is_blamed_without_a_word_of_the_suite(
+    make_checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    fault = f"\n    def {method}(self, {METHODS[method]}):\n        raise KeyError('secret text')\n"
+    install(tmp_path, monkeypatch, "shortness = other_metrics:Shortness", module=MODULE + fault)
+    with pytest.raises(MetricError) as caught:
+        export(make_checkpoint, tmp_path)
+    assert caught.value.message.startswith("the metric shortness fails: KeyError in other_metrics.py, line ")
+    assert "secret" not in caught.value.message + caught.value.hint
+
+
+def test_an_interval_is_absent_if_a_resample_is_infinite() -> None:
+    assert percentiles(np.array([0.0, 1.0, np.nan])) == (0.025, 0.975)
+    assert percentiles(np.array([0.0, 1.0, np.inf])) is None
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "", "x y"])
+def test_a_metric_whose_id_is_no_name_of_a_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    entry = EntryPoint(name, "other_metrics:Shortness", metric_catalog.GROUP)
+    monkeypatch.setattr(metric_catalog, "entry_points", lambda group: [entry])
+    install(tmp_path, monkeypatch, module=MODULE.replace('"shortness"', repr(name)))
+    with pytest.raises(HostError, match="is not a metric with the id"):
+        metric_catalog.find(name)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import tokenizers
 import torch
 import transformers
 from onnx import TensorProto, helper
@@ -22,17 +23,27 @@ from onnxreg.schema.core.errors import ConversionError
 TEXTS = ["Ada meets Bo in Oslo", "Cy", "xyzzy " * 30 + "New York", ""]
 
 
-def graph(path: Path, inputs: list[str], outputs: list[str], tags: int = 5) -> Path:
+def graph(
+    path: Path, inputs: list[str], outputs: list[str], tags: int = 5, axes: str = "bb", counted: bool = False
+) -> Path:
+    """`axes` are the names of the inputs' first axes; `counted` adds an output without any axis."""
     nodes = [
         helper.make_node("Cast", [inputs[0]], ["flat"], to=TensorProto.FLOAT),
         helper.make_node("Unsqueeze", ["flat", "axes"], ["deep"]),
         helper.make_node("Concat", ["deep"] * tags, outputs, axis=2),
+        *([helper.make_node("Size", [inputs[0]], ["count"])] if counted else []),
     ]
     made = helper.make_graph(
         nodes,
         "graph",
-        [helper.make_tensor_value_info(name, TensorProto.INT64, ["b", "s"]) for name in inputs],
-        [helper.make_tensor_value_info(outputs[0], TensorProto.FLOAT, ["b", "s", tags])],
+        [
+            helper.make_tensor_value_info(name, TensorProto.INT64, [axis, "s"])
+            for name, axis in zip(inputs, axes, strict=False)
+        ],
+        [
+            helper.make_tensor_value_info(outputs[0], TensorProto.FLOAT, ["b", "s", tags]),
+            *([helper.make_tensor_value_info("count", TensorProto.INT64, [])] if counted else []),
+        ],
         [onnx.numpy_helper.from_array(np.array([2]), "axes")],
     )
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
@@ -170,3 +181,36 @@ def test_items_share_a_run_only_if_rows_do_not_depend_on_each_other(
         together = predictions(evaluator, run, TEXTS * 9)
         alone = predictions(evaluator, run.run, TEXTS * 9)
     assert all(np.array_equal(one, other) for one, other in zip(together, alone, strict=True))
+
+
+def test_an_output_without_rows_does_no_harm(
+    tmp_path: Path, checkpoint: Callable[..., SimpleNamespace]
+) -> None:
+    evaluator, names = evaluator_of(checkpoint()), ["input_ids", "attention_mask"]
+    plain = artifact_runner(graph(tmp_path / "plain.onnx", names, ["logits"]))
+    counting = artifact_runner(graph(tmp_path / "counting.onnx", names, ["logits"], counted=True))
+    assert counting.rows == 16
+    for texts in (TEXTS * 9, TEXTS[:1]):
+        both = zip(predictions(evaluator, plain, texts), predictions(evaluator, counting, texts), strict=True)
+        assert all(np.array_equal(one, other) for one, other in both)
+
+
+def test_inputs_whose_first_axes_differ_are_not_put_together(tmp_path: Path) -> None:
+    names = ["input_ids", "attention_mask"]
+    assert artifact_runner(graph(tmp_path / "other.onnx", names, ["logits"], axes="bc")).rows == 1
+
+
+def test_a_text_without_tokens_has_no_labels(
+    checkpoint: Callable[..., SimpleNamespace], candidate: Callable[..., Path]
+) -> None:
+    parent = checkpoint()
+    bare = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer.from_str(parent.tokenizer.backend_tokenizer.to_str()),
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+    )
+    bare.backend_tokenizer.post_processor = tokenizers.processors.Sequence([])
+    evaluator = evaluator_of(dataclasses.replace(parent, tokenizer=bare))  # type: ignore[type-var]
+    assert len(bare(" ")["input_ids"]) == 0
+    empty, named = predictions(evaluator, artifact_runner(candidate()), [" ", "Ada"])
+    assert (empty.tolist(), named.tolist()) == ([-1], [0, 0, 0])

@@ -12,6 +12,8 @@ from support.docs.nets import write_llama, write_mlp
 
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
+from onnxreg.converters.evaluation.tasks import evaluator_catalog
+from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRows
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
@@ -137,7 +139,7 @@ def test_question_answering_over_windows(
     assert got["exact_match"]["samples"] == got["answer_f1"]["samples"] == 220
     assert 0 <= got["exact_match"]["parent"] <= got["answer_f1"]["parent"] <= 1
     short = [{"question": "w10 w11 " * 40, "context": "w12", "answers": []}]
-    with pytest.raises(InputError, match="no room for its context in 32 tokens"):
+    with pytest.raises(InputError, match="too little room for its context in 32"):
         export(
             source,
             "question-answering",
@@ -431,3 +433,72 @@ def test_the_order_of_a_suite_changes_no_byte_but_its_digest(
     name = "certificates/model_int8.onnx.mean_cosine.csv"
     assert (first.root / name).read_bytes() == (second.root / name).read_bytes()
     assert figures(first) == figures(second)
+
+
+@pytest.mark.parametrize("words_of_question", [24, 28, 30, 60])
+def test_a_question_that_leaves_no_room_for_a_window_is_refused(
+    export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path, words_of_question: int
+) -> None:
+    row = {"question": "w10 " * words_of_question, "context": "w12 w13 " * 40, "answers": []}
+    with pytest.raises(InputError, match=r"item 1 .* leaves too little room for its context in 32"):
+        export(
+            make_checkpoint("bert", "QuestionAnswering"),
+            "question-answering",
+            write(tmp_path / "suite.jsonl", [row]),
+            options={"max_seq_length": 32},
+        )
+
+
+ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+def test_groups_of_arrays_are_any_integers(tmp_path: Path) -> None:
+    np.savez(tmp_path / "s.npz", x=ROWS, labels=[0, 1, 0, 1], groups=[7, 10**15, 7, -3])
+    suite = LabelledRows.load_suite(tmp_path / "s.npz")
+    assert suite.groups == (0, 1, 0, 2)
+    assert sum(len(suite.half(name, 0).items) for name in ("choose", "confirm")) == 4
+
+
+@pytest.mark.parametrize("groups", [["a", "b", "a", "b"], [0.1, 0.2, 1.0, 2.0], [[0, 1]] * 4], ids=str)
+def test_groups_of_arrays_that_are_no_integers_are_refused(tmp_path: Path, groups: Any) -> None:
+    np.savez(tmp_path / "s.npz", x=ROWS, labels=[0, 1, 0, 1], groups=groups)
+    with pytest.raises(InputError, match="groups must be one integer for each row"):
+        LabelledRows.load_suite(tmp_path / "s.npz")
+
+
+ALIKE: list[tuple[str, Any, Any]] = [
+    (
+        "token-classification",
+        {"text": "Ada  in Rome", "gold_spans": [], "id": "a"},
+        {"text": "Ada in Rome\n", "gold_spans": [{"start": 0, "end": 3, "label": "NAME"}]},
+    ),
+    ("text-classification", {"text": "caf\u00e9", "label": "x"}, {"text": "cafe\u0301", "label": "y"}),
+    (
+        "question-answering",
+        {"question": "q", "context": "c", "answers": ["a", "b"]},
+        {"question": "q", "context": "c", "answers": ["b", "a"]},
+    ),
+    ("pooling", {"text": "a", "text_pair": "b", "score": 1}, {"text": "b", "text_pair": "a", "score": 2}),
+    (
+        "pooling",
+        {"text": "q", "documents": [{"text": "a", "relevance": 1}, {"text": "b", "relevance": 0}]},
+        {"text": "q", "documents": [{"text": "b", "relevance": 1}, {"text": "a", "relevance": 0}]},
+    ),
+    ("text-generation", {"prompt": "a ", "completion": "b"}, {"completion": "a b"}),
+]
+
+
+@pytest.mark.parametrize(("task", "one", "other"), ALIKE, ids=[row[0] for row in ALIKE])
+def test_items_that_a_model_reads_alike_are_identical_whatever_the_right_answer_is(
+    tmp_path: Path, task: str, one: Any, other: Any
+) -> None:
+    evaluator = evaluator_catalog.find(task)
+    suite = evaluator.load_suite(write(tmp_path / "suite.jsonl", [one, other]))
+    assert len({evaluator.identity(item) for item in suite.items}) == 1
+
+
+def test_items_of_other_content_are_not_identical(tmp_path: Path) -> None:
+    rows = [{"text": a, "text_pair": b, "label": "x"} for a, b in (("a", "b"), ("b", "a"), ("a", "c"))]
+    evaluator = evaluator_catalog.find("text-classification")
+    suite = evaluator.load_suite(write(tmp_path / "suite.jsonl", rows))
+    assert len({evaluator.identity(item) for item in suite.items}) == 3

@@ -1,6 +1,7 @@
 """The search for the smallest artifact that passes, on taggers whose right answers are known."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 from onnxreg.converters.android.android_options import AndroidOptions, recipe_of
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
+from onnxreg.converters.evaluation.evaluate import Evaluation
+from onnxreg.converters.evaluation.metrics.embeddings import MeanCosine
 from onnxreg.converters.rebuild import Materials, rebuild
 from onnxreg.converters.search import check_search, execute
 from onnxreg.converters.search.candidates import WeightBytes, library
-from onnxreg.converters.search.trial import without_paths
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
@@ -278,26 +280,176 @@ def test_static_quantization_is_tried_if_there_are_rows_to_calibrate_on(
         search(choose, confirm=str(confirm), candidates=names)
 
 
-def test_a_suite_of_one_item_has_an_empty_half(
-    search: Callable[..., Draft], write_suite: Callable[..., Path]
-) -> None:
-    with pytest.raises(ConversionError, match="1 independent items"):
-        search(write_suite("one.jsonl", count=1), candidates=["fp16"])
-
-
 @pytest.mark.parametrize(
-    ("message", "published"),
+    ("choose", "confirm", "message"),
     [
-        (
-            "x.onnx does not load: /tmp/a/w/.search/trials/b/x.onnx is broken",
-            "x.onnx does not load: x.onnx is broken",
-        ),
-        ("no '/home/ada/secret/model.onnx'", "no 'model.onnx'"),
-        ("the ratio 1/2 is 0.5, a/b stays", "the ratio 1/2 is 0.5, a/b stays"),
+        (1, None, "the half of the suite to confirm on has no items"),
+        (0, None, "the half of the suite to choose on has no items"),
+        (220, 0, "the suite to confirm on has no items"),
+        (0, 220, "the suite to choose on has no items"),
     ],
 )
-def test_no_path_of_this_machine_is_published(message: str, published: str) -> None:
-    assert without_paths(message) == published
+def test_an_empty_suite_or_half_is_refused_before_any_work(
+    search: Callable[..., Draft],
+    write_suite: Callable[..., Path],
+    choose: int,
+    confirm: int | None,
+    message: str,
+) -> None:
+    fields = {} if confirm is None else {"confirm": str(write_suite("confirm.jsonl", 300, confirm))}
+    with pytest.raises(InputError, match=message):
+        search(write_suite("choose.jsonl", count=choose), candidates=["fp16"], **fields)
+
+
+def test_an_item_that_was_changed_in_spaces_id_or_order_is_still_the_same(
+    search: Callable[..., Draft], write_suite: Callable[..., Path], tmp_path: Path
+) -> None:
+    choose = write_suite("choose.jsonl")
+    rows = [json.loads(line) for line in choose.read_text().splitlines()]
+    changed = [{"text": f" {row['text']}\n".replace(" ", "  "), "id": n} for n, row in enumerate(rows)]
+    confirm = tmp_path / "confirm.json"
+    confirm.write_text(json.dumps({"items": changed[::-1]}, indent=4))
+    with pytest.raises(InputError, match="220 items are in both suites"):
+        search(choose, confirm=str(confirm))
+
+
+def test_halves_with_an_equal_item_are_refused(search: Callable[..., Draft], tmp_path: Path) -> None:
+    suite = tmp_path / "suite.jsonl"
+    suite.write_text("".join(json.dumps({"text": "w10" + " " * n}) + "\n" for n in range(1, 9)))
+    with pytest.raises(InputError, match="4 items are in both halves of the suite") as caught:
+        search(suite)
+    assert caught.value.hint == "give equal items one `group`"
+
+
+def test_suites_that_allow_other_metrics_are_refused(
+    encoder: Path, write_suite: Callable[..., Path], tmp_path: Path
+) -> None:
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text(json.dumps({"text": "w10", "text_pair": "w11", "score": 1}) + "\n")
+    value = {
+        "task": "pooling",
+        "steps": STEPS,
+        "outputs": OUTPUTS,
+        "evaluation": {"suite": str(pairs)},
+        "search": {"input": "fp32", "confirm": str(write_suite("confirm.jsonl"))},
+    }
+    plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
+    message = "to choose on is judged by spearman, mean_cosine, that to confirm on by mean_cosine"
+    with pytest.raises(InputError, match=message):
+        check_search(plan)
+
+
+def test_a_candidate_without_its_data_is_refused_before_any_work(
+    search: Callable[..., Draft], write_suite: Callable[..., Path]
+) -> None:
+    own = {"name": "own", "steps": [{"name": "x", "pass": "OnnxStaticQuantization", "data": "rows.npz"}]}
+    for fields in ({"calibration": "rows.npz"}, {"candidates": [own]}):
+        with pytest.raises(InputError, match=r"there is no data at rows\.npz"):
+            search(write_suite("choose.jsonl", count=440), **fields)
+
+
+def test_a_candidate_may_have_any_name_and_full_precision(
+    search: Callable[..., Draft], write_suite: Callable[..., Path]
+) -> None:
+    choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
+    own = {
+        "name": "base",
+        "steps": [{"name": "x", "pass": "OnnxOpVersionConversion", "params": {"target_opset": 17}}],
+    }
+    draft = search(choose, confirm=str(confirm), candidates=[own])
+    found = record(draft)
+    assert found["winner"] == "base"
+    (winner,) = [artifact for artifact in manifest(draft).artifacts if artifact.path == found["output"]]
+    assert (winner.precision, winner.certification.state) == ("float32", "certified")
+    assert winner.certification.evidence is not None
+    assert winner.certification.evidence.suite == Digest.of(confirm.read_bytes())
+
+
+def test_the_outputs_without_a_path_stay_beside_the_winner(
+    encoder: Path, write_suite: Callable[..., Path], tmp_path: Path
+) -> None:
+    value = {
+        "task": "pooling",
+        "steps": STEPS,
+        "evaluation": {"suite": str(write_suite("choose.jsonl", count=440))},
+        "search": {"input": "fp32", "output": "fp32.onnx", "candidates": ["fp16"]},
+    }
+    plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
+    (tmp_path / "w").mkdir()
+    paths = {artifact.path for artifact in execute(plan, tmp_path / "w").artifacts}
+    assert paths == {"fp32.onnx", "fp32_fp16.onnx"}
+
+
+def test_the_recorded_bytes_are_those_of_the_file_alone(
+    search: Callable[..., Draft], write_suite: Callable[..., Path]
+) -> None:
+    choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
+    draft = search(choose, confirm=str(confirm), candidates=["fp16"])
+    (trial,) = record(draft)["candidates"]
+    assert trial["bytes"] == (draft.root / "model_fp16.onnx").stat().st_size
+
+
+def test_a_metric_that_fails_ends_the_search(
+    search: Callable[..., Draft], write_suite: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise KeyError("a text of the suite")
+
+    monkeypatch.setattr(MeanCosine, "scores", fail)
+    with pytest.raises(ConversionError, match="the metric mean_cosine fails: KeyError"):
+        search(write_suite("choose.jsonl", count=440), candidates=["fp16", "int8"])
+
+
+@pytest.mark.parametrize("folder", ["{tmp}/w", "/home/ada/secret", "C:\\Users\\ada", "{start}"])
+def test_no_path_of_this_machine_is_published(
+    search: Callable[..., Draft],
+    write_suite: Callable[..., Path],
+    encoder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    folder: str,
+) -> None:
+    choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
+    path = folder.format(tmp=tmp_path, start=encoder) + "/x.onnx"
+    judge = Evaluation.judge
+
+    def fail(self: Evaluation, artifact: Any, file: Path) -> Any:
+        if "int8" in artifact.path:
+            raise ConversionError(f"x.onnx does not load: '{path}' and {file} are broken; 1/2 is 0.5")
+        return judge(self, artifact, file)
+
+    monkeypatch.setattr(Evaluation, "judge", fail)
+    trials = record(search(choose, confirm=str(confirm), candidates=["int8", "fp16"], objective="pareto"))
+    (failed,) = [trial for trial in trials["candidates"] if trial["state"] == "failed"]
+    (reason,) = failed["reasons"]
+    assert not {"ada", "secret", "tmp", "home"} & set(re.split(r"[/\\' ]", reason))
+    assert str(tmp_path) not in reason and str(encoder) not in reason
+    assert reason.endswith("are broken; 1/2 is 0.5")
+
+
+def test_the_plan_knows_every_file_of_a_search(
+    encoder: Path, write_suite: Callable[..., Path], tmp_path: Path
+) -> None:
+    for folder in ("own", "shared"):
+        (tmp_path / folder).mkdir()
+        np.savez(tmp_path / folder / "rows.npz", x=np.zeros((2, 2)))
+    own = {
+        "name": "own",
+        "steps": [{"name": "x", "pass": "OnnxStaticQuantization", "data": str(tmp_path / "own")}],
+    }
+    value = {
+        "task": "pooling",
+        "steps": STEPS,
+        "evaluation": {"suite": str(write_suite("choose.jsonl", count=440))},
+        "search": {"input": "fp32", "calibration": str(tmp_path / "shared"), "candidates": [own]},
+    }
+    plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
+    keys = [json.dumps(plan.key())]
+    for folder in ("own", "shared"):
+        assert tmp_path / folder / "rows.npz" in (plan.reads() or ())
+        np.savez(tmp_path / folder / "rows.npz", x=np.ones((2, 2)))
+        keys.append(json.dumps(plan.key()))
+    assert len(set(keys)) == 3
 
 
 @pytest.mark.parametrize("options", [{"int8": False}, {"int8_embeddings": True}])
