@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from onnxreg.converters.evaluation import certificate
 from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan, JudgedMetric
-from onnxreg.converters.evaluation.judgement import JudgedArtifact
-from onnxreg.converters.evaluation.metrics.metric import MetricError, blaming
+from onnxreg.converters.evaluation.judgement import EvaluationError, JudgedArtifact
+from onnxreg.converters.evaluation.metrics.metric import blaming
 from onnxreg.converters.evaluation.predict import artifact_runner, parent_runner, predict
 from onnxreg.converters.evaluation.scores import Floats, ScoreTable
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator
@@ -74,8 +74,11 @@ class Evaluation:
     @cached_property
     def _reference(self) -> list[Any]:
         """The predictions of the source."""
-        with parent_runner(self._evaluator.subject.start, self._trust) as run:
-            return predict(self._evaluator, run, self._items, self._inputs)
+        try:
+            with parent_runner(self._evaluator.subject.start, self._trust) as run:
+                return predict(self._evaluator, run, self._items, self._inputs)
+        except ConversionError as error:
+            raise EvaluationError(f"the source: {error.message}", error.advice) from error
 
     @cached_property
     def _parent_scores(self) -> list[Floats]:
@@ -141,7 +144,7 @@ class Evaluation:
             columns = metric.columns(labels)
         expected = (len(self._items), len(columns))
         if scores.shape != expected and len(self._items):
-            raise MetricError(
+            raise EvaluationError(
                 f"the metric {metric.id} gives scores of shape {scores.shape}, expected {expected}"
             )
         if not np.isfinite(scores).all():

@@ -6,10 +6,15 @@ from typing import Any, Literal
 
 from onnxreg.converters.evaluation.resample import Interval
 from onnxreg.converters.evaluation.scores import ScoreTable
+from onnxreg.schema.core.errors import ConversionError
 from onnxreg.schema.manifest.draft import DraftArtifact
 
 Direction = Literal["higher", "lower"]
 State = Literal["certified", "refused", "unknown"]
+
+
+class EvaluationError(ConversionError):
+    """The source or a metric fails, whatever artifact is judged."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from onnxreg.converters.passes.tools import causal_model, graph, proof, torch_mo
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.sessions import load_session
-from onnxreg.schema.core.errors import ConversionError
+from onnxreg.schema.core.errors import ConversionError, first_line
 
 MASK = "attention_mask"
 MAX_ROWS, MAX_VALUES = 16, 200_000
@@ -111,15 +111,30 @@ def cores() -> int | None:
 
 @contextmanager
 def parent_runner(start: Any, trust_remote_code: bool = False) -> Iterator["Runner"]:
-    """Run the source itself: a `TorchModel`, the path of a graph, or the directory of a decoder's checkpoint."""
+    """Run the source itself: a `TorchModel`, the path of a graph, or the directory of a decoder's checkpoint.
+
+    A run raises ConversionError if the source does not take its inputs.
+    """
     if isinstance(start, TorchModel):
         with torch_model.runner(start) as run:
-            yield Runner(run, _rows(start.axes_of(name).get(0) for name in start.inputs))
+            yield Runner(_checked(run), _rows(start.axes_of(name).get(0) for name in start.inputs))
     elif start.is_dir():
         with causal_model.torch_runner(start, trust_remote_code) as run:
-            yield Runner(run)
+            yield Runner(_checked(run))
     else:
         yield artifact_runner(start)
+
+
+def _checked(run: Run) -> Run:
+    """A run by PyTorch, which may raise anything."""
+
+    def checked(feed: Feed) -> Mapping[str, Any]:
+        try:
+            return run(feed)
+        except Exception as error:
+            raise ConversionError(f"it does not run on an item of the suite: {first_line(error)}") from error
+
+    return checked
 
 
 def artifact_runner(path: Path, per_token: Collection[str] = ()) -> "Runner":

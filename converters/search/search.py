@@ -13,7 +13,7 @@ from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import ExportPlan
 from onnxreg.converters.evaluation.evaluate import FULL_PRECISION, Evaluation
 from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
-from onnxreg.converters.evaluation.metrics.metric import MetricError
+from onnxreg.converters.evaluation.judgement import EvaluationError
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.search import candidates as catalog
 from onnxreg.converters.search import recipes
@@ -146,7 +146,7 @@ class Search:
             yield trial
 
     def _try(self, candidate: Candidate) -> Trial:
-        """Make and judge one candidate. Raises MetricError: then no other candidate can be judged either."""
+        """Make and judge one candidate. Raises EvaluationError: then no other candidate can be judged either."""
         self._progress.step(f"trying {candidate.name}")
         size = precision = None
         try:
@@ -157,7 +157,7 @@ class Search:
             if (reason := refuse_on(self._search.devices, draft)) is not None:
                 return Trial(candidate.name, "unsupported", size, precision, (reason,))
             judged = self._evaluation.judge(artifact, draft.root / artifact.path)
-        except MetricError:
+        except EvaluationError:
             raise
         except ConversionError as error:
             return Trial(candidate.name, "failed", size, precision, (self._published(error.message),))

@@ -8,7 +8,13 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any, ClassVar
 
-from onnxreg.converters.evaluation.judgement import Direction, Judgement, MetricIdentity, State
+from onnxreg.converters.evaluation.judgement import (
+    Direction,
+    EvaluationError,
+    Judgement,
+    MetricIdentity,
+    State,
+)
 from onnxreg.converters.evaluation.metrics.libraries import LIBRARIES
 from onnxreg.converters.evaluation.resample import paired_interval
 from onnxreg.converters.evaluation.scores import Floats, ScoreTable
@@ -22,13 +28,9 @@ METRIC_FRAME = 3
 """The frame of the metric's code in a traceback, below those of `blaming` and of its caller."""
 
 
-class MetricError(ConversionError):
-    """The code of a metric fails, whatever artifact it judges."""
-
-
 @contextmanager
 def blaming(name: str) -> Iterator[None]:
-    """Raise MetricError for what the code of the metric `name` raises.
+    """Raise EvaluationError for what the code of the metric `name` raises.
 
     The message says where the error was raised, and not its text, which may quote the suite.
     """
@@ -39,7 +41,7 @@ def blaming(name: str) -> Iterator[None]:
     except Exception as error:
         frame = extract_tb(error.__traceback__)[:METRIC_FRAME][-1]
         location = f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}"
-        raise MetricError(
+        raise EvaluationError(
             f"the metric {name} fails: {location}", "report it to the author of the metric"
         ) from error
 

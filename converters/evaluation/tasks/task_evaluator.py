@@ -10,6 +10,7 @@ from onnxreg.converters.evaluation import suite
 from onnxreg.converters.evaluation.suite import Suite
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.tasks.task import ExportSubject
+from onnxreg.schema.core.errors import InputError
 
 Run = Callable[[Feed], Mapping[str, Any]]
 """Function from numpy arrays by input name to arrays by output name. Called from several threads at once."""
@@ -42,8 +43,16 @@ class TaskEvaluator(ABC):
 
     @classmethod
     def load_suite(cls, path: Path) -> Suite:
-        """Read a suite of this task. Raises InputError, naming the item by its position, for a malformed one."""
-        return suite.load(path, cls.read_item, distinct=True)
+        """Read a suite of this task.
+
+        Raises InputError for one without items, and, naming the item by its position, for a malformed one.
+        """
+        read = suite.load(path, cls.read_item, distinct=True)
+        if not read.items:
+            raise InputError(
+                f"evaluation suite {path} has no items", "docs/certification.md shows those of each task"
+            )
+        return read
 
     @classmethod
     @abstractmethod

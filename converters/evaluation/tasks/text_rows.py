@@ -17,6 +17,8 @@ class TextEvaluator(TaskEvaluator):
 
     def feeds(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> Iterator[Feed]:
         """Yield one row of tokens for each text (or pair), int64 `[1, tokens]`."""
+        if not texts:
+            return
         tokenizer = copy.deepcopy(self.subject.loaded.tokenizer)
         names = tuple(self.subject.sample.feeds[0])
         encoded = tokenizer(

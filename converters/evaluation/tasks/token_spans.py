@@ -35,7 +35,7 @@ class TokenSpans(TaskEvaluator):
 
     @classmethod
     def load_suite(cls, path: Path) -> Suite:
-        """Equal texts are accepted, as OpenMed does: there a fixture is identified by its id."""
+        """Equal texts are accepted, as OpenMed does: there a fixture is identified by its id; so is an empty suite."""
         return suite.load(path, cls.read_item)
 
     @classmethod

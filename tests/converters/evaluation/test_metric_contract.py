@@ -13,8 +13,9 @@ import pytest
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.fixture import Fixture, Span
+from onnxreg.converters.evaluation.judgement import EvaluationError
 from onnxreg.converters.evaluation.metrics import metric_catalog
-from onnxreg.converters.evaluation.metrics.metric import Metric, MetricError
+from onnxreg.converters.evaluation.metrics.metric import Metric
 from onnxreg.converters.evaluation.metrics.metric_contract import MetricContract
 from onnxreg.converters.evaluation.resample import percentiles
 from onnxreg.converters.evaluation.tasks.answers import Question
@@ -200,7 +201,7 @@ def test_a_metric_whose_code_fails_anywhere_is_blamed_without_a_word_of_the_suit
 ) -> None:
     fault = f"\n    def {method}(self, {METHODS[method]}):\n        raise KeyError('secret text')\n"
     install(tmp_path, monkeypatch, "shortness = other_metrics:Shortness", module=MODULE + fault)
-    with pytest.raises(MetricError) as caught:
+    with pytest.raises(EvaluationError) as caught:
         export(make_checkpoint, tmp_path)
     assert caught.value.message.startswith("the metric shortness fails: KeyError in other_metrics.py, line ")
     assert "secret" not in caught.value.message + caught.value.hint

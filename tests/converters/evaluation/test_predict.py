@@ -214,3 +214,18 @@ def test_a_text_without_tokens_has_no_labels(
     assert len(bare(" ")["input_ids"]) == 0
     empty, named = predictions(evaluator, artifact_runner(candidate()), [" ", "Ada"])
     assert (empty.tolist(), named.tolist()) == ([-1], [0, 0, 0])
+
+
+def test_a_source_that_does_not_run_on_an_item_is_an_error(
+    checkpoint: Callable[..., SimpleNamespace],
+) -> None:
+    class Fussy(torch.nn.Module):
+        def forward(self, input_ids: torch.Tensor, **_: torch.Tensor) -> SimpleNamespace:
+            raise IndexError("cannot reshape")
+
+    evaluator = evaluator_of(dataclasses.replace(checkpoint(), model=Fussy()))  # type: ignore[type-var]
+    with (
+        parent_runner(evaluator.subject.start) as run,
+        pytest.raises(ConversionError, match="does not run on an item of the suite: cannot reshape"),
+    ):
+        predictions(evaluator, run, TEXTS)

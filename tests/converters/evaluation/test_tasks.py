@@ -288,6 +288,7 @@ def test_text_generation(export: Callable[..., Draft], make_checkpoint: Make, tm
 
 
 BAD: list[tuple[str, str, Any, dict[str, Any], str]] = [
+    ("without items", "text-classification", [], {}, "suite.jsonl has no items"),
     (
         "of another task",
         "pooling",

@@ -13,6 +13,7 @@ from onnxreg.converters.android.android_options import AndroidOptions, recipe_of
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.evaluation.evaluate import Evaluation
+from onnxreg.converters.evaluation.judgement import EvaluationError
 from onnxreg.converters.evaluation.metrics.embeddings import MeanCosine
 from onnxreg.converters.rebuild import Materials, rebuild
 from onnxreg.converters.search import check_search, execute
@@ -284,9 +285,9 @@ def test_static_quantization_is_tried_if_there_are_rows_to_calibrate_on(
     ("choose", "confirm", "message"),
     [
         (1, None, "the half of the suite to confirm on has no items"),
-        (0, None, "the half of the suite to choose on has no items"),
-        (220, 0, "the suite to confirm on has no items"),
-        (0, 220, "the suite to choose on has no items"),
+        (0, None, "choose.jsonl has no items"),
+        (220, 0, "confirm.jsonl has no items"),
+        (0, 220, "choose.jsonl has no items"),
     ],
 )
 def test_an_empty_suite_or_half_is_refused_before_any_work(
@@ -387,6 +388,15 @@ def test_the_recorded_bytes_are_those_of_the_file_alone(
     draft = search(choose, confirm=str(confirm), candidates=["fp16"])
     (trial,) = record(draft)["candidates"]
     assert trial["bytes"] == (draft.root / "model_fp16.onnx").stat().st_size
+
+
+def test_a_source_that_fails_ends_the_search(
+    search: Callable[..., Draft], write_suite: Callable[..., Path], tmp_path: Path
+) -> None:
+    suite = write_suite("choose.jsonl", count=440)
+    suite.write_text(suite.read_text() + json.dumps({"text": " "}) + "\n")
+    with pytest.raises(EvaluationError, match="the source: it does not run on an item of the suite"):
+        search(suite, candidates=["fp16", "int8"], seed=1)
 
 
 def test_a_metric_that_fails_ends_the_search(
