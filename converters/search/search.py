@@ -22,7 +22,7 @@ from onnxreg.converters.search.device_check import refuse_on
 from onnxreg.converters.search.search_plan import SearchPlan, plan_search
 from onnxreg.converters.search.trial import Trial, nearest
 from onnxreg.converters.source.scrub import scrub
-from onnxreg.schema.core.errors import Advice, ConversionError
+from onnxreg.schema.core.errors import Advice, ConversionError, InputError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.recipe_file import Benchmark
 from onnxreg.schema.manifest.draft import Draft
@@ -148,14 +148,16 @@ class Search:
     def _try(self, candidate: Candidate) -> Trial:
         """Make and judge one candidate. Raises EvaluationError: then no other candidate can be judged either."""
         self._progress.step(f"trying {candidate.name}")
-        size = precision = None
         try:
             plan = recipes.trial_plan(self._plan, self._request, candidate)
             draft = self._execute(plan, f"{TRIALS}/{candidate.name}")
-            (artifact,) = draft.artifacts
-            size, precision = _size(draft), artifact.precision
-            if (reason := refuse_on(self._search.devices, draft)) is not None:
-                return Trial(candidate.name, "unsupported", size, precision, (reason,))
+        except (ConversionError, InputError) as error:
+            return Trial(candidate.name, "failed", reasons=(self._published(error.message),))
+        (artifact,) = draft.artifacts
+        size, precision = _size(draft), artifact.precision
+        if (reason := refuse_on(self._search.devices, draft)) is not None:
+            return Trial(candidate.name, "unsupported", size, precision, (reason,))
+        try:
             judged = self._evaluation.judge(artifact, draft.root / artifact.path)
         except EvaluationError:
             raise

@@ -18,7 +18,7 @@ from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import ArtifactSummary, FileSummary, VersionSummary
 
-SCHEMA_VERSION = "3"
+SCHEMA_VERSION = "4"
 """Increased if the meaning of a column changes."""
 
 IDENTITY, INDEX = "registry.json", "index"

@@ -15,6 +15,7 @@ from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.evaluation.evaluate import Evaluation
 from onnxreg.converters.evaluation.judgement import EvaluationError
 from onnxreg.converters.evaluation.metrics.embeddings import MeanCosine
+from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.rebuild import Materials, rebuild
 from onnxreg.converters.search import check_search, execute
 from onnxreg.converters.search.candidates import WeightBytes, library
@@ -217,6 +218,25 @@ def test_a_candidate_of_ones_own_that_fails_is_recorded(
     draft = search(choose, confirm=str(confirm), candidates=[broken, RUINOUS, "fp16"], limit=1e-4)
     states = {trial["candidate"]: trial["state"] for trial in record(draft)["candidates"]}
     assert states["broken"] == "failed" and states["fp16"] == "certified"
+
+
+def test_a_pass_that_refuses_the_graph_is_a_failed_candidate(
+    search: Callable[..., Draft], write_suite: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requires = GraphPass.requires
+
+    def refuse(self: Any, subject: Any) -> None:
+        if self.id == "OnnxBlockWiseRtnQuantization":
+            raise InputError(f"{self.id}: not a valid graph")
+        requires(self, subject)
+
+    monkeypatch.setattr(GraphPass, "requires", refuse)
+    choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
+    trials = record(search(choose, confirm=str(confirm), candidates=["weights4", "fp16"]))["candidates"]
+    assert {trial["candidate"]: trial["state"] for trial in trials} == {
+        "weights4": "failed",
+        "fp16": "certified",
+    }
 
 
 def test_devices_leave_out_what_they_do_not_load(
