@@ -242,6 +242,10 @@ def _recipe(request: ExportRequest) -> "tuple[RecipeFile, Path]":
     if evaluation is not None:
         recipe = recipe.with_evaluation(evaluation)
     if search is not None:
+        if recipe.evaluation is None:
+            raise InputError(
+                "a search needs a suite to choose on, and none is named", Advice("name-eval-suite")
+            )
         recipe = recipe.with_search({**_search_start(recipe), **search})
     return recipe, directory
 

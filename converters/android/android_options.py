@@ -92,6 +92,8 @@ def recipe_of(
     """
     if search is not None and (options.int8_embeddings or not options.int8):
         raise InputError("a search makes the INT8 file by itself", Advice("omit-int8-options"))
+    if search is not None and evaluation is None and options.eval_suite is None:
+        raise InputError("a search needs a suite to choose on, and none is named", Advice("name-eval-suite"))
     value = read_document(DOCUMENT)
     value["options"]["max_seq_length"] = options.max_seq_length
     if options.eval_suite is not None:
