@@ -40,6 +40,11 @@ PANELS: dict[str, tuple[str, ...]] = {
 JSON = "--json"
 Group = tuple[str, str, Mapping[str, str]]
 GROUPS: dict[str, Group] = {
+    "delta": (
+        "Deliver it",
+        "Make updates small: differences between the files of versions.",
+        {"make": "make", "ls": "ls"},
+    ),
     "archive": (
         "Move it",
         "Write versions into one file, for a site without network.",

@@ -43,6 +43,7 @@ from onnxreg.schema.log.events import Expire
 from onnxreg.schema.manifest.manifest import FILENAME
 
 if TYPE_CHECKING:
+    from onnxreg.registry.delta.routes import DeltaPolicy
     from onnxreg.registry.gates.attest import AttestResult
     from onnxreg.registry.gates.evaluations import SignedEvaluation
     from onnxreg.registry.gates.policy_log import PolicyLog
@@ -270,6 +271,7 @@ class Registry:
         if the registry went back in time: it would lose files that it no longer names.
         """
         from onnxreg.registry.log.collect import collect, survey
+        from onnxreg.registry.log.delta_log import withdraw_deltas
 
         store = _check_registry(remote or self.store)
         check_no_rollback(store, self.heads, self.heads.models(store.registry_id))
@@ -282,9 +284,13 @@ class Registry:
         would: list[Ref] = []
 
         def assume(ledger: Ledger) -> None:
-            for event in decisions.expiry(policy or RetentionPolicy())(ledger):
+            events = decisions.expiry(policy or RetentionPolicy())(ledger)
+            gone = [event.version for event in events if isinstance(event, Expire)]
+            for event in events:
                 ledger.append(event)
-                would.extend([Ref(ledger.name, str(event.version))] if isinstance(event, Expire) else [])
+            would.extend(Ref(ledger.name, str(version)) for version in gone)
+            if gone:
+                withdraw_deltas(ledger, None, gone)
 
         return would, survey(store, assume)
 
@@ -550,16 +556,18 @@ class Registry:
         restore: bool = False,
         selection: Selection = EVERYTHING,
         channels: Collection[str] = (),
+        deltas: DeltaPolicy = "auto",
     ) -> TransferResult:
         """Copy a version from a remote, every byte verified. `restore` brings back one that expired here.
 
         If there is no local registry yet, it is created when there is a version to store.
 
         With a `selection`, only these artifacts with their companions are added; the log then records which
-        are present. `channels` move here to the versions that they hold there, which are copied too.
+        are present. `channels` move here to the versions that they hold there, which are copied too. `deltas`:
+        if files may arrive as differences from files that are here; the result says how each arrived.
         """
         return self._exchange(restore).pull(
-            _ref(ref), source, progress=progress, selection=selection, channels=channels
+            _ref(ref), source, progress=progress, selection=selection, channels=channels, deltas=deltas
         )
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:

@@ -1,6 +1,6 @@
 """`reg certify`: the certificates of a version, and their verdicts derived again from published item scores."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,16 +16,13 @@ if TYPE_CHECKING:
     from onnxreg.registry.read.versions import PublishedVersion
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.schema.gates.evaluation import EvaluationDocument, MetricRecord
-    from onnxreg.schema.manifest.manifest import Artifact, Manifest
+    from onnxreg.schema.manifest.manifest import Artifact
 
 EXAMPLES = (
     "reg certify acme/pii-small",
     "reg certify acme/pii-small:1.2.0 --recompute",
     "reg certify acme/pii-small --remote origin --json",
 )
-MAX_LISTED = 6
-"""Differences that an error lists."""
-DISTRUST = "do not rely on it"
 Certificates = list[tuple["Artifact", "EvaluationDocument"]]
 
 
@@ -64,18 +61,14 @@ def command(
         output.write_json({"ref": str(published.ref), "certificates": rows})
     else:
         _show(session, certificates)
-    _refuse(published.ref, [str(one) for own in differences for one in own or ()])
-    if recompute and not as_json:
-        session.say("", f"recomputed from the item scores: {len(certificates)} certificates as recorded")
-
-
-def _refuse(ref: Ref, differences: Sequence[str]) -> None:
-    """Raise IntegrityError if figures differ."""
-    if differences:
+    changed = [str(one) for own in differences for one in own or ()]
+    if changed:
         raise IntegrityError(
-            f"the item scores of {ref} do not give its certificates: {'; '.join(differences[:MAX_LISTED])}",
+            f"the item scores of {published.ref} do not give its certificates: {'; '.join(changed[:6])}",
             "do not rely on these certificates; ask the publisher to export again",
         )
+    if recompute and not as_json:
+        session.say("", f"recomputed from the item scores: {len(certificates)} certificates as recorded")
 
 
 def _certificates(reader: "RegistryReader", published: "PublishedVersion") -> Certificates:
@@ -87,8 +80,8 @@ def _certificates(reader: "RegistryReader", published: "PublishedVersion") -> Ce
     from onnxreg.schema.gates.evaluation import EvaluationDocument
     from onnxreg.schema.log.summary import CERTIFICATE
 
-    manifest = published.manifest
-    entries = [entry for entry in manifest.files if entry.role == CERTIFICATE]
+    artifacts = {artifact.digest: artifact for artifact in published.manifest.artifacts}
+    entries = [entry for entry in published.manifest.files if entry.role == CERTIFICATE]
     if not entries:
         raise NotFoundError(
             f"{published.ref} has no certificates", "reg export ... --eval-suite FILE writes them"
@@ -96,27 +89,19 @@ def _certificates(reader: "RegistryReader", published: "PublishedVersion") -> Ce
     certificates = []
     for entry in entries:
         document = EvaluationDocument.decode(read_blob(reader, entry.digest), entry.path)
-        certificates.append((_artifact_of(document, manifest, entry.path), document))
+        artifact = artifacts.get(document.artifact)
+        evidence = None if artifact is None else artifact.certification.evidence
+        if artifact is None or evidence is None or evidence.suite != document.suite:
+            raise IntegrityError(
+                f"{entry.path} is about another artifact or suite than the manifest", "do not rely on it"
+            )
+        if document.state != artifact.certification.state:
+            raise IntegrityError(
+                f"{entry.path} says {document.state}, the manifest says {artifact.certification.state}",
+                "do not rely on it",
+            )
+        certificates.append((artifact, document))
     return certificates
-
-
-def _artifact_of(document: "EvaluationDocument", manifest: "Manifest", path: str) -> "Artifact":
-    """The artifact of a certificate. IntegrityError if the manifest says something else of it."""
-    artifact = next((item for item in manifest.artifacts if item.digest == document.artifact), None)
-    evidence = None if artifact is None else artifact.certification.evidence
-    if artifact is None or evidence is None or evidence.suite != document.suite:
-        raise IntegrityError(f"{path} is about another artifact or suite than the manifest", DISTRUST)
-    if document.state != artifact.certification.state:
-        raise IntegrityError(
-            f"{path} says {document.state}, the manifest says {artifact.certification.state}", DISTRUST
-        )
-    if other := next((check for check in document.checks if check not in artifact.checks), None):
-        raise IntegrityError(f"{path} has the check {other.name}, the manifest has another", DISTRUST)
-    files = {entry.path: entry.digest for entry in manifest.files}
-    for scores in (metric.item_scores for metric in document.metrics if metric.item_scores is not None):
-        if files.get(scores.path) != scores.digest:
-            raise IntegrityError(f"{path} is about other item scores than {scores.path}", DISTRUST)
-    return artifact
 
 
 def _recomputed(reader: "RegistryReader", artifact: "Artifact", document: "EvaluationDocument") -> list[Any]:

@@ -9,7 +9,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, MaxAge, NameArgument, Offline, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.log.events import Attest, Event, Publish, Tag, UnknownEvent
+from onnxreg.schema.log.events import Attest, Deltas, Event, OptionalEvent, Publish, Tag
 from onnxreg.schema.log.logline import LogLine
 
 if TYPE_CHECKING:
@@ -94,7 +94,9 @@ def _row(line: LogLine, verdict: "SignatureVerdict", versions: Mapping[Digest, s
 
 def _about(event: Event, versions: Mapping[Digest, str]) -> list[str]:
     """The words of the column WHAT. An attestation is shown with the version that published its manifest."""
-    if isinstance(event, UnknownEvent):
+    if isinstance(event, Deltas):
+        return [str(event.version), f"({max(0, len(event.blobs) - 1)} deltas)"]
+    if isinstance(event, OptionalEvent):
         return [f"(optional, of a newer onnxreg; {len(event.blobs)} blobs)"]
     if isinstance(event, Attest):
         return [versions.get(event.manifest, event.manifest.short), f"({_statement(event)})"]

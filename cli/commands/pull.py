@@ -1,7 +1,7 @@
 """`reg pull`: a version from another registry, and out of it as files."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,13 +9,14 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.errors import resumable, still
 from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Json, MaxAge, Output, Precision, RemoteArgument
-from onnxreg.cli.reports.transfer_report import Stopwatch, announce
+from onnxreg.cli.reports.transfer_report import Stopwatch, announce, arrival_to_json, tell_arrivals
 from onnxreg.cli.services import pull_locked
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
+    from onnxreg.registry.delta.routes import DeltaPolicy
     from onnxreg.registry.registry import Registry
     from onnxreg.registry.transfer.result import TransferResult
 
@@ -25,6 +26,7 @@ EXAMPLES = (
     "reg pull acme/pii-small origin --output ./app/models",
     "reg pull acme/pii-small origin --format onnx-int8",
     "reg pull acme/crops origin --member backbone --member head:tomato --format onnx-int8",
+    "reg pull acme/pii-small origin --explain",
     "reg pull --locked app/onnxreg.lock origin --output ./app/models",
     "reg pull acme/pii-small:stable https://mirror.example --max-age 1d",
 )
@@ -68,6 +70,13 @@ def command(
             "--locked", help="Exactly the artifacts of a lock file, by default onnxreg.lock; see `reg lock`."
         ),
     ] = False,
+    deltas: Annotated[
+        str,
+        typer.Option(help="Take updates as differences from files that are here: auto, always, never."),
+    ] = "auto",
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say how each file arrived, and why: whole, or by deltas.")
+    ] = False,
     max_age: MaxAge = None,
     as_json: Json = False,
 ) -> None:
@@ -84,7 +93,8 @@ def command(
 
     With --json: {ref, remote, events, blobs, bytes, output, held}: what moved; output is a path or null;
     held has the paths of the artifacts that are here now, null if all are. With --tag also {channels:
-    [{name, tag, version}]}: those that moved. With --locked: {remote, output, models: [{name, version,
+    [{name, tag, version}]}: those that moved. With --explain also {files: [{path, digest, size, moved, deltas,
+    from, reason}]}: how each file arrived. With --locked: {remote, output, models: [{name, version,
     path, yanked, blobs, bytes}]}.
     """
     session: Session = context.obj.limited(max_age)
@@ -106,17 +116,28 @@ def command(
     watch, channels = Stopwatch(), tags or []
     chosen = Selection(tuple(formats or ()), precision, members=tuple(members or ()))
     with resumable(), session.progress(f"pulling {ref}", as_json) as progress:
-        result = registry.pull(ref, remote, progress, restore, chosen, channels)
+        result = registry.pull(ref, remote, progress, restore, chosen, channels, _policy(deltas))
     if output is not None:
         _write_out(session, registry, Ref.parse(ref).digest, result, output, as_json)
     held_paths = result.held[result.versions[0]]
     paths = None if held_paths is None else list(held_paths)
     url = registry.remotes.url_of(remote)
-    announce(session, "pulled", result, url, as_json, watch, channels, output, held=paths)
+    more: dict[str, Any] = {"files": list(map(arrival_to_json, result.arrivals))} if explain else {}
+    announce(session, "pulled", result, url, as_json, watch, channels, output, held=paths, **more)
+    if not as_json:
+        tell_arrivals(session, result, explain)
     if held_paths is not None and not as_json:
         session.say(
             f"held here: {', '.join(held_paths)}; a pull without --format and --member fetches the rest"
         )
+
+
+def _policy(text: str) -> "DeltaPolicy":
+    """The value of --deltas. InputError for another word."""
+    match text:
+        case "auto" | "always" | "never":
+            return text
+    raise InputError(f"--deltas is auto, always or never, not {text[:20]}", "leave it out for auto")
 
 
 def _write_out(

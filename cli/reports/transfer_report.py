@@ -10,6 +10,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
 
 if TYPE_CHECKING:
+    from onnxreg.registry.delta.routes import Arrival
     from onnxreg.registry.transfer.result import TransferResult
 
 
@@ -62,6 +63,42 @@ def announce(
         session.say(f"{verb} channel {tag.tag}: {result.name}:{tag.version}")
     if out is not None:
         session.say(f"written to {out}")
+
+
+def tell_arrivals(session: Session, result: "TransferResult", explain: bool) -> None:
+    """Say what deltas saved, and with `explain` how each file arrived; also why one could not arrive by deltas."""
+    arrivals = result.arrivals
+    if explain:
+        rows = [
+            (item.path, _way(item), output.size(item.moved), output.size(item.size), item.reason)
+            for item in arrivals
+        ]
+        session.table(("FILE", "ARRIVED", "MOVED", "OF", "WHY"), rows)
+    saved = sum(item.size - item.moved for item in arrivals if item.deltas)
+    if saved:
+        session.say(f"deltas saved {output.size(saved)} of {output.size(result.size)}")
+    for reason in sorted({item.reason for item in arrivals if item.is_doubt}):
+        session.say(f"note: {reason}")
+
+
+def _way(item: "Arrival") -> str:
+    if not item.deltas:
+        return "whole"
+    way = "by a delta" if item.deltas == 1 else f"by {item.deltas} deltas"
+    return f"{way} from {item.since or 'this version'}"
+
+
+def arrival_to_json(item: "Arrival") -> dict[str, Any]:
+    """The arrival of a file, as `{path, digest, size, moved, deltas, from, reason}`."""
+    return {
+        "path": item.path,
+        "digest": str(item.digest),
+        "size": item.size,
+        "moved": item.moved,
+        "deltas": item.deltas,
+        "from": item.since and str(item.since),
+        "reason": item.reason,
+    }
 
 
 def to_json(result: "TransferResult", remote: str, out: Path | None = None) -> dict[str, Any]:

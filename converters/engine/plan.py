@@ -100,16 +100,15 @@ class ExportPlan:
         ]
 
     def packages(self) -> dict[str, str | None]:
-        """Map third-party packages to versions: those of passes, of the task, of the profile, of metrics and of
-        code of the source.
+        """Map third-party packages to versions: those of passes, of the task, of the profile and of code of
+        the source.
         """
         kinds = [node.kind for node in self.nodes.values()]
         kinds += [pass_catalog.find(step.pass_) for step in self._candidate_steps()]
         parts = [type(self.task), type(self.contract), *kinds]
         brought = {name: version for part in parts for name, version in _packages(part).items()}
         profile_packages = [] if self.package is None else [self.package]
-        metric_packages = () if self.evaluation is None else self.evaluation.packages
-        return {**brought, **package_versions([*self.source.packages, *profile_packages, *metric_packages])}
+        return {**brought, **package_versions([*self.source.packages, *profile_packages])}
 
     @cached_property
     def options(self) -> dict[str, Any]:

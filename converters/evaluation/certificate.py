@@ -4,6 +4,7 @@ A certificate is an evaluation document (`schema.gates.evaluation`) with a recor
 text, id, span or offset of the suite.
 """
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
 from onnxreg.converters.evaluation.judgement import JudgedArtifact, Judgement
 from onnxreg.converters.evaluation.resample import LEVEL, RESAMPLES, SEED
 from onnxreg.converters.evaluation.scores import ScoreTable
-from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -61,7 +61,7 @@ def _document(
     value: dict[str, Any] = {
         "format": "onnxreg-evaluation",
         "format_version": 1,
-        "artifact": str(digest_file(path)),
+        "artifact": str(_digest(path)),
         "suite": dataset,
         "state": item.state,
         "reasons": list(item.reasons),
@@ -111,3 +111,8 @@ def record(judgement: Judgement) -> dict[str, Any]:
 def _resampling(tables: tuple[ScoreTable, ...]) -> dict[str, Any]:
     unit = "group" if any(table.is_grouped for table in tables) else "item"
     return {"unit": unit, "level": LEVEL, "resamples": RESAMPLES, "seed": SEED}
+
+
+def _digest(path: Path) -> Digest:
+    with path.open("rb") as stream:
+        return Digest(hashlib.file_digest(stream, "sha256").hexdigest())

@@ -50,11 +50,6 @@ class EvaluationPlan:
     metrics: tuple[JudgedMetric, ...]
     artifacts: tuple[str, ...] | None
 
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """The distributions that the figures depend on."""
-        return tuple(dict.fromkeys(name for judged in self.metrics for name in judged.metric.packages))
-
     def key(self) -> dict[str, Any]:
         """Everything that shapes the verdicts."""
         return {**self.recorded(), "metrics": [metric.key() for metric in self.metrics]}

@@ -9,8 +9,6 @@ from onnxreg.schema.core.errors import InputError
 SPANS_KEYS = ("gold_spans", "entities")
 LABEL_KEYS = ("canonical_label", "label", "entity_type", "entity_group", "entity")
 """Accepted spellings; if several hold a value, the first counts, as in OpenMed."""
-MAX_LABEL_CHARS = 100
-"""Characters of a label. Labels are published, texts are not: a longer one is a text in the wrong place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +62,6 @@ def _span(value: Any, text: str, position: str) -> Span:
         )
     if not isinstance(label, str) or not label:
         raise InputError(f"{position}: `label` is missing or empty")
-    if len(label) > MAX_LABEL_CHARS:
-        raise InputError(
-            f"{position}: `label` has {len(label)} characters, at most {MAX_LABEL_CHARS} are read"
-        )
     stated = value.get("text")
     if stated is not None and stated != text[start:end]:
         raise InputError(

@@ -1,5 +1,6 @@
 """The files and keys that OpenMed's readers look for after the gate G4: `recall_delta.json`, and keys in the manifest and `config.json`."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from onnxreg.converters.evaluation.judgement import JudgedArtifact
 from onnxreg.converters.evaluation.recall_judgement import METRIC, RecallJudgement
 from onnxreg.converters.evaluation.recall_report import FILENAME, ReportSubject
 from onnxreg.converters.evaluation.rule import MAX_RECALL_LOSS, Decision
-from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.draft import Verdict
 from onnxreg.schema.manifest.manifest import Source
 
@@ -38,11 +39,13 @@ def write_report(
     """
     judgement = next(one for one in item.judgements if isinstance(one, RecallJudgement))
     path = workspace / item.artifact.path
+    with path.open("rb") as stream:
+        candidate = Digest(hashlib.file_digest(stream, "sha256").hexdigest())
     assert verdict.suite is not None
     subject = ReportSubject(
         source=source,
         candidate_path=path.name,
-        candidate=digest_file(path),
+        candidate=candidate,
         suite=verdict.suite,
         synthetic=verdict.synthetic,
         fixtures=judgement.samples,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.converters.evaluation.certificate import record
@@ -42,7 +42,7 @@ class Difference:
 def recompute(
     certificate: EvaluationDocument, read: Callable[[Digest], bytes], label: str
 ) -> list[Difference]:
-    """Compare every figure and check of a certificate with what its item scores give; empty if all are the same.
+    """Compare every figure of a certificate with what its item scores give; empty if all are the same.
 
     Args:
         read: reads the bytes of a published file.
@@ -70,7 +70,6 @@ def recompute(
             ) from error
         judgements.append(judgement)
         differences += _differences(recorded.metric, recorded.to_json(), record(judgement))
-        differences += _check_differences(certificate, judgement)
     state = combine(judgements)[0] if judgements else "unknown"
     if state != certificate.state:
         differences.append(Difference("", "state", certificate.state, state))
@@ -95,16 +94,6 @@ def _differences(metric: str, recorded: dict[str, Any], recomputed: dict[str, An
         old, new = recorded.get(key), recomputed.get(key)
         if not _same(old, new):
             yield Difference(metric, key, old, new)
-
-
-def _check_differences(certificate: EvaluationDocument, judgement: Judgement) -> Iterator[Difference]:
-    """Compare the checks of a metric, which a manifest repeats."""
-    metric = judgement.metric.id
-    recorded = {check.name: check.to_json() for check in certificate.checks}
-    name = next((check.name for check in certificate.checks if check.metric == metric), metric)
-    for check in judgement.checks(name, str(certificate.suite)):
-        for difference in _differences(metric, recorded.get(check["name"], {}), check):
-            yield replace(difference, key=f"{check['name']}/{difference.key}")
 
 
 def _same(old: Any, new: Any) -> bool:

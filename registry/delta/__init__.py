@@ -1,9 +1,9 @@
-"""Deltas in a registry: kept, named by the log, chosen and applied when a file is fetched (docs/delta.md).
+"""Files by deltas: a blob that arrives as its difference from blobs that are here (docs/delta.md).
 
-`apply.py` makes a file from old ones and a delta. `delta_log.py` appends the event that names a version's
-`DeltaTable`, and takes deltas away with the versions they belong to. `delta_fetch.py` is the blob that arrives by
-a delta, and falls back to the whole file on any doubt.
+`DeltaRoutes` decides how each file of a transfer arrives; a `DeltaTransfer` is the blob that does so, and
+`apply.py` makes its bytes from old files and a delta. If there is any doubt, the whole file is fetched. The log's
+part (which deltas a version offers) is `registry/log/delta_log.py`.
 
-Start with `delta_fetch.py`. The format is `onnxreg.schema.delta`; making is `onnxreg.converters.delta`.
-Must not import: `server`, `search`.
+Start with `routes.py`. The format is `onnxreg.schema.delta`; making is `onnxreg.converters.delta`.
+Must not import: `server`, `search`, `transfer`.
 """

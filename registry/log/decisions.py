@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import commit, load, load_own
+from onnxreg.registry.log.delta_log import delta_blobs, withdraw_deltas
 from onnxreg.registry.log.ledger import Ledger, channel_of
 from onnxreg.registry.log.references import files, present_versions
 from onnxreg.registry.log.retention import RetentionPolicy
@@ -199,6 +200,9 @@ class Decisions:
                 Advice("purge-everywhere"),
             )
         targets = [target, *(lookup.find(self.store, other, yanked=True) for other in others)]
+        for name in {located.name for located in targets}:
+            versions = [located.version for located in targets if located.name == name]
+            blobs |= delta_blobs(load(self.store, name)[0], versions)
         ordered = sorted(blobs)
         starts = range(0, max(len(ordered), 1), MAX_BLOBS_PER_PURGE)
         parts = [tuple(ordered[start : start + MAX_BLOBS_PER_PURGE]) for start in starts]
@@ -249,13 +253,16 @@ class Decisions:
     def _decide(self, name: str, decide: Decide) -> list[Event]:
         events: list[Event] = []
 
-        def change(ledger: Ledger) -> Collection[Digest] | None:
-            events[:] = decide(ledger)
-            for event in events:
-                ledger.append(event)
-            return () if events else None
-
         with self.store.push() as push:
+
+            def change(ledger: Ledger) -> Collection[Digest] | None:
+                events[:] = decide(ledger)
+                for event in events:
+                    ledger.append(event)
+                gone = [event.version for event in events if isinstance(event, Expire | Purge | Drop)]
+                blobs = withdraw_deltas(ledger, push, gone, self.actor) if gone else ()
+                return blobs if events else None
+
             commit(self.store, push, name, change)
         return events
 

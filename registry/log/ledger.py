@@ -17,6 +17,7 @@ from onnxreg.registry.log.index_file import (
     check_channels,
     check_tail,
     decode_index,
+    read_line,
     read_segment,
     skim_lines,
     split_segment,
@@ -24,10 +25,13 @@ from onnxreg.registry.log.index_file import (
 from onnxreg.registry.log.lookup import read_catalog
 from onnxreg.registry.log.replay import LogReplay, touches
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, ConflictError, IntegrityError
+from onnxreg.schema.core.errors import Advice, ConflictError, InputError, IntegrityError
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.events import Event, check_channel
+from onnxreg.schema.delta.offers import DeltaOffer, DeltaOffers
+from onnxreg.schema.delta.table import DeltaTable, inline
+from onnxreg.schema.log.events import Deltas, Event, check_channel
 from onnxreg.schema.log.logline import Line, LogLine, LogLineHeader, Via, genesis, walk_chain
 from onnxreg.schema.log.state import SEGMENT_LINES, Channel, State, VersionEntry, entries_to_json, newest_of
 from onnxreg.schema.log.summary import summarize
@@ -58,7 +62,8 @@ class _Catalog:
 class Ledger(LogReplay):
     """One model's history in memory, and what it amounts to. `tail` are the lines that are not sealed yet.
 
-    `cut` are the segments that sealing made, `more` the keys of the state line that a later build added.
+    `cut` are the segments that sealing made, `more` the keys of the state line that a later build added, and
+    `deltas`. `tables` are tables of deltas that no store has yet; `derives_deltas` if a changed log decides what is offered.
     `sign` signs the lines of new events.
     """
 
@@ -73,6 +78,8 @@ class Ledger(LogReplay):
     summaries: dict[str, Any] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
     mirrored: bool = False
+    derives_deltas: bool = False
+    tables: dict[Digest, DeltaTable] = field(default_factory=dict)
     sign: Sign | None = None
 
     @classmethod
@@ -108,6 +115,7 @@ class Ledger(LogReplay):
             refused=set(state.refused),
             summaries=state.summaries,
             more=state.more,
+            deltas=_offered(state),
         )
 
     @property
@@ -145,6 +153,7 @@ class Ledger(LogReplay):
         Raise ConflictError if it contradicts what is there (a channel's holder), and in a mirror.
         """
         self.check_own()
+        self.derives_deltas = True
         sign = partial(sign_line, self.registry, self.sign) if self.sign else None
         return self.append_line(LogLine.make(self.seq + 1, self.head, event, via, sign))
 
@@ -192,8 +201,41 @@ class Ledger(LogReplay):
             tuple(self.segments),
             tuple(self.tombstones),
             tuple(sorted(self.refused)),
-            self.more,
+            self._more(shown) if self.derives_deltas else self.more,
         )
+
+    def _more(self, shown: Iterable[Version]) -> Mapping[str, Any]:
+        """The keys beside those of every build. Reads the tables of deltas that were not in the state before."""
+        offered = DeltaOffers.read(self.more.get("deltas")).versions
+        tables = {version: self.delta_table(version) for version in sorted(shown)}
+        offers = {
+            version: offered[version]
+            if version in offered and offered[version].table == table
+            else DeltaOffer(table, inline(self.read_table(table.digest).deltas))
+            for version, table in tables.items()
+            if table is not None
+        }
+        others = {key: value for key, value in self.more.items() if key != "deltas"}
+        return others | ({"deltas": DeltaOffers(self.seq, offers).to_json()} if offers else {})
+
+    def delta_table(self, version: Version) -> Descriptor | None:
+        """The table of a version's deltas. If neither state nor recent lines tell, the log is searched."""
+        if version not in self.deltas and "deltas" in self.more:
+            events = (
+                read_line(line.raw, self.name).event for line in self.skim() if line.kind == Deltas.kind
+            )
+            tables = {event.version: event.table_file for event in events if isinstance(event, Deltas)}
+            self.deltas = {**dict.fromkeys(self.entries), **tables, **self.deltas}
+        return self.deltas.get(version)
+
+    def read_table(self, digest: Digest) -> DeltaTable:
+        """A table of deltas. IntegrityError or NotFoundError if it cannot be read."""
+        try:
+            return self.tables.get(digest) or DeltaTable.decode(self.fetch(digest))
+        except InputError as error:
+            raise IntegrityError(
+                f"the table of deltas {digest.short}... cannot be read: {error.message}"
+            ) from error
 
     def _summary(self, version: Version, entry: VersionEntry) -> Any:
         summary = self.summaries.get(str(version))
@@ -210,6 +252,15 @@ class Ledger(LogReplay):
         return b"".join(line + b"\n" for line in (state, *(line.raw for line in self.tail)))
 
 
+def _offered(state: State) -> dict[Version, Descriptor | None]:
+    """The tables of the versions that a state line shows, unless the key is older than the line."""
+    offers = state.deltas
+    if offers.seq != state.seq:
+        return {}
+    tables = {version: offer.table for version, offer in offers.versions.items()}
+    return {**dict.fromkeys(map(Version.parse, state.summaries)), **tables}
+
+
 def mirror_error(registry: str) -> ConflictError:
     """The refusal of a new event in a mirror."""
     return ConflictError(
@@ -223,6 +274,7 @@ def replay(lines: Iterable[LogLine], registry: str, name: str, fetch: Fetch) -> 
     ledger = Ledger.empty(registry, name, fetch)
     for line in lines:
         ledger.append_line(line)
+    ledger.derives_deltas = True
     return ledger
 
 

@@ -13,7 +13,7 @@ from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.events import KINDS, Attest, Tag, UnknownEvent
+from onnxreg.schema.log.events import KINDS, Attest, Deltas, OptionalEvent, Tag
 from onnxreg.schema.log.state import VersionEntry
 from onnxreg.schema.log.summary import operator_set
 from onnxreg.schema.manifest.manifest import Manifest
@@ -71,16 +71,28 @@ def evidences(ledger: Ledger) -> Iterator[Digest]:
 
 
 def listed_blobs(ledger: Ledger) -> Iterator[Reference]:
-    """The blobs of optional events of unknown kinds, unless a purge names them.
+    """The blobs of optional events that no later one supersedes, unless a purge names them.
 
     IntegrityError if a later build wrote a kind that is not optional.
     """
+    events: dict[Digest, OptionalEvent] = {}
+    for event in optional_events(ledger):
+        for earlier in event.supersedes:
+            events.pop(earlier, None)
+        events[event.id] = event
+    for event in events.values():
+        for blob in event.blobs:
+            if blob.digest not in ledger.tombstones:
+                yield Reference(blob.digest, blob.size, f"{ledger.name} {event.kind}")
+
+
+def optional_events(ledger: Ledger) -> Iterator[OptionalEvent]:
+    """The optional events of a log, oldest first. Raise IntegrityError as `listed_blobs`."""
     for line in ledger.skim():
-        event = read_line(line.raw, ledger.name).event if line.kind not in KINDS else None
-        if isinstance(event, UnknownEvent):
-            for blob in event.blobs:
-                if blob.digest not in ledger.tombstones:
-                    yield Reference(blob.digest, blob.size, f"{ledger.name} {event.kind}")
+        if line.kind not in KINDS or line.kind == Deltas.kind:
+            event = read_line(line.raw, ledger.name).event
+            if isinstance(event, OptionalEvent):
+                yield event
 
 
 def present_versions(ledger: Ledger) -> Iterator[tuple[Version, VersionEntry]]:

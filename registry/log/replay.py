@@ -6,22 +6,24 @@ Pure: an event is applied by its rule, or refused.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, InputError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import (
     Attest,
+    Deltas,
     Drop,
     Event,
     Expire,
     Fence,
     Hold,
+    OptionalEvent,
     Pin,
     Publish,
     Purge,
     Restore,
     Tag,
-    UnknownEvent,
     Unpin,
     Untag,
     Unyank,
@@ -36,7 +38,7 @@ class LogReplay:
     """The versions of a model, those of them that events since the last sealing wrote, and its channels.
 
     Dropped versions are left out. `tombstones` are blobs that may not come back; `refused` are
-    artifacts that an evaluation refused, of whichever version.
+    artifacts that an evaluation refused, of whichever version. `deltas` has the tables of deltas (None: a version without).
     """
 
     name: str
@@ -45,6 +47,7 @@ class LogReplay:
     channels: dict[str, Channel] = field(default_factory=dict)
     tombstones: list[Digest] = field(default_factory=list)
     refused: set[Digest] = field(default_factory=set)
+    deltas: dict[Version, Descriptor | None] = field(default_factory=dict)
 
     def apply(self, event: Event, seq: int) -> None:
         """Add the event of line `seq`. Raise ConflictError if it contradicts what is there."""
@@ -78,7 +81,9 @@ class LogReplay:
                 self._set(event.version, entry._replace(held=event.paths))
             case Attest():
                 self._attest(event)
-            case Fence() | UnknownEvent():
+            case Deltas():
+                self._deltas(event)
+            case Fence() | OptionalEvent():
                 pass
             case _:
                 raise InputError(f"no rule for an event of kind {event.kind}")
@@ -92,6 +97,7 @@ class LogReplay:
                 "a version never changes: publish under another version",
             )
         if entry is None:
+            self.deltas[event.version] = None
             equal = (other.attested for other in self.entries.values() if other.manifest == event.manifest)
             entry = VersionEntry(event.manifest, event.size, seq, attested=next(equal, {}))
         self._set(event.version, entry)
@@ -112,6 +118,11 @@ class LogReplay:
             entry = self.entries[version]
             state = worst((event.state, entry.attested.get(event.artifact, event.state)))
             self._set(version, entry._replace(attested={**entry.attested, event.artifact: state}))
+
+    def _deltas(self, event: Deltas) -> None:
+        if event.table is not None:
+            self._present(event.version, event.manifest)
+        self.deltas[event.version] = event.table_file
 
     def _give_up(self, event: Expire | Purge | Drop) -> None:
         """A version loses its files.

@@ -41,6 +41,20 @@ class LocalStore(Protocol):
 
 
 @runtime_checkable
+class LocalPush(Protocol):
+    """A push into a directory of this machine."""
+
+    @property
+    def directory(self) -> Path:
+        """The place of its unfinished files."""
+        ...
+
+    def local_file(self, digest: Digest) -> Path | None:
+        """The file of a blob that is in the registry, or was put before; None if it is not there."""
+        ...
+
+
+@runtime_checkable
 class LocatedReader(Protocol):
     """A registry whose URL does not say enough about where it is."""
 

@@ -6,13 +6,15 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
+from onnxreg.registry.delta.delta_transfer import DeltaTransfer
+from onnxreg.registry.delta.routes import NO_NUMPY, Arrival, DeltaRoutes, RateMeter, plan_routes
 from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.store.abilities import local_file
+from onnxreg.registry.store.abilities import LocalPush, LocalStore, local_file
 from onnxreg.registry.store.net.limits import one_file
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, Push, RegistryReader, RegistryStore
 from onnxreg.registry.store.streams import metered
@@ -23,6 +25,7 @@ from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, placed
 from onnxreg.schema.core.progress import SILENT, Advance, Progress
+from onnxreg.schema.delta.table import Delta
 from onnxreg.schema.log.state import Channel
 
 WORKERS = min(8, (os.cpu_count() or 1) * 4)
@@ -57,16 +60,16 @@ def copy(
     destination_ledger, index = load_own(destination, request.name, source, *near)
     look(request.name, index)
     before = {version for version, entry in destination_ledger.entries.items() if entry.gone is None}
-    work = _Work(
-        source,
-        destination,
-        make_plan(request, ledger, destination_ledger),
-        dict(destination_ledger.channels),
-        progress,
-    )
-    _check_channels(destination, work.plan)
-    present = destination.has(work.plan.blobs) if work.plan.blobs else set()
-    moving = {digest: file for digest, file in work.plan.blobs.items() if digest not in present}
+    plan = make_plan(request, ledger, destination_ledger)
+    _check_channels(destination, plan)
+    present = destination.has(plan.blobs) if plan.blobs else set()
+    moving = {digest: file for digest, file in plan.blobs.items() if digest not in present}
+    routes = DeltaRoutes()
+    if isinstance(destination, LocalStore):
+        sizes = {digest: file.size for digest, file in moving.items()}
+        routes = plan_routes(source, ledger, request.versions, sizes, request.deltas, destination.has)
+    mover = BlobMover(source, routes, progress)
+    work = _Work(mover, destination, plan, dict(destination_ledger.channels))
     if work.plan.changes or moving:
         destination_ledger = work.do(moving, near)
     else:
@@ -83,6 +86,7 @@ def copy(
         held={version: entries[version].held for version in request.versions if version in entries},
         channels=tuple(work.plan.moves),
         has_copied=True,
+        arrivals=tuple(mover.arrivals),
     )
 
 
@@ -101,25 +105,23 @@ class _Work:
     added.
     """
 
-    source: RegistryReader
+    mover: "BlobMover"
     destination: RegistryStore
     plan: TransferPlan
     before: Mapping[str, Channel]
-    progress: Progress
     appended: int = 0
 
     def do(self, moving: Mapping[Digest, PlannedFile], near: Collection[BlobReader]) -> Ledger:
         """Move blobs, then swap the index; return the destination's ledger after that."""
         with self.destination.push() as push:
-            move_blobs(self.source, push, moving, self.progress)
+            self.mover.move(push, moving)
 
             def bring(missing: Collection[Digest]) -> None:
-                blobs = {digest: self.plan.blobs[digest] for digest in missing}
-                move_blobs(self.source, push, blobs, self.progress)
+                self.mover.move(push, {digest: self.plan.blobs[digest] for digest in missing})
 
-            name = self.plan.request.name
-            self.progress.step(f"{push.last_step} {name}")
-            return commit(self.destination, push, name, self._change, self.source, *near, bring=bring)
+            name, source = self.plan.request.name, self.mover.source
+            self.mover.progress.step(f"{push.last_step} {name}")
+            return commit(self.destination, push, name, self._change, source, *near, bring=bring)
 
     def _change(self, ledger: Ledger) -> Collection[Digest]:
         """Add the missing lines to the destination's ledger; after a lost race, plan again."""
@@ -129,35 +131,66 @@ class _Work:
         return self.plan.blobs.keys()
 
 
-def move_blobs(
-    source: RegistryReader, push: Push, moving: Mapping[Digest, PlannedFile], progress: Progress
-) -> None:
-    """Stream blobs, several at a time, the large ones first. The first failure stops the rest.
+@dataclass
+class BlobMover:
+    """Moves blobs, several at a time, the large ones first; files that need others after these.
 
     Bytes may be garbled on their way: a blob that does not match its digest is fetched once more.
     """
-    progress.plan(len(moving), sum(file.size for file in moving.values()))
-    stop = threading.Event()
 
-    def move(digest: Digest) -> None:
-        file = moving[digest]
-        with progress.file(file.path, file.size) as advance, one_file():
-            blob = BlobTransfer(source, digest, file, advance, stop)
+    source: RegistryReader
+    routes: DeltaRoutes
+    progress: Progress
+    arrivals: list[Arrival] = field(default_factory=list)
+    """The arrival of each blob so far."""
+
+    def move(self, push: Push, moving: Mapping[Digest, PlannedFile]) -> None:
+        """Stream blobs into a push. The first failure stops the rest."""
+        self.progress.plan(len(moving), sum(file.size for file in moving.values()))
+        stop = threading.Event()
+
+        def fetch(digest: Digest) -> Arrival:
+            file = moving[digest]
+            with self.progress.file(file.path, file.size) as advance, one_file():
+                blob = BlobTransfer(self.source, digest, file, advance, stop, self.routes.meter)
+                return self._fetch(push, blob)
+
+        for wave in self.routes.waves(moving):
+            wave.sort(key=lambda digest: -moving[digest].size)
+            self.arrivals += run_parallel(fetch, wave, stop)
+
+    def _fetch(self, push: Push, blob: "BlobTransfer") -> Arrival:
+        """Fetch a blob by deltas, or else whole."""
+        route, reason = self.routes.choose(blob.digest, blob.size)
+        is_doubt = reason == NO_NUMPY
+        if route is not None and isinstance(push, LocalPush):
+            incoming = DeltaTransfer(blob, route, blob.open_delta, push.local_file, push.directory)
             try:
+                self._check_size(blob, push.fetch(incoming))
+                since = route.deltas[0].since
+                return Arrival(
+                    blob.file.path, blob.digest, blob.size, blob.moved, len(route.deltas), since, reason
+                )
+            except IntegrityError as error:
+                reason, is_doubt = f"{blob.file.path} was fetched whole: {error.message}", True
+        try:
+            size = push.fetch(blob)
+        except IntegrityError:
+            with placed(self.source.url):
                 size = push.fetch(blob)
-            except IntegrityError:
-                with placed(source.url):
-                    size = push.fetch(blob)
-        if size != file.size:
-            raise IntegrityError(f"blob {digest} has {size} bytes, its manifest says {file.size}")
+        self._check_size(blob, size)
+        path = blob.file.path
+        return Arrival(path, blob.digest, blob.size, blob.moved, reason=reason, is_doubt=is_doubt)
 
-    run_parallel(move, sorted(moving, key=lambda digest: -moving[digest].size), stop)
+    def _check_size(self, blob: "BlobTransfer", size: int) -> None:
+        if size != blob.size:
+            raise IntegrityError(f"blob {blob.digest} has {size} bytes, its manifest says {blob.size}")
 
 
 @dataclass
 class BlobTransfer:
     """A blob at its source that counts its bytes as they arrive, including those before the offset of the
-    first read.
+    first read. `moved` are the bytes that the source sent.
     """
 
     source: RegistryReader
@@ -165,7 +198,9 @@ class BlobTransfer:
     file: PlannedFile
     advance: Advance
     stop: threading.Event
+    meter: RateMeter
     counted: int = 0
+    moved: int = 0
 
     @property
     def size(self) -> int:
@@ -177,9 +212,29 @@ class BlobTransfer:
 
     def open(self, start: int) -> BinaryIO:
         self._count(start - self.counted)
-        action = f"reading blob {self.digest} from {self.source.url}"
         stream = self.source.open_blob(self.digest, start)
-        return metered(stream, self._count, self.stop, action, self.size - start)
+        return metered(stream, self._receive, self.stop, self._action(self.digest), self.size - start)
+
+    def follow(self, stream: BinaryIO, start: int) -> BinaryIO:
+        """See `delta_transfer.WholeBlob`."""
+        self._count(start - self.counted)
+        return metered(stream, self._count, self.stop, self._action(self.digest), self.size - start)
+
+    def open_delta(self, delta: Delta) -> BinaryIO:
+        """The bytes of a delta at the source."""
+        stream = self.source.open_blob(delta.digest)
+        return metered(stream, self._arrive, self.stop, self._action(delta.digest), delta.size or None)
+
+    def _action(self, digest: Digest) -> str:
+        return f"reading blob {digest} from {self.source.url}"
+
+    def _arrive(self, count: int) -> None:
+        self.moved += count
+        self.meter.count(count)
+
+    def _receive(self, count: int) -> None:
+        self._arrive(count)
+        self._count(count)
 
     def _count(self, count: int) -> None:
         self.counted += count

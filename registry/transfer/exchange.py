@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from onnxreg.registry.delta.routes import DeltaPolicy
 from onnxreg.registry.gates.gate_history import promotion_documents
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load, read_ledger
@@ -109,6 +110,7 @@ class Exchange:
         progress: Progress,
         selection: Selection,
         channels: Collection[str],
+        deltas: DeltaPolicy,
     ) -> TransferResult:
         if not self.store.is_there:
             self.store.check_not_foreign()
@@ -132,6 +134,7 @@ class Exchange:
                 channels,
                 self._restore,
                 actor=self.actor,
+                deltas=deltas,
             )
             result = copy(tracked, self.store, request, progress, source_ledger=ledger)
             with suppress(HostError):

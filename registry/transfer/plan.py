@@ -6,6 +6,7 @@ Planned again whenever that log has changed.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from onnxreg.registry.delta.routes import DeltaPolicy
 from onnxreg.registry.log.commit import check_tombstones
 from onnxreg.registry.log.ledger import Ledger, channel_of
 from onnxreg.registry.log.references import documents, files
@@ -26,7 +27,7 @@ from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, IntegrityError
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.events import Attest, Hold, Publish, Restore, Tag, UnknownEvent
+from onnxreg.schema.log.events import Attest, Hold, OptionalEvent, Publish, Restore, Tag
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import Channel, VersionEntry
 
@@ -45,6 +46,7 @@ class TransferRequest:
         heal: copy again files that the destination has lost; without it, a destination whose log is complete
             is believed to have them, and is not asked.
         actor: the claimed author of the events that record which artifacts are held, and that move channels.
+        deltas: if files may arrive by deltas.
     """
 
     name: str
@@ -54,6 +56,7 @@ class TransferRequest:
     restore: MakeRestore | None = None
     heal: bool = True
     actor: str | None = None
+    deltas: DeltaPolicy = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +209,7 @@ def blobs_of(
     statements = {event.statement for event in events if isinstance(event, Attest)}
     statements |= {event.evidence for event in events if isinstance(event, Tag) and event.evidence}
     statements &= stored
-    optional = [event for event in events if isinstance(event, UnknownEvent)]
+    optional = [event for event in events if isinstance(event, OptionalEvent)]
     blobs = {
         blob.digest: PlannedFile(event.kind, blob.size)
         for event in optional

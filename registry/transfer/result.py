@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from onnxreg.registry.delta.routes import Arrival
 from onnxreg.registry.log.collect import CollectResult
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.selection import ArtifactPaths
@@ -43,7 +44,7 @@ class TransferResult:
 
     `ledger` is the destination's log now, None if it could not be read; `held` are the artifacts of each version that
     the destination has now, `channels` the moves of channels. `has_copied` is False if no copy was necessary or
-    possible.
+    possible. `arrivals`: how each blob came.
     """
 
     name: str
@@ -57,6 +58,7 @@ class TransferResult:
     channels: tuple[Tag, ...] = ()
     skipped: list[SkippedVersion] = field(default_factory=list)
     has_copied: bool = False
+    arrivals: tuple[Arrival, ...] = ()
 
     @property
     def is_current(self) -> bool:

@@ -94,14 +94,13 @@ class DeltaTable:
         )
 
 
-def inline(deltas: Iterable[Delta]) -> list[dict[str, Any]]:
+def inline(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
     """The first deltas of a table, as many as a state line repeats."""
-    entries: list[dict[str, Any]] = []
+    first: list[Delta] = []
     size = len("[]")
     for delta in deltas:
-        value = delta.to_json()
-        size += len(canonical.encode(value)) + len(",")
+        size += len(canonical.encode(delta.to_json())) + len(",")
         if size > MAX_INLINE_BYTES:
             break
-        entries.append(value)
-    return entries
+        first.append(delta)
+    return tuple(first)

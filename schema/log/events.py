@@ -4,7 +4,7 @@ An event's id is the SHA-256 of its canonical bytes, so that it is recognised in
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from typing import Any, ClassVar
@@ -242,7 +242,43 @@ class PolicyEvent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownEvent(Event):
+class OptionalEvent(Event):
+    """An event without which every answer is still right: a reader that does not know its kind only keeps its
+    line and `blobs`.
+
+    `supersedes` are the ids of earlier optional events: the log no longer refers to the blobs of these.
+    """
+
+    blobs: tuple[Descriptor, ...]
+    supersedes: tuple[Digest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deltas(OptionalEvent):
+    """The deltas of a version from now on: `table` (see `schema.delta.table`) and the deltas that it lists are
+    the blobs. Without a table it offers nothing.
+    """
+
+    kind: ClassVar[str] = "deltas"
+    version: Version
+    manifest: Digest
+    table: Digest | None = None
+
+    @property
+    def table_file(self) -> Descriptor | None:
+        """Digest and size of the table."""
+        return next((blob for blob in self.blobs if blob.digest == self.table), None)
+
+    def to_json(self) -> dict[str, Any]:
+        value = Event.to_json(self)
+        blobs = [{"digest": str(blob.digest), "size": blob.size} for blob in self.blobs]
+        if not self.supersedes:
+            del value["supersedes"]
+        return value | {"optional": True, "blobs": blobs}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownEvent(OptionalEvent):
     """An optional event of a kind that a later build added. Its line and its blobs are kept; it changes
     nothing else.
 
@@ -250,7 +286,6 @@ class UnknownEvent(Event):
     """
 
     kind: str  # type: ignore[misc]
-    blobs: tuple[Descriptor, ...]
     value: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
@@ -274,6 +309,7 @@ KINDS: dict[str, type[Event]] = {
         Drop,
         Hold,
         Fence,
+        Deltas,
     )
 }
 """The kinds in a model's log. `PolicyEvent` is in the log of policies."""
@@ -295,29 +331,45 @@ def decode_event(value: Any) -> Event:
     if not isinstance(value, dict):
         raise InputError("event is not an object")
     kind = _ALL_KINDS.get(str(value.get("kind")))
-    if kind is None:
-        return _decode_unknown(value)
+    if kind is None or kind is Deltas:
+        return _decode_optional(value)
     check_keys(value, *_event_keys(kind.kind), f"{kind.kind} event")
     return kind(**{key: _READ[key](item) for key, item in value.items() if key != "kind"})
 
 
-def _decode_unknown(value: dict[str, Any]) -> UnknownEvent:
-    """Read an event of an unknown kind as far as it can be kept. InputError unless it is optional."""
+def _decode_optional(value: dict[str, Any]) -> OptionalEvent:
+    """Read `deltas`, and an event of an unknown kind as far as it can be kept. InputError unless it is optional."""
     kind = value.get("kind")
     if value.get("optional") is not True or not isinstance(kind, str) or not _KIND.fullmatch(kind):
         raise InputError(f"it holds an event of unknown kind {str(kind)[:40]!r}", UPGRADE)
     about = {field.name: field.default is MISSING for field in fields(Event)}
     check_keys(value, {key for key, is_required in about.items() if is_required}, set(value), f"{kind} event")
     common = {key: _READ[key](value[key]) for key in about if key in value}
-    return UnknownEvent(kind=kind, blobs=_blobs(required(value, "blobs")), value=value, **common)
+    common["blobs"] = _blobs(required(value, "blobs"))
+    common["supersedes"] = _ascending(items(value.get("supersedes", []), Digest.parse), "supersedes")
+    if kind != Deltas.kind:
+        return UnknownEvent(kind=kind, value=value, **common)
+    own = {"kind", "optional", "version", "manifest", "blobs"}
+    check_keys(value, own, {*about, "supersedes", "table"}, "deltas event")
+    event = Deltas(**common, **{key: _READ[key](value[key]) for key in _OF_DELTAS if key in value})
+    if (event.table is None) != (event.table_file is None):
+        raise InputError("the table of a deltas event is not one of its blobs")
+    return event
+
+
+_OF_DELTAS = ("version", "manifest", "table")
 
 
 def _blobs(value: Any) -> tuple[Descriptor, ...]:
     blobs = items(value, _blob)
-    digests = [blob.digest for blob in blobs]
-    if digests != sorted(set(digests)):
-        raise InputError("the blobs of an optional event are not in ascending order, each once")
+    _ascending([blob.digest for blob in blobs], "blobs")
     return blobs
+
+
+def _ascending(digests: Sequence[Digest], label: str) -> tuple[Digest, ...]:
+    if list(digests) != sorted(set(digests)):
+        raise InputError(f"the {label} of an optional event are not in ascending order, each once")
+    return tuple(digests)
 
 
 def _blob(value: Any) -> Descriptor:
@@ -384,6 +436,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "tag": check_channel,
     "expects": Digest.parse,
     "statement": Digest.parse,
+    "table": Digest.parse,
     "media_type": _text(200),
     "artifact": Digest.parse,
     "state": _state,

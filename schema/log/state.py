@@ -15,7 +15,7 @@ a later evaluation refused: in every version that has these bytes.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import (
@@ -35,6 +35,9 @@ from onnxreg.schema.core.ref import check_name, check_registry_id, check_tag
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.artifact_state import effective_state
 from onnxreg.schema.log.summary import VersionSummary, known_summary
+
+if TYPE_CHECKING:
+    from onnxreg.schema.delta.offers import DeltaOffers
 
 SEGMENT_LINES = 64
 SUMMARIZED_RELEASES = 4
@@ -230,6 +233,13 @@ class State:
             items(value.get("refused", []), Digest.parse),
             {key: item for key, item in value.items() if key not in STATE_KEYS},
         )
+
+    @property
+    def deltas(self) -> "DeltaOffers":
+        """The deltas that it offers; none if the key is missing or malformed, since they are hints."""
+        from onnxreg.schema.delta.offers import DeltaOffers
+
+        return DeltaOffers.read(self.more.get("deltas"))
 
     def verdicts(self, entry: VersionEntry | None) -> Mapping[Digest, str]:
         """The verdicts of later evaluations on artifacts. A refusal wins.

@@ -15,10 +15,12 @@ from onnxreg.schema.log.events import (
     Event,
     Expire,
     Hold,
+    OptionalEvent,
     Pin,
     Publish,
     Purge,
     Restore,
+    Tag,
     Unpin,
     decode_event,
 )
@@ -57,7 +59,7 @@ def _decided(events: Iterable[tuple[LogLineHeader, Event]]) -> dict[str, dict[st
     decisions: dict[str, dict[str, Any]] = {}
     for line, event in events:
         version = getattr(event, "version", None)
-        if version is None or event.kind in ("tag", "attest"):
+        if version is None or isinstance(event, Tag | Attest | OptionalEvent):
             continue
         decided = decisions.setdefault(str(version), {})
         if isinstance(event, Publish) and (decided.get("gone") or {}).get("how") == "dropped":

@@ -50,13 +50,13 @@ class DirectoryPush:
     def __init__(self, remote: PushTarget, directory: Path) -> None:
         self.id = directory.name
         self._remote = remote
-        self._directory = directory
+        self.directory = directory
         self._staged: dict[Path, Digest] = {}
         self._placed: set[BlobKey] = set()
         self._relied: set[BlobKey] = set()
         self._condemned: frozenset[BlobKey] = frozenset()
         self._damaged: frozenset[BlobKey] = frozenset()
-        self._partial: list[PartialDownload] = []
+        self._partial: dict[Digest, PartialDownload] = {}
         self._fetched: set[Digest] = set()
         self._lock = threading.Lock()
 
@@ -69,7 +69,7 @@ class DirectoryPush:
 
     def release(self) -> None:
         """Release the partial downloads that this push did not finish."""
-        for partial in self._partial:
+        for partial in self._partial.values():
             partial.release()
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:
@@ -97,6 +97,15 @@ class DirectoryPush:
         self._relied.add(present_key)
         return True
 
+    def local_file(self, digest: Digest) -> Path | None:
+        """See `abilities.LocalPush`."""
+        with self._lock:
+            staged = next((path for path, item in self._staged.items() if item == digest), None)
+        if staged is not None:
+            return staged
+        present = next((key for key in keys_of(digest) if self._remote.has_key(key)), None)
+        return None if present is None else self._remote.root / present.path
+
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
         return self._put(source, expected)
 
@@ -107,7 +116,7 @@ class DirectoryPush:
         hasher: Hasher | None = None,
         large: bool = False,
     ) -> tuple[Digest, int]:
-        temporary = self._directory / os.urandom(8).hex()
+        temporary = self.directory / os.urandom(8).hex()
         with host_errors(f"writing a blob to {self._remote.url}"):
             try:
                 with (
@@ -127,17 +136,16 @@ class DirectoryPush:
         from onnxreg.registry.store.directory.partial_download import MIN_RESUMABLE_BYTES, PartialDownload
 
         with host_errors(f"writing a blob to {self._remote.url}"):
-            large = blob.size >= MIN_RESUMABLE_BYTES
-            partial = (
-                PartialDownload.take(self._remote.partial, blob.digest, self._remote.disk) if large else None
-            )
             with self._lock:
                 self._fetched.add(blob.digest)
+                partial = self._partial.get(blob.digest)
+            if partial is None and blob.size >= MIN_RESUMABLE_BYTES:
+                partial = PartialDownload.take(self._remote.partial, blob.digest, self._remote.disk)
             if partial is None:
                 with blob.open(0) as stream:
                     return self.put(stream, blob.digest)[1]
             with self._lock:
-                self._partial.append(partial)
+                self._partial[blob.digest] = partial
             size = partial.fill(blob)
         self._keep(partial.path, blob.digest)
         return size
@@ -147,7 +155,7 @@ class DirectoryPush:
 
         A link is never moved: its bytes are somebody else's, who may change them later.
         """
-        temporary = self._directory / os.urandom(8).hex()
+        temporary = self.directory / os.urandom(8).hex()
         status = path.lstat()
         if (
             not stat.S_ISREG(status.st_mode)
@@ -169,7 +177,7 @@ class DirectoryPush:
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         self.flush()
         with host_errors(f"writing to {self._remote.url}"):
-            self._remote.swap_index(name, index, expected, self._directory)
+            self._remote.swap_index(name, index, expected, self.directory)
 
     def flush(self) -> None:
         with host_errors(f"writing to {self._remote.url}"):

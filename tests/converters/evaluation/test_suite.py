@@ -151,9 +151,3 @@ def test_a_missing_file_and_a_directory(tmp_path: Path) -> None:
         load(tmp_path / "absent.json")
     with pytest.raises(InputError, match="directory"):
         load(tmp_path)
-
-
-def test_a_label_as_long_as_a_text_is_refused_since_labels_are_published(tmp_path: Path) -> None:
-    assert len(load(write(tmp_path, [span(label="L" * 100)])).items) == 1
-    with pytest.raises(InputError, match="`label` has 101 characters, at most 100 are read"):
-        load(write(tmp_path, [span(label="L" * 101)]))

@@ -18,6 +18,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 from support.docs.nets import write_llama, write_mlp, write_stages
 from support.docs.pages import REPOSITORY
+from support.registries import retrained as retrained_drafts
 from support.servers.s3servers import Server
 
 TEXT = "the patient was seen by Dr w20"
@@ -101,6 +102,20 @@ def bucket(world: World) -> None:
 def hub(world: World) -> None:
     """`hf://` is an emulator of the Hub, which knows this user."""
     world.fixture("hub")
+
+
+def retrained(world: World) -> None:
+    """acme/pii has two versions, of which the second is a retrained first one; `origin` serves both, `s3://models` has them."""
+    registry = Registry(world.scratch / "home")
+    for step in range(2):
+        registry.add(retrained_drafts.draft(world.scratch / f"draft{step}", step))
+    origin = Registry(world.scratch / "origin")
+    for version in ("0.1.0", "0.1.1"):
+        origin.pull(f"acme/pii:{version}", str(registry.store.root))
+    url = world.fixture("serve")(world.scratch / "origin")
+    assert main(["--quiet", "remote", "add", "origin", url]) == 0
+    bucket(world)
+    assert main(["--quiet", "push", "acme/pii", "--all", "--to", world.places["s3://models"] + "/prod"]) == 0
 
 
 def served(world: World) -> None:

@@ -1,0 +1,138 @@
+"""The events that name the deltas of a version, and those that take deltas away with a version."""
+
+from collections.abc import Collection, Iterable
+from io import BytesIO
+from typing import NamedTuple
+
+from onnxreg.registry.log.commit import commit
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.references import optional_events
+from onnxreg.registry.log.stamp import stamp
+from onnxreg.registry.store.protocol import Push, RegistryStore
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import IntegrityError, NotFoundError
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.delta.table import MAX_DELTAS, Delta, DeltaTable
+from onnxreg.schema.log.events import Deltas
+
+
+class DeltaChange(NamedTuple):
+    """The offers of a version after an event: the table, and the blobs that the event needs."""
+
+    table: DeltaTable
+    blobs: Collection[Digest]
+
+
+def publish_deltas(
+    store: RegistryStore,
+    push: Push,
+    name: str,
+    version: Version,
+    deltas: Collection[Delta],
+    actor: str | None,
+) -> DeltaTable:
+    """Offer deltas of a version beside those that it offers already; their blobs are in the push.
+
+    A delta replaces another that makes the same file from the same files. Those that save most come first; of too many
+    the last are left out.
+    """
+    changes: list[DeltaChange] = []
+
+    def change(ledger: Ledger) -> Collection[Digest] | None:
+        before = offered(ledger, version)
+        table = _table(ledger, version, [*deltas, *before])
+        if [*table.deltas] == before:
+            changes[:] = [DeltaChange(table, ())]
+            return None
+        changes[:] = [_append(ledger, push, table, actor)]
+        return changes[0].blobs
+
+    commit(store, push, name, change)
+    return changes[0].table
+
+
+def withdraw_deltas(
+    ledger: Ledger, push: Push | None, versions: Collection[Version], actor: str | None = None
+) -> list[Digest]:
+    """Append the events after which no delta from or to these versions is offered; returns the blobs they need.
+
+    A delta works in both directions: with the new file it gives the old one.
+    """
+    blobs: list[Digest] = []
+    for version in sorted(_current(ledger)):
+        before = offered(ledger, version)
+        remaining = [] if version in versions else [item for item in before if item.since not in versions]
+        if remaining != before:
+            entry = ledger.entries.get(version)
+            manifest = entry.manifest if entry else _current(ledger)[version].manifest
+            table = DeltaTable(ledger.name, version, manifest, tuple(remaining))
+            blobs += _append(ledger, push, table, actor).blobs
+    return blobs
+
+
+def delta_blobs(ledger: Ledger, versions: Collection[Version]) -> set[Digest]:
+    """The tables and deltas that any event ever named and that give a file of these versions away."""
+    blobs: set[Digest] = set()
+    for event in optional_events(ledger):
+        if not isinstance(event, Deltas) or event.table is None:
+            continue
+        if event.version in versions:
+            blobs.update(blob.digest for blob in event.blobs)
+            continue
+        try:
+            deltas = ledger.read_table(event.table).deltas
+        except (IntegrityError, NotFoundError):
+            continue
+        revealing = {delta.digest for delta in deltas if delta.since in versions}
+        blobs |= revealing | ({event.table} if revealing else set())
+    return blobs
+
+
+def offered(ledger: Ledger, version: Version) -> list[Delta]:
+    """The deltas that a version offers. Raises what `Ledger.read_table` raises."""
+    table = ledger.delta_table(version)
+    return [] if table is None else list(ledger.read_table(table.digest).deltas)
+
+
+def _table(ledger: Ledger, version: Version, deltas: Iterable[Delta]) -> DeltaTable:
+    """The table of some deltas, of those alike the first; ordered by what they save."""
+    entry = ledger.entries.get(version)
+    if entry is None:
+        raise NotFoundError(f"{ledger.name} has no version {version}")
+    unique: dict[tuple[Digest, tuple[Digest, ...]], Delta] = {}
+    for delta in deltas:
+        unique.setdefault((delta.new, delta.old), delta)
+    first = sorted(unique.values(), key=lambda delta: (delta.size, delta.digest))[:MAX_DELTAS]
+    return DeltaTable(ledger.name, version, entry.manifest, tuple(first))
+
+
+def _append(ledger: Ledger, push: Push | None, table: DeltaTable, actor: str | None) -> DeltaChange:
+    """Append the event of a table (an empty one: no deltas any more), and store the table if there is a push."""
+    data = table.encode()
+    digest = Digest.of(data)
+    sizes = {delta.digest: delta.size for delta in table.deltas} | (
+        {digest: len(data)} if table.deltas else {}
+    )
+    if table.deltas:
+        if push is not None:
+            push.put(BytesIO(data), digest)
+        ledger.tables[digest] = table
+    earlier = _current(ledger).get(table.version)
+    ledger.append(
+        Deltas(
+            **stamp(ledger.name, actor),
+            version=table.version,
+            manifest=table.manifest,
+            table=digest if table.deltas else None,
+            blobs=tuple(Descriptor(blob, sizes[blob]) for blob in sorted(sizes)),
+            supersedes=() if earlier is None else (earlier.id,),
+        )
+    )
+    return DeltaChange(table, list(sizes))
+
+
+def _current(ledger: Ledger) -> dict[Version, Deltas]:
+    """The event that decides the deltas of each version that offers any."""
+    events = {event.version: event for event in optional_events(ledger) if isinstance(event, Deltas)}
+    return {version: event for version, event in events.items() if event.table is not None}

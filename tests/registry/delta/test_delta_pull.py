@@ -1,0 +1,316 @@
+"""Updates over HTTP by deltas: the bytes that move, the fallbacks, what a takedown leaves."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.registries import retrained
+from support.servers import static
+from support.servers.faults import Proxy, proxy
+
+from onnxreg.cli.services.delta_service import DeltaReport, DeltaRequest, make_deltas
+from onnxreg.registry import Registry
+from onnxreg.registry.log.collect import blob_keys, collect
+from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.delta_log import offered
+from onnxreg.registry.log.retention import RetentionPolicy
+from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.open import open_url
+from onnxreg.registry.transfer.copy import copy
+from onnxreg.registry.transfer.mirror_registry import mirror
+from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.progress import SILENT
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.delta.offers import DeltaOffers
+
+NAME = "acme/pii"
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A registry with three versions, each with deltas from those before."""
+    root = tmp_path_factory.mktemp("published")
+    registry = Registry(root / "home")
+    for step in range(3):
+        registry.add(retrained.draft(root / f"draft{step}", step))
+        make(registry)
+    return root / "home"
+
+
+def make(registry: Registry, *since: str, tag: str | None = None) -> DeltaReport:
+    request = DeltaRequest(Ref(NAME, tag), [Version.parse(item) for item in since])
+    return make_deltas(registry, registry.store, request, SILENT)
+
+
+@pytest.fixture
+def source(published: Path, tmp_path: Path) -> Registry:
+    """A copy of it, to be changed."""
+    shutil.copytree(published, tmp_path / "source")
+    return Registry(tmp_path / "source")
+
+
+@pytest.fixture
+def server(source: Registry) -> Iterator[Proxy]:
+    """The copy behind a web server and a proxy that counts and spoils requests."""
+    with static.serve(source.store.root) as url, proxy(url) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: Proxy, tmp_path: Path) -> Registry:
+    """A registry that has the first version."""
+    registry = Registry(tmp_path / "client")
+    registry.pull(f"{NAME}:0.1.0", server.url)
+    server.seen.clear()
+    return registry
+
+
+def blobs_seen(server: Proxy) -> set[str]:
+    return {path.rpartition("/")[2] for method, path in server.seen if "/blobs/" in path}
+
+
+def main_files(registry: Registry, version: str) -> dict[str, Digest]:
+    return {item.path: item.digest for item in registry.get(f"{NAME}:{version}").manifest.artifacts}
+
+
+def deltas_of(registry: Registry, version: str) -> dict[tuple[str, str | None], Digest]:
+    """The deltas of a version, by path and old version."""
+    ledger = load(registry.store, NAME)[0]
+    paths = {digest: path for path, digest in main_files(registry, version).items()}
+    return {
+        (paths[item.new], item.since and str(item.since)): item.digest
+        for item in offered(ledger, Version.parse(version))
+    }
+
+
+def test_an_update_takes_deltas_and_gives_the_same_bytes(
+    source: Registry, client: Registry, server: Proxy
+) -> None:
+    result = client.pull(f"{NAME}:0.1.2", server.url, deltas="always")
+    files = main_files(source, "0.1.2")
+    assert blobs_seen(server).isdisjoint(digest.hex for digest in files.values())
+    arrivals = {item.path: item for item in result.arrivals if item.path in files}
+    assert arrivals["model.onnx"].deltas == arrivals["model_int8.onnx"].deltas == 1
+    assert str(arrivals["model.onnx"].since) == "0.1.0"
+    assert arrivals["mobile.onnx"].since is None
+    assert sum(item.moved for item in arrivals.values()) < sum(item.size for item in arrivals.values()) / 3
+    assert not verify(client.store).damages
+
+
+def test_a_first_pull_takes_the_files_of_one_version_from_each_other(
+    source: Registry, server: Proxy, tmp_path: Path
+) -> None:
+    client = Registry(tmp_path / "new")
+    result = client.pull(f"{NAME}:0.1.2", server.url, deltas="always")
+    arrivals = {item.path: item for item in result.arrivals}
+    assert arrivals["mobile.onnx"].deltas == 1 and arrivals["mobile.onnx"].moved < 2000
+    assert arrivals["model.onnx"].deltas == 0
+    assert not verify(client.store).damages
+
+
+def test_never_means_never(client: Registry, server: Proxy) -> None:
+    result = client.pull(f"{NAME}:0.1.2", server.url, deltas="never")
+    assert all(item.deltas == 0 and item.moved == item.size for item in result.arrivals)
+
+
+def test_a_server_on_this_machine_normally_sends_whole_files(client: Registry, server: Proxy) -> None:
+    result = client.pull(f"{NAME}:0.1.2", server.url)
+    reasons = {item.path: item.reason for item in result.arrivals}
+    assert "the whole file is faster" in reasons["model.onnx"]
+
+
+def test_a_directory_is_read_whole(source: Registry, client: Registry) -> None:
+    result = client.pull(f"{NAME}:0.1.2", str(source.store.root), deltas="always")
+    assert {item.deltas for item in result.arrivals} == {0}
+
+
+def test_a_chain_leads_to_a_version_without_a_direct_delta(
+    source: Registry, client: Registry, server: Proxy
+) -> None:
+    forget(source, "0.1.2", "0.1.0")
+    result = client.pull(f"{NAME}:0.1.2", server.url, deltas="always")
+    arrivals = {item.path: item for item in result.arrivals}
+    assert arrivals["model.onnx"].deltas == 2
+    assert not verify(client.store).damages
+
+
+def forget(source: Registry, version: str, since: str) -> None:
+    """Publish the deltas of a version again without those from another one."""
+    ledger = load(source.store, NAME)[0]
+    state = json.loads((source.store.root / "index" / f"{NAME}.jsonl").read_bytes().split(b"\n")[0])
+    entries = state["deltas"]["versions"][version]["deltas"]
+    state["deltas"]["versions"][version]["deltas"] = [item for item in entries if item.get("from") != since]
+    state["deltas"]["versions"][version]["table"]["size"] = 1
+    path = source.store.root / "index" / f"{NAME}.jsonl"
+    lines = path.read_bytes().split(b"\n", 1)[1]
+    path.write_bytes(canonical.encode(state) + b"\n" + lines)
+    assert ledger.seq
+
+
+@pytest.mark.parametrize("fault", ["garbled", "astray", "truncated", "error"])
+def test_whatever_happens_to_deltas_the_right_files_arrive(
+    source: Registry, client: Registry, server: Proxy, fault: str
+) -> None:
+    spoiled_blobs = {digest.hex for digest in deltas_of(source, "0.1.2").values()}
+    server.plan = lambda method, path: (
+        fault if path.rpartition("/")[2].split(".")[0] in spoiled_blobs else None
+    )
+    result = client.pull(f"{NAME}:0.1.2", server.url, deltas="always")
+    doubts = [item for item in result.arrivals if item.is_doubt]
+    assert doubts and all("fetched whole" in item.reason for item in doubts)
+    assert not verify(client.store).damages
+
+
+def test_an_old_file_that_changed_on_disk_costs_the_whole_file(
+    client: Registry, server: Proxy, source: Registry
+) -> None:
+    old = client.store.blob_path(main_files(source, "0.1.0")["model.onnx"])
+    data = bytearray(old.read_bytes())
+    data[len(data) // 2] ^= 1
+    old.chmod(0o600)
+    old.write_bytes(data)
+    result = client.pull(f"{NAME}:0.1.2", server.url, deltas="always")
+    arrivals = {item.path: item for item in result.arrivals}
+    assert arrivals["model.onnx"].is_doubt
+    damages = verify(client.store).damages
+    assert [damage.label for damage in damages if "0.1.2" in str(damage)] == []
+
+
+def test_a_delta_that_makes_another_file_is_not_believed(
+    source: Registry, client: Registry, server: Proxy
+) -> None:
+    """The table names a good delta of another file."""
+    table = deltas_of(source, "0.1.2")
+    right, wrong = table["model.onnx", "0.1.0"], table["model_int8.onnx", "0.1.0"]
+    index = source.store.root / "index" / f"{NAME}.jsonl"
+    first, lines = index.read_bytes().split(b"\n", 1)
+    index.write_bytes(first.replace(right.hex.encode(), wrong.hex.encode()) + b"\n" + lines)
+    result = client.pull(f"{NAME}:0.1.2", server.url, deltas="always")
+    arrivals = {item.path: item for item in result.arrivals}
+    assert arrivals["model.onnx"].is_doubt and arrivals["model.onnx"].deltas == 0
+    assert not verify(client.store).damages
+
+
+@pytest.mark.parametrize("value", [None, [], "x", {"seq": 1}, {"seq": -1, "versions": {}}, {"versions": 3}])
+def test_a_malformed_key_is_no_deltas(source: Registry, server: Proxy, tmp_path: Path, value: object) -> None:
+    path = source.store.root / "index" / f"{NAME}.jsonl"
+    first, lines = path.read_bytes().split(b"\n", 1)
+    path.write_bytes(canonical.encode(json.loads(first) | {"deltas": value}) + b"\n" + lines)
+    client = Registry(tmp_path / "new")
+    result = client.pull(f"{NAME}:0.1.2", server.url, deltas="always")
+    assert {item.deltas for item in result.arrivals} == {0}
+
+
+def test_a_delta_is_not_made_twice_and_the_same_files_give_the_same_bytes(
+    source: Registry, published: Path, tmp_path: Path
+) -> None:
+    before = deltas_of(source, "0.1.2")
+    report = make(source)
+    assert report.new == 0 and load(source.store, NAME)[0].seq == 6
+    again = Registry(tmp_path / "again")
+    for step in range(3):
+        again.add(retrained.draft(tmp_path / f"draft{step}", step))
+    make(again)
+    assert deltas_of(again, "0.1.2") == before
+
+
+def test_a_state_line_offers_what_the_log_says(source: Registry) -> None:
+    ledger = load(source.store, NAME)[0]
+    offers = DeltaOffers.read(ledger.more["deltas"])
+    assert offers.seq == ledger.seq
+    assert set(map(str, offers.versions)) == {"0.1.0", "0.1.1", "0.1.2"}
+    assert not verify(source.store).damages
+    path = source.store.root / "index" / f"{NAME}.jsonl"
+    first, lines = path.read_bytes().split(b"\n", 1)
+    state = json.loads(first)
+    state["deltas"]["versions"].popitem()
+    path.write_bytes(canonical.encode(state) + b"\n" + lines)
+    assert [damage.kind for damage in verify(source.store).damages] == ["state"]
+
+
+def test_a_mirror_has_them_and_a_pull_does_not(source: Registry, server: Proxy, tmp_path: Path) -> None:
+    copied = DirectoryRegistry.create(tmp_path / "mirror", mirror_of=source.id)
+    mirror(source.store, copied)
+    assert not verify(copied).damages
+    assert copied.read_index(NAME) == source.store.read_index(NAME)
+    client = Registry(tmp_path / "new")
+    client.pull(f"{NAME}:0.1.2", server.url)
+    assert "deltas" not in load(client.store, NAME)[0].more
+    assert [line.event.kind for line in client.log(NAME)] == ["publish"]
+
+
+def test_a_mirror_over_the_net_applies_the_deltas_that_it_fetches_anyway(
+    source: Registry, bucket_url: str, tmp_path: Path
+) -> None:
+    """A mirror needs every delta, so a file that one makes costs nothing more."""
+    bucket = open_url(bucket_url, create=True, mirror_of=source.id)
+    mirror(source.store, bucket)
+    copied = DirectoryRegistry.create(tmp_path / "mirror", mirror_of=source.id)
+    request = TransferRequest(NAME, load(source.store, NAME)[0].entries.keys())
+    arrivals = {item.digest: item for item in copy(bucket, copied, request).arrivals}
+    items = [item for item in arrivals.values() if item.deltas]
+    assert {item.path for item in items} >= {"model.onnx", "mobile.onnx", "model_int8.onnx"}
+    assert sum(item.moved for item in items) == 0
+    assert not verify(copied).damages
+    assert copied.read_index(NAME) == source.store.read_index(NAME)
+
+
+@pytest.mark.parametrize("verb", ["purge", "expire"])
+def test_what_goes_takes_its_deltas_with_it(source: Registry, verb: str) -> None:
+    before = deltas_of(source, "0.1.2")
+    gone = {digest for (_, since), digest in before.items() if since == "0.1.1"}
+    gone |= set(deltas_of(source, "0.1.1").values())
+    assert len(gone) > 3
+    if verb == "purge":
+        banned = source.purge(f"{NAME}:0.1.1", "leaked").blobs
+        assert gone <= banned
+    else:
+        source.pin(f"{NAME}:0.1.0")
+        expired, _ = source.gc(RetentionPolicy(1))
+        assert [str(ref) for ref in expired] == [f"{NAME}:0.1.1"]
+    present = {key.digest for key in blob_keys(source.store)}
+    assert present.isdisjoint(gone)
+    assert all(since != "0.1.1" for _, since in deltas_of(source, "0.1.2"))
+    assert not verify(source.store).damages
+    collect(source.store)
+    assert not verify(source.store).damages
+
+
+def test_a_dry_run_of_gc_counts_them(source: Registry) -> None:
+    _, would = source.gc(RetentionPolicy(1), dry_run=True)
+    _, collected = source.gc(RetentionPolicy(1))
+    assert would.freed.keys() == collected.freed.keys()
+
+
+def test_a_dropped_version_may_come_again(source: Registry, tmp_path: Path) -> None:
+    before = deltas_of(source, "0.1.2")
+    source.drop(f"{NAME}:0.1.2")
+    assert not verify(source.store).damages
+    source.add(retrained.draft(tmp_path / "again", 2))
+    assert deltas_of(source, "0.1.2") == {}
+    make(source)
+    assert deltas_of(source, "0.1.2") == before
+
+
+def test_a_lost_delta_is_found_by_verify(source: Registry) -> None:
+    digest = next(iter(deltas_of(source, "0.1.2").values()))
+    (source.store.root / blob_path(digest)).unlink()
+    assert [damage.kind for damage in verify(source.store).damages] == ["missing"]
+
+
+def test_a_channel_that_moves_back_has_its_deltas_again(source: Registry, tmp_path: Path) -> None:
+    """A version that left the newest: the table is searched in the log."""
+    for step in range(3, 8):
+        source.add(retrained.draft(tmp_path / f"draft{step}", step))
+    assert "0.1.1" not in map(str, DeltaOffers.read(load(source.store, NAME)[0].more.get("deltas")).versions)
+    make(source)
+    source.tag(f"{NAME}:0.1.1", "stable")
+    assert "0.1.1" in map(str, DeltaOffers.read(load(source.store, NAME)[0].more["deltas"]).versions)
+    assert not verify(source.store).damages
