@@ -9,6 +9,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, NewName, NewVersion
 from onnxreg.cli.reports.publish_report import announce
+from onnxreg.cli.services.delta_offers import offer_published
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.manifest.pipeline import check_member
@@ -72,6 +73,7 @@ def command(
             )
             published = registry.add(draft, new_version)
     announce(session, published, as_json)
+    offer_published(session, registry, published, as_json)
 
 
 def _members(texts: Sequence[str]) -> dict[Path, str]:

@@ -14,6 +14,7 @@ from onnxreg.cli.options.completion import complete_remote
 from onnxreg.cli.options.shared import AllowCode, Json, NewVersion, Output
 from onnxreg.cli.reports.publish_report import announce, write_out
 from onnxreg.cli.services import export_service
+from onnxreg.cli.services.delta_offers import offer_published
 from onnxreg.cli.services.export_lookup import show_known
 from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
 from onnxreg.cli.services.push_published import check_remote, report_and_push
@@ -256,6 +257,7 @@ def command(
     write_out(registry, published, output)
     outcome = partial(announce, session, published, as_json, output, latency)
     report_and_push(session, published.ref, push, as_json, outcome)
+    offer_published(session, registry, published, as_json)
 
 
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:

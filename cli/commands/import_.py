@@ -10,6 +10,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, NewName, NewVersion
 from onnxreg.cli.render.output import table
 from onnxreg.cli.reports.publish_report import announce
+from onnxreg.cli.services.delta_offers import offer_published
 from onnxreg.schema.core.version import Version
 
 EXAMPLES = (
@@ -57,6 +58,7 @@ def command(
         session.say("", "what was claimed otherwise:")
         rows = [(item["path"], _short(item["claimed"]), _short(item["found"])) for item in documents]
         session.say(*table(("FIELD", "CLAIMED", "FOUND"), rows))
+    offer_published(session, registry, published, as_json)
 
 
 def _short(value: Any) -> str:

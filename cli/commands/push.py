@@ -8,9 +8,11 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import resumable
 from onnxreg.cli.options.completion import complete_ref
+from onnxreg.cli.options.delta_options import Deltas, releases_of
 from onnxreg.cli.options.shared import Json, RemoteArgument
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.transfer_report import Stopwatch, announce, channels_to_json
+from onnxreg.cli.services.delta_offers import offer_pushed
 from onnxreg.registry.log import lookup
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import is_name
@@ -56,6 +58,7 @@ def command(
             help="Check that every file exists there, without reading it; send lost files again.",
         ),
     ] = False,
+    deltas: Deltas = None,
     as_json: Json = False,
 ) -> None:
     """Copy versions to a remote, which is created if necessary. What is there already is not sent again.
@@ -65,6 +68,8 @@ def command(
     Yanked versions are sent with their yanks; expired, purged and dropped ones are listed and left out. A
     failure of one model does not stop the others, and decides the exit status at the end; if the remote
     does not answer, the push ends. After an interruption, run it again.
+
+    With --deltas, later pulls of an update fetch differences from the versions before (docs/delta.md).
 
     --tag publishes a channel with its version: an event of the remote's own log, in the same step.
 
@@ -76,11 +81,11 @@ def command(
         raise InputError(f"two remotes are named: {remote} and {to}", "leave --to away")
     if ref is None and not every:
         raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
-    destination, channels = remote or to, tags or []
+    destination, channels, releases = remote or to, tags or [], releases_of(deltas)
     if ref is not None and not every and not lookup.PATTERN & set(ref):
-        _push_one(context.obj, ref, destination, channels, restore, heal, as_json)
+        _push_one(context.obj, ref, destination, channels, restore, heal, releases, as_json)
     else:
-        _push_many(context.obj, ref, destination, every, channels, restore, heal, as_json)
+        _push_many(context.obj, ref, destination, every, channels, restore, heal, releases, as_json)
 
 
 def _push_one(
@@ -90,6 +95,7 @@ def _push_one(
     tags: Sequence[str],
     restore: bool,
     heal: bool,
+    releases: int,
     as_json: bool,
 ) -> None:
     registry = session.open()
@@ -97,6 +103,7 @@ def _push_one(
     with resumable(), session.progress(f"pushing {ref}", as_json) as progress:
         result = registry.push(ref, remote, progress, restore, heal, tags)
     announce(session, "pushed", result, registry.remotes.url_of(remote), as_json, watch, tags, heal=heal)
+    offer_pushed(session, registry, [result], remote, releases, as_json)
 
 
 def _push_many(
@@ -107,6 +114,7 @@ def _push_many(
     tags: Sequence[str],
     restore: bool,
     heal: bool,
+    releases: int,
     as_json: bool,
 ) -> None:
     from onnxreg.registry.transfer.result import worst
@@ -122,6 +130,8 @@ def _push_many(
         output.write_json(_to_json(url, sent))
     else:
         _say(session, url, sent, watch)
+    new = [model for model in sent if model.has_copied]
+    offer_pushed(session, registry, new, remote, releases, as_json)
     error = worst(item for model in sent for item in model.skipped)
     if error is not None:
         raise error

@@ -6,6 +6,8 @@ from typing import Any
 
 from onnxreg.cli import hints
 from onnxreg.cli.context import Session
+from onnxreg.cli.options.delta_options import releases_of
+from onnxreg.cli.services.delta_offers import offer_pushed
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.ref import Ref
 
@@ -49,6 +51,7 @@ def _push(session: Session, ref: Ref, remote: str, as_json: bool) -> dict[str, A
     if not as_json:
         session.say("")
         transfer_report.announce(session, "pushed", result, url, as_json, watch)
+    offer_pushed(session, registry, [result], remote, releases_of(None), as_json)
     return transfer_report.to_json(result, url)
 
 

@@ -59,7 +59,7 @@ def make_delta(old: ModelFile, new: ModelFile, sink: BinaryIO) -> int | None:
                     return None
         finally:
             del before, after
-    return size
+    return size if size <= limit else None
 
 
 def _encode_all(old: FileView, new: FileView) -> Iterator[Span]:

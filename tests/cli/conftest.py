@@ -43,6 +43,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in (
         "REG_HOME",
         "REG_ACTOR",
+        "REG_DELTAS",
         "REG_MAX_AGE",
         "NO_COLOR",
         "FORCE_COLOR",

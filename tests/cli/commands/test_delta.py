@@ -1,0 +1,134 @@
+"""`reg delta`, and the deltas that push and publication make."""
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+from support.registries import retrained
+from support.servers import s3servers
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+
+NAME = "acme/pii"
+Run = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two versions without deltas; the registry of every command."""
+    registry = Registry(tmp_path / "home")
+    for step in range(2):
+        registry.add(retrained.draft(tmp_path / f"draft{step}", step))
+    monkeypatch.setenv("REG_HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+def document(capsys: Run, *words: str) -> dict[str, object]:
+    capsys.readouterr()
+    assert main([*words, "--json"]) == 0
+    value: dict[str, object] = json.loads(capsys.readouterr().out)
+    return value
+
+
+def test_made_and_listed(home: Path, capsys: Run) -> None:
+    report = document(capsys, "delta", "make", NAME)
+    assert (report["ref"], report["made"]) == (f"{NAME}:0.1.1", 4)
+    listed = document(capsys, "delta", "ls", NAME)
+    assert listed["deltas"] == report["deltas"]
+    paths = {(row["path"], row["from"]) for row in listed["deltas"]}  # type: ignore[attr-defined]
+    assert paths == {
+        ("model.onnx", "0.1.0"),
+        ("mobile.onnx", "0.1.0"),
+        ("model_int8.onnx", "0.1.0"),
+        ("mobile.onnx", None),
+    }
+    assert report["unlike"] == [{"path": "model_int8.onnx", "from": None}]
+    assert document(capsys, "delta", "make", NAME)["made"] == 0
+
+
+def test_the_tables_for_people(home: Path, capsys: Run) -> None:
+    assert main(["delta", "ls", NAME]) == 0
+    assert f"{NAME}:0.1.1 offers no deltas; `reg delta make {NAME}` makes some" in capsys.readouterr().out
+    assert main(["delta", "make", NAME, "--from", "0.1.0"]) == 0
+    out = capsys.readouterr().out
+    assert "no delta of model_int8.onnx from this version: the files are not alike" in out
+    assert main(["log", NAME]) == 0
+    assert "deltas   0.1.1 (4 deltas)" in capsys.readouterr().out
+
+
+def test_a_version_alone(home: Path, capsys: Run, tmp_path: Path) -> None:
+    registry = Registry(home / "home")
+    registry.add(retrained.draft(tmp_path / "single", 0, "acme/single"))
+    assert main(["delta", "make", "acme/single"]) == 0
+    assert "mobile.onnx" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (("delta", "make", "acme/none"), 3, "acme/none"),
+        (("delta", "make", NAME, "--from", "9.9.9"), 3, "no files of 9.9.9"),
+        (("delta", "make", NAME, "--from", "x"), 2, "x"),
+        (("delta", "ls", "acme/none"), 3, "acme/none"),
+        (("push", NAME, "there", "--deltas", "99"), 2, "0 to 16"),
+        (("pull", NAME, "home", "--deltas", "sometimes"), 2, "auto, always or never"),
+    ],
+)
+def test_mistakes(
+    home: Path,
+    capsys: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    status: int,
+    message: str,
+) -> None:
+    monkeypatch.chdir(home)
+    assert main([*words]) == status
+    assert message in capsys.readouterr().err
+
+
+def test_a_push_makes_them_at_the_remote(home: Path, capsys: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    assert main(["push", NAME, "--all", "--to", "./there"]) == 0
+    assert main(["push", NAME, "./there", "--deltas", "1"]) == 0
+    assert "offers 4 deltas" in capsys.readouterr().out
+    listed = document(capsys, "delta", "ls", NAME, "--remote", "./there")
+    assert len(listed["deltas"]) == 4  # type: ignore[arg-type]
+    assert document(capsys, "delta", "ls", NAME)["deltas"] == []
+
+
+def test_a_push_into_a_bucket_makes_them_there(
+    home: Path, capsys: Run, ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ministack.enter(monkeypatch)
+    bucket_url = ministack.fresh()
+    monkeypatch.setenv("REG_DELTAS", "1")
+    assert main(["push", NAME, "--all", "--to", bucket_url]) == 0
+    listed = document(capsys, "delta", "ls", f"{NAME}:0.1.1", "--remote", bucket_url)
+    assert len(listed["deltas"]) == 4  # type: ignore[arg-type]
+    assert main(["verify", "--remote", bucket_url]) == 0
+
+
+@pytest.mark.usefixtures("reader_in_process")
+def test_a_publication_makes_them_here(tmp_path: Path, capsys: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REG_DELTAS", "2")
+    for step in range(2):
+        (tmp_path / str(step)).mkdir()
+        onnx.save(retrained.model(step), tmp_path / str(step) / "model.onnx")
+        assert main(["add", str(tmp_path / str(step) / "model.onnx"), "--name", "acme/added"]) == 0
+    assert "acme/added:0.1.1 offers 1 delta, " in capsys.readouterr().out
+
+
+def test_du_and_archives_know_them(home: Path, capsys: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    before = document(capsys, "du")
+    assert main(["delta", "make", NAME]) == 0
+    after = document(capsys, "du")
+    assert str(before) != str(after)
+    assert main(["archive", "create", "all.zip", NAME]) == 0
+    assert main(["archive", "verify", "all.zip"]) == 0
+    capsys.readouterr()
+    assert main(["gc", "--json"]) == 0
+    assert main(["verify"]) == 0
