@@ -7,8 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.registries import retrained
+from support.servers import static
 
+from onnxreg.cli.services.delta_service import DeltaRequest, make_deltas
 from onnxreg.registry import Registry
+from onnxreg.schema.core.progress import SILENT
+from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.manifest import FILENAME
 
@@ -113,8 +118,22 @@ def test_every_module_can_be_imported_or_lacks_an_extra(bare: Path, tmp_path: Pa
         "onnxreg.registry.store.s3.",
         "onnxreg.registry.conformance.",
         "onnxreg.registry.server.",
+        "onnxreg.schema.delta.difference",
     )
     assert all(name.startswith(optional) for name in lacking)
+
+
+def test_without_numpy_an_update_is_fetched_whole_and_says_so(bare: Path, tmp_path: Path) -> None:
+    source = Registry(tmp_path / "source")
+    for step in range(2):
+        source.add(retrained.draft(tmp_path / f"draft{step}", step))
+    make_deltas(source, source.store, DeltaRequest(Ref("acme/pii")), SILENT)
+    with static.serve(source.store.root) as url:
+        assert reg(bare, tmp_path, "pull", "acme/pii:0.1.0", url).returncode == 0
+        done = reg(bare, tmp_path, "pull", "acme/pii", url, "--deltas", "always")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("note: numpy is not installed: pip install 'onnxreg[onnx]'") == 1
+    assert reg(bare, tmp_path, "verify").returncode == 0
 
 
 def test_the_verbs_that_need_no_library(bare: Path, origin: Path, tmp_path: Path) -> None:

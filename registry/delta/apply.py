@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.delta import difference
 from onnxreg.schema.delta.delta_format import (
     BLOCK_BYTES,
     COPY,
@@ -24,6 +23,8 @@ def apply(
     random access. InputError if the delta is malformed, or an old file is shorter than it says. The caller checks
     the digest of what comes out.
     """
+    from onnxreg.schema.delta import difference
+
     at = 0
     for span in read_spans(delta, header):
         skip = min(span.length, max(0, start - at))
