@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from onnxreg.registry.deliver import trusted_read
+from onnxreg.registry.delta.routes import DeltaPolicy
 from onnxreg.registry.log.selection import Selection, download_files
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.registry import Registry
@@ -69,7 +70,11 @@ class FetchedEntry:
 
 
 def pull_locked(
-    registry: Registry, lockfile: Lockfile, source: str | None = None, progress: Progress = SILENT
+    registry: Registry,
+    lockfile: Lockfile,
+    source: str | None = None,
+    progress: Progress = SILENT,
+    deltas: DeltaPolicy = "auto",
 ) -> list[FetchedEntry]:
     """Fetch exactly the artifacts of a lock, beside what is here, every byte verified.
 
@@ -77,11 +82,14 @@ def pull_locked(
     lacks a version; IntegrityError if it has another manifest for it, or the manifest has other files than
     the lock.
     """
-    return [_pull(registry, entry, source, progress) for entry in lockfile.models.values()]
+    return [_pull(registry, entry, source, progress, deltas) for entry in lockfile.models.values()]
 
 
-def _pull(registry: Registry, entry: LockedArtifact, source: str | None, progress: Progress) -> FetchedEntry:
-    result = registry.pull(entry.ref, source, progress, selection=Selection(paths=(entry.path,)))
+def _pull(
+    registry: Registry, entry: LockedArtifact, source: str | None, progress: Progress, deltas: DeltaPolicy
+) -> FetchedEntry:
+    selection = Selection(paths=(entry.path,))
+    result = registry.pull(entry.ref, source, progress, selection=selection, deltas=deltas)
     published = registry.get(entry.ref)
     _check_files(entry, published)
     return FetchedEntry(entry, result, published, registry.find(entry.ref).entry.yanked)

@@ -95,7 +95,7 @@ def command(
     held has the paths of the artifacts that are here now, null if all are. With --tag also {channels:
     [{name, tag, version}]}: those that moved. With --explain also {files: [{path, digest, size, moved, deltas,
     from, reason}]}: how each file arrived. With --locked: {remote, output, models: [{name, version,
-    path, yanked, blobs, bytes}]}.
+    path, yanked, blobs, bytes, files?}]}.
     """
     session: Session = context.obj.limited(max_age)
     if locked:
@@ -104,7 +104,7 @@ def command(
                 "a lock says which artifacts",
                 "leave --format, --precision, --member, --tag and --restore out",
             )
-        pull_locked.run(session, ref, remote, output, as_json)
+        pull_locked.run(session, ref, remote, output, _policy(deltas), explain, as_json)
         return
     if ref is None:
         raise InputError("a REF is missing", "name what to pull, or a lock file: reg pull --locked [FILE]")
@@ -125,7 +125,7 @@ def command(
     more: dict[str, Any] = {"files": list(map(arrival_to_json, result.arrivals))} if explain else {}
     announce(session, "pulled", result, url, as_json, watch, channels, output, held=paths, **more)
     if not as_json:
-        tell_arrivals(session, result, explain)
+        tell_arrivals(session, result.arrivals, explain)
     if held_paths is not None and not as_json:
         session.say(
             f"held here: {', '.join(held_paths)}; a pull without --format and --member fetches the rest"

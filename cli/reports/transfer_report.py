@@ -1,7 +1,7 @@
 """The report of `push` and `pull` about a transfer."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -65,9 +65,8 @@ def announce(
         session.say(f"written to {out}")
 
 
-def tell_arrivals(session: Session, result: "TransferResult", explain: bool) -> None:
+def tell_arrivals(session: Session, arrivals: "Collection[Arrival]", explain: bool) -> None:
     """Say what deltas saved, and with `explain` how each file arrived; also why one could not arrive by deltas."""
-    arrivals = result.arrivals
     if explain:
         rows = [
             (item.path, _way(item), output.size(item.moved), output.size(item.size), item.reason)
@@ -76,7 +75,9 @@ def tell_arrivals(session: Session, result: "TransferResult", explain: bool) -> 
         session.table(("FILE", "ARRIVED", "MOVED", "OF", "WHY"), rows)
     saved = sum(item.size - item.moved for item in arrivals if item.deltas)
     if saved:
-        session.say(f"deltas saved {output.size(saved)} of {output.size(result.size)}")
+        session.say(
+            f"deltas saved {output.size(saved)} of {output.size(sum(item.size for item in arrivals))}"
+        )
     for reason in sorted({item.reason for item in arrivals if item.is_doubt}):
         session.say(f"note: {reason}")
 

@@ -6,15 +6,24 @@ from typing import TYPE_CHECKING
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import resumable, still
 from onnxreg.cli.render import output
-from onnxreg.cli.reports.transfer_report import Stopwatch
+from onnxreg.cli.reports.transfer_report import Stopwatch, arrival_to_json, tell_arrivals
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.inputs.lockfile import FILENAME, Lockfile
 
 if TYPE_CHECKING:
+    from onnxreg.registry.delta.routes import DeltaPolicy
     from onnxreg.registry.lockfile import FetchedEntry
 
 
-def run(session: Session, file: str | None, remote: str | None, out: Path | None, as_json: bool) -> None:
+def run(
+    session: Session,
+    file: str | None,
+    remote: str | None,
+    out: Path | None,
+    deltas: "DeltaPolicy",
+    explain: bool,
+    as_json: bool,
+) -> None:
     """For the shape of the JSON see `pull.command`. Nothing is written out before every model has arrived."""
     from onnxreg.registry import lockfile
 
@@ -24,15 +33,17 @@ def run(session: Session, file: str | None, remote: str | None, out: Path | None
         lockfile.folders(locked, out, registry.store.root)
     watch = Stopwatch()
     with resumable(), session.progress("pulling what is locked", as_json) as progress:
-        entries = lockfile.pull_locked(registry, locked, remote, progress)
+        entries = lockfile.pull_locked(registry, locked, remote, progress, deltas)
     if out is not None:
         with still("pulled what is locked"), session.progress("writing", as_json) as progress:
             lockfile.write_locked(registry, entries, out, progress)
     url = registry.remotes.url_of(remote)
     if as_json:
-        output.write_json({"remote": url, "output": out and str(out), "models": list(map(_to_json, entries))})
-    else:
-        _show(session, entries, url, out, watch)
+        models = [_to_json(item, explain) for item in entries]
+        output.write_json({"remote": url, "output": out and str(out), "models": models})
+        return
+    _show(session, entries, url, out, watch)
+    tell_arrivals(session, [item for entry in entries for item in entry.result.arrivals], explain)
 
 
 def _read(path: Path) -> Lockfile:
@@ -65,9 +76,11 @@ def _status(item: "FetchedEntry") -> str:
     return "yanked" if item.yanked else ""
 
 
-def _to_json(item: "FetchedEntry") -> dict[str, object]:
+def _to_json(item: "FetchedEntry", explain: bool) -> dict[str, object]:
     entry = item.entry
-    moved = {"blobs": item.result.blobs, "bytes": item.result.size}
+    moved: dict[str, object] = {"blobs": item.result.blobs, "bytes": item.result.size}
+    if explain:
+        moved["files"] = list(map(arrival_to_json, item.result.arrivals))
     return {
         "name": entry.name,
         "version": str(entry.version),

@@ -10,6 +10,7 @@ from support.registries import retrained
 from support.servers import static
 from support.servers.faults import Proxy, proxy
 
+from onnxreg.cli.main import main
 from onnxreg.cli.services.delta_service import DeltaReport, DeltaRequest, make_deltas
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import blob_keys, collect
@@ -314,3 +315,17 @@ def test_a_channel_that_moves_back_has_its_deltas_again(source: Registry, tmp_pa
     source.tag(f"{NAME}:0.1.1", "stable")
     assert "0.1.1" in map(str, DeltaOffers.read(load(source.store, NAME)[0].more["deltas"]).versions)
     assert not verify(source.store).damages
+
+
+def test_a_locked_artifact_arrives_by_a_delta(
+    source: Registry, client: Registry, server: Proxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, lock = str(client.store.root), str(tmp_path / "app.lock")
+    options = ["--format", "onnx-int8", "--output", lock]
+    assert main(["--registry", home, "lock", f"{NAME}:0.1.2", "--remote", server.url, *options]) == 0
+    words = ["pull", "--locked", lock, server.url, "--deltas", "always", "--explain"]
+    capsys.readouterr()
+    assert main(["--registry", home, *words]) == 0
+    out = capsys.readouterr().out
+    assert "model_int8.onnx" in out and "by a delta from 0.1.0" in out and "deltas saved" in out
+    assert not verify(client.store).damages
