@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from onnxreg.converters.evaluation.suite import Suite, numbered, read_bytes
-from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator
+from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator, numbers
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.tasks.labelled_inputs import LABELS
@@ -88,8 +88,9 @@ class LabelledRows(TaskEvaluator):
             raise InputError(
                 f"the evaluation suite has the class {label}, the output {name} has {values.shape[1]} classes"
             )
-        own = values[0, label]
-        rank = np.count_nonzero(values[0] > own) + np.count_nonzero(values[0, label + 1 :] == own)
+        row = numbers(values[0])
+        own = row[label]
+        rank = np.count_nonzero(row > own) + np.count_nonzero(row[label + 1 :] == own)
         return int(rank), values.shape[1]
 
     def prediction(self, item: LabelledRow, parts: Sequence[tuple[int, int]]) -> tuple[int, int]:

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from onnxreg.converters.evaluation import suite
 from onnxreg.converters.evaluation.suite import Suite
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.tasks.task import ExportSubject
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 Run = Callable[[Feed], Mapping[str, Any]]
 """Function from numpy arrays by input name to arrays by output name. Called from several threads at once."""
@@ -23,6 +25,13 @@ class ModelInput:
     item: int
     feed: Feed
     context: Any = None
+
+
+def numbers(values: Any) -> Any:
+    """The values of an output. Raises ConversionError for NaN, which would be read as some class."""
+    if np.isnan(values).any():
+        raise ConversionError("the model gives NaN for an item of the evaluation suite")
+    return values
 
 
 class TaskEvaluator(ABC):

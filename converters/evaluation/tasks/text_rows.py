@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator
+from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator, numbers
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.schema.core.errors import ConversionError, InputError
 
@@ -63,7 +63,7 @@ def number_of(row: Mapping[str, Any], key: str, position: str) -> float | None:
 
 
 def output(outputs: Mapping[str, Any], name: str, model_input: ModelInput) -> Any:
-    """An output of a run of one row, without its first axis. ConversionError if it is missing."""
+    """An output of a run of one row, without its first axis. ConversionError if it is missing or has NaN."""
     if name not in outputs or outputs[name].shape[:1] != (1,):
         raise ConversionError(f"the model has no output called {name} with one row for each row of its input")
-    return outputs[name][0]
+    return numbers(outputs[name][0])

@@ -11,7 +11,7 @@ from onnxreg.converters.evaluation import suite
 from onnxreg.converters.evaluation.decode import Integers, TagScheme, decode, tag_scheme
 from onnxreg.converters.evaluation.fixture import Fixture, read_fixture
 from onnxreg.converters.evaluation.suite import Suite
-from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator
+from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator, numbers
 from onnxreg.converters.evaluation.tasks.text_rows import plain
 from onnxreg.converters.evaluation.windows import TokenWindow, windows
 from onnxreg.schema.core.errors import ConversionError
@@ -64,7 +64,10 @@ class TokenSpans(TaskEvaluator):
 def tags_of(
     window: TokenWindow, outputs: Mapping[str, Any], shape: tuple[int, int, int]
 ) -> tuple[Integers, Integers]:
-    """The best tags of the positions that count, and their offsets. ConversionError for logits of another shape."""
+    """The best tags of the positions that count, and their offsets.
+
+    Raises ConversionError for logits of another shape, and for NaN.
+    """
     logits = outputs.get("logits")
     if logits is None:
         raise ConversionError("the model has no output called logits")
@@ -73,5 +76,5 @@ def tags_of(
             f"the model gives logits of shape {logits.shape[1:]}, expected {shape[1:]}",
             "the number of labels in config.json must be the number of logits",
         )
-    tags = np.asarray(logits[0].argmax(axis=-1)[window.positions], dtype=np.int64)
+    tags = np.asarray(numbers(logits[0, window.positions]).argmax(axis=-1), dtype=np.int64)
     return tags, window.offsets[window.positions]

@@ -16,7 +16,9 @@ from support.evaluation import subject_of
 
 from onnxreg.converters.evaluation.fixture import Fixture
 from onnxreg.converters.evaluation.predict import artifact_runner, parent_runner, predict
-from onnxreg.converters.evaluation.tasks.task_evaluator import Run
+from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRows
+from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, Run
+from onnxreg.converters.evaluation.tasks.text_rows import output
 from onnxreg.converters.evaluation.tasks.token_spans import TokenSpans
 from onnxreg.schema.core.errors import ConversionError
 
@@ -229,3 +231,26 @@ def test_a_source_that_does_not_run_on_an_item_is_an_error(
         pytest.raises(ConversionError, match="does not run on an item of the suite: cannot reshape"),
     ):
         predictions(evaluator, run, TEXTS)
+
+
+def test_a_model_that_gives_nan_has_no_prediction(
+    checkpoint: Callable[..., SimpleNamespace], tmp_path: Path
+) -> None:
+    evaluator = evaluator_of(checkpoint())
+    (window, *_) = evaluator.inputs([Fixture("Ada meets Bo", ())])
+    logits = np.zeros((1, 5, 5), dtype=np.float32)
+    logits[0, 0] = np.nan
+    evaluator.read(window, {"logits": logits})
+    logits[0, 2, 1] = np.nan
+    with pytest.raises(ConversionError, match="gives NaN"):
+        evaluator.read(window, {"logits": logits})
+    with pytest.raises(ConversionError, match="gives NaN"):
+        output({"logits": np.array([[0.5, np.nan]])}, "logits", window)
+
+
+def test_a_row_that_gives_nan_is_not_the_right_class(tmp_path: Path) -> None:
+    evaluator = LabelledRows(None)  # type: ignore[arg-type]
+    row = ModelInput(0, {}, ("y", 1))
+    assert evaluator.read(row, {"y": np.array([[0.1, 0.5, np.inf]])}) == (1, 3)
+    with pytest.raises(ConversionError, match="gives NaN"):
+        evaluator.read(row, {"y": np.array([[0.1, np.nan, 0.2]])})
