@@ -12,6 +12,7 @@ from onnxreg.cli.render import output
 from onnxreg.registry.deliver.coverage import DeviceCoverage, coverage
 from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.version import Version
 from onnxreg.schema.query.requirements import Query
 
 EXAMPLES = (
@@ -19,6 +20,7 @@ EXAMPLES = (
     "reg coverage acme/pii-small:1.4.0 --devices fleet.json --certified --json",
 )
 
+UPDATE_COLUMNS = ("UPDATE", "1 MBIT/S", "10 MBIT/S")
 COLUMNS = ("VERSION", "PATH", "FORMAT", "CERTIFICATION", "SIZE", "WHY")
 
 
@@ -33,22 +35,33 @@ def command(
         ),
     ],
     query: Query = query_options.ANYTHING,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="Also say what the update from this version costs each device.", metavar="VERSION"
+        ),
+    ] = None,
     remote: RemoteOption = None,
     as_json: Json = False,
 ) -> None:
     """Show which version and artifact each device gets from `reg resolve`; for a pipeline, for each member.
 
+    With --from also what the update costs a device that has what that version gives it: the bytes, with
+    deltas if there are any (docs/delta.md), their share of the files, and the time at 1 and 10 Mbit/s.
+
     If a device gets nothing, the exit status is 8, so the command can guard a promotion.
 
     With --json: {ref, stranded, devices: [{device, version, manifest, size, artifact, rejected, member?}]};
     stranded is a count, member is the stage of a pipeline, with one entry each; the rest is as in `reg
-    resolve --json`, null for a device that gets nothing.
+    resolve --json`, null for a device that gets nothing. With --from also update: {from, bytes, whole,
+    seconds: {"1", "10"}, files: [{path, bytes, of, deltas}]}.
     """
     session: Session = context.obj
     fleet = [device for word in devices for device in read_devices(word)]
     if not fleet:
         raise InputError("no device is described", "name presets (see `reg devices`) or files with devices")
-    coverages = coverage(session.reader(remote), Ref.parse(ref), query, fleet)
+    version = None if since is None else Version.parse(since)
+    coverages = coverage(session.reader(remote), Ref.parse(ref), query, fleet, version)
     without = {id(item.device) for item in coverages if item.is_stranded}
     stranded = [device for device in fleet if id(device) in without]
     if as_json:
@@ -56,14 +69,25 @@ def command(
         output.write_json({"ref": ref, "stranded": len(stranded), "devices": covered})
     else:
         staged = any(item.member for item in coverages)
-        heading = ("DEVICE", *(["MEMBER"] if staged else []), *COLUMNS)
-        session.table(heading, [_row(item, staged) for item in coverages])
+        heading = ("DEVICE", *(["MEMBER"] if staged else []), *COLUMNS, *(UPDATE_COLUMNS if since else ()))
+        session.table(
+            heading, [(*_row(item, staged), *(_update_of(item) if since else ())) for item in coverages]
+        )
     if stranded:
         names = ", ".join(device.name for device in stranded)
         raise GateError(
             f"{output.counted(len(stranded), 'device')} of {len(fleet)} get nothing of {ref}: {names}",
             "publish an artifact that they load, or ask less of it",
         )
+
+
+def _update_of(covered: DeviceCoverage) -> tuple[str, ...]:
+    """The columns of an update; empty for a device that gets nothing."""
+    update = covered.update
+    if update is None:
+        return ("",) * len(UPDATE_COLUMNS)
+    share = f" ({update.size / update.whole:.0%})" if update.whole else ""
+    return (f"{output.size(update.size)}{share}", *map(output.duration, update.seconds.values()))
 
 
 def _row(covered: DeviceCoverage, staged: bool) -> tuple[str, ...]:

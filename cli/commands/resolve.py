@@ -57,7 +57,8 @@ def command(
     With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state},
     files: [{role, path, digest, size, url}], rejected: [{artifact, version, code, detail}]}; sizes are
     bytes, the outer one counts all files; an artifact that a later evaluation refused also has stated, the
-    state in its manifest. If nothing matches, the same with nulls. docs/resolve.md lists the codes.
+    state in its manifest. If the registry offers deltas of these files, also {deltas: [{new, old, delta,
+    size, url, from?}]} (docs/delta.md). If nothing matches, the same with nulls. docs/resolve.md lists the codes.
     """
     session: Session = context.obj
     target_device = query_options.read_one_device(device)

@@ -4,6 +4,7 @@ import importlib.util
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import urlsplit
@@ -133,8 +134,11 @@ def plan_routes(
         return DeltaRoutes()
     if not url.scheme or not url.netloc:
         return DeltaRoutes(policy, obstacle="the registry is on this machine")
+    offers = DeltaOffers.read(ledger.more.get("deltas"))
+    manifests = {version: ledger.entries[version].manifest for version in versions}
     deltas = [
-        replace(delta, size=0) if delta.digest in sizes else delta for delta in _offered(ledger, versions)
+        replace(delta, size=0) if delta.digest in sizes else delta
+        for delta in offered_deltas(offers, ledger.name, manifests, ledger.read_table)
     ]
     if not deltas:
         return DeltaRoutes(policy)
@@ -149,18 +153,23 @@ def plan_routes(
 NO_NUMPY = "numpy is not installed: pip install 'onnxreg[onnx]'"
 
 
-def _offered(ledger: Ledger, versions: Collection[Version]) -> list[Delta]:
-    """The deltas of some versions, and those of other versions that may lead to them."""
+def offered_deltas(
+    offers: DeltaOffers,
+    name: str,
+    manifests: Mapping[Version, Digest],
+    read_table: Callable[[Digest], DeltaTable],
+) -> list[Delta]:
+    """The deltas that a state line offers, all of those of the versions in `manifests`.
+
+    A table is read only if the state line does not repeat all of it; one that cannot be read offers nothing more.
+    """
     deltas: list[Delta] = []
-    for version, offer in DeltaOffers.read(ledger.more.get("deltas")).versions.items():
+    for version, offer in offers.versions.items():
         deltas += offer.deltas
-        entry = ledger.entries.get(version)
-        if version not in versions or entry is None:
+        if version not in manifests:
             continue
-        complete = DeltaTable(ledger.name, version, entry.manifest, offer.deltas)
-        if len(complete.encode()) < offer.table.size:
-            try:
-                deltas += ledger.read_table(offer.table.digest).deltas
-            except (IntegrityError, NotFoundError):
-                continue
-    return deltas
+        repeated = DeltaTable(name, version, manifests[version], offer.deltas)
+        if len(repeated.encode()) < offer.table.size:
+            with suppress(IntegrityError, NotFoundError):
+                deltas += read_table(offer.table.digest).deltas
+    return list(dict.fromkeys(deltas))

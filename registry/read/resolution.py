@@ -1,6 +1,6 @@
 """Resolve a query on a device in one registry; `schema.query.resolve` decides. Light, as `lookup`."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import Offer, Rejection, ResolveOutcome, releases, resolve_among
 
 if TYPE_CHECKING:
+    from onnxreg.schema.delta.table import Delta
     from onnxreg.schema.manifest.operators import Need
     from onnxreg.schema.query.device import Device
 
@@ -27,7 +28,7 @@ class Resolution:
     """The artifact that answers a query, with every file that it needs, and the rejections of the others.
 
     `size`: bytes of all files, equal ones counted once. `index` is the index file of the answer, if one was
-    read.
+    read; `deltas` are those of its files that the state line offers, with their URLs.
     """
 
     target: LocatedVersion
@@ -36,6 +37,7 @@ class Resolution:
     files: tuple[tuple[FileSummary, str], ...]
     outcome: ResolveOutcome
     index: IndexFile | None = field(default=None, repr=False)
+    deltas: tuple[tuple["Delta", str], ...] = ()
 
     @property
     def rejected(self) -> tuple[Rejection, ...]:
@@ -70,6 +72,11 @@ class Resolution:
                 for file, url in self.files
             ],
             "rejected": [rejection.to_json() for rejection in self.rejected],
+            **(
+                {"deltas": [{**delta.to_json(), "url": url} for delta, url in self.deltas]}
+                if self.deltas
+                else {}
+            ),
         }
 
 
@@ -135,7 +142,24 @@ def resolve_in(
         (file, remote.blob_url(file.digest)) for file in (main, *artifact.files, *summary.shared_files)
     )
     target = LocatedVersion(state.name, version, entry, state.channels.get(ref.tag or ""))
-    return Resolution(target, artifact, outcome.size, files, outcome)
+    return Resolution(
+        target, artifact, outcome.size, files, outcome, deltas=_deltas(remote, state, target, files)
+    )
+
+
+def _deltas(
+    remote: RegistryReader,
+    state: State,
+    target: LocatedVersion,
+    files: Collection[tuple[FileSummary, str]],
+) -> tuple[tuple["Delta", str], ...]:
+    """The deltas of these files that the state line offers."""
+    if "deltas" not in state.more:
+        return ()
+    offer = state.deltas.versions.get(target.version)
+    digests = {file.digest for file, _ in files}
+    deltas = [delta for delta in offer.deltas if delta.new in digests] if offer else []
+    return tuple((delta, remote.blob_url(delta.digest)) for delta in deltas)
 
 
 def offers(remote: RegistryReader, state: State, ref: Ref, query: Query) -> Iterator[Offer]:

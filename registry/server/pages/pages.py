@@ -173,11 +173,13 @@ class Pages:
         def make(index: IndexFile | None) -> bytes:
             model = ModelSnapshot(self._registry, ref.name, index)
             row = model.find(ref)
+            manifest = model.manifest(row.entry)
             return self._rendering.page(
                 "version.html",
                 name=ref.name,
                 row=row,
-                manifest=model.manifest(row.entry),
+                manifest=manifest,
+                updates=views.update_rows(model.state, row.version, manifest) if manifest else [],
                 previous=model.before(row.version),
             )
 

@@ -11,6 +11,7 @@ from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
+from onnxreg.schema.delta.table import Delta
 from onnxreg.schema.log.artifact_state import ArtifactState, ArtifactStates, artifact_states, verdicts_of
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import State, VersionEntry
@@ -141,6 +142,27 @@ def reasons(artifact: Artifact) -> Sequence[str]:
 def all_files(manifest: Manifest) -> list[FileEntry]:
     """Sidecars, then companions."""
     return [entry for artifact in manifest.artifacts for entry in artifact.files] + list(manifest.files)
+
+
+@dataclass(frozen=True)
+class UpdateRow:
+    """A delta that a version offers: its file, the old version (None: the same one), and sizes in bytes."""
+
+    file: FileEntry
+    since: Version | None
+    delta: Delta
+
+    def seconds(self, megabits: int) -> float:
+        """The time that the delta takes at a rate in Mbit/s."""
+        return self.delta.size * 8 / (megabits * 1e6)
+
+
+def update_rows(state: State, version: Version, manifest: Manifest) -> list[UpdateRow]:
+    """The deltas that the state line offers to files of a version, in its order."""
+    offer = state.deltas.versions.get(version)
+    files = {file.digest: file for file in manifest.all_files()}
+    deltas = offer.deltas if offer else ()
+    return [UpdateRow(files[delta.new], delta.since, delta) for delta in deltas if delta.new in files]
 
 
 @dataclass(frozen=True)

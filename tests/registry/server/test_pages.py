@@ -9,9 +9,11 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from support.registries import retrained
 from support.servers import showroom
 from support.servers.regserve import Answer, Site, running
 
+from onnxreg.cli.services.delta_service import DeltaRequest, make_deltas
 from onnxreg.registry import Registry
 from onnxreg.registry.log.lookup import all_versions
 from onnxreg.registry.log.retention import RetentionPolicy
@@ -21,6 +23,8 @@ from onnxreg.registry.server.pages.rendering import printable, sentence, shown_j
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.progress import SILENT
+from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.manifest.draft import DraftFile
 
@@ -504,3 +508,15 @@ def test_texts_for_people() -> None:
     assert [sentence(text) for text in ("", "no", "Why?")] == ["", "No.", "Why?"]
     assert len(shown_json("x" * 10_000)) < 2100
     assert shown_json({"b": [1]}) == '{\n "b": [\n  1\n ]\n}'
+
+
+def test_a_version_shows_what_its_updates_take(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "home")
+    for step in range(2):
+        registry.add(retrained.draft(tmp_path / f"draft{step}", step))
+    with running(registry.store.root) as site:
+        assert "Updates" not in Reader(site.get("/models/acme/pii:0.1.1")).text
+    make_deltas(registry, registry.store, DeltaRequest(Ref("acme/pii")), SILENT)
+    with running(registry.store.root) as site:
+        page = Reader(site.get("/models/acme/pii:0.1.1")).text
+    assert "At 10 Mbit/s" in page and "model_int8.onnx 0.1.0" in page

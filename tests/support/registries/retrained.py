@@ -12,6 +12,14 @@ ELEMENTS = 300_000
 """Weights of the model: 1.2 MB in float32."""
 
 
+RUNS = {
+    "metadata": {"opset": 17},
+    "ir_version": 8,
+    "operators": [{"domain": "ai.onnx", "name": "MatMul", "opset": 13}],
+}
+"""What a device must know of a graph."""
+
+
 def weights(step: int) -> np.ndarray:
     """The weights after so many fine-tunes."""
     random = np.random.default_rng(7)
@@ -56,9 +64,9 @@ def draft(root: Path, step: int, name: str = "acme/pii") -> Draft:
         name,
         root,
         (
-            DraftArtifact("onnx", "float32", "model.onnx"),
-            DraftArtifact("onnx-android", "float32", "mobile.onnx", parent="model.onnx"),
-            DraftArtifact("onnx-int8", "int8", "model_int8.onnx", parent="model.onnx"),
+            DraftArtifact("onnx", "float32", "model.onnx", fields=RUNS),
+            DraftArtifact("onnx-android", "float32", "mobile.onnx", parent="model.onnx", fields=RUNS),
+            DraftArtifact("onnx-int8", "int8", "model_int8.onnx", parent="model.onnx", fields=RUNS),
         ),
         (DraftFile("config", "config.json"),),
         {"task": "token-classification"},
