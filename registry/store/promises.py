@@ -159,18 +159,18 @@ def _race_swap(scratch: SwapScratch) -> Iterator[str]:
 def _race(scratch: SwapScratch, activity: str, prepare: Callable[[], str | None]) -> Iterator[str]:
     """Several writers at once, several times: exactly one wins, and its bytes are read afterwards."""
     store, key = scratch
-    for _ in range(ROUNDS):
-        token = prepare()
-        tries = [secrets.token_bytes(16) for _ in range(RACERS)]
-        with ThreadPoolExecutor(RACERS) as pool:
+    with ThreadPoolExecutor(RACERS) as pool:
+        for _ in range(ROUNDS):
+            token = prepare()
+            tries = [secrets.token_bytes(16) for _ in range(RACERS)]
             results = list(pool.map(lambda data, token=token: store.swap(key, data, token), tries))
-        winners = [data for data, success in zip(tries, results, strict=True) if success]
-        if len(winners) != 1:
-            yield f"{len(winners)} of {RACERS} writers {activity} at once succeeded, instead of one"
-            return
-        if _content(store, key) != winners[0]:
-            yield f"of {RACERS} writers {activity} at once, another one's bytes are there than the winner's"
-            return
+            winners = [data for data, success in zip(tries, results, strict=True) if success]
+            if len(winners) != 1:
+                yield f"{len(winners)} of {RACERS} writers {activity} at once succeeded, instead of one"
+                return
+            if _content(store, key) != winners[0]:
+                yield f"of {RACERS} writers {activity} at once, another one's bytes are there than the winner's"
+                return
 
 
 def _gone(scratch: SwapScratch) -> Iterator[str]:

@@ -30,17 +30,25 @@ class Reader(confine.Child):
         return draft_json.decode(json.loads(json.dumps(value)), workspace)
 
 
-def run(command: Sequence[str], env: Mapping[str, str], **_: Any) -> "subprocess.CompletedProcess[str]":
-    """Run `python -m MODULE WORDS` in this process, with that environment. Output is captured."""
-    *interpreter, module = command[:3]
-    assert interpreter == [sys.executable, "-m"]
+def run(
+    command: Sequence[str], env: Mapping[str, str] | None = None, **_: Any
+) -> "subprocess.CompletedProcess[str]":
+    """Run `python -m MODULE WORDS` or `python -c PROGRAM WORDS` in this process, with that environment.
+
+    Output is captured.
+    """
+    interpreter, option, program, *words = command
+    assert interpreter == sys.executable and option in ("-m", "-c")
     out, err, status = StringIO(), StringIO(), 0
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", [module, *command[3:]])
-        for name, value in env.items():
+        patch.setattr(sys, "argv", [program if option == "-m" else option, *words])
+        for name, value in (env or {}).items():
             patch.setenv(name, value)
         try:
-            runpy.run_module(module, run_name="__main__")
+            if option == "-m":
+                runpy.run_module(program, run_name="__main__")
+            else:
+                exec(program, {"__name__": "__main__"})  # noqa: S102
         except Exception:  # noqa: BLE001
             traceback.print_exc()
             status = 1

@@ -102,6 +102,7 @@ def test_doctor_of_a_healthy_registry_and_of_a_remote(reg: Reg, home: Path, copi
     }
 
 
+@pytest.mark.usefixtures("quick_probes")
 def test_the_worst_finding_decides_the_exit_status(reg: Reg, home: Path) -> None:
     (home / "local/tmp/0123456789abcdef.lock").write_bytes(b"")
     done = reg("doctor")
@@ -117,6 +118,7 @@ def test_the_worst_finding_decides_the_exit_status(reg: Reg, home: Path) -> None
     assert reg("--registry", "nowhere", "doctor").status == 3
 
 
+@pytest.mark.usefixtures("quick_probes")
 def test_mirror_follows_and_is_read_only(reg: Reg, home: Path, tmp_path: Path) -> None:
     mirror = tmp_path / "mirror"
     done = reg("mirror", home, mirror)
@@ -377,6 +379,7 @@ def test_only_what_is_no_part_of_the_registry_is_cleared(reg: Reg, bucket: Any) 
     }
 
 
+@pytest.mark.usefixtures("quick_probes")
 def test_the_note_of_a_collection_that_runs_is_not_cleared(reg: Reg, registry: Registry) -> None:
     with registry.store.push() as push:
         registry.store.add_note("condemned", push.id, b"")
@@ -386,6 +389,7 @@ def test_the_note_of_a_collection_that_runs_is_not_cleared(reg: Reg, registry: R
     assert reg("doctor").status == 0
 
 
+@pytest.mark.usefixtures("quick_probes")
 def test_live_says_what_it_makes_and_what_is_kept(reg: Reg, home: Path) -> None:
     before = files(home)
     done = reg("doctor", "--live")
@@ -401,6 +405,7 @@ def test_live_says_what_it_makes_and_what_is_kept(reg: Reg, home: Path) -> None:
     assert reg("doctor", "--live", "--clear", "x").status == 2
 
 
+@pytest.mark.usefixtures("quick_probes")
 def test_a_broken_promise_is_exit_status_6(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
     locks = promises.DIRECTORY[1]
     broken = replace(locks, attempt=lambda scratch: ["nobody is kept out"])
