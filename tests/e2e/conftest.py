@@ -1,4 +1,5 @@
-"""`reg` as its user runs it: a process of its own, on a tiny real checkpoint."""
+"""`reg` as its user runs it: a process of its own, on a tiny real checkpoint. The exports that stories read are made
+by the process of the tests; `test_story.py` compares them with an export by another."""
 
 import json
 import os
@@ -43,32 +44,30 @@ class Export:
 EXPORT = ["export", "--profile", "android", "--name", "acme/tiny", "--json"]
 
 
+def export_in_process(checkpoint: Path, home: Path, output: Path) -> Export:
+    """Export a checkpoint by this process, which has imported PyTorch already."""
+    with redirect_stdout(StringIO()) as printed:
+        assert main(["--registry", str(home), *EXPORT, str(checkpoint), "--output", str(output)]) == 0
+    return Export(checkpoint, home, output, json.loads(printed.getvalue()))
+
+
 @pytest.fixture(scope="session")
 def export(
     isolated_user: None, make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Export:
     """acme/tiny:0.1.0, exported once for all stories, which only read it."""
-    directory, checkpoint = tmp_path_factory.mktemp("export"), make_checkpoint(seed=1)
-    done = subprocess.run(
-        [sys.executable, "-m", "onnxreg.cli", *EXPORT, checkpoint, "--output", "out"],
-        cwd=directory,
-        env={**environment_of(directory), "PYTHONHASHSEED": "0"},
-        capture_output=True,
-        check=True,
-    )
-    return Export(checkpoint, directory / "home", directory / "out", json.loads(done.stdout))
+    directory = tmp_path_factory.mktemp("export")
+    return export_in_process(make_checkpoint(seed=1), directory / "home", directory / "out")
 
 
 @pytest.fixture(scope="session")
 def second_export(
     export: Export, make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Export:
-    """acme/tiny:0.1.1, exported from another checkpoint, by this process, into a copy of that registry."""
-    directory, checkpoint = tmp_path_factory.mktemp("second"), make_checkpoint(seed=2)
-    home, output = Path(shutil.copytree(export.home, directory / "home")), directory / "out"
-    with redirect_stdout(StringIO()) as printed:
-        assert main(["--registry", str(home), *EXPORT, str(checkpoint), "--output", str(output)]) == 0
-    return Export(checkpoint, home, output, json.loads(printed.getvalue()))
+    """acme/tiny:0.1.1, exported from another checkpoint into a copy of that registry."""
+    directory = tmp_path_factory.mktemp("second")
+    home = Path(shutil.copytree(export.home, directory / "home"))
+    return export_in_process(make_checkpoint(seed=2), home, directory / "out")
 
 
 @pytest.fixture
