@@ -1,9 +1,11 @@
 """The plan of a search: its suites, candidates and devices, checked before any work."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from onnxreg.converters.engine.plan import ExportPlan
 from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan, plan_evaluation
+from onnxreg.converters.evaluation.tasks.labelled_rows import content
 from onnxreg.converters.search import candidates as catalog
 from onnxreg.converters.search.recipes import final_plan
 from onnxreg.schema.core.errors import Advice, InputError
@@ -27,7 +29,7 @@ def plan_search(plan: ExportPlan, request: SearchRequest) -> SearchPlan:
 
     Raises InputError or NotFoundError for what would stop the search later: a step, candidate, device or file that does
     not exist, a candidate that does not fit the recipe, a suite without items, suites that allow different metrics or
-    have an item in common.
+    have an item in common, rows for calibration that are in the suite to confirm on.
     """
     assert plan.evaluation is not None
     if request.input not in plan.nodes:
@@ -39,13 +41,13 @@ def plan_search(plan: ExportPlan, request: SearchRequest) -> SearchPlan:
         )
     else:
         choose, confirm = own, own.model_copy(update={"suite": request.confirm})
-    for candidate in catalog.choose(request, True):
-        final_plan(plan, request, candidate, confirm)
+    plans = [final_plan(plan, request, candidate, confirm) for candidate in catalog.choose(request, True)]
     devices = tuple(preset(name) for name in request.devices)
     search = SearchPlan(request, _evaluation(plan, choose), _evaluation(plan, confirm), devices)
     _check_items(search)
     _check_metrics(search)
     _check_disjoint(search)
+    _check_calibration(search, plans)
     return search
 
 
@@ -86,4 +88,18 @@ def _check_disjoint(search: SearchPlan) -> None:
             f"{common} items are in both {'halves of the suite' if is_split else 'suites'}: a candidate may not be "
             "confirmed on what it was chosen by",
             "give equal items one `group`" if is_split else Advice("other-confirm-suite"),
+        )
+
+
+def _check_calibration(search: SearchPlan, plans: Iterable[ExportPlan]) -> None:
+    """Raise InputError if a candidate is calibrated on rows of the suite to confirm on."""
+    feeds = [feed for plan in plans for node in plan.nodes.values() for feed in node.data or ()]
+    calibrated_on = {content(feed) for feed in feeds}
+    evaluator = search.confirm.evaluator
+    common = sum(evaluator.identity(item) in calibrated_on for item in search.confirm.suite.items)
+    if common:
+        raise InputError(
+            f"{common} rows for calibration are in the suite to confirm on: a candidate may not be made with what it is "
+            "confirmed on",
+            "calibrate on other rows, such as those of the suite to choose on",
         )

@@ -63,7 +63,7 @@ class LabelledRows(TaskEvaluator):
 
     @classmethod
     def identity(cls, item: LabelledRow) -> Digest:
-        return samples.digest([item.feed])
+        return content(item.feed)
 
     def check(self, items: Sequence[LabelledRow]) -> None:
         expected = set(self.subject.sample.feeds[0])
@@ -97,6 +97,14 @@ class LabelledRows(TaskEvaluator):
         return parts[0]
 
 
+def content(feed: Feed) -> Digest:
+    """The digest of a row's values, whatever number of bits they are stored in."""
+    wide = {"f": "float64", "i": "int64", "u": "int64", "b": "int64"}
+    return samples.digest(
+        [{name: array.astype(wide.get(array.dtype.kind, array.dtype)) for name, array in feed.items()}]
+    )
+
+
 def _group(value: Any, path: Path) -> int | None:
     """The group of a row, None without. InputError if it is not one integer."""
     if value is not None and (value.ndim != 1 or value.dtype.kind not in "iu"):
@@ -113,7 +121,7 @@ def _label(value: Any, path: Path) -> int:
 def _check_repeated(items: Sequence[LabelledRow], path: Path) -> None:
     numbers: dict[Digest, int] = {}
     for number, item in enumerate(items, start=1):
-        first = numbers.setdefault(samples.digest([item.feed]), number)
+        first = numbers.setdefault(content(item.feed), number)
         if first != number:
             raise InputError(
                 f"evaluation suite {path}, row {number}: the same row was used before, at row {first}",

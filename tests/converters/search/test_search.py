@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.docs.nets import write_mlp
 
 from onnxreg.converters.android.android_options import AndroidOptions, recipe_of
 from onnxreg.converters.engine.cache import StepCache
@@ -358,6 +359,47 @@ def test_suites_that_allow_other_metrics_are_refused(
     message = "to choose on is judged by spearman, mean_cosine, that to confirm on by mean_cosine"
     with pytest.raises(InputError, match=message):
         check_search(plan)
+
+
+@pytest.fixture
+def search_rows(tmp_path: Path) -> Callable[..., None]:
+    """Check a search for a graph of arrays: from 0 to choose on, from 300 to confirm on."""
+    write_mlp(tmp_path / "mlp.onnx")
+    draw = np.random.default_rng(0).normal(size=(1000, 64)).astype(np.float32)
+
+    def rows(name: str, start: int, dtype: str = "float32", **labels: Any) -> str:
+        np.savez(tmp_path / name, x=draw[start : start + 250].astype(dtype), **labels)
+        return str(tmp_path / name)
+
+    def run(confirm: int = 300, calibration: int = 600, dtype: str = "float32") -> None:
+        labels = np.arange(250) % 8
+        value = {
+            "task": "onnx",
+            "steps": [{"name": "int8", "pass": "OnnxDynamicQuantization"}],
+            "evaluation": {"suite": rows("choose.npz", 0, labels=labels)},
+            "search": {
+                "input": "int8",
+                "confirm": rows("confirm.npz", confirm, dtype, labels=labels),
+                "calibration": rows("calibration.npz", calibration, dtype),
+            },
+        }
+        check_search(plan_export(RecipeFile.from_json(value), str(tmp_path / "mlp.onnx"), "acme/x"))
+
+    return run
+
+
+def test_rows_in_both_suites_are_refused_in_any_type(search_rows: Callable[..., None]) -> None:
+    search_rows()
+    for dtype in ("float32", "float64"):
+        with pytest.raises(InputError, match="50 items are in both suites"):
+            search_rows(confirm=200, dtype=dtype)
+
+
+def test_a_candidate_is_not_calibrated_on_the_suite_to_confirm_on(search_rows: Callable[..., None]) -> None:
+    search_rows(calibration=0)
+    for dtype in ("float32", "float64"):
+        with pytest.raises(InputError, match="100 rows for calibration are in the suite to confirm on"):
+            search_rows(calibration=450, dtype=dtype)
 
 
 def test_a_candidate_without_its_data_is_refused_before_any_work(
