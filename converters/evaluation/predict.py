@@ -1,8 +1,9 @@
 """Run a model over the items of a suite, on all cores.
 
 A model that quantizes activations while it runs takes one item at a time, as on a device: its scales are computed over a
-whole batch. Rows of any other model do not depend on each other, so items of equal shape share a run. Each run computes
-on one thread, and runs are parallel, so that the sums are added in the same order on any number of cores.
+whole batch. So does a graph of any arrays, which may mix its rows. In any other model rows of texts do not depend on each
+other, so items of equal shape share a run. Each run computes on one thread, and runs are parallel, so that the sums are
+added in the same order on any number of cores.
 """
 
 import os
@@ -59,7 +60,7 @@ def predict(
         rows = [_row(outputs, row, len(numbers)) for row in range(len(numbers))]
         return [evaluator.read(inputs[number], row) for number, row in zip(numbers, rows, strict=True)]
 
-    batches = list(_batches(inputs, getattr(run, "rows", 1)))
+    batches = list(_batches(inputs, getattr(run, "rows", 1) if evaluator.shares_runs else 1))
     results: dict[int, Any] = {}
     with ThreadPoolExecutor(cores()) as pool:
         for numbers, own in zip(batches, pool.map(read, batches), strict=True):

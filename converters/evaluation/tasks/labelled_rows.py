@@ -36,6 +36,7 @@ class LabelledRows(TaskEvaluator):
     """
 
     tasks = ("image-classification", "onnx")
+    shares_runs = False
 
     @classmethod
     def load_suite(cls, path: Path) -> Suite:

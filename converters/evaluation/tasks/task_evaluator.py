@@ -35,9 +35,13 @@ def numbers(values: Any) -> Any:
 
 
 class TaskEvaluator(ABC):
-    """One task. `tasks` are the ids of the export tasks that it is for."""
+    """One task. `tasks` are the ids of the export tasks that it is for.
+
+    `shares_runs`: rows of one run do not depend on each other, unless the graph quantizes activations while it runs.
+    """
 
     tasks: ClassVar[tuple[str, ...]]
+    shares_runs: ClassVar[bool] = True
 
     def __init__(self, subject: ExportSubject) -> None:
         """Args:

@@ -16,7 +16,7 @@ from support.evaluation import subject_of
 
 from onnxreg.converters.evaluation.fixture import Fixture
 from onnxreg.converters.evaluation.predict import artifact_runner, parent_runner, predict
-from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRows
+from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRow, LabelledRows
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, Run
 from onnxreg.converters.evaluation.tasks.text_rows import output
 from onnxreg.converters.evaluation.tasks.token_spans import TokenSpans
@@ -254,3 +254,16 @@ def test_a_row_that_gives_nan_is_not_the_right_class(tmp_path: Path) -> None:
     assert evaluator.read(row, {"y": np.array([[0.1, 0.5, np.inf]])}) == (1, 3)
     with pytest.raises(ConversionError, match="gives NaN"):
         evaluator.read(row, {"y": np.array([[0.1, np.nan, 0.2]])})
+
+
+def test_a_graph_of_arrays_that_mixes_its_rows_gets_one_at_a_time(tmp_path: Path) -> None:
+    text = "g (float[n,3] x) => (float[n,3] y) { y = Softmax<axis=0>(x) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]>\n{text}')
+    onnx.save(model, tmp_path / "mixing.onnx")
+    feeds = [{"x": row[None].astype(np.float32)} for row in np.random.default_rng(0).normal(size=(40, 3))]
+    subject = SimpleNamespace(sample=SimpleNamespace(expected=[{"y": None}]))
+    evaluator = LabelledRows(subject)  # type: ignore[arg-type]
+    items = [LabelledRow(feed, number % 3, None) for number, feed in enumerate(feeds)]
+    run = artifact_runner(tmp_path / "mixing.onnx")
+    together = predict(evaluator, run, items, evaluator.inputs(items))
+    assert together == predict(evaluator, run.run, items, evaluator.inputs(items))
