@@ -19,7 +19,7 @@ from onnxreg.converters.families.rebuild_family import plan_rebuild
 from onnxreg.converters.profiles import profile_catalog
 from onnxreg.converters.source.source_files import HUB_ID
 from onnxreg.converters.tasks.code.consent import Consent
-from onnxreg.schema.core.codec import mapping, text
+from onnxreg.schema.core.codec import mapping, optional, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -105,7 +105,7 @@ def _plan(manifest: Manifest, label: str, materials: Materials, progress: Progre
         contract=contract,
         allow_code=materials.consent,
     )
-    plan = replace(plan, search=recipe.parameters.get("search"))
+    plan = replace(plan, search=_search(recipe, label))
     check_code(recipe.code, plan.source.code, label)
     _check_source(plan, manifest, label)
     check_data(recorded, plan.recorded_recipe(), label)
@@ -137,6 +137,14 @@ def _read(value: Any, label: str) -> RecipeFile:
         return RecipeFile.from_json(value, f"the recipe of {label}")
     except InputError as error:
         raise IntegrityError(error.message) from error
+
+
+def _search(recipe: Recipe, label: str) -> Mapping[str, Any] | None:
+    """The record of the search that made a version, if one did. IntegrityError if it is malformed."""
+    try:
+        return optional(recipe.parameters.get("search"), mapping)
+    except InputError as error:
+        raise IntegrityError(f"the search of {label} cannot be read: {error.message}") from error
 
 
 def _check_profile(recipe: Recipe, label: str) -> None:

@@ -140,6 +140,13 @@ class SearchCandidate(Strict):
     name: StepName
     steps: Annotated[Items[RecipeStep], Field(min_length=1, max_length=8)]
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for before, step in zip((None, *self.steps), self.steps, strict=False):
+            if step.input not in (None, None if before is None else before.name):
+                raise ValueError(f"the step {step.name} has an input: it takes the result of the one before")
+        return self
+
 
 class SearchRequest(Strict):
     """Find the smallest artifact that passes the recipe's evaluation: see docs/certification.md.

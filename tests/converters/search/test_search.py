@@ -22,8 +22,8 @@ from onnxreg.converters.search import check_search, execute
 from onnxreg.converters.search.candidates import WeightBytes, library
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
-from onnxreg.schema.inputs.recipe_file import RecipeFile
+from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.inputs.recipe_file import RecipeFile, SearchCandidate
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
 
@@ -157,6 +157,16 @@ def test_rebuild_repeats_the_path_of_the_winner(
     workspace.mkdir()
     again = manifest(rebuild(published, "acme/x:1", Materials(str(encoder), confirm), workspace))
     assert again == published
+    assert published.recipe is not None
+    parameters = {**published.recipe.parameters, "search": ["int8"]}
+    recipe = published.recipe.model_copy(update={"parameters": parameters})
+    with pytest.raises(IntegrityError, match=r"the search of acme/x:1 cannot be read"):
+        rebuild(
+            published.model_copy(update={"recipe": recipe}),
+            "acme/x:1",
+            Materials(str(encoder), confirm),
+            tmp_path,
+        )
 
 
 def test_a_second_search_takes_its_figures_from_the_cache(
@@ -238,6 +248,14 @@ def test_a_pass_that_refuses_the_graph_is_a_failed_candidate(
         "weights4": "failed",
         "fp16": "certified",
     }
+
+
+def test_a_candidate_is_a_line_of_steps() -> None:
+    first, second = ({"name": name, "pass": "OnnxFloatToFloat16"} for name in ("a", "b"))
+    SearchCandidate.from_json({"name": "own", "steps": [first, {**second, "input": "a"}]})
+    for wrong in ([{**first, "input": "fp32"}], [first, {**second, "input": "fp32"}]):
+        with pytest.raises(InputError, match="takes the result of the one before"):
+            SearchCandidate.from_json({"name": "own", "steps": wrong})
 
 
 def test_devices_leave_out_what_they_do_not_load(
