@@ -37,10 +37,18 @@ export function piecesOf({ digest, size, pieces }) {
 }
 
 export class Blobs {
+  #bytes = 0
+  #milliseconds = 0
+
   /** @param {Http} http @param {Store} store */
   constructor(http, store) {
     this.http = http
     this.store = store
+  }
+
+  /** Bytes that arrived in a second; undefined until enough did. */
+  get rate() {
+    return this.#milliseconds > 200 ? (this.#bytes / this.#milliseconds) * 1000 : undefined
   }
 
   /**
@@ -96,7 +104,7 @@ export class Blobs {
    * @param {Set<string>} kept hex digits
    */
   async keepOnly(kept) {
-    const keys = [...(await this.store.keys('piece/')), ...(await this.store.keys('arriving/'))]
+    const keys = (await Promise.all(['piece/', 'arriving/', 'making/'].map((prefix) => this.store.keys(prefix)))).flat()
     for (const key of keys) {
       if (!kept.has(key.replace('piece/', ''))) await this.store.delete(key)
     }
@@ -160,6 +168,7 @@ export class Blobs {
       await arriving.clear()
     }
     let skip = isPart ? 0 : piece.start
+    const begun = performance.now()
     try {
       await arriving.begin(answer.headers.get('ETag'))
       for await (const chunk of answer.chunks) {
@@ -167,9 +176,11 @@ export class Blobs {
         skip -= Math.min(skip, chunk.length)
         await arriving.add(wanted)
         onBytes?.(wanted.length)
+        this.#bytes += chunk.length
         if (arriving.size === piece.size) return
       }
     } finally {
+      this.#milliseconds += performance.now() - begun
       await arriving.putAway()
     }
     throw new RemoteError(`${path} ended early`, true)

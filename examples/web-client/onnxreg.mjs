@@ -19,6 +19,7 @@ import { readNeeds } from './operators.mjs'
 import { isShared, resolve } from './resolve.mjs'
 import { checkContinues, decode, readIndex } from './state.mjs'
 import { isSummaryOf, summarize } from './summary.mjs'
+import { offeredDeltas, Updater } from './updates.mjs'
 import { hexOf, IntegrityError, isVersion, modelName, NotFoundError, own, RegError } from './values.mjs'
 
 export { IntegrityError, InputError, NotFoundError, RegError } from './values.mjs'
@@ -31,7 +32,11 @@ export { resolve, sha256 }
 /** @typedef {import('./resolve.mjs').Rejection} Rejection */
 /** @typedef {{tag?: string | null, query?: any, device?: any}} Question */
 /** @typedef {{role: string, path: string, digest: string, size: number, pieces?: any}} File */
-/** @typedef {{signal?: AbortSignal, onProgress?: (done: number, total: number) => void}} Options */
+/**
+ * `onArrival` is called for each file that is here; `deltas: false` fetches whole files only.
+ * @typedef {{signal?: AbortSignal, onProgress?: (done: number, total: number) => void,
+ *   onArrival?: (arrival: import('./updates.mjs').Arrival) => void, deltas?: boolean}} Options
+ */
 /**
  * One artifact of one version, and every file that goes with it; `files[0]` is the artifact's own.
  * @typedef {{name: string, version: string, manifest: string, artifact: File & Json, files: File[]}} Release
@@ -108,7 +113,7 @@ export class Registry {
     const release = await this.#release(state, version, artifact, options.signal)
     const { current, refused } = await this.slot(name)
     if (current && isSame(release, refused)) return current
-    await this.#download(release, options)
+    await this.#download(release, state, options)
     const slot = await this.slot(name)
     const previous = isSame(release, slot.current) ? slot.previous : slot.current
     await this.#save(`slot/${name}`, { current: release, previous, refused: null })
@@ -240,12 +245,31 @@ export class Registry {
     return { name: state.name, version, manifest: entry.manifest, artifact: { ...summary, ...files[0] }, files }
   }
 
-  /** @param {Release} release @param {Options} options */
-  async #download({ files }, { signal, onProgress }) {
+  /**
+   * Have every file of a release: those that deltas make, and of all files whatever is still missing.
+   * @param {Release} release @param {Json} state @param {Options} options
+   */
+  async #download({ version, files }, state, { signal, onProgress, onArrival, deltas = true }) {
     const total = files.reduce((sum, file) => sum + file.size, 0)
     let done = 0
     const onBytes = (/** @type {number} */ count) => onProgress?.((done += count), total)
-    for (const file of files) await this.#blobs.fetch(file, { signal, onBytes })
+    const updater = new Updater(this.#blobs, signal)
+    const held = new Set(await this.#store.keys('piece/'))
+    for (const file of [...files, ...(await this.#earlierFiles())]) updater.know(file, held)
+    const offered = deltas ? await offeredDeltas(this.#blobs, state, version, signal) : []
+    for (const [file, route] of updater.plan(files, offered)) {
+      const reason = route.deltas.length ? await updater.make(file, route) : 'no delta was better'
+      await this.#blobs.fetch(file, { signal, onBytes })
+      updater.arrived(file)
+      const path = files.find((each) => each.digest === file.digest)?.path ?? ''
+      onArrival?.({ path, size: file.size, deltas: route.deltas.length, bytes: route.size, reason })
+    }
+  }
+
+  /** The files of the present releases of all models, and of those before them. @returns {Promise<File[]>} */
+  async #earlierFiles() {
+    const slots = await Promise.all((await this.#store.keys('slot/')).map((key) => this.#load(key)))
+    return slots.flatMap(({ current, previous }) => [current, previous].filter(Boolean)).flatMap(({ files }) => files)
   }
 
   /** @param {string} key */

@@ -1,16 +1,19 @@
 /**
- * Runs the vectors of `docs/resolve.md` and `docs/query.md`: node run-vectors.mjs [DIRECTORY]
+ * Runs the vectors of `docs/resolve.md`, `docs/query.md` and `docs/delta.md`: node run-vectors.mjs [DIRECTORY]
  *
- * DIRECTORY has `where.json`, `history.json` and `resolve/*.json`; by default that of this repository. Exits with 1 if one fails.
+ * DIRECTORY has `where.json`, `history.json`, `resolve/*.json` and `delta/*.json`; by default that of this repository. Exits with 1 if one fails.
  */
 
 import assert from 'node:assert/strict'
 import { readdir, readFile } from 'node:fs/promises'
 
+import { sha256 } from './blobs.mjs'
+import { planRoutes } from './choose.mjs'
+import { applyDelta } from './delta.mjs'
 import { readNeeds } from './operators.mjs'
 import { resolve } from './resolve.mjs'
 import { checkContinues, readIndex } from './state.mjs'
-import { RegError } from './values.mjs'
+import { IntegrityError, RegError } from './values.mjs'
 import { ExpressionError, parse } from './where.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
@@ -98,6 +101,45 @@ for (const { name, after, error } of history.vectors) {
     const { state } = await readIndex(seen, 'acme/pii')
     const outcome = readIndex(index, 'acme/pii').then((found) => checkContinues(state, found, documents))
     assert.equal(await outcome.then(() => null, (failure) => failure.family ?? failure), error)
+  })
+}
+
+/** The bytes that a vector's delta makes, by the header of the delta itself. @param {Json} vector */
+async function applied(vector) {
+  const [delta, ...old] = [vector.delta, ...vector.old].map((text) => new Uint8Array(Buffer.from(text, 'base64')))
+  const size = delta.length >= 12 ? new DataView(delta.buffer, delta.byteOffset).getUint32(8, true) : 0
+  let header = { new: { digest: '' }, old: [] }
+  try {
+    header = JSON.parse(Buffer.from(delta.subarray(12, 12 + size)).toString())
+  } catch {
+    // the delta itself is what is tested
+  }
+  const expected = { digest: header.new.digest, old: header.old.map((/** @type {Json} */ file) => file.digest) }
+  const readOld = async (/** @type {number} */ source, /** @type {number} */ offset, /** @type {number} */ length) =>
+    old[source].slice(offset, offset + length)
+  const parts = []
+  for await (const part of applyDelta(inChunks(delta), expected, readOld)) parts.push(part)
+  const bytes = new Uint8Array(Buffer.concat(parts))
+  if (`sha256:${await sha256(bytes)}` !== expected.digest) throw new IntegrityError('other bytes')
+  return Buffer.from(bytes).toString('base64')
+}
+
+/** @param {Uint8Array} bytes */
+function* inChunks(bytes) {
+  for (let at = 0; at < bytes.length; at += 7) yield bytes.subarray(at, at + 7)
+}
+
+for (const vector of (await load('delta/apply.json')).vectors) {
+  await check(`delta: ${vector.name}`, async () => {
+    if ('new' in vector) assert.equal(await applied(vector), vector.new)
+    else await assert.rejects(applied(vector), IntegrityError)
+  })
+}
+for (const { name, sizes, present, deltas, rate, apply_rate: applyRate, routes } of (await load('delta/choose.json')).vectors) {
+  await check(`choose: ${name}`, () => {
+    const found = planRoutes({ sizes, present: new Set(present), deltas, rate, applyRate })
+    const taken = [...found].map(([file, route]) => [file, route.deltas.map(({ delta }) => delta)])
+    assert.deepEqual(Object.fromEntries(taken), routes)
   })
 }
 

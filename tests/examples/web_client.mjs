@@ -18,9 +18,10 @@ async function whole(registry, release) {
 
 const calls = {
   async update(registry, name, question) {
-    const progress = []
-    const release = await registry.update(name, question, { onProgress: (done, total) => progress.push([done, total]) })
-    return { ...(await whole(registry, release)), progress }
+    const [progress, arrivals] = [[], []]
+    const onProgress = (done, total) => progress.push([done, total])
+    const release = await registry.update(name, question, { onProgress, onArrival: (arrival) => arrivals.push(arrival) })
+    return { ...(await whole(registry, release)), progress, arrivals }
   },
   async abort(registry, name, bytes) {
     const control = new AbortController()

@@ -1,0 +1,213 @@
+"""The client in examples/web-client takes updates by deltas, or the whole file on any doubt."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.registries import retrained
+from support.servers import static, web_client
+from support.servers.faults import Proxy, proxy
+from support.servers.web_client import Call
+
+from onnxreg.cli.services.delta_service import DeltaRequest, make_deltas
+from onnxreg.registry import Registry
+from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.delta_log import offered
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.progress import SILENT
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.version import Version
+
+NAME = "acme/pii"
+NODE = shutil.which("node")
+pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
+FLOAT32 = {"query": {"formats": ["onnx"]}}
+INT8 = {"query": {"formats": ["onnx-int8"]}}
+
+
+def publish(registry: Registry, root: Path, *steps: int) -> None:
+    for step in steps:
+        registry.add(retrained.draft(root / f"draft{step}", step))
+        make_deltas(registry, registry.store, DeltaRequest(Ref(NAME)), SILENT)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A registry with one version, and one with three; the float32 file has two pieces."""
+    root = tmp_path_factory.mktemp("published")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retrained, "ELEMENTS", 2_400_000)
+        registry = Registry(root / "home")
+        publish(registry, root, 0)
+        shutil.copytree(root / "home", root / "first")
+        publish(registry, root, 1, 2)
+    return root / "first", root / "home"
+
+
+@pytest.fixture
+def home(published: tuple[Path, Path], tmp_path: Path) -> Path:
+    return shutil.copytree(published[0], tmp_path / "home")
+
+
+@pytest.fixture
+def site(home: Path) -> Iterator[Proxy]:
+    with static.serve(home) as url, proxy(url) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Call]:
+    assert NODE is not None
+    with web_client.running(NODE) as call:
+        yield call
+
+
+@pytest.fixture
+def update(client: Call, site: Proxy, tmp_path: Path) -> Callable[..., Any]:
+    def run(question: Any) -> Any:
+        outcome = client(site.url, tmp_path / "store", "update", NAME, question)
+        assert "error" not in outcome, outcome
+        return outcome
+
+    return run
+
+
+@pytest.fixture
+def release(published: tuple[Path, Path], home: Path) -> Callable[[], Registry]:
+    """Let the registry have the later versions."""
+
+    def add() -> Registry:
+        shutil.copytree(published[1], home, dirs_exist_ok=True)
+        return Registry(home)
+
+    return add
+
+
+def deltas(registry: Registry) -> set[str]:
+    return {delta.digest.hex for delta in offered(load(registry.store, NAME)[0], Version.parse("0.1.2"))}
+
+
+def file_digest(registry: Registry, version: str, path: str) -> str:
+    artifacts = registry.get(f"{NAME}:{version}").manifest.artifacts
+    return next(item.digest.hex for item in artifacts if item.path == path)
+
+
+def arrival(outcome: Any, path: str) -> Any:
+    return next(item for item in outcome["arrivals"] if item["path"] == path)
+
+
+def bytes_of(site: Proxy, home: Path) -> int:
+    """The sizes of the blobs that were asked for."""
+    names = {path.rpartition("/")[2] for _, path in site.seen if "/blobs/" in path}
+    return sum((home / "blobs/sha256" / name[:2] / name).stat().st_size for name in names if len(name) == 64)
+
+
+@pytest.mark.parametrize(
+    ("question", "path", "share"), [(FLOAT32, "model.onnx", 0.53), (INT8, "model_int8.onnx", 0.1)]
+)
+def test_an_update_by_a_delta(
+    update: Any, release: Any, site: Proxy, home: Path, question: Any, path: str, share: float
+) -> None:
+    update(question)
+    registry = release()
+    site.seen.clear()
+    outcome = update(question)
+    assert (outcome["version"], arrival(outcome, path)["deltas"], arrival(outcome, path)["reason"]) == (
+        "0.1.2",
+        1,
+        "",
+    )
+    assert outcome["files"][path] == f"sha256:{file_digest(registry, '0.1.2', path)}"
+    assert not any(file_digest(registry, "0.1.2", path) in asked for _, asked in site.seen)
+    assert bytes_of(site, home) < share * arrival(outcome, path)["size"] + 20_000
+    assert outcome["progress"][-1][0] == outcome["progress"][-1][1]
+
+
+def test_a_chain_of_two(update: Any, release: Any, home: Path) -> None:
+    update(FLOAT32)
+    release()
+    index = home / "index" / f"{NAME}.jsonl"
+    first, lines = index.read_bytes().split(b"\n", 1)
+    state = json.loads(first)
+    offer = state["deltas"]["versions"]["0.1.2"]
+    offer["deltas"] = [item for item in offer["deltas"] if item.get("from") != "0.1.0"]
+    offer["table"]["size"] = 1
+    index.write_bytes(canonical.encode(state) + b"\n" + lines)
+    outcome = update(FLOAT32)
+    assert arrival(outcome, "model.onnx")["deltas"] == 2
+    assert arrival(outcome, "model.onnx")["reason"] == ""
+
+
+@pytest.mark.parametrize("fault", ["garbled", "astray"])
+def test_a_bad_delta_costs_the_whole_file(update: Any, release: Any, site: Proxy, fault: str) -> None:
+    update(INT8)
+    registry = release()
+    spoiled = deltas(registry)
+    site.plan = lambda method, path: fault if path.rpartition("/")[2].split(".")[0] in spoiled else None
+    outcome = update(INT8)
+    assert arrival(outcome, "model_int8.onnx")["reason"]
+    assert (
+        outcome["files"]["model_int8.onnx"] == f"sha256:{file_digest(registry, '0.1.2', 'model_int8.onnx')}"
+    )
+
+
+def test_a_delta_for_other_bytes_is_not_believed(update: Any, release: Any, home: Path) -> None:
+    update(INT8)
+    registry = release()
+    index = home / "index" / f"{NAME}.jsonl"
+    first, lines = index.read_bytes().split(b"\n", 1)
+    state = json.loads(first)
+    offer = state["deltas"]["versions"]["0.1.2"]
+    wrong = next(item for item in offer["deltas"] if "from" not in item)
+    new = f"sha256:{file_digest(registry, '0.1.2', 'model_int8.onnx')}"
+    right = next(item for item in offer["deltas"] if item["new"] == new and item.get("from") == "0.1.0")
+    offer["deltas"] = [right | {"delta": wrong["delta"], "size": wrong["size"]}]
+    offer["table"]["size"] = 1
+    index.write_bytes(canonical.encode(state) + b"\n" + lines)
+    outcome = update(INT8)
+    assert "other files" in arrival(outcome, "model_int8.onnx")["reason"]
+    assert (
+        outcome["files"]["model_int8.onnx"] == f"sha256:{file_digest(registry, '0.1.2', 'model_int8.onnx')}"
+    )
+
+
+def test_a_damaged_old_piece_costs_that_piece(update: Any, release: Any, site: Proxy, tmp_path: Path) -> None:
+    """The store lost a byte of one of two old pieces: one new piece is fetched from the whole file."""
+    update(FLOAT32)
+    registry = release()
+    pieces = sorted(
+        (tmp_path / "store").rglob("*"), key=lambda path: path.stat().st_size if path.is_file() else 0
+    )
+    largest = pieces[-1]
+    data = bytearray(largest.read_bytes())
+    data[1000] ^= 255
+    largest.write_bytes(data)
+    site.seen.clear()
+    outcome = update(FLOAT32)
+    assert arrival(outcome, "model.onnx")["reason"] == "1 of 2 pieces came out wrong"
+    assert outcome["files"]["model.onnx"] == f"sha256:{file_digest(registry, '0.1.2', 'model.onnx')}"
+
+
+@pytest.mark.parametrize(
+    "value", [None, [], {"versions": []}, {"versions": {"0.1.2": {"deltas": [{"new": "x"}]}}}]
+)
+def test_a_malformed_offer_is_none(update: Any, release: Any, home: Path, value: Any) -> None:
+    update(INT8)
+    release()
+    index = home / "index" / f"{NAME}.jsonl"
+    first, lines = index.read_bytes().split(b"\n", 1)
+    index.write_bytes(canonical.encode(json.loads(first) | {"deltas": value}) + b"\n" + lines)
+    outcome = update(INT8)
+    assert outcome["version"] == "0.1.2"
+    assert {item["deltas"] for item in outcome["arrivals"]} == {0}
+
+
+def test_nothing_of_a_delta_stays(update: Any, release: Any, tmp_path: Path) -> None:
+    update(INT8)
+    spoiled = deltas(release())
+    update(INT8)
+    names = {path.name for path in (tmp_path / "store").rglob("*")}
+    assert not any(digest in name or "making" in name for digest in spoiled for name in names)
