@@ -33,7 +33,7 @@ class Refusing(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as httpd:
-        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        threading.Thread(target=httpd.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{httpd.server_port}"
         httpd.shutdown()
 

@@ -407,7 +407,7 @@ def test_a_cache_that_is_behind_is_passed_by(published: Registry, tmp_path: Path
     root = published.store.root
     handler = type("Handler", (BehindACache,), {"old": root})
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(root))) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         place = CheckedReader(
             open_url(f"http://127.0.0.1:{server.server_port}"), CheckpointStore(tmp_path / "reader")
         )

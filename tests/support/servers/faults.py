@@ -8,10 +8,12 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
+
+from support.servers.static import Server
 
 Plan = Callable[[str, str], str | None]
 """Method and path of a request -> the fault it meets, None where it passes unharmed. Asked once for each request."""
@@ -133,9 +135,7 @@ class Proxy:
 @contextmanager
 def proxy(upstream: str, certificate: Path | None = None) -> Iterator[Proxy]:
     """A proxy in front of a server, in this process; with a certificate it is spoken to over TLS."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    server.block_on_close = False
+    server = Server(("127.0.0.1", 0), Handler)
     server.socket.setsockopt(
         socket.SOL_SOCKET, socket.SO_RCVBUF, 2**17
     )  # what is sent here waits at the sender's

@@ -13,12 +13,18 @@ from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 
+class Server(ThreadingHTTPServer):
+    """More connections may wait than the five of the standard library: a client tries others again after a second."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+
+
 @contextmanager
 def serve(root: Path) -> Iterator[str]:
     """The URL under which the files of a directory are served."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    server.block_on_close = False
+    server = Server(("127.0.0.1", 0), Handler)
     cast(Any, server).root = root
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
