@@ -26,6 +26,7 @@ _KEYS = ("flags", "Features")
 """Under which /proc/cpuinfo lists them: on x86 and on arm64."""
 
 _CPUINFO = Path("/proc/cpuinfo")
+_Folders = tuple[tuple[str, int | None], ...]
 
 
 def require(*modules: str) -> None:
@@ -75,12 +76,16 @@ def tool_versions(more: Iterable[str] = ()) -> dict[str, str]:
 
 def tools() -> dict[str, str]:
     """The same, and this package: it shapes bytes too, but is not part of a recipe."""
-    return {**tool_versions(OTHERS), "onnxreg": version("onnxreg")}
+    return tool_versions([*OTHERS, "onnxreg"])
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str | None]:
-    """The versions of installed packages; None for one that is not."""
-    return {name: _version(name) for name in names}
+    """The versions of installed packages; None for one that is not.
+
+    Reading one takes a millisecond, so that is done again only if a folder of `sys.path` changed.
+    """
+    folders = _folders()
+    return {name: _version(name, folders) for name in names}
 
 
 def distributions() -> Mapping[str, list[str]]:
@@ -88,12 +93,25 @@ def distributions() -> Mapping[str, list[str]]:
 
     Reading them takes a quarter of a second, so that is done again only if a folder of `sys.path` changed.
     """
-    return _distributions(tuple((folder, _changed(folder)) for folder in sys.path))
+    return _distributions(_folders())
 
 
 @lru_cache(maxsize=1)
-def _distributions(folders: tuple[tuple[str, int | None], ...]) -> Mapping[str, list[str]]:
+def _distributions(folders: _Folders) -> Mapping[str, list[str]]:
     return packages_distributions()
+
+
+@lru_cache(maxsize=128)
+def _version(name: str, folders: _Folders) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _folders() -> _Folders:
+    """The folders of `sys.path`, and when each last changed."""
+    return tuple((folder, _changed(folder)) for folder in sys.path)
 
 
 def _changed(folder: str) -> int | None:
@@ -116,13 +134,6 @@ def distribution_of(module: str) -> tuple[str, str] | None:
     return next(
         ((name, release.partition("+")[0]) for name, release in versions.items() if release is not None), None
     )
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def cpu_model(cpuinfo: Path = _CPUINFO) -> str:

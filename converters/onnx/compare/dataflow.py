@@ -101,7 +101,7 @@ def _trace(graph: Dataflow, values: Values, depth: int) -> list[str]:
     occurrences: Counter[str] = Counter()
     for index in _order(graph.nodes):
         node = graph.nodes[index]
-        inputs = [values.get(name, _hash(["name", name])) if name else "" for name in node.inputs]
+        inputs = [_value(values, name) if name else "" for name in node.inputs]
         attributes = [[name, *_plain(item, values, depth)] for name, item in sorted(node.attributes.items())]
         present = ["1" if name else "" for name in node.outputs]
         digest = _hash([list(map(str, node.operator)), attributes, inputs, present])
@@ -120,7 +120,7 @@ def _inner(graph: Dataflow, outer: Values, depth: int) -> str:
     )
     values |= {name: _hash(_tensor(tensor)) for name, tensor in graph.tensors.items()}
     nodes = sorted(_trace(graph, values, depth + 1))
-    outputs = [values.get(name, _hash(["name", name])) for name in graph.outputs]
+    outputs = [_value(values, name) for name in graph.outputs]
     return _hash([str(len(graph.inputs)), nodes, outputs])
 
 
@@ -192,6 +192,11 @@ def _spec(spec: TensorSpec) -> list[Any]:
 
 def _tensor(tensor: StoredTensor) -> list[Any]:
     return [tensor.dtype, _dims(tensor.dims), str(digest_of(tensor))]
+
+
+def _value(values: Values, name: str) -> str:
+    """The digest of a value; that of its name if nothing computes it."""
+    return values.get(name) or _hash(["name", name])
 
 
 def _dims(dims: Iterable[int]) -> list[str]:
