@@ -17,6 +17,7 @@ from onnxreg.converters.families.build_members import (
     make_fused,
     make_heads,
 )
+from onnxreg.converters.families.certify_members import certify_members, check_members
 from onnxreg.converters.families.detector import Detector, fit
 from onnxreg.converters.families.draft_family import draft_of
 from onnxreg.converters.families.family_plan import FamilyPlan
@@ -61,6 +62,7 @@ def make_family(
     """
     progress.step("loading the backbone and the heads")
     family = load_family(plan)
+    check_members(plan.certificates, [head.name for head in family.heads.values()])
     progress.step("exporting the backbone")
     backbone = make_backbone(family, workspace)
     embedders = {
@@ -79,6 +81,7 @@ def make_family(
     files = [*backbone, *chain.from_iterable(heads), *fused, *detector_files]
     progress.step("describing what was made")
     draft = draft_of(plan, family, detector, files, workspace)
+    draft = certify_members(plan.certificates, draft, files, workspace, progress)
     plan.check_unchanged()
     return draft, files
 

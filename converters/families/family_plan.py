@@ -1,11 +1,12 @@
 """The plan of a family: everything that its document names is located and hashed; nothing is loaded."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.engine.read_recipe import RecipeDocument
+from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan, plan_evaluation
 from onnxreg.converters.families import factory_backbone
 from onnxreg.converters.families.find_checkpoints import checkpoint_of, head_files
 from onnxreg.converters.families.rows import read_rows
@@ -24,12 +25,19 @@ DOCUMENT = "family"
 """The key of a recipe's parameters under which the document is recorded."""
 
 
+TASK = "image-classification"
+"""The task of the backbone and its heads."""
+MemberPlans = Mapping[str, EvaluationPlan]
+"""The plan of the evaluation of each member that is judged, by its name."""
+
+
 @dataclass(frozen=True)
 class FamilyPlan:
     """A checked family. `recorded` is its document with all defaults, and digests in place of paths.
 
     `source` is the digest of all checkpoints, `directory` the base of the document's paths, `factory` makes
-    the backbone if transformers does not, and `consent` names the code that may run.
+    the backbone if transformers does not, and `consent` names the code that may run. `certificates` are the
+    plans of members that are judged on suites of their own.
     """
 
     document: FamilyFile
@@ -38,13 +46,18 @@ class FamilyPlan:
     factory: Factory | None
     recorded: Mapping[str, Any]
     source: Digest
+    certificates: MemberPlans = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         return self.document.name
 
     def warnings(self) -> Sequence[str]:
-        return ()
+        return [
+            f"{member}: {warning}"
+            for member, plan in self.certificates.items()
+            for warning in plan.warnings()
+        ]
 
     def check_unchanged(self) -> None:
         """Raise InputError if a checkpoint or a file of rows has changed."""
@@ -63,10 +76,13 @@ def plan_family(document: FamilyFile, directory: Path, consent: Consent = NO_CON
     """
     require("torch", "transformers", "safetensors", "onnxruntime")
     factory = factory_backbone.find(document.backbone, directory)
-    recorded = _recorded(document, directory, factory)
-    return FamilyPlan(
-        document, directory, consent, factory, recorded, _source_digest(document, directory, factory)
-    )
+    certificates = {
+        member: plan_evaluation(request, TASK, directory, ())
+        for member, request in sorted(document.certify.items())
+    }
+    recorded = _recorded(document, directory, factory, certificates)
+    source = _source_digest(document, directory, factory)
+    return FamilyPlan(document, directory, consent, factory, recorded, source, certificates)
 
 
 def read_family(document: RecipeDocument, name: str | None = None) -> FamilyFile:
@@ -94,9 +110,13 @@ def _backbone_digests(spec: BackboneSpec, directory: Path, factory: Factory | No
     return {name: digest_file(checkpoint / name) for name in names if (checkpoint / name).is_file()}
 
 
-def _recorded(document: FamilyFile, directory: Path, factory: Factory | None) -> dict[str, Any]:
-    """Return everything that shapes the family but source and name; rows by the digest of their arrays."""
-    value = document.model_dump(mode="json", exclude={"name"})
+def _recorded(
+    document: FamilyFile, directory: Path, factory: Factory | None, certificates: MemberPlans
+) -> dict[str, Any]:
+    """Return everything that shapes the family but source and name; rows and suites by their digests."""
+    value = document.model_dump(mode="json", exclude={"name", "certify"})
+    if certificates:
+        value["certify"] = {member: plan.recorded() for member, plan in certificates.items()}
     if value["preprocessing"] is None:
         del value["preprocessing"]
     del value["backbone"]["checkpoint"], value["heads"]["folder"]

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from onnxreg.schema.core.document import Count, First, Items, JsonObject, ModelName, RelPath, Table, Text
 from onnxreg.schema.core.frozen import FrozenDict
 from onnxreg.schema.core.sizes import size
-from onnxreg.schema.inputs.recipe_file import Strict
+from onnxreg.schema.inputs.recipe_file import EvaluationRequest, Strict
 from onnxreg.schema.manifest.family import ClassId
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -175,7 +175,9 @@ class FamilyFile(Strict):
 
     `evaluation` is an `.npz` file with `input` (float32 `[n, channels, height, width]`), `species` (class
     ids) and, for each head to judge, `head:<id>` (its class ids, "" if a row does not belong to the head).
-    `preprocessing` has the keys of the manifest's; its size is that of the backbone's input.
+    `preprocessing` has the keys of the manifest's; its size is that of the backbone's input. `certify` has, by
+    member (`backbone`, `head:<id>`), the suite on which its other precisions are judged against float32: see
+    docs/certification.md.
     """
 
     family: First
@@ -189,6 +191,7 @@ class FamilyFile(Strict):
     preprocessing: JsonObject | None = None
     variants: VariantsSpec = VariantsSpec()
     limits: FamilyLimits = FamilyLimits()
+    certify: Table[EvaluationRequest] = Field(default_factory=FrozenDict)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -1,0 +1,141 @@
+"""Members of a family with certificates: judged on suites of their own, as every other artifact is."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.families import small
+
+from onnxreg.cli.main import main
+from onnxreg.converters.families.family_plan import plan_family
+from onnxreg.registry import Registry
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.manifest.draft import Draft
+
+ROWS = 24
+SUITES = {
+    "backbone": {"suite": "field.npz", "item_scores": True},
+    "head:bean": {"suite": "beans.npz", "metrics": [{"metric": "top_1", "limit": 1.0}], "item_scores": True},
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("family")
+    small.write(root)
+    draw = np.random.default_rng(9)
+    np.savez(root / "field.npz", input=small.images(ROWS, 11), labels=draw.integers(0, 4, ROWS))
+    np.savez(root / "beans.npz", input=small.images(ROWS, 12), labels=draw.integers(0, 3, ROWS))
+    return root
+
+
+def document(certify: dict[str, Any]) -> Any:
+    return small.document(ood=None, evaluation=None, variants={"head": ["int8"]}, certify=certify)
+
+
+@pytest.fixture(scope="module")
+def exported(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Draft:
+    workspace = tmp_path_factory.mktemp("workspace")
+    return small.export(document(SUITES), root, workspace)
+
+
+def certificates(draft: Draft) -> dict[str, Any]:
+    return {
+        item.path: json.loads((draft.root / item.path).read_bytes())
+        for item in draft.companions
+        if item.role == "certificate"
+    }
+
+
+def test_each_reduced_precision_has_a_certificate(exported: Draft, root: Path) -> None:
+    documents = certificates(exported)
+    judged = [
+        item.path
+        for item in exported.artifacts
+        if item.precision != "float32" and item.path.startswith(("swin", "disease-heads/bean"))
+    ]
+    assert len(judged) == 3
+    assert set(documents) == {f"certificates/{path}.json" for path in judged}
+    head = documents["certificates/disease-heads/bean-int8.onnx.json"]
+    parent = exported.root / "disease-heads/bean-fp32.onnx"
+    assert head["parent"] == str(Digest.of(parent.read_bytes()))
+    assert head["suite"] == str(Digest.of((root / "beans.npz").read_bytes()))
+    (record,) = head["metrics"]
+    assert (record["metric"], record["samples"]) == ("top_1", ROWS)
+    states = {item.path: item.verdict.state for item in exported.artifacts}
+    assert states["disease-heads/bean-int8.onnx"] != "unknown" or head["reasons"]
+    assert states["disease-heads/corn-int8.onnx"] == "unknown"
+
+
+def test_a_head_that_lost_its_weights_is_refused(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head whose INT8 graph answers wrongly, judged on rows that the float32 one gets right."""
+    from onnxreg.converters.evaluation import evaluate
+
+    images = small.images(200, 13)
+    plan = plan_family(document({"head:bean": {"suite": "beans.npz"}}), root)
+    workspace = tmp_path / "first"
+    workspace.mkdir()
+    draft = small.export(document({}), root, workspace)
+    from onnxreg.converters.runtime.sessions import load_session
+
+    embeddings = load_session(draft.root / "swin-species-fp32.onnx").run(["embedding"], {"input": images})[0]
+    logits = load_session(draft.root / "disease-heads/bean-fp32.onnx").run(None, {"embedding": embeddings})[0]
+    np.savez(tmp_path / "right.npz", input=images, labels=logits.argmax(1))
+    request = {"head:bean": {"suite": str(tmp_path / "right.npz")}}
+    monkeypatch.setattr(
+        evaluate,
+        "artifact_runner",
+        lambda path, per_token=(): lambda feed: {"disease_logits": -load_session(path).run(None, feed)[0]},
+    )
+    workspace = tmp_path / "second"
+    workspace.mkdir()
+    refused = small.export(document(request), root, workspace)
+    states = {item.path: item.verdict.state for item in refused.artifacts}
+    assert states["disease-heads/bean-int8.onnx"] == "refused"
+    assert plan.certificates
+
+
+def test_published_scores_give_the_verdict_again(exported: Draft, tmp_path: Path, capsys: Any) -> None:
+    registry = Registry(tmp_path / "home")
+    import shutil
+    from dataclasses import replace
+
+    registry.add(replace(exported, root=Path(shutil.copytree(exported.root, tmp_path / "copy"))))
+    home = ["--registry", str(tmp_path / "home")]
+    assert main([*home, "certify", "acme/crops", "--recompute", "--json"]) == 0
+    assert "bean-int8.onnx" in capsys.readouterr().out
+
+
+def test_the_record_has_digests_in_place_of_paths(exported: Draft, root: Path) -> None:
+    recorded = exported.fields["recipe"]["parameters"]["family"]["certify"]
+    assert recorded["backbone"]["suite"] == str(Digest.of((root / "field.npz").read_bytes()))
+    assert "field.npz" not in json.dumps(recorded)
+    plain = plan_family(document({}), root).recorded
+    assert "certify" not in plain
+
+
+@pytest.mark.parametrize(
+    ("certify", "kind", "message"),
+    [
+        ({"head:ben": {"suite": "beans.npz"}}, InputError, "neither the backbone nor a head"),
+        ({"ood": {"suite": "beans.npz"}}, InputError, "neither the backbone nor a head"),
+        ({"backbone": {"suite": "absent.npz"}}, NotFoundError, "no evaluation suite"),
+        ({"backbone": {"suite": "swin/config.json"}}, InputError, "not an .npz file"),
+        ({"backbone": {"suite": "held-out.npz"}}, InputError, "no labels"),
+        ({"backbone": {"suite": "field.npz", "metrics": [{"metric": "sts"}]}}, InputError, "sts"),
+        ({"backbone": {"suite": "twice.npz"}}, InputError, "the same row was used before"),
+        ({"head:bean": {"suite": "field.npz"}}, InputError, "has the class 3"),
+        ({"backbone": {"suite": "field.npz", "artifacts": ["x.onnx"]}}, InputError, "x.onnx"),
+    ],
+)
+def test_bad_suites(
+    root: Path, tmp_path: Path, certify: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    np.savez(root / "twice.npz", input=np.repeat(small.images(1, 1), 2, 0), labels=np.zeros(2, np.int64))
+    with pytest.raises(kind, match=message):
+        small.export(document(certify), root, tmp_path)
