@@ -28,7 +28,7 @@ IMAGE = "input"
 
 
 def check_members(plans: MemberPlans, heads: Iterable[str]) -> None:
-    """Raise InputError if a suite is for a member that the family does not have, or that is no classifier."""
+    """Raise InputError if a suite is for a member that the family does not have, or that does not classify."""
     names = [BACKBONE, *heads]
     for member in plans:
         if member not in names:
