@@ -13,9 +13,6 @@ from typing import Any
 
 import onnx
 import pytest
-from support import in_process
-
-from onnxreg.converters.importers import confine
 
 Reg = Callable[..., Any]
 GRAPH = """<ir_version: 8, opset_import: ["" : 17]>
@@ -189,6 +186,7 @@ GRAPHS: dict[str, tuple[Callable[[onnx.ModelProto], None], int | None]] = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("reader_in_process")
 @pytest.mark.parametrize("verb", ["add", "export"])
 @pytest.mark.parametrize("case", GRAPHS)
 def test_libraries_of_a_graph_are_not_loaded(
@@ -230,11 +228,9 @@ PACKAGES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def package(reg: Reg, here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The package of a good graph, which the test's process reads."""
-    with monkeypatch.context() as patch:
-        patch.setattr(confine, "Child", in_process.Reader)
-        assert reg("--registry", "r", "add", "net.onnx", "--name", "acme/n").status == 0
+def package(reg: Reg, here: Path, reader_in_process: None) -> Path:
+    """The package of a good graph, which the test's process reads: what it loads would be here."""
+    assert reg("--registry", "r", "add", "net.onnx", "--name", "acme/n").status == 0
     assert reg("--registry", "r", "package", "acme/n", "pkg").status == 0
     return here / "pkg"
 
