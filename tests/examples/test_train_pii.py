@@ -20,6 +20,9 @@ STEPS = 4
 
 @dataclass(frozen=True)
 class Small(Recipe):
+    """One thread: two wait for each other, and for the processor, if others use it."""
+
+    threads: int = 1
     steps: int = STEPS
     batch: int = 2
     training_rows: int = 40
@@ -129,9 +132,14 @@ def test_it_leaves_torch_as_it_was(encoder: Path, tmp_path: Path) -> None:
         rng: list[int] = torch.get_rng_state().tolist()
         return torch.are_deterministic_algorithms_enabled(), torch.get_num_threads(), rng
 
-    before = state()
-    train(tmp_path / "pii", RECIPE, cache=tmp_path / "cache", encoder=encoder)
-    assert state() == before
+    threads = torch.get_num_threads()
+    torch.set_num_threads(RECIPE.threads + 1)
+    try:
+        before = state()
+        train(tmp_path / "pii", RECIPE, cache=tmp_path / "cache", encoder=encoder)
+        assert state() == before
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_a_finished_run_is_not_repeated(output: Path, encoder: Path) -> None:
@@ -228,7 +236,7 @@ def test_wrong_options_are_usage_errors(tmp_path: Path, wrong: list[str]) -> Non
 def test_finding_a_finished_run_needs_no_torch(output: Path, encoder: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from pii_recipe import Recipe; from train_pii import train;"
-        f"train(Path({str(output)!r}), Recipe({STEPS}, 2, training_rows=40, held_out_rows=30),"
+        f"train(Path({str(output)!r}), Recipe({STEPS}, 2, threads=1, training_rows=40, held_out_rows=30),"
         f" cache=Path(), encoder=Path({str(encoder)!r})); sys.exit('torch' in sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(train_pii.__file__).parent)}
