@@ -114,6 +114,22 @@ def _plan(manifest: Manifest, label: str, materials: Materials, progress: Progre
     return plan.recorded_as(manifest.source)
 
 
+def parent_digests(manifest: Manifest, label: str) -> dict[str, Digest]:
+    """The files whose scales the steps of a version took, by step.
+
+    Raises IntegrityError if its recipe is malformed.
+    """
+    recipe = manifest.recipe
+    is_family = manifest.model_family is not None and not manifest.stages
+    if is_family or recipe is None or "recipe" not in recipe.parameters:
+        return {}
+    steps = _read(recipe.parameters["recipe"], label).steps
+    try:
+        return {step.name: Digest.parse(step.scales_from) for step in steps if step.scales_from is not None}
+    except InputError as error:
+        raise IntegrityError(f"the recipe of {label} names a file, not the digest of one") from error
+
+
 def _plan_family(manifest: Manifest, label: str, materials: Materials) -> FamilyPlan:
     if materials.suite is not None or materials.data:
         raise InputError(

@@ -17,6 +17,7 @@ from onnxreg.cli.services import export_service
 from onnxreg.cli.services.delta_offers import offer_published
 from onnxreg.cli.services.export_lookup import show_known
 from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
+from onnxreg.cli.services.parent_file import find_parent_file
 from onnxreg.cli.services.push_published import check_remote, report_and_push
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
@@ -103,6 +104,13 @@ def command(
             help="With INT8, also quantize the embedding tables, to a quarter of their bytes.",
         ),
     ] = False,
+    scales_from: Annotated[
+        str | None,
+        typer.Option(
+            help="Quantize with the scales of this version or file, so that the delta is smaller: see docs/delta.md.",
+            metavar="REF",
+        ),
+    ] = None,
     rewrite: Annotated[
         bool,
         typer.Option(" /--no-rewrite", help="Keep every node as the exporter made it.", show_default=False),
@@ -239,6 +247,8 @@ def command(
     export_service.check_one(profile=profile, task=task, recipe=recipe)
     new_version = None if version is None else Version.parse(version)
     check_remote(session, push)
+    if scales_from is not None:
+        options["scales_from"] = find_parent_file(session, scales_from)
     request = ExportRequest.of(source, **options)
     if output is not None:
         output = session.check_target(output)

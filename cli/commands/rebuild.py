@@ -67,13 +67,19 @@ def command(
     """
     session: Session = context.obj
     with needs("export", "reg rebuild"):
-        from onnxreg.converters.rebuild import Materials, rebuild
+        from onnxreg.converters.rebuild import Materials, parent_digests, rebuild
 
         registry = session.open()
         published = registry.get(ref)
         label = str(published.ref)
         with registry.scratch() as workspace, session.steps(as_json) as progress:
-            materials = Materials(source, eval_suite, trust_remote_code, _named(data or ()), allow_code or ())
+            digests = parent_digests(published.manifest, label)
+            present = registry.store.has(digests.values())
+            parents = {
+                name: registry.store.blob_path(item) for name, item in digests.items() if item in present
+            }
+            files = {**parents, **_named(data or ())}
+            materials = Materials(source, eval_suite, trust_remote_code, files, allow_code or ())
             draft = rebuild(published.manifest, label, materials, workspace, progress)
             comparison = registry.compare(published, draft)
     if as_json:

@@ -22,7 +22,8 @@ ANDROID = "android"
 TASK_OPTIONS = ("opset", "quantize", "int8_embeddings", "max_seq_length")
 EVALUATION_OPTIONS = ("eval_suite", "item_scores")
 SEARCH_OPTIONS = ("certify", "confirm_suite", "candidate", "objective", "devices", "calibration")
-COMMON_OPTIONS = EVALUATION_OPTIONS + SEARCH_OPTIONS
+SCALES = "scales_from"
+COMMON_OPTIONS = (*EVALUATION_OPTIONS, *SEARCH_OPTIONS, SCALES)
 """The options of every kind of export."""
 KINDS = (f"profile {ANDROID}", "task", "recipe")
 """Kinds of exports that have options of their own."""
@@ -143,7 +144,8 @@ class ExportRequest:
             from onnxreg.converters.android.android_options import read_options
 
             options = read_options(_android(self.options), self.trust.remote_code)
-            return order_android(self.source, self.name, options, self.evaluation, _search(self))
+            search, scales = _search(self), _scales(self)
+            return order_android(self.source, self.name, options, self.evaluation, search, scales)
         from onnxreg.converters.engine.plan import plan_export
 
         recipe, directory = _recipe(self)
@@ -201,7 +203,7 @@ def _options_of(kind: str) -> tuple[str, ...]:
     if kind == f"profile {ANDROID}":
         from onnxreg.converters.android.android_options import option_names
 
-        return option_names() + SEARCH_OPTIONS
+        return (*option_names(), *SEARCH_OPTIONS, SCALES)
     return {"task": TASK_OPTIONS, "recipe": ("checkpoint",)}.get(kind, ()) + COMMON_OPTIONS
 
 
@@ -247,7 +249,24 @@ def _recipe(request: ExportRequest) -> "tuple[RecipeFile, Path]":
                 "a search needs a suite to choose on, and none is named", Advice("name-eval-suite")
             )
         recipe = recipe.with_search({**_search_start(recipe), **search})
+    if (scales := _scales(request)) is not None:
+        from onnxreg.converters.engine.steps import with_scales
+
+        recipe = with_scales(recipe, scales)
     return recipe, directory
+
+
+def _scales(request: ExportRequest) -> str | None:
+    """The file whose scales the steps take; None to keep the recipe's. InputError for a search."""
+    path: Path | None = request.options.get(SCALES)
+    if path is None:
+        return None
+    if request.options.get("certify"):
+        raise InputError(
+            "--scales-from and --certify contradict each other: a search quantizes by itself",
+            "leave one out, or write a candidate with `scales_from` in a recipe",
+        )
+    return str(path.absolute())
 
 
 def _search(request: ExportRequest) -> Mapping[str, Any] | None:
@@ -280,7 +299,7 @@ def _search_start(recipe: "RecipeFile") -> Mapping[str, Any]:
 
 def _android(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the profile itself."""
-    return {key: value for key, value in options.items() if key not in SEARCH_OPTIONS}
+    return {key: value for key, value in options.items() if key not in (*SEARCH_OPTIONS, SCALES)}
 
 
 def _evaluation(request: ExportRequest, recipe: "RecipeFile") -> Mapping[str, Any] | None:

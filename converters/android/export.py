@@ -8,6 +8,7 @@ from onnxreg.converters.android.android_options import AndroidOptions, check_opt
 from onnxreg.converters.android.android_profile import AndroidContract
 from onnxreg.converters.engine.plan import ExportPlan, plan_export
 from onnxreg.converters.engine.run_plan import execute
+from onnxreg.converters.engine.steps import with_scales
 from onnxreg.converters.source.source_files import hub_id
 from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -48,15 +49,19 @@ def order_android(
     options: AndroidOptions,
     evaluation: Mapping[str, Any] | None = None,
     search: Mapping[str, Any] | None = None,
+    scales_from: str | None = None,
 ) -> ExportPlan:
     """The profile's recipe for a source, ready to run.
 
     Args:
         evaluation: in place of that of the options, in JSON form.
         search: how to find the INT8 file, in JSON form: see `recipe_of`.
+        scales_from: the quantized file of a parent release, whose scales the INT8 file takes.
     """
     check_options(options)
     require("torch", "transformers", "onnx", "onnxruntime")
     trusted = options.trust_remote_code
     recipe = recipe_of(options, evaluation, search)
+    if scales_from is not None:
+        recipe = with_scales(recipe, scales_from)
     return plan_export(recipe, source, name, trust_remote_code=trusted, contract=AndroidContract())

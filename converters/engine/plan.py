@@ -84,7 +84,7 @@ class ExportPlan:
         """The files that the recipe's search names, and their directories."""
         search = self.recipe.search
         names = [] if search is None else [search.confirm, search.calibration]
-        return self._files([*names, *(step.data for step in self._candidate_steps())])
+        return self._files([*names, *_step_files(self._candidate_steps())])
 
     def _candidate_steps(self) -> list[RecipeStep]:
         """The steps of the candidates that the recipe defines."""
@@ -132,7 +132,7 @@ class ExportPlan:
         """
         if self.source.files is None:
             return None
-        paths = self._files([*(step.data for step in self.recipe.steps), self.recipe.source])
+        paths = self._files([*_step_files(self.recipe.steps), self.recipe.source])
         documents = [] if self.document is None else [self.document]
         documents += [] if self.evaluation is None else [self.evaluation.path]
         return [*self.source.files, *paths, *documents, *self._search_files()]
@@ -168,7 +168,15 @@ class ExportPlan:
             data = self.nodes[node.name].data
             if data is not None:
                 step["data"] = str(samples.digest(data))
+            scales = self.nodes[node.name].scales
+            if scales is not None:
+                step["scales_from"] = scales.digest
         return value
+
+
+def _step_files(steps: Iterable[RecipeStep]) -> list[str]:
+    """The files that steps name."""
+    return [name for step in steps for name in (step.data, step.scales_from) if name is not None]
 
 
 def plan_export(
@@ -264,6 +272,8 @@ def pass_key(node: steps.StepNode) -> dict[str, Any]:
     key["params"] = node.kind.read(node.step.params).model_dump(mode="json")
     if node.data is not None:
         key["data"] = str(samples.digest(node.data))
+    if node.scales is not None:
+        key["scales"] = node.scales.digest
     if packages := _packages(node.kind):
         key["package"] = packages
     return key

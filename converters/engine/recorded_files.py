@@ -16,6 +16,8 @@ from onnxreg.schema.manifest.recorded_recipe import Code
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 OPTION_PREFIX = "options."
+STEP_FILES = ("data", "scales_from")
+"""Keys of a step that name a file; a step has one of them at most."""
 WEIGHT_SUFFIXES = frozenset({".ckpt", ".npz", ".pt", ".pth", ".safetensors"})
 """Suffixes of the files that options name."""
 UNRECORDED_KEYS = ("source", "name")
@@ -50,7 +52,7 @@ def with_data(
         names = ", ".join(digests) or "nothing"
         raise InputError(f"{label} was made without data called {unknown[0]}", f"its recipe names {names}")
     steps = [
-        {**step, "data": str(files[step["name"]].absolute())} if step["name"] in digests else dict(step)
+        {**step, **{key: str(files[step["name"]].absolute()) for key in STEP_FILES if key in step}}
         for step in recorded["steps"]
     ]
     options = {
@@ -65,7 +67,7 @@ def _check_paths(recorded: Any, label: str) -> None:
     options = recorded.get("options", {})
     references = {OPTION_PREFIX + key: options.get(key) for key in task_catalog.find(recorded["task"]).paths}
     references["evaluation"] = recorded.get("evaluation", {}).get("suite")
-    references |= {step["name"]: step["data"] for step in recorded["steps"] if "data" in step}
+    references |= {step["name"]: step[key] for step in recorded["steps"] for key in STEP_FILES if key in step}
     for name, value in references.items():
         if value is not None and not (isinstance(value, str) and _DIGEST.fullmatch(value)):
             raise IntegrityError(f"the recipe of {label} names a file, not the digest of one: {name}")
@@ -133,8 +135,9 @@ def check_data(recorded: Any, current: Any, label: str) -> None:
 
 def _digests(recipe: Any) -> Iterator[tuple[str, str]]:
     for step in recipe["steps"]:
-        if "data" in step:
-            yield step["name"], step["data"]
+        for key in STEP_FILES:
+            if key in step:
+                yield step["name"], step[key]
     for key, value in recipe.get("options", {}).items():
         if isinstance(value, str) and _DIGEST.fullmatch(value):
             yield OPTION_PREFIX + key, value

@@ -10,6 +10,7 @@ from onnxreg.converters.passes.base import Pass
 from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.model_builder import GRAPH as GENERATOR
 from onnxreg.converters.passes.tools import samples
+from onnxreg.converters.passes.tools.parent_scales import ParentScales
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.paths import check_distinct
 from onnxreg.schema.core.suggest import suggest
@@ -27,15 +28,18 @@ class StepNode:
     kind: type[Pass[Any, Any]]
     parent: "StepNode | None"
     data: Sequence[samples.Feed] | None = None
+    scales: ParentScales | None = None
 
     @property
     def name(self) -> str:
         return self.step.name
 
     def make(self, **extra: Any) -> Pass[Any, Any]:
-        """Make the pass with its parameters, and with its data if it has some."""
+        """Make the pass with its parameters, and with its data and scales if it has some."""
         if self.data is not None:
             extra["data"] = self.data
+        if self.scales is not None:
+            extra["scales"] = self.scales
         return self.kind(**extra, **self.step.params)
 
     def lineage(self) -> "list[StepNode]":
@@ -75,6 +79,24 @@ def nodes(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
     }
 
 
+def with_scales(recipe: RecipeFile, path: str) -> RecipeFile:
+    """Return the recipe with `scales_from: path` in each step whose pass takes scales.
+
+    Raises InputError if no step has such a pass.
+    """
+    value = recipe.to_json()
+    steps = [step for step in value["steps"] if _takes_scales(pass_catalog.find(step["pass"]))]
+    if not steps:
+        raise InputError("the recipe has no step that takes scales", "leave --scales-from out")
+    for step in steps:
+        step["scales_from"] = path
+    return RecipeFile.from_json(value, "the recipe")
+
+
+def _takes_scales(kind: type[Pass[Any, Any]]) -> bool:
+    return issubclass(kind, GraphPass) and kind.takes_scales
+
+
 def _line(
     step: RecipeStep, steps_by_name: Mapping[str, RecipeStep], nodes_by_name: Mapping[str, StepNode]
 ) -> list[RecipeStep]:
@@ -97,7 +119,8 @@ def _line(
 
 def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Path) -> StepNode:
     parent = None if step.input is None else nodes_by_name[step.input]
-    node = StepNode(step, _kind(step), parent, _data(step, directory))
+    kind = _kind(step)
+    node = StepNode(step, kind, parent, _data(step, directory), _scales(step, kind, directory))
     _check(node)
     return node
 
@@ -116,6 +139,22 @@ def _data(step: RecipeStep, directory: Path) -> Sequence[samples.Feed] | None:
             f"step {step.name}: there is no data at {step.data}", "paths are relative to the recipe"
         )
     return samples.read(path)
+
+
+def _scales(step: RecipeStep, kind: type[Pass[Any, Any]], directory: Path) -> ParentScales | None:
+    if step.scales_from is None:
+        return None
+    if not _takes_scales(kind):
+        raise InputError(f"step {step.name}: {kind.id} takes no scales", "leave `scales_from` out")
+    path = directory / step.scales_from
+    if not path.is_file():
+        raise InputError(
+            f"step {step.name}: no file exists at {step.scales_from}", "paths are relative to the recipe"
+        )
+    scales = ParentScales(path)
+    with about(f"step {step.name}"):
+        scales.check()
+    return scales
 
 
 def _check(node: StepNode) -> None:

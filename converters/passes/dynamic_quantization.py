@@ -8,6 +8,7 @@ from onnxreg.converters.passes import base
 from onnxreg.converters.passes.quantization_pass import QuantizationPass
 from onnxreg.converters.passes.tools import graph, int8_weights, matmul_weights
 from onnxreg.converters.passes.tools.dynamic_quantizer import quantize_dynamic
+from onnxreg.converters.passes.tools.parent_scales import ScaleTransfer
 from onnxreg.schema.core.errors import ConversionError
 
 
@@ -30,6 +31,7 @@ class OnnxDynamicQuantization(QuantizationPass):
 
     id = "OnnxDynamicQuantization"
     version = 2
+    takes_scales = True
 
     Params = DynamicQuantizationParams
 
@@ -52,6 +54,7 @@ class OnnxDynamicQuantization(QuantizationPass):
 
     def apply(self, subject: Any) -> Any:
         params = self.params
+        self._transfer = None if self.scales is None else ScaleTransfer(self.scales)
         try:
             with quiet():
                 return quantize_dynamic(
@@ -61,6 +64,7 @@ class OnnxDynamicQuantization(QuantizationPass):
                     params.per_channel,
                     params.reduce_range,
                     params.nodes_to_exclude,
+                    self._transfer,
                 )
         except (ValueError, RuntimeError, NotImplementedError) as error:
             raise ConversionError(f"ONNX Runtime could not quantize the graph: {str(error)[:200]}") from error
@@ -77,6 +81,8 @@ class OnnxDynamicQuantization(QuantizationPass):
         }
         if "Gather" in self.params.op_types_to_quantize:
             result["embeddings"] = _compare_tables(before["tables"], after)
+        if self._transfer is not None:
+            result["scales"] = self._transfer.report()
         return result
 
     @property

@@ -6,6 +6,7 @@ from typing import Any
 from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.tools import graph
+from onnxreg.converters.passes.tools.parent_scales import Codes, ScaleTransfer
 from onnxreg.schema.core.errors import ConversionError
 
 LARGEST_CODE = 127
@@ -21,6 +22,7 @@ class EmbeddingQuantization(GraphPass):
     """
 
     id = "EmbeddingQuantization"
+    takes_scales = True
 
     def observe(self, subject: Any) -> Mapping[str, Any]:
         graph.inline_functions(subject)
@@ -33,7 +35,8 @@ class EmbeddingQuantization(GraphPass):
         }
 
     def apply(self, subject: Any) -> Any:
-        self._cosines = [_quantize(subject, tensor) for tensor in list(_tables(subject))]
+        self._transfer = None if self.scales is None else ScaleTransfer(self.scales)
+        self._cosines = [_quantize(subject, tensor, self._transfer) for tensor in list(_tables(subject))]
         graph.clear_value_info(subject)
         graph.drop_unread_weights(subject)
         return subject
@@ -52,6 +55,8 @@ class EmbeddingQuantization(GraphPass):
             "tables_quantized": len(self._cosines),
             "min_row_cosine": float(f"{least:.6g}"),
         }
+        if self._transfer is not None:
+            result["scales"] = self._transfer.report()
         return {**result, "quantized_bytes": before["quantized_bytes"], "embeddings": embeddings}
 
 
@@ -83,7 +88,7 @@ def _reads_rows(node: Any) -> bool:
     )
 
 
-def _quantize(subject: Any, tensor: Any) -> float:
+def _quantize(subject: Any, tensor: Any, transfer: ScaleTransfer | None) -> float:
     """Replace a table and its readers; return the lowest cosine of a row with its original, of rows that are not 0."""
     import numpy as np
     import onnx
@@ -95,9 +100,22 @@ def _quantize(subject: Any, tensor: Any) -> float:
     codes_name, scales_name = (
         graph.fresh_name(subject, f"{tensor.name}_{part}") for part in ("codes", "scales")
     )
-    subject.graph.initializer.extend(
-        [onnx.numpy_helper.from_array(codes, codes_name), onnx.numpy_helper.from_array(scales, scales_name)]
-    )
+    tensors = [
+        onnx.numpy_helper.from_array(codes, codes_name),
+        onnx.numpy_helper.from_array(scales, scales_name),
+    ]
+    if transfer is not None and (parent := transfer.find(tensors)) is not None:
+        zeros = np.zeros_like(scales)
+        limits = (-LARGEST_CODE, LARGEST_CODE)
+        stable = transfer.requantize(
+            table, Codes(codes, scales, zeros), Codes(parent[0], parent[1], zeros), limits
+        )
+        codes, scales = stable.values, stable.scales
+        tensors = [
+            onnx.numpy_helper.from_array(array, tensor.name)
+            for array, tensor in zip((codes, scales), tensors, strict=True)
+        ]
+    subject.graph.initializer.extend(tensors)
     for node in [
         node for node in subject.graph.node if node.op_type == "Gather" and node.input[0] == tensor.name
     ]:

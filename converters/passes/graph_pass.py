@@ -8,6 +8,7 @@ from onnxreg.converters.onnx.onnx_graph import graph_inputs
 from onnxreg.converters.onnx.weightless import without_weights
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.tools import graph, model_file
+from onnxreg.converters.passes.tools.parent_scales import ParentScales
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.schema.core.errors import ConversionError, InputError, first_line
 
@@ -26,12 +27,19 @@ class GraphPass(base.Pass[Any, Any]):
     tolerance: ClassVar[float | None] = None
     """The largest distance from the parent, in parts of an output's largest value; None if numbers change."""
 
-    def __init__(self, data: Sequence[Feed] | None = None, **params: Any) -> None:
+    takes_scales: ClassVar[bool] = False
+    """True if the pass can quantize with the scales of a parent release."""
+
+    def __init__(
+        self, data: Sequence[Feed] | None = None, scales: ParentScales | None = None, **params: Any
+    ) -> None:
         """Args:
         data: inputs of the graph, one mapping of name to array for each run; a pass that measures uses them.
+        scales: for a pass that `takes_scales`; without, each weight gets its own.
         """
         super().__init__(**params)
         self.data = data
+        self.scales = scales
 
     def requires(self, subject: Any) -> None:
         check_graph(subject, self.id)

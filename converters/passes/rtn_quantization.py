@@ -7,7 +7,8 @@ from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.quantization_pass import QuantizationPass
 from onnxreg.converters.passes.tools import gemm, graph, matmul_weights
-from onnxreg.schema.core.errors import missing_extra
+from onnxreg.converters.passes.tools.parent_scales import Codes, ScaleTransfer
+from onnxreg.schema.core.errors import InputError, missing_extra
 
 
 class RtnQuantizationParams(base.PassParams, title="Params"):
@@ -29,8 +30,14 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
     """
 
     id = "OnnxBlockWiseRtnQuantization"
+    takes_scales = True
 
     Params = RtnQuantizationParams
+
+    def requires(self, subject: Any) -> None:
+        super().requires(subject)
+        if self.scales is not None and self.params.bits != 8:
+            raise InputError("scales of a parent are for 8 bits", "write bits: 8, or leave scales_from out")
 
     def prepare(self, subject: Any) -> None:
         if self.params.gemm:
@@ -55,13 +62,19 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
         with quiet():
             quantizer.process()
         quantized = quantizer.model.model
+        self._transfer = None if self.scales is None else ScaleTransfer(self.scales)
+        if self._transfer is not None:
+            _transfer_scales(quantized, self.factors(subject), self._transfer)
         graph.clear_value_info(quantized)
         graph.drop_unread_weights(quantized)
         return quantized
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)
-        return {**result, "weight_error": _relative_error(before["factors"], after, self.params.bits)}
+        result["weight_error"] = _relative_error(before["factors"], after, self.params.bits)
+        if self._transfer is not None:
+            result["scales"] = self._transfer.report()
+        return result
 
     @property
     def products(self) -> frozenset[str]:
@@ -71,6 +84,45 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
     def lack(self) -> str:
         hint = "" if self.params.gemm else "; those of Gemm count with the parameter gemm"
         return f"the graph has no {' or '.join(sorted(self.products))} with a constant matrix{hint}"
+
+
+def _transfer_scales(
+    quantized: Any, factors: Mapping[str, matmul_weights.Factor], transfer: ScaleTransfer
+) -> None:
+    """Quantize the matrices of each `MatMulNBits` of 8 bits again with the parent's scales."""
+    import numpy as np
+    import onnx
+
+    for body in graph.within(quantized.graph):
+        stored = {tensor.name: tensor for tensor in body.initializer}
+        for node in (node for node in body.node if node.op_type == "MatMulNBits"):
+            tensors = [stored[name] for name in node.input[1:4] if name]
+            parent = transfer.find(tensors)
+            if parent is None:
+                continue
+            matrix = onnx.numpy_helper.to_array(factors[node.input[1].removesuffix("_Q8")].tensor)
+            own = _blocks(*map(onnx.numpy_helper.to_array, tensors))
+            columns, blocks, size = own.values.shape
+            rows = matrix.reshape(matrix.shape[-2:]).T.astype(np.float32)
+            padded = np.pad(rows, ((0, 0), (0, blocks * size - rows.shape[1]))).reshape(own.values.shape)
+            codes = transfer.requantize(padded, own, _blocks(*parent), (0, 255))
+            values = codes.values.reshape(columns, -1)
+            values[:, rows.shape[1] :] = own.values.reshape(columns, -1)[:, rows.shape[1] :]
+            for tensor, array in zip(tensors, (codes.values, codes.scales, codes.zeros), strict=False):
+                content = array.astype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)).reshape(
+                    tensor.dims
+                )
+                tensor.CopyFrom(onnx.numpy_helper.from_array(content, tensor.name))
+
+
+def _blocks(packed: Any, scales: Any, zeros: Any = None) -> Codes:
+    """The codes of a matrix of 8 bits, `[columns, blocks, size]`, as `MatMulNBits` says they are to be read."""
+    import numpy as np
+
+    columns, blocks, _ = packed.shape
+    shape = (columns, blocks, 1)
+    middle = np.full(shape, 128, np.float32) if zeros is None else zeros.reshape(shape).astype(np.float32)
+    return Codes(packed, scales.reshape(shape).astype(np.float32), middle)
 
 
 def _relative_error(factors: Mapping[str, matmul_weights.Factor], after: Any, bits: int) -> float:
