@@ -13,7 +13,7 @@ from onnxreg.schema.inputs.job import JobRow
 OPTION = "options."
 """The prefix of an option's column in a CSV file."""
 PATHS = ("source", "recipe")
-OPTION_PATHS = ("eval_suite", "confirm_suite", "calibration")
+OPTION_PATHS = ("eval_suite", "confirm_suite", "calibration", "scales_from")
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,10 @@ class ScaleTransfer:
         self._energy = self._lost = 0.0
 
     def find(self, tensors: Sequence[Any]) -> list[Any] | None:
-        """The parent's arrays for the tensors of one new weight; None unless it has all by name, type and shape."""
+        """The parent's arrays for the tensors of one new weight; None unless it has all by name, type and shape.
+
+        Raises InputError if they are shorter than their shapes.
+        """
         import onnx
 
         partners = [self._parent.tensors.get(tensor.name) for tensor in tensors]
@@ -85,7 +88,13 @@ class ScaleTransfer:
             self._counts["own_weights"] += 1
             return None
         self._counts["weights"] += 1
-        return [onnx.numpy_helper.to_array(partner) for partner in partners]
+        try:
+            return [onnx.numpy_helper.to_array(partner) for partner in partners]
+        except ValueError as error:
+            raise InputError(
+                f"{self._parent.path.name} is damaged: {tensors[0].name} is shorter than its shape",
+                "fetch the file again",
+            ) from error
 
     def requantize(self, weight: Any, own: Codes, old: Codes, limits: tuple[int, int]) -> Codes:
         """The codes of a float32 weight with the parent's scales and zero points.

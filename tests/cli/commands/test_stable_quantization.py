@@ -10,6 +10,9 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from onnxreg.cli.batch.jobs import read_jobs
+from onnxreg.cli.batch.work import request_of
+from onnxreg.cli.services.export_request import CodeTrust
 from onnxreg.registry import Registry
 
 pytestmark = pytest.mark.usefixtures("reader_in_process")
@@ -153,6 +156,21 @@ def test_a_parent_that_does_not_fit_publishes_nothing(
     done = export(reg, source, f"{recipe}.yaml", *more)
     assert (done.status, said in done.err) == (status, True), done.err
     assert versions() == ["0.1.0", "0.2.0", "0.3.0"]
+
+
+def test_a_job_names_a_file_beside_the_job_file(reg: Reg, here: Path, bert: Path) -> None:
+    task = ("--task", "token-classification", "--quantize")
+    assert reg("--registry", "r", "export", bert, *task, "--name", "acme/old").status == 0
+    registry = Registry(here / "r")
+    (parent,) = (item for item in registry.get("acme/old").manifest.artifacts if item.format == "onnx-int8")
+    (here / "jobs").mkdir()
+    (here / "jobs" / "parent.onnx").write_bytes(registry.store.blob_path(parent.digest).read_bytes())
+    options = {"quantize": True, "scales_from": "parent.onnx"}
+    row = {"source": str(bert), "name": "acme/new", "task": "token-classification", "options": options}
+    (here / "jobs" / "jobs.yaml").write_text(json.dumps([row]))
+    (job,) = read_jobs(Path("jobs/jobs.yaml"))
+    recipe = request_of(job, CodeTrust()).plan().recorded_recipe()
+    assert recipe["steps"][1]["scales_from"] == str(parent.digest)
 
 
 def test_a_search_takes_no_scales(reg: Reg, here: Path) -> None:

@@ -188,6 +188,31 @@ def external(path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", PASSES)
+def test_a_parent_with_a_truncated_tensor(kind: str, tmp_path: Path) -> None:
+    damaged = onnx.load(parent(tmp_path, kind).path)
+    for tensor in damaged.graph.initializer:
+        if tensor.data_type in (tensor.INT8, tensor.UINT8) and len(tensor.raw_data) > 1:
+            tensor.raw_data = tensor.raw_data[:-1]
+    onnx.save(damaged, tmp_path / "old.onnx")
+    with pytest.raises(InputError, match=r"old\.onnx is damaged: .* is shorter than its shape"):
+        run(kind, model(), ParentScales(tmp_path / "old.onnx"))
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, 0.0])
+def test_scales_that_are_no_numbers_are_not_taken(number: float, tmp_path: Path) -> None:
+    damaged = onnx.load(parent(tmp_path, "rows").path)
+    (scales,) = (tensor for tensor in damaged.graph.initializer if tensor.name == "table_scales")
+    values = np.array(onnx.numpy_helper.to_array(scales))
+    values[4] = number
+    scales.CopyFrom(onnx.numpy_helper.from_array(values, scales.name))
+    onnx.save(damaged, tmp_path / "old.onnx")
+    after, result = run("rows", model(), ParentScales(tmp_path / "old.onnx"))
+    assert result["scales"]["own_scales"] == 1
+    own, _ = run("rows", model())
+    assert after.SerializeToString(deterministic=True) == own.SerializeToString(deterministic=True)
+
+
 @pytest.mark.parametrize(
     ("write", "said"),
     [
