@@ -12,6 +12,7 @@ EXPORTING = ("onnx", "onnxruntime", "onnxscript", "torch", "transformers", "safe
 PEERS: dict[str, tuple[str, ...]] = {
     "aws": ("awscli",),
     "dvc": ("dvc[s3]",),
+    "hdiffpatch": ("hdiffpatch", "bsdiff4"),
     "hf": ("huggingface_hub",),
     "mlflow": ("mlflow", "boto3"),
     "oras": ("oras",),

@@ -68,6 +68,9 @@ time is the import of torch and transformers on both sides.""",
     "certification": """The demo's model on suites of 600 texts, the search measured once. *Each text alone* is the judgement of one
 INT8 file as it was before texts of equal length shared a run of a graph whose activations stay in floating point. The search makes,
 judges and times all eight candidates; with the objective bytes it ends at the first that passes, here after four of fourteen.""",
+    "deltas": """The demo's model, retrained, exported by the android profile. Sizes of single files: the ratio is the delta's
+share of the file, or its size over that of another tool's difference. *Head alone*, *LoRA* and *drawn anew* are changed weights,
+not trainings. Making is parallel, applying and SHA-256 run on one thread.""",
     "encoders": "",
     "remotes": """Server and client share the machine, so the wall time of a push or pull is mostly the server's; the
 processor time is the client's own. `aws s3 cp` neither hashes what it pulls nor waits until it is on the disk; our pull does

@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks import (
     adding,
     certification,
+    deltas,
     durability,
     encoders,
     export,
@@ -48,6 +49,13 @@ def _certification() -> list[Row]:
     return certification.benchmark(trained)
 
 
+def _deltas() -> list[Row]:
+    trained = CACHE / "pii"
+    if not (trained / "0.2.0").exists():
+        raise SystemExit("the checkpoints are missing: run `make demo` first")
+    return deltas.benchmark(trained, CACHE)
+
+
 BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "startup": lambda: startup.benchmark(CACHE),
     "ingest": transfer.ingest,
@@ -59,6 +67,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "resolve": resolving.benchmark,
     "export": _export,
     "certification": _certification,
+    "deltas": _deltas,
     "encoders": lambda: encoders.benchmark(CACHE),
     **{f"remotes {part}": partial(remotes.benchmark, CACHE, part) for part in remotes.PARTS},
     **{f"oci {peer}": partial(oci.benchmark, CACHE, peer) for peer in ("oras", "skopeo")},

@@ -3,12 +3,16 @@
 A reader returns, or raises a member of the RegError family; anything else that leaves it is a bug.
 """
 
+import base64
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from onnxreg.registry.delta.apply import apply
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.index_file import decode_index, read_segment
 from onnxreg.registry.log.ledger import Ledger
@@ -25,6 +29,8 @@ from onnxreg.schema.core.document import Document
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
+from onnxreg.schema.delta.delta_format import DeltaHeader
+from onnxreg.schema.delta.table import Delta, DeltaTable
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import State, entries_to_json
 from onnxreg.schema.manifest import dispatch as documents
@@ -32,6 +38,8 @@ from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.recorded_recipe import Recipe
 from onnxreg.schema.query.requirements import Query
 from support.fuzz import specimens
+
+DELTAS = Path(__file__).parents[2] / "vectors" / "delta" / "apply.json"
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,10 @@ def readers(directory: Path) -> dict[str, Reader]:
     recipes = tuple(canonical.encode(manifest.to_json()["recipe"]) for manifest in (first,))
     identity = new_identity("f" * 32).replace(b"\n", b"")
     known = canonical.encode({"remotes": {"origin": str(directory)}, "pins": {str(directory): "f" * 32}})
+    vectors = json.loads(DELTAS.read_text())["vectors"][7:10]
+    deltas = tuple(base64.b64decode(vector["delta"]) for vector in vectors)
+    delta = Delta(Digest.of(b"new"), (Digest.of(b"old"),), Digest.of(b"delta"), 9, Version.parse("1.0.0"))
+    table = DeltaTable("acme/pii", Version.parse("1.1.0"), Digest.of(b"manifest"), (delta,)).encode()
     words = tuple(text.encode() for text in ("acme/pii:1.0.0-rc.1+b", f"acme/pii:stable@{Digest.of(b'')}"))
     return {
         "index": Reader(indexes, lambda data: _index(files, data)),
@@ -85,7 +97,23 @@ def readers(directory: Path) -> dict[str, Reader]:
         "identity": Reader((identity,), _identity),
         "remotes": Reader((known,), lambda data: _remotes(directory, data)),
         "ref": Reader(words, _ref),
+        "delta": Reader(deltas, lambda data: _delta(data, vectors[0]["old"])),
+        "table of deltas": Reader((table,), _table),
     }
+
+
+def _delta(data: bytes, old: list[str]) -> None:
+    """Applied, or refused; of a bounded size either way."""
+    stream = BytesIO(data)
+    header = DeltaHeader.read(stream)
+    files = [BytesIO(base64.b64decode(old[0])) for _ in header.old]
+    size = sum(len(part) for part in apply(stream, header, files))
+    assert size == header.new.size
+
+
+def _table(data: bytes) -> None:
+    table = DeltaTable.decode(data)
+    assert DeltaTable.decode(table.encode()) == table
 
 
 def _published() -> list[tuple[str, str]]:
