@@ -13,8 +13,7 @@ from typer.exceptions import TyperException
 from onnxreg.cli import COMPLETES, VERSION
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import join_words
-from onnxreg.cli.options.help import VerbCommand, VerbGroup, epilog
-from onnxreg.cli.options.usage_errors import usage_error
+from onnxreg.cli.options.help import VerbCommand, VerbGroup, epilog, usage_error
 
 PANELS: dict[str, tuple[str, ...]] = {
     "Make a version": ("export", "import", "add", "passes"),

@@ -59,7 +59,7 @@ class Session:
         not compared with the checkpoints.
         """
         from onnxreg.registry.store.directory.directory import DirectoryRegistry
-        from onnxreg.registry.support.home import default_root
+        from onnxreg.registry.support.environment import default_root
 
         root = self.registry or default_root()
         if remote is None and not offline:
@@ -119,7 +119,7 @@ class Session:
         """The configured remotes, of a registry that need not be there."""
         from onnxreg.registry.read.remotes import Remotes
         from onnxreg.registry.store.directory.directory import DirectoryRegistry
-        from onnxreg.registry.support.home import default_root
+        from onnxreg.registry.support.environment import default_root
 
         return Remotes.load(DirectoryRegistry(self.registry or default_root()))
 
@@ -133,7 +133,7 @@ class Session:
 
         InputError if that would destroy something else; asked before the work begins.
         """
-        from onnxreg.registry.support.home import default_root
+        from onnxreg.registry.support.environment import default_root
         from onnxreg.registry.transfer.export_files import check_target
         from onnxreg.registry.transfer.run_directory import folder_in
 

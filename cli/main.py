@@ -3,9 +3,10 @@
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import NoReturn
 
 from onnxreg.cli import COMPLETES, VERSION
-from onnxreg.cli.quick_exit import quick_exit
 from onnxreg.schema.core.errors import RegError
 
 PIPE_CLOSED = 141
@@ -63,3 +64,16 @@ def _dispatch(words: list[str]) -> None:
     from onnxreg.cli.app import run_app
 
     run_app(words)
+
+
+def quick_exit(status: int) -> NoReturn:
+    """End the process with this status, without taking the interpreter apart; print the rest first.
+
+    After an export that takes 0.7 s of processor time (of 3.3 s for importing torch, transformers, onnx and
+    onnxscript alone), all spent on freeing what the operating system frees at once. After an interrupt it
+    also ends threads that a server keeps waiting.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(status)

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS
+from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS, RetentionPolicy
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger, mirror_error
-from onnxreg.registry.log.retention import RetentionPolicy
 from onnxreg.registry.log.selection import EVERYTHING, Selection, held_files, selected_artifacts
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.blobs import read_blob
@@ -26,7 +25,7 @@ from onnxreg.registry.store.hash_stream import measure
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors, replace_file
-from onnxreg.registry.support.home import default_root
+from onnxreg.registry.support.environment import default_root
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.exchange import Exchange, check_distinct
 from onnxreg.registry.transfer.result import TransferResult
@@ -608,7 +607,7 @@ class Registry:
         An earlier package there is replaced as a whole. NotFoundError if a selected artifact is not here,
         InputError if ONNX Runtime loads none of them.
         """
-        from onnxreg.registry.transfer.ort_packages import check_package_target, write_package
+        from onnxreg.registry.transfer.export_files import check_package_target, write_package
         from onnxreg.schema.formats.package_layout import package
 
         check_package_target(output, self.store.root)

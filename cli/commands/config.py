@@ -11,7 +11,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
 from onnxreg.cli.services.export_lookup import cache_at
-from onnxreg.registry.support import environment, home
+from onnxreg.registry.support import environment
 
 EXAMPLES = ("reg config", "reg --registry ./home config --json")
 DEFAULT = "default"
@@ -62,12 +62,12 @@ def command(context: typer.Context, as_json: Json = False) -> None:
 
 
 def _places(session: Session) -> Iterator[Place]:
-    root = session.registry or home.default_root()
+    root = session.registry or environment.default_root()
     yield Place("registry", root, "--registry" if session.registry else _source("REG_HOME"))
     yield Place("cache", cache_at(root).root, "registry")
-    yield Place("keys", home.key_directory(), _source("REG_KEYS"))
-    yield Place("trust", home.trust_file(), _source("REG_TRUST"))
-    yield Place("state", home.state_directory(), _source("REG_STATE"))
+    yield Place("keys", environment.key_directory(), _source("REG_KEYS"))
+    yield Place("trust", environment.trust_file(), _source("REG_TRUST"))
+    yield Place("state", environment.state_directory(), _source("REG_STATE"))
 
 
 def _source(variable: str) -> str:

@@ -6,7 +6,7 @@ import typer
 
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
-from onnxreg.schema.query.presets import Preset, presets
+from onnxreg.schema.query.device import Preset, presets
 from onnxreg.schema.query.runtimes import OLDEST_FORMAT
 
 EXAMPLES = ("reg devices", "reg devices --json")

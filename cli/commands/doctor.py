@@ -71,7 +71,7 @@ def command(
     from onnxreg.registry.read.remotes import Remotes
     from onnxreg.registry.store.directory.directory import DirectoryRegistry
     from onnxreg.registry.store.open import open_url
-    from onnxreg.registry.support.home import default_root
+    from onnxreg.registry.support.environment import default_root
 
     session: Session = context.obj
     own = DirectoryRegistry(session.registry or default_root())

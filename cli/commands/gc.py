@@ -53,7 +53,7 @@ def command(
     bytes kept.
     """
     from onnxreg.converters.engine.cache import TrimResult
-    from onnxreg.registry.log.retention import RetentionPolicy
+    from onnxreg.registry.log.collect import RetentionPolicy
 
     session: Session = context.obj
     registry, store = session.with_remote(remote)

@@ -46,7 +46,7 @@ def command(
     """
     from onnxreg.registry.read.remotes import Remotes
     from onnxreg.registry.store.directory.directory import DirectoryRegistry
-    from onnxreg.registry.support.home import default_root
+    from onnxreg.registry.support.environment import default_root
     from onnxreg.registry.transfer.mirror_registry import mirror, open_both
     from onnxreg.registry.transfer.result import worst
 

@@ -51,12 +51,12 @@ def command(
     --json; /openapi.json describes the whole API, /metrics and /healthz are for operators. SIGTERM or
     Ctrl-C ends the server.
     """
-    from onnxreg.registry.support.home import default_root
+    from onnxreg.registry.support.environment import default_root
 
     session: Session = context.obj
     root = session.registry or default_root()
     with needs("serve", "reg serve"):
-        from onnxreg.registry.server import request_log, server
+        from onnxreg.registry.server import observability, server
         from onnxreg.registry.server.served_registry import ServedRegistry
         from onnxreg.registry.server.settings import Limits, Settings
     settings = Settings(_token(token_file), tuple(cors or ()), _public(url), drain)
@@ -72,7 +72,7 @@ def command(
         listener,
         settings,
         Limits(connections=connections),
-        request_log.to_stderr if access_log else None,
+        observability.to_stderr if access_log else None,
     )
 
 

@@ -28,7 +28,7 @@ def show(context: typer.Context, as_json: Json = False) -> None:
     lines, since, versions, keys, after: [{registry, model, seq, head}]}], heads: [{registry, name, seq,
     head}]}; revoked is null or {date, reason}.
     """
-    from onnxreg.registry.support.home import trust_file
+    from onnxreg.registry.support.environment import trust_file
     from onnxreg.registry.trust.read_trust_file import load_trust
     from onnxreg.registry.trust.summary import heads_json, keys_json, requirements_json
 

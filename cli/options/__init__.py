@@ -1,7 +1,7 @@
 """Arguments and options that several verbs share, and our extensions of typer.
 
 `shared` has the options, `query_options` those that make up a query, `completion` answers the Tab key,
-`help` and `usage_errors` replace typer's help and messages by ours.
+`help` replaces typer's help and messages by ours.
 
 Start with `shared.py`.
 """

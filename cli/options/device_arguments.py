@@ -5,8 +5,7 @@ from typing import Any
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError, NotFoundError
-from onnxreg.schema.query.device import Device
-from onnxreg.schema.query.presets import preset
+from onnxreg.schema.query.device import Device, preset
 
 FILE = "operators_file"
 """In a file, instead of `operators`: the path of the operator config, from the file's own directory."""

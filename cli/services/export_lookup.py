@@ -33,7 +33,7 @@ def show_known(
     """
     from onnxreg.cli.reports.publish_report import unchanged
     from onnxreg.converters.engine.memo import recall_request
-    from onnxreg.registry.support.home import default_root
+    from onnxreg.registry.support.environment import default_root
     from onnxreg.schema.core.ref import Ref
 
     remembered = recall_request(cache_at(session.registry or default_root()), request.values)

@@ -19,7 +19,7 @@ from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.golden_vectors import GoldenVectors, Outputs
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.runtime import golden
-from onnxreg.converters.source.file_roles import role_of
+from onnxreg.converters.source.source_files import role_of
 from onnxreg.converters.source.toolchain import tool_versions
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.errors import ConversionError, InputError

@@ -14,7 +14,7 @@ from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.converters.onnx.mobile_operators import android_warnings
 from onnxreg.converters.onnx.quantized_share import weight_type
 from onnxreg.converters.runtime import golden
-from onnxreg.converters.source.file_roles import role_of
+from onnxreg.converters.source.source_files import role_of
 from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile

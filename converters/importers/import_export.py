@@ -15,9 +15,15 @@ from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.ref import check_name
-from onnxreg.schema.manifest.dispatch import read_manifest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
-from onnxreg.schema.manifest.manifest import FILENAME, Artifact, FileEntry, Manifest, TensorSpec
+from onnxreg.schema.manifest.manifest import (
+    FILENAME,
+    Artifact,
+    FileEntry,
+    Manifest,
+    TensorSpec,
+    read_manifest,
+)
 
 EXPORTS = "exports/"
 MINE = Advice("add-without-manifest", manifest=FILENAME)

@@ -10,8 +10,7 @@ from onnxreg.converters.search import candidates as catalog
 from onnxreg.converters.search.recipes import final_plan
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, SearchRequest
-from onnxreg.schema.query.device import Device
-from onnxreg.schema.query.presets import preset
+from onnxreg.schema.query.device import Device, preset
 
 
 @dataclass(frozen=True)

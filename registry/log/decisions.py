@@ -6,11 +6,11 @@ from io import BytesIO
 from typing import Any, TypeVar
 
 from onnxreg.registry.log import lookup
+from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.delta_log import delta_blobs, withdraw_deltas
 from onnxreg.registry.log.ledger import Ledger, channel_of
 from onnxreg.registry.log.references import files, present_versions
-from onnxreg.registry.log.retention import RetentionPolicy
 from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.registry.store.protocol import RegistryStore

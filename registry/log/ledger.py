@@ -33,9 +33,16 @@ from onnxreg.schema.delta.offers import DeltaOffer, DeltaOffers
 from onnxreg.schema.delta.table import DeltaTable, inline
 from onnxreg.schema.log.events import Deltas, Event, check_channel
 from onnxreg.schema.log.logline import Line, LogLine, LogLineHeader, Via, genesis, walk_chain
-from onnxreg.schema.log.state import SEGMENT_LINES, Channel, State, VersionEntry, entries_to_json, newest_of
+from onnxreg.schema.log.state import (
+    SEGMENT_LINES,
+    Channel,
+    State,
+    VersionEntry,
+    entries_to_json,
+    newest_of,
+    no_channel,
+)
 from onnxreg.schema.log.summary import summarize
-from onnxreg.schema.log.tags import no_channel
 from onnxreg.schema.signing.line_signature import Sign, sign_line
 
 Fetch = Callable[[Digest], bytes]

@@ -18,9 +18,8 @@ from onnxreg.schema.core.errors import EXTENT, Advice, InputError, IntegrityErro
 from onnxreg.schema.core.ref import Ref, check_name
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.state import Channel, State, VersionEntry, read_entries
+from onnxreg.schema.log.state import Channel, State, VersionEntry, no_version, read_entries, version_of
 from onnxreg.schema.log.summary import VersionSummary
-from onnxreg.schema.log.tags import no_version, version_of
 
 EMPTY = Advice("fill-registry")
 MAX_LISTED_MODELS = 5

@@ -17,9 +17,9 @@ from onnxreg.registry.publish.known_files import KnownFiles, state_of
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.directory.safe_open import regular_size
 from onnxreg.registry.store.hash_stream import describe, piece_hasher
 from onnxreg.registry.store.protocol import Push
+from onnxreg.registry.support.disk import regular_size
 from onnxreg.registry.transfer.copy import run_parallel
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.descriptor import Descriptor

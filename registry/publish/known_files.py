@@ -13,9 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from onnxreg.registry.store.directory.safe_open import read_bounded
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES
-from onnxreg.registry.support.disk import replace_file
+from onnxreg.registry.support.disk import read_bounded, replace_file
 from onnxreg.schema.core.descriptor import Descriptor, Pieces
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RegError

@@ -7,8 +7,11 @@ string are left out: they may have secrets.
 """
 
 import json
+import logging
+import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -83,3 +86,20 @@ def _line(scope: Scope, route: str | None, answer: _Answer, seconds: float) -> d
         "seconds": round(seconds, 6),
         "client": (scope.get("client") or (None,))[0],
     }
+
+
+def to_stderr(line: str) -> None:
+    """Write one line. A closed log does not stop answers."""
+    with suppress(OSError, ValueError):
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+
+class JsonLines(logging.Handler):
+    """Log records of libraries, as `{"level", "message", "trace"?}` among the other lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        value = {"level": record.levelname.lower(), "message": record.getMessage().strip()}
+        if record.exc_info:
+            value["trace"] = logging.Formatter().formatException(record.exc_info)
+        to_stderr(json.dumps(value))

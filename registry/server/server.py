@@ -13,8 +13,7 @@ import uvicorn
 
 from onnxreg.registry.server.app import application
 from onnxreg.registry.server.http.connection import Connection
-from onnxreg.registry.server.observability import Log
-from onnxreg.registry.server.request_log import JsonLines
+from onnxreg.registry.server.observability import JsonLines, Log
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.schema.core.errors import Advice, HostError, InputError

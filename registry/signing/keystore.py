@@ -9,7 +9,7 @@ from pathlib import Path
 from onnxreg.registry.signing.crypto import PrivateKey, generate, load
 from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import host_errors
-from onnxreg.registry.support.home import key_directory
+from onnxreg.registry.support.environment import key_directory
 from onnxreg.schema.core.errors import Advice, ConflictError, InputError, NotFoundError
 from onnxreg.schema.signing.keys import PublicKey
 

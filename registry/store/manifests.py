@@ -5,15 +5,15 @@ from typing import Any
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.log.summary import completed, summarize
-from onnxreg.schema.manifest import dispatch
 from onnxreg.schema.manifest.manifest import Manifest
+from onnxreg.schema.manifest.manifest import read_manifest as read_any_manifest
 
 
 def read_manifest(data: bytes, digest: Digest, name: str) -> Manifest:
     """Decode the manifest of a model. IntegrityError if it is not a manifest, of another model, or of an unknown version."""
     label = f"manifest {digest.short}... of {name}"
     try:
-        manifest = dispatch.read_manifest(data, label)
+        manifest = read_any_manifest(data, label)
     except InputError as error:
         raise IntegrityError(error.message, error.advice) from error
     if not isinstance(manifest, Manifest) or manifest.name != name:

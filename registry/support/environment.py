@@ -1,10 +1,12 @@
-"""The environment variables of `reg`: which there are, and the one place that reads them.
+"""The environment variables of `reg`, the one module that reads them, and the directories they name.
 
 Five variables had the prefix `ONNXREG_` before version 0.2.0. They are still read under that name, and `former_names`
 lists the ones in use so that the command line can warn.
 """
 
 import os
+import sys
+from pathlib import Path
 
 VARIABLES = {
     "REG_HOME": "The default registry's directory.",
@@ -55,3 +57,47 @@ def names() -> list[str]:
 def former_names() -> dict[str, str]:
     """The former names whose values are used, each with the present name."""
     return {old: name for name, old in FORMER.items() if source(name) == old}
+
+
+def default_root() -> Path:
+    """`REG_HOME`, else the user's data directory of this platform."""
+    if home := _named("REG_HOME"):
+        return home
+    from platformdirs import user_data_path
+
+    return user_data_path("onnxreg", appauthor=False)
+
+
+def trust_file() -> Path:
+    """`REG_TRUST`, else `trust.toml` in the user's configuration directory."""
+    return _named("REG_TRUST") or _own("config", "XDG_CONFIG_HOME", ".config") / "trust.toml"
+
+
+def key_directory() -> Path:
+    """`REG_KEYS`, else `keys` in the user's configuration directory."""
+    return _named("REG_KEYS") or _own("config", "XDG_CONFIG_HOME", ".config") / "keys"
+
+
+def state_directory() -> Path:
+    """`REG_STATE`, else the user's state directory."""
+    return _named("REG_STATE") or _own("state", "XDG_STATE_HOME", ".local/state")
+
+
+def _named(variable: str) -> Path | None:
+    value = read(variable)
+    return Path(value).expanduser() if value else None
+
+
+def _own(kind: str, variable: str, below_home: str) -> Path:
+    """A directory of the user's, never the default registry's: on some platforms one directory serves all kinds.
+
+    Linux is done by hand (XDG Base Directory): importing platformdirs takes longer than a `reg resolve`.
+    """
+    if sys.platform == "linux":
+        base = os.environ.get(variable, "")
+        above = Path(base) if base.startswith("/") else Path.home() / below_home
+        return above / "onnxreg"
+    import platformdirs
+
+    find = {"config": platformdirs.user_config_path, "state": platformdirs.user_state_path}[kind]
+    return find("onnxreg-user", appauthor=False)

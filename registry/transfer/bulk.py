@@ -19,8 +19,7 @@ from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import check_channel
-from onnxreg.schema.log.state import VersionEntry, newest_of
-from onnxreg.schema.log.tags import no_channel
+from onnxreg.schema.log.state import VersionEntry, newest_of, no_channel
 
 Remember = Callable[[Ledger, Collection[Version]], None]
 """Records the versions that another registry will know, before they are sent."""

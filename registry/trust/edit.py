@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from onnxreg.registry.support.disk import host_errors, replace_file
-from onnxreg.registry.support.home import trust_file
+from onnxreg.registry.support.environment import trust_file
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core.errors import Advice, ConflictError, NotFoundError

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxreg.registry.support.disk import read_given
-from onnxreg.registry.support.home import trust_file
+from onnxreg.registry.support.environment import trust_file
 from onnxreg.schema.core.digest import Digest
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from onnxreg.registry.store.abilities import RefreshableReader, location
 from onnxreg.registry.store.blobs import fetcher
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryReader
 from onnxreg.registry.support.disk import replace_file
-from onnxreg.registry.support.home import state_directory
+from onnxreg.registry.support.environment import state_directory
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     EXTENT,

@@ -19,10 +19,10 @@ from onnxreg.schema.core.errors import (
 )
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.checkpoint import Checkpoint, ObservedIndex, Sealed
+from onnxreg.schema.log.consistency import check_visible
 from onnxreg.schema.log.events import decode_event
 from onnxreg.schema.log.logline import LogLine, LogLineHeader
 from onnxreg.schema.log.state import SEGMENT_LINES, State
-from onnxreg.schema.log.visible_lines import check_visible
 
 
 def check_state(checkpoint: Checkpoint | None, observed: ObservedIndex, fetch: Fetch, sealed: Sealed) -> None:

@@ -12,9 +12,17 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.document import Document, JsonObject, JsonValue, ModelName, RelPath, Table, Text
+from onnxreg.schema.core.document import (
+    Document,
+    FrozenDict,
+    JsonObject,
+    JsonValue,
+    ModelName,
+    RelPath,
+    Table,
+    Text,
+)
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.frozen import FrozenDict
 
 MANIFEST = "manifest.json"
 COMPONENT = "component.json"

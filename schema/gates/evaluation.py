@@ -18,9 +18,8 @@ from pydantic import Field, model_validator
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import flag, items, mapping, number, optional, required, text
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.document import Count, Document, First, Items, JsonObject, RelPath, Text
+from onnxreg.schema.core.document import Count, Document, First, FrozenDict, Items, JsonObject, RelPath, Text
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.frozen import FrozenDict
 from onnxreg.schema.log.artifact_state import STATES
 from onnxreg.schema.manifest.evidence import LOSS, Check
 from onnxreg.schema.signing.statement import STATEMENT

@@ -28,11 +28,10 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.sizes import size
 from onnxreg.schema.core.toml_file import read_toml
 from onnxreg.schema.log.events import check_channel
-from onnxreg.schema.query.device import Device
+from onnxreg.schema.query.device import Device, preset
 from onnxreg.schema.query.expression import parser
 from onnxreg.schema.query.expression.fields import ARTIFACT_FIELDS
 from onnxreg.schema.query.expression.parser import Expression
-from onnxreg.schema.query.presets import preset
 from onnxreg.schema.query.requirements import share
 
 

@@ -14,8 +14,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from onnxreg.schema.core.document import Count, First, Items, JsonObject, ModelName, RelPath, Table, Text
-from onnxreg.schema.core.frozen import FrozenDict
+from onnxreg.schema.core.document import (
+    Count,
+    First,
+    FrozenDict,
+    Items,
+    JsonObject,
+    ModelName,
+    RelPath,
+    Table,
+    Text,
+)
 from onnxreg.schema.core.sizes import size
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, Strict
 from onnxreg.schema.manifest.family import ClassId

@@ -10,9 +10,8 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from onnxreg.schema.core.document import Document, JsonObject, ModelName, Text
+from onnxreg.schema.core.document import Document, FrozenDict, JsonObject, ModelName, Text
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.frozen import FrozenDict
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 

@@ -22,8 +22,17 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from onnxreg.schema.core.document import Count, Document, First, Items, JsonObject, ModelName, RelPath, Text
-from onnxreg.schema.core.frozen import FrozenDict
+from onnxreg.schema.core.document import (
+    Count,
+    Document,
+    First,
+    FrozenDict,
+    Items,
+    JsonObject,
+    ModelName,
+    RelPath,
+    Text,
+)
 from onnxreg.schema.manifest.family import MemberName
 from onnxreg.schema.manifest.manifest import FormatName
 

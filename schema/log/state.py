@@ -12,7 +12,7 @@ back. `tombstones` are the blobs that were taken down and must not come back. `r
 a later evaluation refused: in every version that has these bytes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,14 +30,16 @@ from onnxreg.schema.core.codec import (
     text,
 )
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.ref import check_name, check_registry_id, check_tag
+from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.artifact_state import effective_state
 from onnxreg.schema.log.summary import VersionSummary, known_summary
 
 if TYPE_CHECKING:
     from onnxreg.schema.delta.offers import DeltaOffers
+
 
 SEGMENT_LINES = 64
 SUMMARIZED_RELEASES = 4
@@ -312,3 +314,34 @@ def newest_of(
     releases = [version for version in usable if not version.is_prerelease][:count]
     above = usable[: usable.index(releases[0])] if releases else usable
     return tuple(above[:count] + releases)
+
+
+MAX_LISTED_VERSIONS = 5
+"""The most versions that an error names."""
+
+
+def version_of(state: State, tag: str) -> Version:
+    """The version that a tag means, known or not. Raise NotFoundError if it is neither a version nor a channel."""
+    if Version.is_version(tag):
+        return Version.parse(tag)
+    if tag not in state.channels:
+        raise no_channel(state.name, tag, state.channels)
+    return state.channels[tag].version
+
+
+def no_version(name: str, subject: str, entries: Mapping[Version, VersionEntry]) -> NotFoundError:
+    """The error for a model that has no `subject`, such as `version 9.0.0`.
+
+    Of its entries the newest are named.
+    """
+    newest = sorted((version for version, entry in entries.items() if not entry.dropped), reverse=True)[
+        :MAX_LISTED_VERSIONS
+    ]
+    names = [f"{version} (yanked)" if entries[version].yanked else str(version) for version in newest]
+    return NotFoundError(f"{name} has no {subject}", f"its newest are {', '.join(names)}" if names else "")
+
+
+def no_channel(name: str, tag: str, channels: Collection[str]) -> NotFoundError:
+    """The error for a model that has no such channel."""
+    listed = f"its channels: {', '.join(channels)}" if channels else "it has no channels yet"
+    return NotFoundError(f"{name} has no channel {tag}", suggest(tag, channels, listed))

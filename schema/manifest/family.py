@@ -13,8 +13,7 @@ from pydantic import Field, model_validator
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.document import Document, Items, RelPath, Table, Text
-from onnxreg.schema.core.frozen import FrozenDict
+from onnxreg.schema.core.document import Document, FrozenDict, Items, RelPath, Table, Text
 
 Role = Literal["backbone", "head", "ood", "fused", "stage", "metadata"]
 MEMBER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?$"

@@ -6,15 +6,17 @@ are beside them. Nothing of the machine or the moment is in it, nor its own vers
 
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from onnxreg.schema.core import canonical
 from onnxreg.schema.core.descriptor import Piece, Pieces
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import (
     Count,
     Document,
+    FrozenDict,
     Items,
     JsonObject,
     ModelName,
@@ -23,13 +25,17 @@ from onnxreg.schema.core.document import (
     Table,
     Text,
 )
-from onnxreg.schema.core.frozen import FrozenDict
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.paths import check_distinct
 from onnxreg.schema.manifest.evidence import LOSS, ArtifactCertification, Check
 from onnxreg.schema.manifest.family import Graph, ModelFamily, Tensor, check_artifacts
 from onnxreg.schema.manifest.mirrored_keys import check_mirrored
 from onnxreg.schema.manifest.preprocessing import Preprocessing
 from onnxreg.schema.manifest.recorded_recipe import Recipe
+
+if TYPE_CHECKING:
+    from onnxreg.schema.manifest.manifest_v1 import ManifestV1
+
 
 FILENAME = "openmed-onnx.json"
 MEDIA_TYPE = "application/vnd.onnxreg.manifest.v2+json"
@@ -367,3 +373,28 @@ class Manifest(Document):
         for artifact in self.artifacts:
             yield from artifact.all_files()
         yield from self.files
+
+
+FORMAT = "openmed-onnx"
+VERSIONS = (1, 2)
+
+
+def read_manifest(data: bytes, label: str = FILENAME) -> "Manifest | ManifestV1":
+    """Read a manifest of any version this build knows; InputError for another version or another document."""
+    value = canonical.decode(data, label)
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise InputError(
+            f"{label} is not a manifest: its format is not {FORMAT!r}", "expected an openmed-onnx.json"
+        )
+    version = value.get("format_version")
+    if version == 1 and version is not True:
+        from onnxreg.schema.manifest.manifest_v1 import ManifestV1
+
+        return ManifestV1.decode(data, label)
+    if version == 2:
+        return Manifest.decode(data, label)
+    readable = " and ".join(map(str, VERSIONS))
+    raise InputError(
+        f"{label} has format_version {str(version)[:40]!r}; this build reads {readable}",
+        "upgrade onnxreg to read a newer version: pip install --upgrade onnxreg",
+    )

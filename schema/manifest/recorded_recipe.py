@@ -5,8 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.document import Count, Document, Items, JsonObject, Table, Text
-from onnxreg.schema.core.frozen import FrozenDict
+from onnxreg.schema.core.document import Count, Document, FrozenDict, Items, JsonObject, Table, Text
 
 
 class Step(Document):

@@ -9,18 +9,19 @@ is refused. `docs/resolve.md` is the specification; JSON vectors under `tests/ve
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.core.codec import items, mapping, required, text
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.log.summary import ArtifactSummary
 from onnxreg.schema.query.requirements import Requirement
-from onnxreg.schema.query.runtimes import OLDEST_FORMAT, Runtime, runtime
+from onnxreg.schema.query.runtimes import OLDEST_FORMAT, RELEASES, Runtime, runtime
 
 if TYPE_CHECKING:
     from onnxreg.schema.manifest.operators import Build, Need
+
 
 OperatorSets = Callable[[Digest], "tuple[Need, ...]"]
 """Reads the operator set of a digest; called only for artifacts that meet all other requirements of a reduced build."""
@@ -264,3 +265,81 @@ def _keyed(fields: Mapping[str, Any], key: str, read: Callable[[Any], Any], defa
 
 def _texts(value: Any) -> tuple[str, ...]:
     return items(value, text)
+
+
+OLDEST = (1, 16)
+"""The oldest release: older packages for phones were minimal builds, and load no ORT format that is made today."""
+
+
+class RuntimePackage(NamedTuple):
+    """A published package of ONNX Runtime for one platform; `absent` are minor numbers that were never published."""
+
+    name: str
+    platform: str
+    providers: tuple[str, ...]
+    source: str
+    absent: tuple[int, ...] = ()
+
+
+PACKAGES = (
+    RuntimePackage(
+        "ort-android",
+        "android",
+        ("CPU", "NNAPI", "XNNPACK"),
+        "Maven com.microsoft.onnxruntime:onnxruntime-android; "
+        "https://onnxruntime.ai/docs/execution-providers/NNAPI-ExecutionProvider.html, Xnnpack-ExecutionProvider.html",
+    ),
+    RuntimePackage(
+        "ort-ios",
+        "ios",
+        ("CPU", "CoreML", "XNNPACK"),
+        "CocoaPods onnxruntime-c and onnxruntime-objc; "
+        "https://onnxruntime.ai/docs/execution-providers/CoreML-ExecutionProvider.html, Xnnpack-ExecutionProvider.html",
+        absent=(31,),
+    ),
+    RuntimePackage(
+        "ort-web",
+        "web",
+        ("CPU",),
+        "npm onnxruntime-web; https://onnxruntime.ai/docs/get-started/with-javascript/web.html",
+        absent=(28, 31),
+    ),
+    RuntimePackage(
+        "ort-webgpu",
+        "web",
+        ("CPU", "WebGPU"),
+        "npm onnxruntime-web, imported as onnxruntime-web/webgpu; "
+        "https://onnxruntime.ai/docs/get-started/with-javascript/web.html",
+        absent=(28, 31),
+    ),
+    RuntimePackage(
+        "ort-desktop", "desktop", ("CPU",), "PyPI onnxruntime: asked with get_available_providers"
+    ),
+)
+
+
+class Preset(NamedTuple):
+    device: Device
+    source: str
+
+
+def presets() -> dict[str, Preset]:
+    """Every preset by its name, oldest release first within a package."""
+    presets_by_name = {}
+    for package in PACKAGES:
+        for major, minor in sorted(RELEASES):
+            if (major, minor) >= OLDEST and minor not in package.absent:
+                release = f"{major}.{minor}"
+                name = f"{package.name}-{release}"
+                device = Device(release, name, providers=package.providers, platform=package.platform)
+                presets_by_name[name] = Preset(device, package.source)
+    return presets_by_name
+
+
+def preset(name: str) -> Device:
+    """The device of this name. InputError, with the nearest names, if there is none."""
+    presets_by_name = presets()
+    if name in presets_by_name:
+        return presets_by_name[name].device
+    hint = suggest(name, presets_by_name, Advice("list-devices"))
+    raise InputError(f"there is no device preset {name[:80]!r}", hint)

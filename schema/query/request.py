@@ -46,7 +46,7 @@ class ResolveRequest:
 
 def _device(value: Any) -> "Device":
     if isinstance(value, str):
-        from onnxreg.schema.query.presets import preset
+        from onnxreg.schema.query.device import preset
 
         return preset(value)
     from onnxreg.schema.query.device import Device

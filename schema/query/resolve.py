@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.state import State, VersionEntry
+from onnxreg.schema.log.state import State, VersionEntry, version_of
 from onnxreg.schema.log.summary import ArtifactSummary, VersionSummary
-from onnxreg.schema.log.tags import version_of
 from onnxreg.schema.query.requirements import ONE_MEMBER, Query, Ranking, judge, presence
 
 if TYPE_CHECKING:

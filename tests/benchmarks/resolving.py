@@ -22,9 +22,8 @@ from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import Publish
 from onnxreg.schema.log.state import State
 from onnxreg.schema.manifest.operators import read_operator_set
-from onnxreg.schema.query.device import Device
+from onnxreg.schema.query.device import Device, preset
 from onnxreg.schema.query.expression.parser import parse
-from onnxreg.schema.query.presets import preset
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import Offer, resolve_among
 

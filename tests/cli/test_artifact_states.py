@@ -12,7 +12,7 @@ from support.registries.gated import draft
 from support.servers.regserve import Site, running
 
 from onnxreg.registry import Registry
-from onnxreg.registry.support.home import default_root
+from onnxreg.registry.support.environment import default_root
 from onnxreg.schema.core.digest import Digest
 
 pytestmark = pytest.mark.usefixtures("reader_in_process")

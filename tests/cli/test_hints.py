@@ -17,7 +17,7 @@ PIP = re.compile(r"pip install .*")
 """How to install the library is advice to a Python user as well."""
 EXCEPTIONS = {
     "converters/passes/model_builder.py": "an option of the model builder of onnxruntime-genai",
-    "registry/log/retention.py": "the reason that an `expire` event records",
+    "registry/log/collect.py": "the reason that an `expire` event records",
     "registry/store/hub/repo_card.py": "the page of a repository, which shows commands to its visitors",
     "schema/formats/json_schema.py": "its own command line, for `make generate`",
 }

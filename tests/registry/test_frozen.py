@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
+from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.lookup import all_versions
-from onnxreg.registry.log.retention import RetentionPolicy
 from onnxreg.registry.store.open import open_url
 from onnxreg.schema.core.errors import HostError, IntegrityError
 from onnxreg.schema.log.events import KINDS

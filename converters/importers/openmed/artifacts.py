@@ -11,8 +11,8 @@ from onnxreg.converters.importers.openmed.claimed import claimed_refusal, claime
 from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.converters.onnx.mobile_operators import android_warnings
 from onnxreg.converters.onnx.operator_config import OPERATOR_CONFIG
-from onnxreg.converters.source.file_roles import role_of
 from onnxreg.converters.source.scrub import scrub
+from onnxreg.converters.source.source_files import role_of
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.paths import check_path
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, DraftArtifact, DraftFile, Verdict

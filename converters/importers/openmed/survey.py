@@ -13,12 +13,11 @@ from onnxreg.converters.importers.openmed.artifacts import (
 )
 from onnxreg.converters.importers.same_export import base_of, refuse_mixture
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_onnx, inspect_ort
-from onnxreg.converters.source.file_roles import role_of
 from onnxreg.converters.source.scrub import read_json
+from onnxreg.converters.source.source_files import role_of
 from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
-from onnxreg.schema.manifest.dispatch import read_manifest
 from onnxreg.schema.manifest.draft import DraftFile
-from onnxreg.schema.manifest.manifest import FILENAME
+from onnxreg.schema.manifest.manifest import FILENAME, read_manifest
 from onnxreg.schema.manifest.manifest_v1 import ManifestV1
 
 

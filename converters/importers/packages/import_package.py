@@ -18,8 +18,8 @@ from onnxreg.converters.importers.packages.package_survey import (
 )
 from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.converters.runtime import golden
-from onnxreg.converters.source.file_roles import role_of
 from onnxreg.converters.source.scrub import scrub
+from onnxreg.converters.source.source_files import role_of
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.paths import check_distinct
 from onnxreg.schema.core.ref import check_name

@@ -12,7 +12,6 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
-from onnxreg.registry.store.directory.safe_open import is_regular, open_regular, read_bounded, regular_size
 from onnxreg.registry.store.layout import (
     NOTE,
     BlobKey,
@@ -25,7 +24,14 @@ from onnxreg.registry.store.layout import (
     read_identity,
 )
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, IndexFile, MissingBlobError, TreeFile
-from onnxreg.registry.support.disk import Disk, host_errors
+from onnxreg.registry.support.disk import (
+    Disk,
+    host_errors,
+    is_regular,
+    open_regular,
+    read_bounded,
+    regular_size,
+)
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import is_name

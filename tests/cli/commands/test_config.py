@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onnxreg.registry.support import environment
-from onnxreg.registry.support.home import trust_file
+from onnxreg.registry.support.environment import trust_file
 
 Reg = Callable[..., Any]
 PLACES = {"registry", "cache", "keys", "trust", "state"}

@@ -12,7 +12,7 @@ from onnxreg.cli import hints
 from onnxreg.registry import Registry
 from onnxreg.registry.conformance import conformance
 from onnxreg.registry.conformance.trial import TrialOutcome
-from onnxreg.registry.log.retention import RetentionPolicy
+from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.maintain import leftovers
 from onnxreg.registry.maintain.doctor import examine
 from onnxreg.registry.store.hub import commits, hub_client

@@ -13,10 +13,9 @@ from support.servers.faults import Proxy, proxy
 from onnxreg.cli.main import main
 from onnxreg.cli.services.delta_service import DeltaReport, DeltaRequest, make_deltas
 from onnxreg.registry import Registry
-from onnxreg.registry.log.collect import blob_keys, collect
+from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, collect
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.delta_log import offered
-from onnxreg.registry.log.retention import RetentionPolicy
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path

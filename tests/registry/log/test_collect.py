@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.collect import blob_keys, collect
+from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, collect
 from onnxreg.registry.log.commit import commit, load
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.retention import RetentionPolicy
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.memory import memory_remote

@@ -9,10 +9,9 @@ import pytest
 
 from onnxreg.cli import hints
 from onnxreg.registry import Registry
-from onnxreg.registry.log.collect import blob_keys
+from onnxreg.registry.log.collect import RetentionPolicy, blob_keys
 from onnxreg.registry.log.commit import commit, load
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.retention import RetentionPolicy
 from onnxreg.registry.log.selection import Selection
 from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.maintain.disk_usage import usage

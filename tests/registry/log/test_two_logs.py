@@ -10,12 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from onnxreg.registry.log.collect import blob_keys, collect
+from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, collect
 from onnxreg.registry.log.commit import commit, load
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.references import refers_to
-from onnxreg.registry.log.retention import RetentionPolicy
 from onnxreg.registry.log.selection import EVERYTHING, Selection
 from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.log.transfer_rules import missing_lines

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.collect import blob_keys, survey
-from onnxreg.registry.log.retention import RetentionPolicy
+from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, survey
 from onnxreg.registry.maintain.disk_usage import usage
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError

@@ -23,7 +23,7 @@ from support.schema.expressions import CANDIDATES, EXPRESSIONS, Case
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.retention import RetentionPolicy
+from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.search import candidate_table, candidates, db, scan, table_export
 from onnxreg.registry.search import search_index as search
 from onnxreg.registry.search.candidates import ModelCandidates

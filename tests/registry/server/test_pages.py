@@ -15,8 +15,8 @@ from support.servers.regserve import Answer, Site, running
 
 from onnxreg.cli.services.delta_service import DeltaRequest, make_deltas
 from onnxreg.registry import Registry
+from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.lookup import all_versions
-from onnxreg.registry.log.retention import RetentionPolicy
 from onnxreg.registry.log.selection import Selection
 from onnxreg.registry.server.pages import pages
 from onnxreg.registry.server.pages.rendering import printable, sentence, shown_json, size

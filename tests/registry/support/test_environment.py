@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.registry.support import environment, home
+from onnxreg.registry.support import environment
 
 REPOSITORY = Path(__file__).parents[3]
 CODE = [
@@ -13,7 +13,11 @@ CODE = [
     for folder in ("cli", "converters", "registry", "schema")
     for path in (REPOSITORY / folder).rglob("*.py")
 ]
-PLACES = {"REG_KEYS": home.key_directory, "REG_TRUST": home.trust_file, "REG_STATE": home.state_directory}
+PLACES = {
+    "REG_KEYS": environment.key_directory,
+    "REG_TRUST": environment.trust_file,
+    "REG_STATE": environment.state_directory,
+}
 
 
 def test_no_other_module_reads_a_variable_of_ours() -> None:

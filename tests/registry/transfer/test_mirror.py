@@ -12,10 +12,9 @@ from support.servers.faults import Plan, Proxy
 
 from onnxreg.cli import hints
 from onnxreg.registry import Registry
-from onnxreg.registry.log.collect import blob_keys, collect
+from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, collect
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.references import references
-from onnxreg.registry.log.retention import RetentionPolicy
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path

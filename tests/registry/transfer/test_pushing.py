@@ -7,9 +7,9 @@ import pytest
 
 from onnxreg.cli import hints
 from onnxreg.registry import Registry
+from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.retention import RetentionPolicy
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import memory_remote, share
 from onnxreg.registry.transfer.copy import copy

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.registries.drafts import write_draft
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.retention import RetentionPolicy
+from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.trust.checked_source import CheckedReader
 from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core.digest import Digest

@@ -13,9 +13,8 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.inputs.lockfile import LockedArtifact, Lockfile
 from onnxreg.schema.log.summary import FileSummary
-from onnxreg.schema.query.device import Device
+from onnxreg.schema.query.device import Device, preset
 from onnxreg.schema.query.expression.parser import parse
-from onnxreg.schema.query.presets import preset
 from onnxreg.schema.query.request import ResolveRequest
 from onnxreg.schema.query.requirements import Query
 

@@ -8,7 +8,7 @@ import pytest
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.dispatch import read_manifest
+from onnxreg.schema.manifest.manifest import read_manifest
 from onnxreg.schema.manifest.manifest_v1 import ManifestV1
 
 FIXTURES = Path(__file__).parents[1].parent / "fixtures/openmed-v1"

@@ -15,8 +15,7 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.sizes import UNITS, parse_size, size
 from onnxreg.schema.log.summary import ArtifactSummary
 from onnxreg.schema.manifest.operators import Need, read_build, read_operator_set
-from onnxreg.schema.query.device import Device, provider
-from onnxreg.schema.query.presets import PACKAGES, preset, presets
+from onnxreg.schema.query.device import PACKAGES, Device, preset, presets, provider
 from onnxreg.schema.query.runtimes import RELEASES, runtime
 
 FULL = {

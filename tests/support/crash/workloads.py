@@ -6,7 +6,7 @@ from io import BytesIO
 from pathlib import Path
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.retention import RetentionPolicy
+from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.selection import Selection
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 

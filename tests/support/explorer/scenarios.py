@@ -10,11 +10,10 @@ from typing import Any
 from unittest.mock import patch
 
 from onnxreg.registry.log import commit as committing
-from onnxreg.registry.log.collect import collect
+from onnxreg.registry.log.collect import RetentionPolicy, collect
 from onnxreg.registry.log.commit import MAX_COMMIT_TRIES, commit
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.retention import RetentionPolicy
 from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.layout import BlobKey

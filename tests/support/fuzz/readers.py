@@ -33,7 +33,7 @@ from onnxreg.schema.delta.delta_format import DeltaHeader
 from onnxreg.schema.delta.table import Delta, DeltaTable
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import State, entries_to_json
-from onnxreg.schema.manifest import dispatch as documents
+from onnxreg.schema.manifest import manifest as documents
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.recorded_recipe import Recipe
 from onnxreg.schema.query.requirements import Query
