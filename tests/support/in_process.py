@@ -5,15 +5,18 @@ import runpy
 import subprocess
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from onnxreg.converters.importers import confine, draft_json, reader_process
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Reader(confine.Child):
@@ -28,6 +31,13 @@ class Reader(confine.Child):
     def _request(self, request: Mapping[str, Any], workspace: Path) -> draft_json.ImportResult:
         value = reader_process.read({**request, "workspace": str(workspace)})
         return draft_json.decode(json.loads(json.dumps(value)), workspace)
+
+
+def run_all(
+    work: Callable[[Item], Result], items: Iterable[Item], count: int
+) -> Iterator[tuple[Item, Result]]:
+    """Do the work of a batch in this process, one item after the other, as `pool.run_all` does in others."""
+    return ((item, work(item)) for item in items)
 
 
 def run(

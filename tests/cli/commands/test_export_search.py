@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import in_process
 
+from onnxreg.cli.batch import pool
 from onnxreg.registry import Registry
 
 Reg = Callable[..., Any]
@@ -67,7 +69,10 @@ def test_a_search_that_cannot_end_well_publishes_nothing(
 
 
 @pytest.mark.usefixtures("suites")
-def test_nothing_of_suites_and_of_this_machine_is_published(reg: Reg, encoder: Path, tmp_path: Path) -> None:
+def test_nothing_of_suites_and_of_this_machine_is_published(
+    reg: Reg, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "run_all", in_process.run_all)
     words = (*CHOOSE, "--confirm-suite", "confirm.jsonl", "--item-scores", "--objective", "pareto")
     names = ("--candidate", "fp16", "--candidate", "int8", "--devices", "ort-android-1.22")
     done = reg("export", encoder, "--task", "pooling", "--name", "acme/x", *words, *names)
