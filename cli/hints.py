@@ -123,6 +123,7 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "log-reason": "`reg log {name}` says why",
     "yank": "`reg yank` takes it out of use, with its number",
     "omit-restore": "leave --restore out",
+    "omit-scales": "leave --scales-from out",
     "purge-everywhere": "--everywhere takes those versions down too",
     "version-gone": "publish under another version; a copy elsewhere brings an expired one back: reg pull --restore",
     "restore-expired": "`reg log {name}` there says why; what expired can be brought back from a copy: --restore",

@@ -49,7 +49,9 @@ def exported(monkeypatch: pytest.MonkeyPatch, draft: Callable[..., Any]) -> Iter
     """A converter that needs no torch: what it was asked for, call by call."""
     calls: list[Any] = []
 
-    def order_android(source: str, name: str, options: Any, evaluation: None, search: None) -> Ordered:
+    def order_android(
+        source: str, name: str, options: Any, evaluation: None, search: None, scales: None
+    ) -> Ordered:
         calls.append((source, name, options))
         return Ordered(name or "acme/pii", len(calls))
 

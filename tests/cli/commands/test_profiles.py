@@ -51,8 +51,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def install(site: Path, version: str) -> None:
+    """Give the package a version, as installers do: in a folder with the version in its name."""
     about = f"Metadata-Version: 2.1\nName: watchpkg\nVersion: {version}\n"
-    (site / "watchpkg-1.0.dist-info" / "METADATA").write_text(about)
+    (folder,) = site.glob("watchpkg-*.dist-info")
+    folder = folder.rename(site / f"watchpkg-{version}.dist-info")
+    (folder / "METADATA").write_text(about)
 
 
 def export(reg: Reg, profile: str, *more: str) -> Any:
