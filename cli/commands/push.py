@@ -82,28 +82,16 @@ def command(
     if ref is None and not every:
         raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
     destination, channels, releases = remote or to, tags or [], releases_of(deltas)
-    if ref is not None and not every and not lookup.PATTERN & set(ref):
-        _push_one(context.obj, ref, destination, channels, restore, heal, releases, as_json)
-    else:
-        _push_many(context.obj, ref, destination, every, channels, restore, heal, releases, as_json)
-
-
-def _push_one(
-    session: Session,
-    ref: str,
-    remote: str | None,
-    tags: Sequence[str],
-    restore: bool,
-    heal: bool,
-    releases: int,
-    as_json: bool,
-) -> None:
-    registry = session.open()
-    watch = Stopwatch()
+    session: Session = context.obj
+    if ref is None or every or lookup.PATTERN & set(ref):
+        _push_many(session, ref, destination, every, channels, restore, heal, releases, as_json)
+        return
+    registry, watch = session.open(), Stopwatch()
     with resumable(), session.progress(f"pushing {ref}", as_json) as progress:
-        result = registry.push(ref, remote, progress, restore, heal, tags)
-    announce(session, "pushed", result, registry.remotes.url_of(remote), as_json, watch, tags, heal=heal)
-    offer_pushed(session, registry, [result], remote, releases, as_json)
+        result = registry.push(ref, destination, progress, restore, heal, channels)
+    url = registry.remotes.url_of(destination)
+    announce(session, "pushed", result, url, as_json, watch, channels, heal=heal)
+    offer_pushed(session, registry, [result], destination, releases, as_json)
 
 
 def _push_many(

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -148,39 +149,35 @@ class BlobMover:
         """Stream blobs into a push. The first failure stops the rest."""
         self.progress.plan(len(moving), sum(file.size for file in moving.values()))
         stop = threading.Event()
-
-        def fetch(digest: Digest) -> Arrival:
-            file = moving[digest]
-            with self.progress.file(file.path, file.size) as advance, one_file():
-                blob = BlobTransfer(self.source, digest, file, advance, stop, self.routes.meter)
-                return self._fetch(push, blob)
-
+        fetch = partial(self._fetch, push, moving, stop)
         for wave in self.routes.waves(moving):
             wave.sort(key=lambda digest: -moving[digest].size)
             self.arrivals += run_parallel(fetch, wave, stop)
 
-    def _fetch(self, push: Push, blob: "BlobTransfer") -> Arrival:
+    def _fetch(
+        self, push: Push, moving: Mapping[Digest, PlannedFile], stop: threading.Event, digest: Digest
+    ) -> Arrival:
         """Fetch a blob by deltas, or else whole."""
-        route, reason = self.routes.choose(blob.digest, blob.size)
-        is_doubt = reason == NO_NUMPY
-        if route is not None and isinstance(push, LocalPush):
-            incoming = DeltaTransfer(blob, route, blob.open_delta, push.local_file, push.directory)
+        file = moving[digest]
+        with self.progress.file(file.path, file.size) as advance, one_file():
+            blob = BlobTransfer(self.source, digest, file, advance, stop, self.routes.meter)
+            route, reason = self.routes.choose(digest, file.size)
+            is_doubt = reason == NO_NUMPY
+            if route is not None and isinstance(push, LocalPush):
+                incoming = DeltaTransfer(blob, route, blob.open_delta, push.local_file, push.directory)
+                try:
+                    self._check_size(blob, push.fetch(incoming))
+                    count, since = len(route.deltas), route.deltas[0].since
+                    return Arrival(file.path, digest, file.size, blob.moved, count, since, reason)
+                except IntegrityError as error:
+                    reason, is_doubt = f"{file.path} was fetched whole: {error.message}", True
             try:
-                self._check_size(blob, push.fetch(incoming))
-                since = route.deltas[0].since
-                return Arrival(
-                    blob.file.path, blob.digest, blob.size, blob.moved, len(route.deltas), since, reason
-                )
-            except IntegrityError as error:
-                reason, is_doubt = f"{blob.file.path} was fetched whole: {error.message}", True
-        try:
-            size = push.fetch(blob)
-        except IntegrityError:
-            with placed(self.source.url):
                 size = push.fetch(blob)
-        self._check_size(blob, size)
-        path = blob.file.path
-        return Arrival(path, blob.digest, blob.size, blob.moved, reason=reason, is_doubt=is_doubt)
+            except IntegrityError:
+                with placed(self.source.url):
+                    size = push.fetch(blob)
+            self._check_size(blob, size)
+            return Arrival(file.path, digest, file.size, blob.moved, reason=reason, is_doubt=is_doubt)
 
     def _check_size(self, blob: "BlobTransfer", size: int) -> None:
         if size != blob.size:

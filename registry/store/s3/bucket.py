@@ -13,8 +13,9 @@ Checksums go along, so that the server refuses bytes that were changed on their 
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cached_property
 from io import BytesIO
 from itertools import islice
@@ -34,7 +35,6 @@ from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
 from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.registry.store.streams import CheckedStream, UploadBody, hand_over
 from onnxreg.schema.core.errors import InputError, RemoteError
-from onnxreg.schema.core.progress import Advance
 
 MAX_SINGLE_UPLOAD_BYTES = 16 * 2**20
 """Objects of up to so many bytes go up in one request, whose checksum is that of the whole object."""
@@ -147,32 +147,20 @@ class S3Store:
 
     def create(self, key: str, source: BinaryIO) -> bool:
         advance = hand_over(source)
-        if source.seekable():
-            return self._create(key, source, advance)
-        with SpooledTemporaryFile(SPOOL_BYTES) as spool:
-            size = 0
-            while size <= MAX_SINGLE_UPLOAD_BYTES and (data := source.read(CHUNK_BYTES)):
-                size += spool.write(data)
-            if size <= MAX_SINGLE_UPLOAD_BYTES:
-                return self._create(key, cast(BinaryIO, spool), advance)
-            spool.seek(0)
-            pieces = source.pieces if isinstance(source, CheckedStream) else ()
-            return self._uploader.upload(key, cast(BinaryIO, spool), source, advance=advance, pieces=pieces)
-
-    def _create(self, key: str, source: BinaryIO, advance: Advance) -> bool:
-        """Create an object from a file whose bytes are known to be right."""
-        size = source.seek(0, 2)
-        source.seek(0)
-        if size > MAX_SINGLE_UPLOAD_BYTES:
-            return self._uploader.upload(key, source, advance=advance)
-        blob = BlobKey.of_path(key)
-        digest = blob.digest if blob else hash_stream.pump(source, None)[0]
-        if size > SPOOL_BYTES:
-            return self._put(key, UploadBody(source, advance), digest.hex, IfNoneMatch="*")
-        source.seek(0)
-        is_created = self._put(key, source.read(), digest.hex, IfNoneMatch="*")
-        advance(size)
-        return is_created
+        with _spooled(source) as (file, *rest):
+            size = file.seek(0, 2)
+            file.seek(0)
+            if size > MAX_SINGLE_UPLOAD_BYTES:
+                pieces = source.pieces if isinstance(source, CheckedStream) else ()
+                return self._uploader.upload(key, file, *rest, advance=advance, pieces=pieces)
+            blob = BlobKey.of_path(key)
+            digest = blob.digest if blob else hash_stream.pump(file, None)[0]
+            if size > SPOOL_BYTES:
+                return self._put(key, UploadBody(file, advance), digest.hex, IfNoneMatch="*")
+            file.seek(0)
+            is_created = self._put(key, file.read(), digest.hex, IfNoneMatch="*")
+            advance(size)
+            return is_created
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
         """Compare and swap. Some servers (Ceph) expect the tag without quotes: it is sent so if nothing has changed."""
@@ -284,6 +272,22 @@ class S3Store:
             item["Key"] for item in answer.get("Contents", ()) if not item["Key"].startswith(scratch)
         ]
         return bool(foreign_keys) and self.get("registry.json") is None
+
+
+@contextmanager
+def _spooled(source: BinaryIO) -> Iterator[Sequence[BinaryIO]]:
+    """The source itself if it is seekable; else a file with its first bytes, and the source if it has more of
+    them than go up in one request.
+    """
+    if source.seekable():
+        yield [source]
+        return
+    with SpooledTemporaryFile(SPOOL_BYTES) as spool:
+        size = 0
+        while size <= MAX_SINGLE_UPLOAD_BYTES and (data := source.read(CHUNK_BYTES)):
+            size += spool.write(data)
+        file = cast(BinaryIO, spool)
+        yield [file, source] if size > MAX_SINGLE_UPLOAD_BYTES else [file]
 
 
 def s3_remote(

@@ -136,7 +136,9 @@ class S3Client:
         status, tag = 0, None
         with self._trying(doing) as bare:
             if bare is not None:
-                status, tag = bare.put(**parameters)
+                answer = bare.send("PUT", *bare.upload(**parameters))
+                answer.content  # noqa: B018
+                status, tag = answer.status_code, answer.headers.get("ETag")
         if status == 412:
             raise RejectedError(f"{doing} at {self.url} failed: {_LOST}", "", status, _LOST)
         return {"ETag": tag} if status == 200 and tag else None

@@ -59,21 +59,25 @@ class SignedRequests:
 
     def get(self, path: str, headers: Mapping[str, str]) -> Any:
         """The answer to a GET, its body still to be read."""
-        return self._send("GET", quote(path, safe="/~"), headers)
+        return self.send("GET", quote(path, safe="/~"), headers)
 
-    def put(self, Key: str, Body: bytes | UploadBody, **parameters: Any) -> tuple[int, str | None]:  # noqa: N803
-        """Send an object or a part of one, with parameters of botocore's. Returns the status of the answer, and its ETag."""
+    @staticmethod
+    def upload(
+        Key: str,  # noqa: N803
+        Body: bytes | UploadBody,  # noqa: N803
+        **parameters: Any,
+    ) -> tuple[str, dict[str, str], Any]:
+        """The target, headers and data of a PUT of an object or a part of one, with parameters of botocore's."""
         query = urlencode({QUERY[name]: value for name, value in parameters.items() if name in QUERY})
         headers = {HEADERS[name]: value for name, value in parameters.items() if name not in QUERY}
         data: Any = Body
         if isinstance(Body, UploadBody):
             headers["Content-Length"] = str(Body.rewind())
             data = Body.blocks()
-        answer = self._send("PUT", f"{quote(Key, safe='/~')}?{query}".rstrip("?"), headers, data)
-        answer.content  # noqa: B018
-        return answer.status_code, answer.headers.get("ETag")
+        return f"{quote(Key, safe='/~')}?{query}".rstrip("?"), headers, data
 
-    def _send(self, method: str, target: str, headers: Mapping[str, str], data: Any = None) -> Any:
+    def send(self, method: str, target: str, headers: Mapping[str, str], data: Any = None) -> Any:
+        """The answer to a signed request, its body still to be read."""
         check_stop()
         all_headers = {"User-Agent": self.boto.meta.config.user_agent, **headers}
         request = AWSRequest(method, self.address + target, all_headers, data, stream_output=True)

@@ -212,7 +212,7 @@ def test_what_a_bare_request_is_refused_goes_the_usual_way(
 ) -> None:
     """A server that refused one gets no more of them, but for those that are under way."""
     asked: list[str] = []
-    send = SignedRequests._send
+    send = SignedRequests.send
 
     def send_unsigned(self: SignedRequests, method: str, *more: Any) -> Any:
         asked.append(method)
@@ -225,7 +225,7 @@ def test_what_a_bare_request_is_refused_goes_the_usual_way(
 
     registry.add(make_draft(size=17 * 2**19), "1.0.0")
     with monkeypatch.context() as patch:
-        patch.setattr(SignedRequests, "_send", refuse)
+        patch.setattr(SignedRequests, "send", refuse)
         registry.push("acme/pii:1.0.0", bucket_url)
         assert 0 < len(asked) <= 16
         asked.clear()
