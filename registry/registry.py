@@ -398,7 +398,7 @@ class Registry:
         """Sign a version: the statement of its release becomes a blob, and an event attests it. Signing is
         idempotent.
         """
-        from onnxreg.registry.signing.release import sign_release
+        from onnxreg.registry.signing.crypto import sign_release
         from onnxreg.schema.signing.dsse import MEDIA_TYPE
 
         published = self.get(ref)

@@ -14,8 +14,7 @@ from onnxreg.schema.gates.evaluation import Evaluation, read_evaluation, stateme
 from onnxreg.schema.log.artifact_state import effective_state
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
-from onnxreg.schema.signing.dsse import Envelope, pae
-from onnxreg.schema.signing.statement import PAYLOAD_TYPE
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, pae
 
 
 @dataclass(frozen=True)

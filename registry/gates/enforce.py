@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from onnxreg.registry.gates.evaluate import judge_version
 from onnxreg.registry.gates.gate_history import compared_with, moves
 from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
-from onnxreg.registry.gates.promotion_evidence import PromotionEvidence
+from onnxreg.registry.gates.promotion import PromotionEvidence
 from onnxreg.registry.log.commit import read_ledger
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.lookup import LocatedVersion, state_of

@@ -17,8 +17,7 @@ from onnxreg.schema.gates.evaluation import (
 from onnxreg.schema.log.events import Attest, Tag
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
-from onnxreg.schema.signing.dsse import Envelope
-from onnxreg.schema.signing.statement import PAYLOAD_TYPE
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope
 
 
 def moves(ledger: Ledger, channel: str) -> list[Tag]:

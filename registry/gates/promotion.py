@@ -3,11 +3,11 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from io import BytesIO
+from typing import Any
 
 from onnxreg.registry.gates.evaluate import JudgedVersion, judge_version
 from onnxreg.registry.gates.gate_history import compared_with, moves
 from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
-from onnxreg.registry.gates.promotion_evidence import PromotionEvidence
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import commit, load
 from onnxreg.registry.log.ledger import Ledger
@@ -15,11 +15,77 @@ from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.trust.checked_source import CheckedReader
 from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.codec import items, mapping, optional, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, GateError, InputError
 from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.version import Version
 from onnxreg.schema.gates.channel_rules import GateFinding
 from onnxreg.schema.log.events import Tag, check_channel
+
+_HEAD = {"format": "onnxreg-evidence", "format_version": 1}
+
+
+@dataclass(frozen=True)
+class PromotionEvidence:
+    """The evidence of a promotion: which version met which policy, the findings, and what those relied on.
+
+        {"format": "onnxreg-evidence", "format_version": 1, "name", "channel", "version", "manifest", "policy",
+         "before"?: digest,
+         "findings": [{"requirement", "verdict", "detail"}], "statements": [digests]}
+
+    `before` is the manifest that breaking changes were looked for against; `statements` are the attestations
+    about the manifest that were in the log. A reader believes nothing in it: it judges the version again, and
+    only checks that the evidence is about this move.
+    """
+
+    name: str
+    channel: str
+    version: Version
+    manifest: Digest
+    policy: Digest
+    before: Digest | None
+    findings: tuple[GateFinding, ...]
+    statements: tuple[Digest, ...]
+
+    def encode(self) -> bytes:
+        value: dict[str, Any] = {
+            **_HEAD,
+            "name": self.name,
+            "channel": self.channel,
+            "version": str(self.version),
+            "manifest": str(self.manifest),
+            "policy": str(self.policy),
+            "findings": [finding.to_json() for finding in self.findings],
+            "statements": [str(statement) for statement in self.statements],
+        }
+        return canonical.encode(value | ({"before": str(self.before)} if self.before else {}))
+
+    @classmethod
+    def decode(cls, data: bytes) -> "PromotionEvidence":
+        """Raise InputError if it is not evidence of a promotion."""
+        value = mapping(canonical.decode(data, "evidence"))
+        if any(value.get(key) != item for key, item in _HEAD.items()):
+            raise InputError("it is not evidence of a promotion")
+        return cls(
+            text(required(value, "name")),
+            text(required(value, "channel")),
+            Version.parse(text(required(value, "version"))),
+            Digest.parse(required(value, "manifest")),
+            Digest.parse(required(value, "policy")),
+            optional(value.get("before"), Digest.parse),
+            items(required(value, "findings"), _finding),
+            items(required(value, "statements"), Digest.parse),
+        )
+
+
+def _finding(value: Any) -> GateFinding:
+    finding = mapping(value)
+    verdict = required(finding, "verdict")
+    if verdict not in ("pass", "fail"):
+        raise InputError("a finding is neither pass nor fail")
+    return GateFinding(text(required(finding, "requirement")), verdict, text(required(finding, "detail")))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,9 @@ by that digest. So a request with a warm cache costs one stat, and no cached val
 no local path.
 """
 
+import errno
 import os
+import stat
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +18,6 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.read import resolution as resolving
 from onnxreg.registry.search import scan
 from onnxreg.registry.server.lru import LruCache
-from onnxreg.registry.server.tree_files import open_beneath
 from onnxreg.registry.store.blobs import steady
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path, index_path, keys_of
@@ -157,3 +158,35 @@ class ServedRegistry(DirectoryRegistry):
         if self._checked.get(key) is None:
             resolving.check_index(self, state, located)
             self._checked.put(key, True, 1)
+
+
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG})
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+def open_beneath(root: Path, path: str) -> BinaryIO:
+    """Open a regular file below `root`, unbuffered. FileNotFoundError if it does not exist or a part is a
+    link.
+
+    Each directory is opened relative to its parent, so that nobody can replace it by a link meanwhile. `path`
+    is relative and has no `..`: callers make it from a digest or a model's name.
+    """
+    *folders, name = path.split("/")
+    directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for folder in folders:
+            below = os.open(folder, _DIRECTORY, dir_fd=directory)
+            os.close(directory)
+            directory = below
+        descriptor = os.open(name, _FILE, dir_fd=directory)
+    except OSError as error:
+        if error.errno in _ABSENT:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+        raise
+    finally:
+        os.close(directory)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    return os.fdopen(descriptor, "rb", buffering=0)

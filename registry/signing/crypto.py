@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxreg.schema.core.errors import Advice, InputError, missing_extra
-from onnxreg.schema.signing.dsse import Signature
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, Release, Signature, pae
 from onnxreg.schema.signing.keys import PublicKey
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 
 KINDS = ("ed25519", "ecdsa-p256")
 _UNREADABLE = "the private key cannot be read: it is damaged, of an unknown kind, or the passphrase is wrong"
@@ -108,3 +110,9 @@ def is_valid(key: PublicKey, signature: bytes, data: bytes) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def sign_release(name: str, version: Version, manifest: bytes, key: PrivateKey) -> Envelope:
+    """A key states that the manifest with these bytes is this version of a model."""
+    payload = Release.about(name, version, manifest).encode()
+    return Envelope(PAYLOAD_TYPE, payload, (key.sign(pae(PAYLOAD_TYPE, payload)),))

@@ -11,8 +11,7 @@ from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Attest
-from onnxreg.schema.signing.dsse import MEDIA_TYPE, Envelope
-from onnxreg.schema.signing.statement import Release, is_release
+from onnxreg.schema.signing.dsse import MEDIA_TYPE, Envelope, Release, is_release
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from onnxreg.schema.core.document import Count, Document, First, FrozenDict, Ite
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.log.artifact_state import STATES
 from onnxreg.schema.manifest.evidence import LOSS, Check
-from onnxreg.schema.signing.statement import STATEMENT
+from onnxreg.schema.signing.dsse import STATEMENT
 
 PREDICATE = "urn:onnxreg:evaluation:v1"
 """The predicate type of a signed evaluation: an in-toto statement whose subject is the artifact, its predicate the report."""

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError
-from onnxreg.schema.signing.dsse import Envelope, pae
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, STATEMENT, Envelope, pae
 from onnxreg.schema.signing.keys import PublicKey
 from onnxreg.schema.signing.line_signature import Sign
-from onnxreg.schema.signing.statement import PAYLOAD_TYPE, STATEMENT
 
 MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 PREDICATE = "https://model_signing/signature/v1.0"

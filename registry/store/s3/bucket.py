@@ -147,12 +147,12 @@ class S3Store:
 
     def create(self, key: str, source: BinaryIO) -> bool:
         advance = hand_over(source)
-        with _spooled(source) as (file, *rest):
+        with _spooled(source) as (file, *more):
             size = file.seek(0, 2)
             file.seek(0)
             if size > MAX_SINGLE_UPLOAD_BYTES:
                 pieces = source.pieces if isinstance(source, CheckedStream) else ()
-                return self._uploader.upload(key, file, *rest, advance=advance, pieces=pieces)
+                return self._uploader.upload(key, file, *more, advance=advance, pieces=pieces)
             blob = BlobKey.of_path(key)
             digest = blob.digest if blob else hash_stream.pump(file, None)[0]
             if size > SPOOL_BYTES:

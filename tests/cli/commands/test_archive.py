@@ -117,8 +117,7 @@ def test_verify_by_the_readers_own_keys(reg: Reg, registry: Registry) -> None:
 
 def test_verify_finds_a_wrong_signature(reg: Reg, registry: Registry) -> None:
     from onnxreg.registry.log.decisions import Decisions
-    from onnxreg.registry.signing.crypto import generate
-    from onnxreg.registry.signing.release import sign_release
+    from onnxreg.registry.signing.crypto import generate, sign_release
     from onnxreg.schema.signing.dsse import MEDIA_TYPE, Envelope, Signature
 
     release = generate("ed25519")

@@ -331,8 +331,7 @@ def test_a_wrong_signature_on_an_evaluation_is_damage(
     from onnxreg.registry.signing.crypto import generate
     from onnxreg.schema.core.ref import Ref
     from onnxreg.schema.gates.evaluation import statement
-    from onnxreg.schema.signing.dsse import MEDIA_TYPE, Envelope, Signature, pae
-    from onnxreg.schema.signing.statement import PAYLOAD_TYPE
+    from onnxreg.schema.signing.dsse import MEDIA_TYPE, PAYLOAD_TYPE, Envelope, Signature, pae
 
     lab, thief = generate("ed25519"), generate("ed25519")
     (tmp_path / "trust.toml").write_text(f'[keys.lab]\nkey = "{lab.public}"\n')

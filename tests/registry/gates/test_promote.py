@@ -8,7 +8,7 @@ from support.registries.gated import LAX, NAME, POLICY, Attacker, draft, filled,
 
 from onnxreg.registry import Registry
 from onnxreg.registry.gates.policy_log import copy_policies, read_policies, set_policy
-from onnxreg.registry.gates.promotion_evidence import PromotionEvidence
+from onnxreg.registry.gates.promotion import PromotionEvidence
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.schema.core.digest import Digest

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.registry.server.tree_files import open_beneath
+from onnxreg.registry.server.served_registry import open_beneath
 
 
 @pytest.fixture
