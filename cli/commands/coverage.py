@@ -6,7 +6,6 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import query_options
-from onnxreg.cli.options.device_arguments import read_devices
 from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.registry.deliver.coverage import DeviceCoverage, coverage
@@ -57,7 +56,7 @@ def command(
     seconds: {"1", "10"}, files: [{path, bytes, of, deltas}]}.
     """
     session: Session = context.obj
-    fleet = [device for word in devices for device in read_devices(word)]
+    fleet = [device for word in devices for device in query_options.read_devices(word)]
     if not fleet:
         raise InputError("no device is described", "name presets (see `reg devices`) or files with devices")
     version = None if since is None else Version.parse(since)

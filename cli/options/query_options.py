@@ -3,15 +3,20 @@
 import inspect
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.query.requirements import Query, share
 
 if TYPE_CHECKING:
     from onnxreg.schema.query.device import Device
+
+FILE = "operators_file"
+"""In a device file, instead of `operators`: the path of the operator config, from the file's own directory."""
 
 Formats = Annotated[
     list[str] | None,
@@ -107,9 +112,57 @@ def takes_query(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def read_one_device(word: str | None) -> "Device | None":
-    """The device that the option names, if any."""
+    """The device that the option names, if any. InputError if a file has not exactly one."""
     if word is None:
         return None
-    from onnxreg.cli.options.device_arguments import read_device
+    devices = read_devices(word)
+    if len(devices) != 1:
+        raise InputError(f"{word} holds {len(devices)} devices", "name a file that holds one")
+    return devices[0]
 
-    return read_device(word)
+
+def read_devices(word: str) -> "list[Device]":
+    """The devices that a word means: a preset by its name, or those of a file.
+
+    InputError, naming the file and the device, if one cannot be read; NotFoundError if there is no such file.
+    """
+    from onnxreg.schema.query.device import preset
+
+    path = Path(word)
+    if not path.is_file():
+        if path.suffix == ".json" or "/" in word:
+            raise NotFoundError(
+                f"there is no device file {word}",
+                "check the path; `reg devices` lists presets that need none",
+            )
+        return [preset(word)]
+    document = canonical.decode(path.read_bytes(), word)
+    if not isinstance(document, list):
+        return [_device(document, path, path.stem, word)]
+    return [
+        _device(item, path, f"{path.stem}[{index}]", f"{word}[{index}]")
+        for index, item in enumerate(document)
+    ]
+
+
+def _device(value: Any, path: Path, name: str, where: str) -> "Device":
+    """A device without a name is called after its file."""
+    from onnxreg.schema.query.device import Device
+
+    try:
+        if isinstance(value, dict):
+            value = {"name": name} | value
+            if FILE in value:
+                value["operators"] = _operators(value.pop(FILE), path)
+        return Device.read(value)
+    except InputError as error:
+        raise InputError(f"{where}: {error.message}", error.advice) from error
+
+
+def _operators(file: Any, path: Path) -> str:
+    if not isinstance(file, str):
+        raise InputError(f"{FILE} is not a path")
+    try:
+        return (path.parent / file).read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{FILE}: {file} cannot be read", "the path starts at the device file") from error

@@ -9,7 +9,7 @@ from onnxreg.cli.render import output
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.log.artifact_state import ArtifactStates
+from onnxreg.schema.log.summary import ArtifactStates
 
 if TYPE_CHECKING:
     from onnxreg.converters.engine.latency import LatencyTable

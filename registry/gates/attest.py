@@ -11,7 +11,7 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.formats.benchmark import MEDIA_TYPE as BENCHMARK
 from onnxreg.schema.formats.benchmark import BenchmarkDocument
 from onnxreg.schema.gates.evaluation import Evaluation, read_evaluation, statement
-from onnxreg.schema.log.artifact_state import effective_state
+from onnxreg.schema.log.summary import effective_state
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
 from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, pae

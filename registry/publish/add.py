@@ -28,9 +28,8 @@ from onnxreg.schema.core.errors import Advice, ConflictError, InputError, NotFou
 from onnxreg.schema.core.file_state import FileState
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.artifact_state import artifact_states, verdicts_of
 from onnxreg.schema.log.events import Hold, Publish
-from onnxreg.schema.log.summary import operator_set
+from onnxreg.schema.log.summary import artifact_states, operator_set, verdicts_of
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
 

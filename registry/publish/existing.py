@@ -11,8 +11,8 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.artifact_state import ArtifactStates, artifact_states, verdicts_of_json
 from onnxreg.schema.log.state import VersionEntry
+from onnxreg.schema.log.summary import ArtifactStates, artifact_states, verdicts_of_json
 
 
 class ExistingVersion(NamedTuple):

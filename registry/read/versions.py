@@ -11,8 +11,8 @@ from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, check_name
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.artifact_state import ArtifactStates, artifact_states, verdicts_of
 from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.log.summary import ArtifactStates, artifact_states, verdicts_of
 from onnxreg.schema.manifest.manifest import Manifest
 
 

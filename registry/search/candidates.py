@@ -21,8 +21,8 @@ from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import is_name
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.artifact_state import effective_state
 from onnxreg.schema.log.state import State, VersionEntry
+from onnxreg.schema.log.summary import effective_state
 from onnxreg.schema.query.expression.fields import of_artifact, of_version
 from onnxreg.schema.query.expression.parser import Expression
 

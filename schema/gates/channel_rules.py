@@ -13,8 +13,7 @@ from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.evaluation import Evaluation
 from onnxreg.schema.gates.policy import Rule
-from onnxreg.schema.log.artifact_state import effective_state
-from onnxreg.schema.log.summary import VersionSummary, operator_set, summarize
+from onnxreg.schema.log.summary import VersionSummary, effective_state, operator_set, summarize
 from onnxreg.schema.manifest.evidence import LOSS
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.operators import Need, read_operator_set

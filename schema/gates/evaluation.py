@@ -20,7 +20,7 @@ from onnxreg.schema.core.codec import flag, items, mapping, number, optional, re
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Count, Document, First, FrozenDict, Items, JsonObject, RelPath, Text
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.log.artifact_state import STATES
+from onnxreg.schema.log.summary import STATES
 from onnxreg.schema.manifest.evidence import LOSS, Check
 from onnxreg.schema.signing.dsse import STATEMENT
 

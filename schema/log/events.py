@@ -16,7 +16,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG, check_name, check_tag
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.artifact_state import STATES
+from onnxreg.schema.log.summary import STATES
 
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _NONCE = re.compile(r"[0-9a-f]{32}")

@@ -34,8 +34,7 @@ from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.ref import check_name, check_registry_id, check_tag
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.artifact_state import effective_state
-from onnxreg.schema.log.summary import VersionSummary, known_summary
+from onnxreg.schema.log.summary import VersionSummary, effective_state, known_summary
 
 if TYPE_CHECKING:
     from onnxreg.schema.delta.offers import DeltaOffers

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.core.codec import flag, items, mapping, number, optional, text
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.log.artifact_state import STATES
-from onnxreg.schema.log.summary import ArtifactSummary, VersionSummary
+from onnxreg.schema.log.summary import STATES, ArtifactSummary, VersionSummary
 
 if TYPE_CHECKING:
     from onnxreg.schema.query.expression.fields import Candidate

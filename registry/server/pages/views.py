@@ -12,10 +12,16 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.delta.table import Delta
-from onnxreg.schema.log.artifact_state import ArtifactState, ArtifactStates, artifact_states, verdicts_of
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import State, VersionEntry
-from onnxreg.schema.log.summary import RECALL, suite_checks
+from onnxreg.schema.log.summary import (
+    RECALL,
+    ArtifactState,
+    ArtifactStates,
+    artifact_states,
+    suite_checks,
+    verdicts_of,
+)
 from onnxreg.schema.manifest.draft import NOT_EVALUATED
 from onnxreg.schema.manifest.evidence import LOSS, Check
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.log.artifact_state import STATES
-from onnxreg.schema.log.summary import ArtifactSummary, FileSummary, VersionSummary
+from onnxreg.schema.log.summary import STATES, ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.query.expression.fields import of_artifact
 from onnxreg.schema.query.expression.parser import parse
 from onnxreg.schema.query.requirements import FLOATS, FORMAT_PREFERENCE, Miss, Query, Ranking, judge
