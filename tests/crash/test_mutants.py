@@ -70,7 +70,7 @@ def test_a_careless_disk_is_found_out(disk: type[Recorder], tmp_path: Path) -> N
 
 def test_an_index_that_is_written_before_its_blobs_is_found_out(tmp_path: Path) -> None:
     def publish(self: Any, name: str, index: bytes, expected: str | None) -> None:
-        self._remote.swap_index(name, index, expected, self._directory)
+        self._remote.swap_index(name, index, expected, self.directory)
         self.flush()
 
     workload = next(workload for workload in WORKLOADS if workload.name == "second add")

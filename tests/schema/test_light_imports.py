@@ -42,7 +42,6 @@ def test_values_are_light(module: str) -> None:
         "query.expression.parser",
         "query.resolve",
         "query.device",
-        "query.presets",
         "manifest.operators",
         "inputs.lockfile",
     ],
