@@ -20,6 +20,12 @@ def test_the_client_has_the_same_table() -> None:
     assert {need: tuple(json.loads(release)) for need, release in rows} == FIRST_RELEASES
 
 
+def test_the_jvm_client_has_the_same_table() -> None:
+    text = (ROOT / "examples/jvm-client/src/org/onnxreg/client/ContribReleases.java").read_text("utf-8")
+    rows = re.findall(r'^        "(.+) (\d+)\.(\d+)",$', text, re.MULTILINE)
+    assert {need: (int(major), int(minor)) for need, major, minor in rows} == FIRST_RELEASES
+
+
 def test_the_rows_of_the_docs_are_those_of_the_table() -> None:
     text = (ROOT / "docs/resolve.md").read_text("utf-8")
     rows = re.findall(r"^\| (`.*`.*) \| 1\.(\d+) \|$", text, re.MULTILINE)

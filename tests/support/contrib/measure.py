@@ -34,6 +34,7 @@ ROOT = HERE.parents[2]
 RECORD = HERE / "measured.json"
 TABLE = ROOT / "schema/query/contrib_releases.py"
 CLIENT_TABLE = ROOT / "examples/web-client/contrib-releases.mjs"
+JVM_CLIENT_TABLE = ROOT / "examples/jvm-client/src/org/onnxreg/client/ContribReleases.java"
 QUANTIZERS = ("DequantizeLinear", "QuantizeLinear")
 """Operators of ONNX that got kernels for some element types later than their opset."""
 PLAIN = frozenset({"float", "int32_t", "int8_t", "uint8_t"})
@@ -223,6 +224,10 @@ def write_table(table: Mapping[str, Release]) -> None:
         "/** The table of schema/query/contrib_releases.py. @type {Record<string, [number, number]>} */\n"
         f"export const FIRST_RELEASES = {{\n{client}}}\n"
     )
+    start, _, rest = JVM_CLIENT_TABLE.read_text().partition("ROWS = {\n")
+    lines = "".join(f'        "{word} {release[0]}.{release[1]}",\n' for word, release in table.items())
+    _, end, after = rest.partition("    };\n")
+    JVM_CLIENT_TABLE.write_text(f"{start}ROWS = {{\n{lines}{end}{after}")
 
 
 def main(folder: Path) -> None:

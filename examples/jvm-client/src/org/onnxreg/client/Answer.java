@@ -1,0 +1,28 @@
+package org.onnxreg.client;
+
+import java.util.Collections;
+import java.util.List;
+
+/** The answer to a question: one artifact of one version, and why the others were rejected. */
+public final class Answer {
+    /** The version of the artifact; null if nothing matches. */
+    public final String version;
+    /** The path of the artifact in its version; null if nothing matches. */
+    public final String artifact;
+    /** Bytes of the whole download; 0 if nothing matches. */
+    public final long size;
+    /** Every candidate that was considered and rejected. */
+    public final List<Rejection> rejected;
+
+    Answer(String version, Artifact artifact, List<Rejection> rejected) {
+        this.version = version;
+        this.artifact = artifact == null ? null : artifact.path;
+        this.size = artifact == null ? 0 : artifact.download;
+        this.rejected = Collections.unmodifiableList(rejected);
+    }
+
+    /** Return true if an artifact matches. */
+    public boolean matches() {
+        return artifact != null;
+    }
+}

@@ -1,0 +1,79 @@
+package org.onnxreg.client;
+
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+
+/** An artifact as the state line summarises it. */
+final class Artifact {
+    final Map<String, Object> value;
+    final String path;
+    final String format;
+    final String precision;
+    final String state;
+    final String digest;
+    final long size;
+    /** Bytes of the whole download; equal files count once. */
+    final long download;
+
+    /** @param isRefused true if a later evaluation refused the artifact, whatever its summary says */
+    Artifact(Map<String, Object> value, List<Map<String, Object>> shared, boolean isRefused) {
+        this.value = value;
+        path = Values.text(value.get("path"));
+        format = Values.text(value.get("format"));
+        precision = Values.text(value.get("precision"));
+        state = isRefused ? "refused" : Values.text(value.get("state"));
+        digest = Values.digest(value.get("digest"));
+        size = Values.count(value.get("size"));
+        download = downloadSize(shared);
+    }
+
+    /** Return true if a companion is downloaded: certificates and item scores prove a verdict, nothing runs them. */
+    static boolean isDownloaded(Map<String, Object> file) {
+        Object role = file.get("role");
+        return !"certificate".equals(role) && !"item-scores".equals(role);
+    }
+
+    boolean isOrt() {
+        return value.containsKey("ort_format") || format.equals("ort") || format.equals("ort-android");
+    }
+
+    List<Map<String, Object>> files() {
+        return Values.mappingsOrEmpty(value.get("files"));
+    }
+
+    List<String> texts(String key) {
+        return Values.textsOrEmpty(value.get(key));
+    }
+
+    Map<String, Object> mapping(String key) {
+        return Values.mappingOrEmpty(value.get(key));
+    }
+
+    String text(String key) {
+        return value.get(key) == null ? null : Values.text(value.get(key));
+    }
+
+    /** Return the number of this key; {@code absent} if it is not recorded. */
+    double number(String key, double absent) {
+        return value.get(key) == null ? absent : Values.number(value.get(key));
+    }
+
+    private long downloadSize(List<Map<String, Object>> shared) {
+        Map<String, Long> sizes = new HashMap<String, Long>();
+        sizes.put(digest, size);
+        for (Map<String, Object> file : files()) {
+            sizes.put(Values.digest(file.get("digest")), Values.count(file.get("size")));
+        }
+        for (Map<String, Object> file : shared) {
+            if (isDownloaded(file)) {
+                sizes.put(Values.digest(file.get("digest")), Values.count(file.get("size")));
+            }
+        }
+        long sum = 0;
+        for (long bytes : sizes.values()) {
+            sum += bytes;
+        }
+        return sum;
+    }
+}

@@ -1,0 +1,85 @@
+package org.onnxreg.client;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * The index file of a model: line 1 is the state, then come the latest lines of its log (docs/format.md).
+ *
+ * <p>The lines form a chain of digests, and the state names the last one. So a client that remembers the last line
+ * notices a registry that goes back or has another history.
+ */
+final class IndexFile {
+    final State state;
+    final List<LogLine> lines;
+
+    private IndexFile(State state, List<LogLine> lines) {
+        this.state = state;
+        this.lines = lines;
+    }
+
+    /** Read an index file, whose lines must form a chain that ends in the head of the state. */
+    static IndexFile read(byte[] bytes, String name) {
+        List<byte[]> lines = split(bytes);
+        State state = StateCheck.check(document(lines.get(0)), name);
+        List<LogLine> chain = chain(lines.subList(1, lines.size()));
+        LogLine last = chain.isEmpty() ? null : chain.get(chain.size() - 1);
+        if (last == null || last.seq != state.seq() || !last.head.equals(state.head())) {
+            throw new IntegrityException("the index file of " + name + ": the state is not that of its last line");
+        }
+        return new IndexFile(state, chain);
+    }
+
+    /** Read a JSON object that the registry sent. */
+    static Map<String, Object> document(byte[] bytes) {
+        try {
+            return Values.mapping(JsonReader.read(bytes));
+        } catch (InputException error) {
+            throw new IntegrityException("the registry sent something that is not JSON: " + error.getMessage());
+        }
+    }
+
+    /** Return the lines from the segment of a line on; if that line is not sealed, those of the index file. */
+    List<LogLine> linesFrom(long seq, Documents documents) {
+        List<LogLine> all = new ArrayList<LogLine>();
+        List<String> segments = state.segments();
+        int first = (int) Math.min((seq - 1) / LogLine.SEGMENT_LINES, segments.size());
+        for (String segment : segments.subList(first, segments.size())) {
+            all.addAll(chain(split(documents.read(segment))));
+        }
+        all.addAll(lines);
+        for (int i = 1; i < all.size(); i++) {
+            all.get(i).checkFollows(all.get(i - 1));
+        }
+        return all;
+    }
+
+    private static List<LogLine> chain(List<byte[]> lines) {
+        List<LogLine> chain = new ArrayList<LogLine>();
+        for (byte[] bytes : lines) {
+            LogLine line = LogLine.read(bytes);
+            if (!chain.isEmpty()) {
+                line.checkFollows(chain.get(chain.size() - 1));
+            }
+            chain.add(line);
+        }
+        return chain;
+    }
+
+    private static List<byte[]> split(byte[] bytes) {
+        List<byte[]> lines = new ArrayList<byte[]>();
+        int start = 0;
+        for (int at = 0; at < bytes.length; at++) {
+            if (bytes[at] == '\n') {
+                lines.add(Arrays.copyOfRange(bytes, start, at));
+                start = at + 1;
+            }
+        }
+        if (lines.isEmpty() || start < bytes.length) {
+            throw new IntegrityException("the last line of a log has no end");
+        }
+        return lines;
+    }
+}

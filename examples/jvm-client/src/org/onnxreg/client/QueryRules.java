@@ -1,0 +1,102 @@
+package org.onnxreg.client;
+
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/** The requirements and the ranking of a query: docs/resolve.md, "Query" and "Ranking". */
+final class QueryRules {
+    private static final String KEYS = "formats precision certified max_size min_recall where member";
+    private static final List<String> PREFERENCE =
+            Arrays.asList("onnx-int8", "ort-android", "onnx-android", "ort", "onnx");
+    private static final List<String> FULL_PRECISION = Arrays.asList("float32", "float16", "bfloat16");
+    private static final int MAX_ENTRIES = 100;
+
+    private final List<String> formats;
+    private final String precision;
+    private final boolean isCertified;
+    private final long maxSize;
+    private final String member;
+    private final Map<String, Double> minRecall = new LinkedHashMap<String, Double>();
+    private final Expression where;
+
+    QueryRules(Object document) {
+        Fields fields = new Fields(document, "a query", KEYS);
+        formats = fields.texts("formats");
+        precision = fields.text("precision", null);
+        isCertified = fields.flag("certified");
+        maxSize = fields.size("max_size");
+        member = fields.text("member", null);
+        for (Map.Entry<String, Object> entry : fields.mapping("min_recall").entrySet()) {
+            minRecall.put(entry.getKey(), Values.share(entry.getValue()));
+        }
+        if (formats.size() > MAX_ENTRIES || minRecall.size() > MAX_ENTRIES) {
+            throw new InputException("a query has more than " + MAX_ENTRIES + " formats or recalls");
+        }
+        where = fields.isAbsent("where") ? null : Expression.parse(fields.text("where", null));
+    }
+
+    /** Return the code of the first requirement that an artifact does not meet; null if it meets all. */
+    String unmet(Artifact artifact) {
+        if (!Values.isSame(artifact.text("member"), member)) {
+            return "member";
+        }
+        if (!formats.isEmpty() && !formats.contains(artifact.format)) {
+            return "format";
+        }
+        if (precision != null && !precision.equals(artifact.precision)) {
+            return "precision";
+        }
+        if (isCertified && !artifact.state.equals("certified")) {
+            return "not-certified";
+        }
+        if (artifact.download > maxSize) {
+            return "too-large";
+        }
+        return hasRecall(artifact.mapping("recall")) ? null : "recall";
+    }
+
+    boolean hasExpression() {
+        return where != null;
+    }
+
+    boolean matches(Map<String, Object> candidate) {
+        return where.matches(candidate);
+    }
+
+    /** Return a negative number if the first artifact ranks higher. */
+    int compare(Artifact one, Artifact other) {
+        int[] left = rank(one);
+        int[] right = rank(other);
+        for (int i = 0; i < left.length; i++) {
+            if (left[i] != right[i]) {
+                return left[i] - right[i];
+            }
+        }
+        int order = listed().contains(one.format) ? 0 : one.format.compareTo(other.format);
+        return order != 0 ? order : Long.compare(one.download, other.download);
+    }
+
+    private int[] rank(Artifact artifact) {
+        int state = artifact.state.equals("certified") ? 0 : artifact.state.equals("refused") ? 2 : 1;
+        boolean isOpen = formats.isEmpty() && precision == null;
+        boolean isUnproven = isOpen && state != 0 && !FULL_PRECISION.contains(artifact.precision);
+        int place = listed().indexOf(artifact.format);
+        return new int[] {state, isUnproven ? 1 : 0, place < 0 ? listed().size() : place};
+    }
+
+    private List<String> listed() {
+        return formats.isEmpty() ? PREFERENCE : formats;
+    }
+
+    private boolean hasRecall(Map<String, Object> recall) {
+        for (Map.Entry<String, Double> bound : minRecall.entrySet()) {
+            Object measured = recall.get(bound.getKey());
+            if (measured == null || Values.number(measured) < bound.getValue()) {
+                return false;
+            }
+        }
+        return true;
+    }
+}

@@ -1,0 +1,22 @@
+package org.onnxreg.client;
+
+/** A candidate that was rejected. The codes are defined in docs/resolve.md. */
+public final class Rejection {
+    /** The version of the candidate. */
+    public final String version;
+    /** The path of the artifact; null if the whole version was rejected. */
+    public final String artifact;
+    /** The first requirement that the candidate does not meet. */
+    public final String code;
+
+    Rejection(String version, String artifact, String code) {
+        this.version = version;
+        this.artifact = artifact;
+        this.code = code;
+    }
+
+    @Override
+    public String toString() {
+        return version + " " + (artifact == null ? "" : artifact + " ") + code;
+    }
+}

@@ -1,0 +1,21 @@
+package org.onnxreg.client;
+
+/** The server or the network failed. */
+public final class RemoteException extends RegException {
+    private static final long serialVersionUID = 1;
+
+    /** True if a retry may help. */
+    public final boolean isPassing;
+    /** Seconds that the server asks to wait; 0 if it does not say. */
+    final long retryAfter;
+
+    RemoteException(String message, boolean isPassing) {
+        this(message, isPassing, 0);
+    }
+
+    RemoteException(String message, boolean isPassing, long retryAfter) {
+        super(Family.REMOTE, message);
+        this.isPassing = isPassing;
+        this.retryAfter = retryAfter;
+    }
+}

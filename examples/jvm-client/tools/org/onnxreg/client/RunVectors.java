@@ -1,0 +1,241 @@
+package org.onnxreg.client;
+
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.EOFException;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeSet;
+
+/** Runs the vectors of docs/resolve.md, query.md, format.md and delta.md: {@code RunVectors DIRECTORY}. */
+public final class RunVectors {
+    private final Path directory;
+    private int passed;
+    private int failed;
+
+    private RunVectors(Path directory) {
+        this.directory = directory;
+    }
+
+    public static void main(String[] words) throws IOException {
+        RunVectors run = new RunVectors(Paths.get(words[0]));
+        run.resolve();
+        run.where();
+        run.history();
+        run.deltas();
+        run.routes();
+        System.out.println(run.passed + " passed, " + run.failed + " failed");
+        System.exit(run.failed == 0 ? 0 : 1);
+    }
+
+    private void check(String name, Object expected, Object actual) {
+        if (Values.isSame(expected, actual)) {
+            passed++;
+        } else {
+            failed++;
+            System.err.println("FAILED " + name + "\nexpected " + expected + "\nactual   " + actual + "\n");
+        }
+    }
+
+    private Map<String, Object> load(String path) throws IOException {
+        return Values.mapping(JsonReader.read(Files.readAllBytes(directory.resolve(path))));
+    }
+
+    private void resolve() throws IOException {
+        TreeSet<String> names = new TreeSet<>();
+        for (String name : directory.resolve("resolve").toFile().list()) {
+            names.add(name);
+        }
+        for (String name : names) {
+            Map<String, Object> document = load("resolve/" + name);
+            for (Map<String, Object> vector : Values.mappings(document.get("vectors"))) {
+                Map<String, Object> expected = Values.mapping(vector.get("expect"));
+                Map<String, Object> actual = answer(document, vector);
+                actual.keySet().retainAll(expected.keySet());
+                check(name + ": " + vector.get("name"), expected, actual);
+            }
+        }
+    }
+
+    private static Map<String, Object> answer(Map<String, Object> document, Map<String, Object> vector) {
+        Map<String, Object> sets = Values.mapping(document.get("operator_sets"));
+        Map<String, Object> state = Values.mapping(Values.mapping(document.get("states")).get(vector.get("state")));
+        Map<String, Object> outcome = new LinkedHashMap<>();
+        try {
+            Answer answer = Resolver.resolve(new State(state), (String) vector.get("tag"), vector.get("query"),
+                    vector.get("device"), digest -> Operator.readSet(sets.get(digest)));
+            List<Object> rejected = new ArrayList<>();
+            for (Rejection rejection : answer.rejected) {
+                Map<String, Object> row = new HashMap<>();
+                row.put("version", rejection.version);
+                row.put("artifact", rejection.artifact);
+                row.put("code", rejection.code);
+                rejected.add(row);
+            }
+            outcome.put("version", answer.version);
+            outcome.put("artifact", answer.artifact);
+            outcome.put("size", answer.matches() ? (Object) answer.size : null);
+            outcome.put("rejected", rejected);
+        } catch (RegException error) {
+            outcome.put("error", family(error));
+        }
+        return outcome;
+    }
+
+    static String family(RegException error) {
+        return error.family.name().toLowerCase().replace('_', '-');
+    }
+
+    private void where() throws IOException {
+        Map<String, Object> where = load("where.json");
+        Map<String, Object> candidate = Values.mapping(where.get("candidate"));
+        for (String expression : Values.texts(where.get("true"))) {
+            check("true: " + expression, true, Expression.parse(expression).matches(candidate));
+            check("not: " + expression, false, Expression.parse("not (" + expression + ")").matches(candidate));
+        }
+        for (String expression : Values.texts(where.get("unknown"))) {
+            for (Map<String, Object> each : Arrays.asList(candidate, new HashMap<String, Object>())) {
+                check("unknown: " + expression, false, Expression.parse(expression).matches(each));
+                check("not unknown: " + expression, true, Expression.parse("not " + expression).matches(each));
+            }
+        }
+        for (Map<String, Object> each : Values.mappings(where.get("errors"))) {
+            check("error: " + each.get("expression"), each.get("span"), span((String) each.get("expression")));
+        }
+    }
+
+    private static List<Object> span(String expression) {
+        try {
+            Expression.parse(expression);
+            return null;
+        } catch (ExpressionException error) {
+            return Arrays.<Object>asList((long) error.start, (long) error.end);
+        }
+    }
+
+    private void history() throws IOException {
+        Map<String, Object> history = load("history.json");
+        Map<String, Object> documents = Values.mapping(history.get("documents"));
+        for (Map<String, Object> vector : Values.mappings(history.get("vectors"))) {
+            IndexFile before = IndexFile.read(bytes(history.get("before")), "acme/pii");
+            String error = null;
+            try {
+                IndexFile after = IndexFile.read(bytes(vector.get("after")), "acme/pii");
+                History.checkContinues(before.state, after, digest -> bytes(documents.get(digest)));
+            } catch (RegException failure) {
+                error = family(failure);
+            }
+            check("history: " + vector.get("name"), vector.get("error"), error);
+        }
+    }
+
+    private void deltas() throws IOException {
+        for (Map<String, Object> vector : Values.mappings(load("delta/apply.json").get("vectors"))) {
+            Object actual;
+            try {
+                actual = applied(vector);
+            } catch (IntegrityException error) {
+                actual = null;
+            }
+            check("delta: " + vector.get("name"), vector.get("new"), actual);
+        }
+    }
+
+    /** Apply the delta of a vector, expecting the files that its own header names. */
+    private static String applied(Map<String, Object> vector) throws IOException {
+        byte[] delta = Base64.getDecoder().decode((String) vector.get("delta"));
+        List<DeltaReader.OldFile> old = new ArrayList<>();
+        for (String text : Values.texts(vector.get("old"))) {
+            byte[] bytes = Base64.getDecoder().decode(text);
+            old.add((offset, into, length) -> {
+                if (offset + length > bytes.length) {
+                    throw new EOFException();
+                }
+                System.arraycopy(bytes, (int) offset, into, 0, length);
+            });
+        }
+        String target = "";
+        List<String> sources = new ArrayList<>();
+        try {
+            int size = (delta[8] & 255) + ((delta[9] & 255) << 8);
+            String text = new String(delta, 12, size, StandardCharsets.UTF_8);
+            Map<String, Object> header = Values.mapping(JsonReader.read(text));
+            target = (String) Values.mapping(header.get("new")).get("digest");
+            for (Map<String, Object> file : Values.mappings(header.get("old"))) {
+                sources.add((String) file.get("digest"));
+            }
+        } catch (RuntimeException error) {
+            // The delta itself is tested.
+        }
+        String whole = apply(delta, target, sources, old, 0);
+        if (!whole.isEmpty()) {
+            String resumed = apply(delta, target, sources, old, 1);
+            byte[] expected = Base64.getDecoder().decode(whole);
+            byte[] rest = Arrays.copyOfRange(expected, 1, expected.length);
+            if (!resumed.equals(Base64.getEncoder().encodeToString(rest))) {
+                throw new IllegalStateException("a resumed delta makes other bytes");
+            }
+        }
+        if (!Sha256.of(Base64.getDecoder().decode(whole)).equals(target)) {
+            throw new IntegrityException("a delta makes other bytes");
+        }
+        return whole;
+    }
+
+    private static String apply(byte[] delta, String target, List<String> sources,
+            List<DeltaReader.OldFile> old, long skipped) throws IOException {
+        ByteArrayOutputStream made = new ByteArrayOutputStream();
+        DeltaReader.apply(new ByteArrayInputStream(delta), target, sources, old, new DeltaReader.Output() {
+            @Override
+            public long skipped() {
+                return skipped;
+            }
+
+            @Override
+            public void write(byte[] bytes, int offset, int length) {
+                made.write(bytes, offset, length);
+            }
+        });
+        return Base64.getEncoder().encodeToString(made.toByteArray());
+    }
+
+    private void routes() throws IOException {
+        for (Map<String, Object> vector : Values.mappings(load("delta/choose.json").get("vectors"))) {
+            Map<String, Long> sizes = new LinkedHashMap<>();
+            for (Map.Entry<String, Object> entry : Values.mapping(vector.get("sizes")).entrySet()) {
+                sizes.put(entry.getKey(), Values.count(entry.getValue()));
+            }
+            double applyRate = number(vector, "apply_rate", RoutePlan.APPLY_RATE);
+            RoutePlan plan = new RoutePlan(sizes, new HashSet<>(Values.texts(vector.get("present"))),
+                    Delta.readAll(vector.get("deltas")), number(vector, "rate", 0), applyRate);
+            Map<String, Object> actual = new HashMap<>();
+            for (Map.Entry<String, Route> entry : plan.routes().entrySet()) {
+                List<Object> names = new ArrayList<>();
+                for (Delta delta : entry.getValue().deltas) {
+                    names.add(delta.digest);
+                }
+                actual.put(entry.getKey(), names);
+            }
+            check("choose: " + vector.get("name"), vector.get("routes"), actual);
+        }
+    }
+
+    private static double number(Map<String, Object> vector, String key, double absent) {
+        return vector.get(key) == null ? absent : Values.number(vector.get(key));
+    }
+
+    private static byte[] bytes(Object text) {
+        return ((String) text).getBytes(StandardCharsets.UTF_8);
+    }
+}

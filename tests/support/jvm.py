@@ -1,0 +1,28 @@
+"""The JVM client of examples/jvm-client: compiled once, called as a user does."""
+
+import importlib.util
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).parents[2]
+CLIENT = ROOT / "examples" / "jvm-client"
+JAVA = shutil.which("java")
+JAVAC = shutil.which("javac")
+REASON = "no JDK is installed: apt-get install openjdk-17-jdk-headless"
+
+
+def build_script() -> ModuleType:
+    """The module `examples/jvm-client/build.py`."""
+    spec = importlib.util.spec_from_file_location("jvm_client_build", CLIENT / "build.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def compiled(directory: Path) -> Path:
+    """Compile the client and the programs of its tests into a directory, and return it."""
+    programs = [*(CLIENT / "tools").rglob("*.java"), *(ROOT / "tests" / "examples").glob("*.java")]
+    build_script().compile_sources(directory, more=programs)
+    return directory
