@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli.context import Session
+from onnxreg.cli.options.delta_options import releases_of
 from onnxreg.cli.options.shared import Json, NewName, NewVersion
 from onnxreg.cli.reports.publish_report import announce
 from onnxreg.cli.services.delta_offers import offer_published
@@ -62,6 +63,7 @@ def command(
     if not files and not named:
         raise InputError("no file is named", "name at least one model file")
     new_version = None if version is None else Version.parse(version)
+    releases = releases_of(None)
     from onnxreg.converters.importers.confine import Child
 
     with Child() as child:
@@ -73,7 +75,7 @@ def command(
             )
             published = registry.add(draft, new_version)
     announce(session, published, as_json)
-    offer_published(session, registry, published, as_json)
+    offer_published(session, registry, published, releases, as_json)
 
 
 def _members(texts: Sequence[str]) -> dict[Path, str]:

@@ -11,6 +11,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options.completion import complete_remote
+from onnxreg.cli.options.delta_options import releases_of
 from onnxreg.cli.options.shared import AllowCode, Json, NewVersion, Output
 from onnxreg.cli.reports.publish_report import announce, write_out
 from onnxreg.cli.services import export_service
@@ -246,6 +247,7 @@ def command(
     export_service.check_needs("batch", {"jobs": jobs, "scheduler": scheduler, "to": to})
     export_service.check_one(profile=profile, task=task, recipe=recipe)
     new_version = None if version is None else Version.parse(version)
+    releases = releases_of(None)
     check_remote(session, push)
     if scales_from is not None:
         options["scales_from"] = find_parent_file(session, scales_from)
@@ -267,7 +269,7 @@ def command(
     write_out(registry, published, output)
     outcome = partial(announce, session, published, as_json, output, latency)
     report_and_push(session, published.ref, push, as_json, outcome)
-    offer_published(session, registry, published, as_json)
+    offer_published(session, registry, published, releases, as_json)
 
 
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:

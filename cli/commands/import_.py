@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from onnxreg.cli.context import Session
+from onnxreg.cli.options.delta_options import releases_of
 from onnxreg.cli.options.shared import Json, NewName, NewVersion
 from onnxreg.cli.render.output import table
 from onnxreg.cli.reports.publish_report import announce
@@ -45,6 +46,7 @@ def command(
     """
     session: Session = context.obj
     new_version = None if version is None else Version.parse(version)
+    releases = releases_of(None)
     from onnxreg.converters.importers.confine import Child
 
     with Child() as child:
@@ -58,7 +60,7 @@ def command(
         session.say("", "what was claimed otherwise:")
         rows = [(item["path"], _short(item["claimed"]), _short(item["found"])) for item in documents]
         session.say(*table(("FIELD", "CLAIMED", "FOUND"), rows))
-    offer_published(session, registry, published, as_json)
+    offer_published(session, registry, published, releases, as_json)
 
 
 def _short(value: Any) -> str:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import still
-from onnxreg.cli.options.delta_options import releases_of
 from onnxreg.cli.render import output
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.ref import Ref
@@ -17,10 +16,9 @@ if TYPE_CHECKING:
 
 
 def offer_published(
-    session: Session, registry: "Registry", published: "PublishedVersion", as_json: bool
+    session: Session, registry: "Registry", published: "PublishedVersion", releases: int, as_json: bool
 ) -> None:
-    """Make the deltas of a version that was published here now, if `REG_DELTAS` asks for any."""
-    releases = releases_of(None)
+    """Make the deltas of a version that was published here now, from so many `releases` before it; 0: none."""
     if published.new and releases:
         _offer(session, registry, registry.store, published.ref, releases, as_json)
 
