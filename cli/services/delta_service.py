@@ -97,7 +97,7 @@ class _Work:
     @cached_property
     def files(self) -> dict[Digest, FileEntry]:
         """The files of the new version that are worth a delta."""
-        files = held_files(self.manifest, self.ledger.entries[self.version].held)
+        files = self._files(self.version).values()
         return {file.digest: file for file in files if file.size >= MIN_FILE_BYTES}
 
     def deltas(self, push: Push, scratch: Path) -> Iterator[Delta]:
@@ -125,7 +125,7 @@ class _Work:
     def _pairs(self) -> Iterator[tuple[Version | None, list[tuple[FileEntry, FileEntry]]]]:
         """Old and new files to compare, for each old version; None: both are of the new version."""
         for since in self._old_versions():
-            old_files = {file.path: file for file in self._manifest(since).all_files()}
+            old_files = self._files(since)
             yield (
                 since,
                 [
@@ -167,22 +167,29 @@ class _Work:
         }
         return sorted(chosen - {self.version}, reverse=True)
 
+    def _files(self, version: Version) -> dict[str, FileEntry]:
+        """The files of a version that the store has, by path."""
+        files = held_files(self._manifest(version), self.ledger.entries[version].held)
+        return {file.path: file for file in files}
+
     def _manifest(self, version: Version) -> Manifest:
         digest = self.ledger.entries[version].manifest
         return read_manifest(self.ledger.fetch(digest), digest, self.name)
 
     def _model_files(self, version: Version, scratch: Path) -> "dict[str, ModelFile]":
-        """The files of a version on this machine, with the tensors in them."""
+        """The files of a version on this machine, with the tensors in them.
+
+        Small ones too: an ONNX file may say where in a large one its tensors are.
+        """
         from onnxreg.converters.delta.extents import read_extents
         from onnxreg.converters.delta.make import ModelFile
 
-        files = held_files(self._manifest(version), self.ledger.entries[version].held)
-        large = {file.path: file for file in files if file.size >= MIN_FILE_BYTES}
-        paths = {path: self._local(file, scratch) for path, file in large.items()}
+        files = self._files(version)
+        paths = {path: self._local(file, scratch) for path, file in files.items()}
         extents = read_extents(paths)
         return {
             path: ModelFile(paths[path], Descriptor(file.digest, file.size), extents[path])
-            for path, file in large.items()
+            for path, file in files.items()
         }
 
     def _local(self, file: FileEntry, scratch: Path) -> Path:

@@ -10,6 +10,7 @@ from support.servers import s3servers
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
+from onnxreg.registry.log.selection import Selection
 
 NAME = "acme/pii"
 Run = pytest.CaptureFixture[str]
@@ -63,6 +64,59 @@ def test_a_version_alone(home: Path, capsys: Run, tmp_path: Path) -> None:
     registry.add(retrained.draft(tmp_path / "single", 0, "acme/single"))
     assert main(["delta", "make", "acme/single"]) == 0
     assert "mobile.onnx" in capsys.readouterr().out
+
+
+def test_an_old_version_that_is_here_in_part(home: Path, capsys: Run, tmp_path: Path) -> None:
+    """Only the files that are here are old files, also small ones."""
+    (tmp_path / "part").mkdir()
+    Registry(tmp_path / "part").pull(
+        f"{NAME}:0.1.0", str(home / "home"), selection=Selection(formats=("onnx-int8",))
+    )
+    Registry(tmp_path / "part").pull(f"{NAME}:0.1.1", str(home / "home"))
+    report = document(capsys, "--registry", str(tmp_path / "part"), "delta", "make", NAME)
+    paths = {(row["path"], row["from"]) for row in report["deltas"]}  # type: ignore[attr-defined]
+    assert paths == {("model_int8.onnx", "0.1.0"), ("mobile.onnx", None)}
+
+
+def test_a_file_that_was_small(tmp_path: Path, capsys: Run) -> None:
+    """The old file is smaller than any file that is worth a delta."""
+    registry = Registry(tmp_path / "home")
+    for step, size in enumerate((60_000, 70_000)):
+        draft = retrained.draft(tmp_path / f"draft{step}", step)
+        (draft.root / "config.json").write_text(f'"{"x" * size}"')
+        registry.add(draft)
+    report = document(capsys, "--registry", str(tmp_path / "home"), "delta", "make", NAME)
+    assert "config.json" in [row["path"] for row in report["deltas"]]  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("reader_in_process")
+def test_external_data_of_a_small_model_file(
+    tmp_path: Path, capsys: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model file is smaller than any file that is worth a delta; it says where the tensors are."""
+    monkeypatch.setenv("REG_DELTAS", "1")
+    for step in range(2):
+        (tmp_path / str(step)).mkdir()
+        path = tmp_path / str(step) / "m.onnx"
+        onnx.save(retrained.model(step), path, save_as_external_data=True, location="m.data")
+        assert main(["add", str(path), str(path.with_name("m.data")), "--name", "acme/data"]) == 0
+    (row,) = document(capsys, "delta", "ls", "acme/data")["deltas"]  # type: ignore[misc, attr-defined]
+    assert (row["path"], row["from"]) == ("m.data", "0.1.0") and row["size"] < 0.55 * row["of"]
+
+
+@pytest.mark.usefixtures("reader_in_process")
+@pytest.mark.parametrize("verb", ["add", "import", "export"])
+def test_a_bad_number_of_releases_publishes_nothing(
+    tmp_path: Path, capsys: Run, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.setenv("REG_DELTAS", "many")
+    monkeypatch.setenv("REG_HOME", str(tmp_path / "home"))
+    onnx.save(retrained.model(0), tmp_path / "model.onnx")
+    source = tmp_path if verb == "import" else tmp_path / "model.onnx"
+    more = ["--task", "token-classification"] if verb == "export" else []
+    assert main([verb, str(source), "--name", "acme/none", *more]) == 2
+    assert "0 to 16 earlier releases, not many" in capsys.readouterr().err
+    assert not (tmp_path / "home" / "index").exists()
 
 
 @pytest.mark.parametrize(
