@@ -11,6 +11,7 @@ from typing import Any
 
 from onnxreg.converters.delta.onnx_wire import StoredInitializer, initializers
 from onnxreg.converters.onnx.elements import ELEMENTS, FLOATS
+from onnxreg.schema.core.codec import count, items, mapping
 from onnxreg.schema.core.errors import InputError
 
 MIN_TENSOR_BYTES = 256
@@ -59,7 +60,7 @@ class TensorExtent:
 
 @contextmanager
 def map_file(path: Path) -> Iterator[Any]:
-    """The bytes of a file, map_file into memory; empty bytes for an empty file."""
+    """The bytes of a file, mapped into memory; empty bytes for an empty file."""
     with path.open("rb") as file:
         if not path.stat().st_size:
             yield b""
@@ -80,7 +81,7 @@ def read_extents(files: dict[str, Path]) -> dict[str, list[TensorExtent]]:
             for target, extent in _extents(path, file):
                 if target in extents:
                     extents[target].append(extent)
-        except (InputError, ValueError, KeyError, TypeError, ImportError):
+        except (InputError, ValueError, KeyError, TypeError, ImportError, RecursionError):
             extents[path] = []
     return {path: _disjoint(items, files[path].stat().st_size) for path, items in extents.items()}
 
@@ -108,7 +109,7 @@ def _onnx(path: str, item: StoredInitializer) -> tuple[str, TensorExtent]:
 
 
 def _ort(file: Path) -> Iterator[TensorExtent]:
-    """The tensors of an ORT-format file: the bindings give arrays over the map_file file."""
+    """The tensors of an ORT-format file: the bindings give arrays over the mapped file."""
     import numpy as np
 
     from onnxreg.converters.onnx.ort import ort_graph
@@ -137,12 +138,13 @@ def _safetensors(file: Path) -> Iterator[TensorExtent]:
     """The tensors of a safetensors file: 8 bytes of length, a JSON header, then the data."""
     with map_file(file) as data:
         size = int.from_bytes(data[:8], "little")
-        header = json.loads(bytes(data[8 : 8 + size]))
-    for name, item in header.items():
+        header = mapping(json.loads(bytes(data[8 : 8 + size])))
+    for name, value in header.items():
         if name != "__metadata__":
-            start, stop = item["data_offsets"]
-            dtype = _SAFETENSORS.get(item["dtype"], "unknown")
-            yield TensorExtent(name, dtype, tuple(item["shape"]), 8 + size + start, stop - start)
+            item = mapping(value)
+            start, stop = items(item["data_offsets"], count)
+            dtype, dims = _SAFETENSORS.get(item["dtype"], "unknown"), items(item["shape"], count)
+            yield TensorExtent(name, dtype, dims, 8 + size + start, stop - start)
 
 
 def _disjoint(extents: list[TensorExtent], size: int) -> list[TensorExtent]:

@@ -174,6 +174,22 @@ def test_a_file_that_cannot_be_parsed_has_no_tensors(tmp_path: Path, name: str, 
     assert read_extents({name: tmp_path / name}) == {name: []}
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        "[]",
+        '{"a":[]}',
+        '{"a":{"dtype":"F32","shape":[[1]],"data_offsets":[0,4000]}}',
+        '{"a":{"dtype":"F32","shape":[1000],"data_offsets":[0.5,4000.5]}}',
+        "[" * 100_000,
+    ],
+)
+def test_an_unexpected_header_of_safetensors_names_no_tensors(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + bytes(5000))
+    assert read_extents({path.name: path}) == {path.name: []}
+
+
 def test_a_tensor_that_ends_after_its_file_is_left_out(tmp_path: Path) -> None:
     path = write_onnx(tmp_path / "m.onnx", retrained.model(0), save_as_external_data=True, location="m.data")
     data = tmp_path / "m.data"
