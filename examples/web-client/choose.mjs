@@ -13,6 +13,7 @@
 
 const MAX_CHAIN = 3
 const MAX_CHOICES = 16
+const MAX_WAITING = 16
 export const APPLY_RATE = 60e6
 
 /** The route of each file, by digest. A file whose route needs another one of these comes after it. @param {Situation} situation */
@@ -30,11 +31,14 @@ export function planRoutes({ sizes, present, deltas, rate, applyRate = APPLY_RAT
     return { deltas: chain, size, cost }
   }
 
+  /** A file of the same transfer arrives before those that wait. @param {string} file @param {Set<string>} pending */
+  const willBe = (file, pending) => file in sizes && !pending.has(file) && pending.size < MAX_WAITING
+
   /** @param {string} file @param {Delta[]} later @param {Set<string>} pending @returns {Generator<Route & {cost: number}>} */
   function* chains(file, later, pending) {
     for (const delta of (makers.get(file) ?? []).slice(0, MAX_CHOICES)) {
       const chain = [delta, ...later]
-      const missing = delta.old.filter((old) => !present.has(old) && !(old in sizes && !pending.has(old)))
+      const missing = delta.old.filter((old) => !present.has(old) && !willBe(old, pending))
       if (!missing.length) yield route(chain[chain.length - 1].new, chain)
       else if (missing.length === 1 && chain.length < MAX_CHAIN && chain.every((link) => link.new !== missing[0])) {
         yield* chains(missing[0], chain, pending)

@@ -30,6 +30,10 @@ class WholeBlob(IncomingBlob, Protocol):
         ...
 
 
+MAX_GROWTH = 4
+"""A file between two deltas of a chain is at most so many times as large as the last one."""
+
+
 class DeltaError(IntegrityError):
     """A file could not be made by deltas. The whole file still can be fetched."""
 
@@ -93,6 +97,8 @@ class DeltaTransfer:
             raise InputError("it is for other files than its table says")
         if delta.new == self.digest and header.new.size != self.size:
             raise InputError("it makes a file of another size")
+        if header.new.size > MAX_GROWTH * self.size:
+            raise InputError(f"it makes {header.new.size} bytes on the way to a file of {self.size}")
         old = [links.get(digest) or stack.enter_context(self._open_old(digest)) for digest in delta.old]
         return apply(stream, header, old, start)
 

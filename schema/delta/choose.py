@@ -10,6 +10,8 @@ MAX_CHAIN = 3
 """Deltas that are applied one after another to get one file."""
 MAX_CHOICES = 16
 """Deltas that are considered for one file."""
+MAX_WAITING = 16
+"""Files of one transfer that wait for each other in a row."""
 APPLY_BYTES_PER_SECOND = 100e6
 """Bytes of a new file that applying a delta makes in a second, unless it was measured."""
 
@@ -90,7 +92,7 @@ class RoutePlanner:
 
     def _will_be(self, digest: Digest, pending: frozenset[Digest]) -> bool:
         """Check if a file of the same transfer arrives before those that wait."""
-        return digest in self.sizes and digest not in pending
+        return digest in self.sizes and digest not in pending and len(pending) < MAX_WAITING
 
     def _route(self, digest: Digest, deltas: tuple[Delta, ...]) -> Route:
         size = sum(delta.size for delta in deltas) if deltas else self.sizes[digest]

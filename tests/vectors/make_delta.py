@@ -241,6 +241,7 @@ def offer(new: str, old: str | list[str], size: int) -> Json:
 MEGA = 1_000_000
 CHAIN = [offer("b", "a", 100), offer("c", "b", 200), offer("d", "c", 300), offer("e", "d", 400)]
 MANY = [offer("z", f"no{index}", 10) for index in range(16)] + [offer("z", "a", 10)]
+ROW = [offer(f"r{index:02}", f"r{index + 1:02}", 10) for index in range(19)]
 CHOICES: list[tuple[str, Json, Json]] = [
     ("nothing is offered", {"sizes": {"b": 1000}, "present": ["a"], "deltas": []}, {"b": []}),
     ("a delta from a file that is there", {"sizes": {"b": 1000}, "present": ["a"], "deltas": CHAIN}, {"b": ["b-from-a"]}),
@@ -256,6 +257,7 @@ CHOICES: list[tuple[str, Json, Json]] = [
     ("a file of the same download", {"sizes": {"b": 1000, "ort": 1000}, "present": [], "deltas": [offer("ort", "b", 5)]}, {"b": [], "ort": ["ort-from-b"]}),
     ("a file of the same download that itself comes by a delta", {"sizes": {"ort": 1000, "b": 1000}, "present": ["a"], "deltas": [offer("ort", "b", 5), offer("b", "a", 100)]}, {"b": ["b-from-a"], "ort": ["ort-from-b"]}),
     ("two files that each need the other", {"sizes": {"x": 1000, "y": 1000}, "present": [], "deltas": [offer("x", "y", 5), offer("y", "x", 5)]}, {"x": ["x-from-y"], "y": []}),
+    ("in a row of files at most sixteen wait for each other", {"sizes": {f"r{index:02}": 1000 for index in range(20)}, "present": [], "deltas": ROW}, {f"r{index:02}": [] if index in (15, 19) else [f"r{index:02}-from-r{index + 1:02}"] for index in range(20)}),
     ("a file from itself", {"sizes": {"x": 1000}, "present": [], "deltas": [offer("x", "x", 5)]}, {"x": []}),
     ("a cycle that leads nowhere", {"sizes": {"x": 1000}, "present": ["a"], "deltas": [offer("x", "y", 5), offer("y", "x", 5)]}, {"x": []}),
     ("two old files, both there", {"sizes": {"x": 1000}, "present": ["a", "b"], "deltas": [offer("x", ["a", "b"], 5)]}, {"x": ["x-from-a+b"]}),

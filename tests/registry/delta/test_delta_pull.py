@@ -24,11 +24,14 @@ from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
+from onnxreg.schema.delta.delta_format import COPY, DeltaHeader, Span
 from onnxreg.schema.delta.offers import DeltaOffers
+from onnxreg.schema.delta.table import Delta
 
 NAME = "acme/pii"
 
@@ -195,6 +198,33 @@ def test_a_delta_that_makes_another_file_is_not_believed(
     result = client.pull(f"{NAME}:0.1.2", server.url, deltas="always")
     arrivals = {item.path: item for item in result.arrivals}
     assert arrivals["model.onnx"].is_doubt and arrivals["model.onnx"].deltas == 0
+    assert not verify(client.store).damages
+
+
+def test_a_huge_file_on_the_way_is_refused(source: Registry, client: Registry, server: Proxy) -> None:
+    """The first delta of a chain makes gigabytes out of copies."""
+    old, new = (source.get(f"{NAME}:{version}").manifest for version in ("0.1.0", "0.1.2"))
+    first, last = (
+        next(item for item in manifest.artifacts if item.format == "onnx") for manifest in (old, new)
+    )
+    huge = Descriptor(Digest.of(b"huge"), 2**33)
+    header = DeltaHeader(huge, (Descriptor(first.digest, first.size),)).encode()
+    bomb = header + Span(COPY, first.size).encode() * (huge.size // first.size + 1)
+    (source.store.root / blob_path(Digest.of(bomb))).parent.mkdir(exist_ok=True)
+    (source.store.root / blob_path(Digest.of(bomb))).write_bytes(bomb)
+    chain = [
+        Delta(huge.digest, (first.digest,), Digest.of(bomb), len(bomb)),
+        Delta(last.digest, (huge.digest,), Digest.of(b"last"), 5),
+    ]
+    path = source.store.root / "index" / f"{NAME}.jsonl"
+    line, lines = path.read_bytes().split(b"\n", 1)
+    state = json.loads(line)
+    offer = state["deltas"]["versions"]["0.1.2"]
+    offer |= {"deltas": [delta.to_json() for delta in chain], "table": offer["table"] | {"size": 1}}
+    path.write_bytes(canonical.encode(state) + b"\n" + lines)
+    result = client.pull(f"{NAME}:0.1.2", server.url, deltas="always")
+    arrival = next(item for item in result.arrivals if item.digest == last.digest)
+    assert arrival.is_doubt and "makes 8589934592 bytes on the way" in arrival.reason
     assert not verify(client.store).damages
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,13 @@ def test_the_vector(case: dict[str, Any]) -> None:
         str(file): [str(delta.digest) for delta in route.deltas] for file, route in planner.plan().items()
     }
     assert routes == case["routes"]
+
+
+def test_a_long_row_of_files_is_planned() -> None:
+    """A hostile table makes each file from the next."""
+    files = [Digest.of(b"%d" % index) for index in range(2000)]
+    deltas = [Delta(new, (old,), new, 1) for new, old in pairwise(files)]
+    assert len(RoutePlanner(dict.fromkeys(files, 1000), frozenset(), deltas).plan()) == 2000
 
 
 def test_the_vectors_are_those_of_their_script() -> None:
