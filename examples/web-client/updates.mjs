@@ -23,6 +23,8 @@ import { count, digest, hexOf, IntegrityError, items, mapping, own, RegError } f
  */
 
 const PART = 2 ** 23
+/** A file between two deltas of a chain is at most so many times as large as the last one. */
+const MAX_GROWTH = 4
 
 /**
  * The deltas that a state offers for a version, and those of others that may lead to it. A malformed offer is none.
@@ -98,11 +100,12 @@ export class Updater {
   async make(file, route) {
     /** @type {Map<string, Parts>} */
     const links = new Map()
+    const before = new Set(await this.store.keys('piece/'))
     try {
       if (!needsOf(route).every((old) => this.#known.has(old))) return 'an old file did not arrive'
       for (const [number, delta] of route.deltas.entries()) {
         const isLast = number === route.deltas.length - 1
-        const sink = isLast ? new PieceSink(this.store, file) : new PartSink(this.store, delta.new)
+        const sink = isLast ? new PieceSink(this.store, file) : new PartSink(this.store, delta.new, MAX_GROWTH * file.size)
         await this.#apply(delta, links, sink)
         links.set(delta.new, sink.parts)
         if (sink instanceof PieceSink && sink.wrong) return `${sink.wrong} of ${piecesOf(file).length} pieces came out wrong`
@@ -113,7 +116,8 @@ export class Updater {
       return error.message
     } finally {
       for (const key of await this.store.keys('making/')) await this.store.delete(key)
-      for (const delta of route.deltas) await this.store.delete(`piece/${hexOf(delta.delta)}`)
+      const fetched = route.deltas.map((delta) => `piece/${hexOf(delta.delta)}`).filter((key) => !before.has(key))
+      for (const key of fetched) await this.store.delete(key)
     }
   }
 
@@ -241,9 +245,9 @@ class PartSink extends Collector {
   /** @type {Parts} */
   parts
 
-  /** @param {import('./stores.mjs').Store} store @param {string} file its digest */
-  constructor(store, file) {
-    super(store, PART, Number.MAX_SAFE_INTEGER)
+  /** @param {import('./stores.mjs').Store} store @param {string} file its digest @param {number} most its bytes at most */
+  constructor(store, file, most) {
+    super(store, PART, most)
     this.hex = hexOf(file)
     this.parts = { keys: [], size: PART }
   }

@@ -174,6 +174,25 @@ def test_a_delta_for_other_bytes_is_not_believed(update: Any, release: Any, home
     )
 
 
+def test_a_delta_that_is_a_file_of_the_release_in_use_takes_nothing_away(
+    client: Call, update: Any, release: Any, site: Proxy, home: Path, tmp_path: Path
+) -> None:
+    """The table names the old file itself as the delta; then the update fails, and the old release still works."""
+    update(INT8)
+    registry = release()
+    old, new = (file_digest(registry, version, "model_int8.onnx") for version in ("0.1.0", "0.1.2"))
+    index = home / "index" / f"{NAME}.jsonl"
+    first, lines = index.read_bytes().split(b"\n", 1)
+    state = json.loads(first)
+    lie = {"new": f"sha256:{new}", "old": [f"sha256:{old}"], "delta": f"sha256:{old}", "size": 1}
+    state["deltas"]["versions"]["0.1.2"] |= {"deltas": [lie]}
+    state["deltas"]["versions"]["0.1.2"]["table"]["size"] = 1
+    index.write_bytes(canonical.encode(state) + b"\n" + lines)
+    site.plan = lambda method, path: "astray" if new in path else None
+    assert "error" in client(site.url, tmp_path / "store", "update", NAME, INT8)
+    assert [path for path in (tmp_path / "store").rglob("*") if old in path.name]
+
+
 def test_a_damaged_old_piece_costs_that_piece(update: Any, release: Any, site: Proxy, tmp_path: Path) -> None:
     """The store lost a byte of one of two old pieces: one new piece is fetched from the whole file."""
     update(FLOAT32)
