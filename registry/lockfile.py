@@ -56,6 +56,7 @@ def _locked(reader: RegistryReader, request: ResolveRequest) -> LockedArtifact:
         resolution.artifact.precision,
         resolution.artifact.path,
         tuple(sorted((file for file, _ in resolution.files), key=lambda file: (file.path, file.role))),
+        resolution.artifact.contract,
     )
 
 

@@ -23,6 +23,7 @@ EXAMPLES = (
     "reg resolve acme/pii-small --device ort-android-1.23 --certified --max-size 30MB",
     "reg resolve acme/pii-small --device ./pixel.json --min-recall PHONE=0.95 --explain",
     "reg resolve acme/pii-small --precision int8 --remote origin --json",
+    "reg resolve acme/pii-small --compatible-with acme/pii-small:1.2.0 --json",
     "reg resolve acme/pii-small --remote origin --offline --max-age 7d",
 )
 MAX_REJECTIONS = 10
@@ -54,8 +55,8 @@ def command(
     channel points to a version that was not promoted, or no longer meets the policy, it is 8
     (docs/gates.md).
 
-    With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state},
-    files: [{role, path, digest, size, url}], rejected: [{artifact, version, code, detail}]}; sizes are
+    With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state,
+    contract?}, files: [{role, path, digest, size, url}], rejected: [{artifact, version, code, detail}]}; sizes are
     bytes, the outer one counts all files; an artifact that a later evaluation refused also has stated, the
     state in its manifest. If the registry offers deltas of these files, also {deltas: [{new, old, delta,
     size, url, from?}]} (docs/delta.md). If nothing matches, the same with nulls. docs/resolve.md lists the codes.

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.query.requirements import Query, share
 
 if TYPE_CHECKING:
+    from onnxreg.cli.context import Session
     from onnxreg.schema.query.device import Device
 
 FILE = "operators_file"
@@ -45,6 +48,14 @@ OneMember = Annotated[
         "--member",
         help="The stage of a pipeline, such as detector, or the member of a family, such as backbone.",
         metavar="NAME",
+    ),
+]
+CompatibleWith = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Only what an app runs that was written for this version: same inputs, outputs, labels and tokenizer. "
+        "A REF or a contract's digest; may be repeated.",
+        metavar="REF",
     ),
 ]
 OneDevice = Annotated[
@@ -93,13 +104,36 @@ def _recall(text: str) -> tuple[str, float]:
     raise InputError(f"not a least recall: {text[:80]!r}", "write --min-recall LABEL=0.95")
 
 
+def contracts(
+    session: "Session", remote: str | None, compatible_with: CompatibleWith = None
+) -> tuple[Digest, ...]:
+    """The contracts that the words of the option mean: those of versions, or digests. NotFoundError if one has none."""
+    from onnxreg.registry.read.resolution import contracts_of
+
+    reader = session.reader(remote)
+    return tuple(
+        contract
+        for word in compatible_with or ()
+        for contract in (
+            [Digest.parse(word)] if word.startswith("sha256:") else contracts_of(reader, Ref.parse(word))
+        )
+    )
+
+
 def takes_query(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command with these options in place of its parameter `query`, a Query."""
-    signature, options = inspect.signature(command), inspect.signature(query).parameters
+    signature, conditions = inspect.signature(command), inspect.signature(query).parameters
+    options = {**conditions, **inspect.signature(contracts).parameters}
+    del options["session"], options["remote"]
 
     @wraps(command)
     def run(**arguments: Any) -> None:
-        command(query=query(**{name: arguments.pop(name) for name in options}), **arguments)
+        words = arguments.pop("compatible_with")
+        question = query(**{name: arguments.pop(name) for name in conditions})
+        if words:
+            session, remote = arguments["context"].obj, arguments["remote"]
+            question = question._replace(contracts=contracts(session, remote, words))
+        command(query=question, **arguments)
 
     parameters = [
         parameter

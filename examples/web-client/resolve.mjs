@@ -7,7 +7,7 @@
 import { readDevice } from './device.mjs'
 import { shortfall } from './operators.mjs'
 import {
-  codeUnits, flag, InputError, isPrerelease, isVersion, items, mapping, NotFoundError, optional, own, precedence,
+  codeUnits, digest, flag, InputError, isPrerelease, isVersion, items, mapping, NotFoundError, optional, own, precedence,
   share, size, text,
 } from './values.mjs'
 import { parse } from './where.mjs'
@@ -25,7 +25,7 @@ const PREFERENCE = ['onnx-int8', 'ort-android', 'onnx-android', 'ort', 'onnx']
 const RELEASES = 4
 const FLOATS = ['float32', 'float16', 'bfloat16']
 const MAX_CONDITIONS = 100
-const KEYS = ['formats', 'precision', 'certified', 'max_size', 'min_recall', 'where', 'member']
+const KEYS = ['formats', 'precision', 'certified', 'max_size', 'min_recall', 'where', 'member', 'contract']
 
 /**
  * Resolve a model by its state. Throws InputError for unreadable input, NotFoundError for a missing version.
@@ -201,6 +201,7 @@ function readQuery(value) {
   const certified = optional(found, 'certified', flag, false)
   const most = optional(found, 'max_size', size, Infinity)
   const member = optional(found, 'member', text, null)
+  const contracts = limited('contract', optional(found, 'contract', digests, []))
   const least = limited('min_recall', Object.entries(optional(found, 'min_recall', recalls, {})))
   return {
     formats,
@@ -208,6 +209,7 @@ function readQuery(value) {
     where: optional(found, 'where', (expression) => parse(text(expression)), null),
     requirements: [
       ['member', (artifact) => (artifact.member ?? null) === member],
+      ['contract', (artifact) => !contracts.length || contracts.includes(artifact.contract)],
       ['format', (artifact) => !formats.length || formats.includes(artifact.format)],
       ['precision', (artifact) => precision === null || artifact.precision === precision],
       ['not-certified', (artifact) => !certified || artifact.state === 'certified'],
@@ -225,6 +227,11 @@ function readQuery(value) {
 function limited(key, conditions) {
   if (conditions.length > MAX_CONDITIONS) throw new InputError(`${key} has more than ${MAX_CONDITIONS} entries`)
   return conditions
+}
+
+/** One digest, or several. @param {any} value @returns {string[]} */
+function digests(value) {
+  return (typeof value === 'string' ? [value] : items(value, text)).map(digest)
 }
 
 /** @param {any} value @returns {Record<string, number>} */

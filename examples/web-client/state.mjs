@@ -189,6 +189,7 @@ function readSummary(value) {
     mapping(artifact.recall ?? {})
     mapping(artifact.metrics ?? {})
     text(artifact.member ?? '')
+    digest(artifact.contract ?? `sha256:${'0'.repeat(64)}`)
   }
 }
 

@@ -10,7 +10,7 @@ import { sha256 } from './blobs.mjs'
 const RECALL = 'character_recall/'
 const MAX_METRICS = 32
 const SUMMARY_KEYS = ['manifest', 'size', 'files', 'task', 'family', 'license']
-const LATER_KEYS = ['contrib', 'metrics']
+const LATER_KEYS = ['contract', 'contrib', 'metrics']
 const ARTIFACT_KEYS = [
   ...['format', 'precision', 'path', 'digest', 'size', 'state', 'files', 'opset', 'ort_format', 'operators'],
   ...['providers', 'recall', 'ir_version', 'domains', 'member', ...LATER_KEYS],
@@ -41,20 +41,21 @@ function picked(value, keys) {
  * @param {number} size of the manifest
  * @returns {Promise<Json>}
  */
-export async function summarize({ artifacts, files, task, family, license, model_family }, digest, size) {
+export async function summarize(manifest, digest, size) {
+  const { artifacts, files, task, family, license, model_family } = manifest
   const entries = (model_family?.members ?? []).filter((/** @type {Json} */ each) => ['backbone', 'stage'].includes(each.role))
   const owners = new Map(entries.flatMap((/** @type {Json} */ { role, name, artifacts: paths }) =>
     paths.map((/** @type {string} */ path) => [path, role === 'stage' ? name : null])))
   const shown = artifacts.filter((/** @type {Json} */ { path }) => !model_family || owners.has(path))
   return filled({
     ...{ manifest: digest, size, task, family, license },
-    artifacts: await Promise.all(shown.map((/** @type {Json} */ each) => artifactSummary(each, owners.get(each.path)))),
+    artifacts: await Promise.all(shown.map((/** @type {Json} */ each) => artifactSummary(manifest, each, owners.get(each.path)))),
     files: (files ?? []).map(fileSummary),
   })
 }
 
-/** @param {Json} artifact @param {string | null | undefined} member */
-async function artifactSummary({ metadata = {}, operators = [], checks = [], certification, ...artifact }, member) {
+/** @param {Json} manifest @param {Json} artifact @param {string | null | undefined} member */
+async function artifactSummary(manifest, { metadata = {}, operators = [], checks = [], certification, ...artifact }, member) {
   const domains = new Set(operators.map((/** @type {Json} */ each) => each.domain))
   domains.delete('ai.onnx')
   return filled({
@@ -63,15 +64,47 @@ async function artifactSummary({ metadata = {}, operators = [], checks = [], cer
     files: listed((artifact.files ?? []).map(fileSummary)),
     opset: metadata.opset,
     ort_format: artifact.ort_format,
-    operators: operators.length ? `sha256:${await sha256(new TextEncoder().encode(canonical(operators)))}` : null,
+    operators: operators.length ? await digestOf(operators) : null,
     providers: listed(metadata.execution_providers ?? []),
     recall: recalls(checks),
     ir_version: artifact.ir_version,
     domains: listed([...domains].sort()),
     member,
     contrib: listed(artifact.contrib ?? []),
+    contract: await contractOf(manifest, metadata),
     metrics: metrics(checks, certification?.evidence?.suite ?? null),
   })
+}
+
+/**
+ * The digest of what an app relies on (docs/resolve.md, "Contracts"); null if inputs or outputs are not recorded.
+ * @param {Json} manifest
+ * @param {Json} metadata of the artifact
+ */
+async function contractOf({ labels, files = [], preprocessing }, { inputs = [], outputs = [] }) {
+  if (!inputs.length || !outputs.length) return null
+  const digests = (/** @type {string} */ role) => {
+    const named = files.filter((/** @type {Json} */ file) => file.role === role)
+    return named.length ? Object.fromEntries(named.map((/** @type {Json} */ file) => [file.path, file.digest])) : null
+  }
+  return digestOf(filled({
+    inputs: inputs.map(tensor),
+    outputs: outputs.map(tensor),
+    labels: labels?.length ? labels : digests('labels'),
+    tokenizer: digests('tokenizer'),
+    segmenter: digests('segmenter'),
+    preprocessing,
+  }))
+}
+
+/** @param {Json} spec */
+function tensor({ name, dtype, shape = [] }) {
+  return { name, dtype, shape: shape.map((/** @type {Json} */ dim) => dim.value ?? null) }
+}
+
+/** @param {any} value */
+async function digestOf(value) {
+  return `sha256:${await sha256(new TextEncoder().encode(canonical(value)))}`
 }
 
 /** @param {Json} entry */

@@ -13,7 +13,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.log.state import State, VersionEntry
-from onnxreg.schema.log.summary import ArtifactSummary, FileSummary
+from onnxreg.schema.log.summary import ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import Offer, Rejection, ResolveOutcome, releases, resolve_among
 
@@ -60,6 +60,7 @@ class Resolution:
                 "state": artifact.state,
                 **({} if artifact.stated is None else {"stated": artifact.stated}),
                 **({} if artifact.member is None else {"member": artifact.member}),
+                **({} if artifact.contract is None else {"contract": str(artifact.contract)}),
             },
             "files": [
                 {
@@ -162,9 +163,25 @@ def _deltas(
     return tuple((delta, remote.blob_url(delta.digest)) for delta in deltas)
 
 
+def contracts_of(remote: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
+    """The contracts of a version's artifacts, each once. NotFoundError if none is recorded."""
+
+    def read(index: IndexFile | None) -> tuple[LocatedVersion, VersionSummary]:
+        state = state_of(remote, ref.name, index)
+        target = find_in(remote, state, ref)
+        return target, read_summary(remote, state, target, ["contract"])
+
+    target, summary = steady(remote, ref.name, read)
+    artifacts = summary.artifacts
+    recorded = dict.fromkeys(artifact.contract for artifact in artifacts if artifact.contract is not None)
+    if not recorded:
+        raise NotFoundError(f"{target.ref} has no recorded contract", "its inputs and outputs are not known")
+    return tuple(recorded)
+
+
 def offers(remote: RegistryReader, state: State, ref: Ref, query: Query) -> Iterator[Offer]:
     """The versions that a ref may mean, newest first."""
-    fields = query.where.fields() if query.where is not None else ()
+    fields = {*(query.where.fields() if query.where else ()), *(["contract"] if query.contracts else ())}
     candidates = [Ref(state.name, str(version)) for version in releases(state)] if ref.is_bare else []
     for candidate in candidates or [ref]:
         target = find_in(remote, state, candidate)

@@ -243,6 +243,15 @@ def _devices(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, 
             yield True, f"{name} gets {summary.artifacts[ranking.best].path}"
 
 
+def _contract(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
+    """Apps in the field ask for these contracts: each is that of an artifact which is here."""
+    for contract in map(Digest.parse, rule.contract):
+        artifacts = [item for item in candidate.full_summary.artifacts if item.contract == contract]
+        paths = [item.path for item in artifacts if candidate.held is None or item.path in candidate.held]
+        verdict = f"is that of {', '.join(paths)}" if paths else "is that of no artifact"
+        yield bool(paths), f"contract {contract.short} {verdict}"
+
+
 def _breaking(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
     if candidate.before is None:
         yield True, "the channel held nothing before"
@@ -262,6 +271,7 @@ DEMANDS: dict[str, Demand] = {
     "max_size": _max_size,
     "licenses": _licenses,
     "devices": _devices,
+    "contract": _contract,
     "breaking": _breaking,
 }
 """The demands of a rule, by their keys."""

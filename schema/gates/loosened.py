@@ -196,6 +196,7 @@ _PARTS: dict[str, Callable[[Rule], Iterable[Part]]] = {
         [("licenses", lambda rule: bool(rule.licenses) and {*rule.licenses} <= {*old.licenses})]
     ],
     "devices": _each("devices"),
+    "contract": _each("contract"),
     "breaking": lambda old: [[("breaking", lambda rule: rule.breaking is False)]],
 }
 """For each demand its parts, each of which some rule that covers the same models must keep."""

@@ -14,6 +14,7 @@ synthetic = false                      # the suite of a certificate says that it
 max_size = {onnx-int8 = "40MB"}        # the most bytes to download, companions included
 licenses = ["Apache-2.0"]
 devices = ["ort-android-1.23"]         # presets, or device documents: each must get an artifact
+contract = ["sha256:..."]              # what apps in the field were written for: each is that of an artifact
 breaking = false                       # nothing breaks an app that ran what the channel held before
 """
 
@@ -32,7 +33,7 @@ from onnxreg.schema.query.device import Device, preset
 from onnxreg.schema.query.expression import parser
 from onnxreg.schema.query.expression.fields import ARTIFACT_FIELDS
 from onnxreg.schema.query.expression.parser import Expression
-from onnxreg.schema.query.requirements import share
+from onnxreg.schema.query.requirements import digests, share
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Rule:
     max_size: Mapping[str, int] = field(default_factory=dict)
     licenses: tuple[str, ...] = ()
     devices: tuple[Device, ...] = ()
+    contract: tuple[str, ...] = ()
     breaking: bool | None = None
 
     @property
@@ -151,6 +153,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "max_size": lambda value: {form: size(most) for form, most in mapping(value).items()},
     "licenses": _texts,
     "devices": lambda value: items(value, _device),
+    "contract": lambda value: tuple(map(str, digests(value))),
     "breaking": flag,
 }
 """The words of a rule, and how each is read."""

@@ -20,6 +20,7 @@ KNOWN_KEYS = frozenset(
         "max_size",
         "licenses",
         "devices",
+        "contract",
         "breaking",
     ]
 )

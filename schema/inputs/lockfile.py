@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import items, mapping, path, required, text
+from onnxreg.schema.core.codec import items, mapping, optional, path, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.ref import Ref, check_name, check_registry_id
@@ -30,7 +30,7 @@ FORMAT_VERSION = 1
 class LockedArtifact:
     """One model: what was asked, and the artifact that answered, by the registry `registry`.
 
-    `path` names the artifact in its version; `files` are all that it needs, itself included, sorted by path.
+    `path` names the artifact in its version, `contract` is what an app relies on (None: not recorded); `files` are all that it needs, itself included, sorted by path.
     """
 
     request: ResolveRequest
@@ -41,6 +41,7 @@ class LockedArtifact:
     precision: str
     path: str
     files: tuple[FileSummary, ...]
+    contract: Digest | None = None
 
     @property
     def name(self) -> str:
@@ -66,7 +67,12 @@ class LockedArtifact:
             "registry": self.registry,
             "version": str(self.version),
             "manifest": str(self.manifest),
-            "artifact": {"format": self.format, "precision": self.precision, "path": self.path},
+            "artifact": {
+                "format": self.format,
+                "precision": self.precision,
+                "path": self.path,
+                **({} if self.contract is None else {"contract": str(self.contract)}),
+            },
             "files": [
                 {"role": file.role, "path": file.path, "digest": str(file.digest), "size": file.size}
                 for file in self.files
@@ -87,6 +93,7 @@ class LockedArtifact:
             text(required(artifact, "precision")),
             path(required(artifact, "path")),
             items(required(fields, "files"), FileSummary.read),
+            optional(artifact.get("contract"), Digest.parse),
         )
         if check_name(text(required(fields, "name"))) != entry.name:
             raise InputError(f"it is about {fields['name']}, and asks for {entry.name}")
@@ -107,8 +114,14 @@ class LockChange:
         if self.before is None or self.after is None:
             return f"{self.name}: " + (f"added {self.after}" if self.after else f"removed {self.before}")
         if str(self.before) != str(self.after):
-            return f"{self.name}: {self.before} -> {self.after}"
+            return f"{self.name}: {self.before} -> {self.after}{self._contract_change()}"
         return f"{self.name}: {self.after}, {self._other_key()} is another"
+
+    def _contract_change(self) -> str:
+        contracts = [entry.contract for entry in (self.before, self.after) if entry]
+        if None in contracts or contracts[0] == contracts[1]:
+            return ""
+        return "; its contract is another one: inputs, outputs, labels or tokenizer changed"
 
     def _other_key(self) -> str:
         """The first key that differs: version and artifact are the same."""
@@ -130,7 +143,7 @@ class Lockfile:
         """These entries in place of older ones of the same models.
 
         An entry that differs in nothing but the registry that answered stays: a lock is about digests, and a version
-        that was pushed has them everywhere.
+        that was pushed has them everywhere. So does one that an older build wrote without the contract.
         """
         locked = {entry.name: self._kept(entry) for entry in entries}
         return Lockfile.of({**self.models, **locked}.values())
@@ -145,7 +158,9 @@ class Lockfile:
 
     def _kept(self, entry: LockedArtifact) -> LockedArtifact:
         before = self.models.get(entry.name)
-        same = before is not None and replace(entry, registry=before.registry) == before
+        same = before is not None and before == replace(
+            entry, registry=before.registry, contract=before.contract and entry.contract
+        )
         return before if before is not None and same else entry
 
     def changes(self, before: "Lockfile") -> list[LockChange]:

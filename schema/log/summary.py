@@ -130,7 +130,8 @@ class ArtifactSummary(NamedTuple):
     maps a label to its measured recall, `metrics` the name of a check on the suite of the certification to its
     value. `stated` is what the manifest says, if a later evaluation refused the artifact: then `state` is
     `refused`. It is not part of the index file's summary. `member` is the stage of a pipeline that the artifact
-    is of. `contrib` are the contrib operators that it needs, with features that a release may lack.
+    is of. `contrib` are the contrib operators that it needs, with features that a release may lack. `contract`
+    is the digest of what the code of an app relies on.
     """
 
     format: str
@@ -151,6 +152,7 @@ class ArtifactSummary(NamedTuple):
     member: str | None = None
     metrics: Mapping[str, float] = {}
     contrib: tuple[str, ...] = ()
+    contract: Digest | None = None
 
     def after(self, verdict: str | None) -> "ArtifactSummary":
         """With what a later evaluation says of it."""
@@ -179,6 +181,7 @@ class ArtifactSummary(NamedTuple):
             member=optional(value.get("member"), text),
             metrics=_numbers(value.get("metrics", {})),
             contrib=items(value.get("contrib", []), text),
+            contract=optional(value.get("contract"), Digest.parse),
         )
 
 
@@ -227,10 +230,11 @@ class VersionSummary:
     def lacks(self, keys: Collection[str]) -> bool:
         """True if only the manifest has the value of one of these fields of an expression.
 
-        No index file has the profile, and one of an older build has no metrics.
+        No index file has the profile, and one of an older build has neither metrics nor contracts.
         """
-        is_old = any(artifact.recall and not artifact.metrics for artifact in self.artifacts)
-        return "profile" in keys or ("metric" in keys and is_old)
+        no_metrics = any(artifact.recall and not artifact.metrics for artifact in self.artifacts)
+        no_contract = all(artifact.contract is None for artifact in self.artifacts)
+        return "profile" in keys or ("metric" in keys and no_metrics) or ("contract" in keys and no_contract)
 
     @cached_property
     def members(self) -> tuple[str, ...]:
@@ -260,7 +264,7 @@ class VersionSummary:
 
 SUMMARY_KEYS = frozenset(item.name for item in fields(VersionSummary)) - {"profile"}
 ARTIFACT_KEYS = frozenset(ArtifactSummary._fields) - {"stated"}
-LATER_KEYS = frozenset({"contrib", "metrics"})
+LATER_KEYS = frozenset({"contract", "contrib", "metrics"})
 """The keys of an artifact's summary that older builds do not write."""
 
 
@@ -311,7 +315,7 @@ def summarize(
     value: dict[str, Any] = {
         "manifest": str(digest),
         "size": size,
-        "artifacts": [_artifact(artifact, stages.get(artifact.path)) for artifact in artifacts],
+        "artifacts": [_artifact(manifest, artifact, stages.get(artifact.path)) for artifact in artifacts],
         "files": [_file(entry) for entry in manifest.files],
     }
     optional = {"task": manifest.task, "family": manifest.family, "license": manifest.license}
@@ -336,7 +340,10 @@ def suite_checks(artifact: "Artifact") -> list["Check"]:
     ]
 
 
-def _artifact(artifact: "Artifact", member: str | None) -> dict[str, Any]:
+def _artifact(manifest: "Manifest", artifact: "Artifact", member: str | None) -> dict[str, Any]:
+    from onnxreg.schema.manifest.contract import contract_of
+
+    contract = contract_of(manifest, artifact)
     operators = operator_set(artifact)
     recall = {
         check.name.removeprefix(RECALL): check.value
@@ -362,6 +369,7 @@ def _artifact(artifact: "Artifact", member: str | None) -> dict[str, Any]:
         "domains": sorted({operator.domain for operator in artifact.operators} - {"ai.onnx"}),
         "member": member,
         "contrib": list(artifact.contrib),
+        "contract": None if contract is None else str(contract),
         "metrics": {check.name: check.value for check in suite_checks(artifact)[:MAX_METRICS]},
     }
     return value | {key: item for key, item in optional.items() if item not in (None, [], {})}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.core.codec import flag, items, mapping, number, optional, text
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.log.summary import STATES, ArtifactSummary, VersionSummary
 
@@ -29,7 +30,7 @@ FORMAT_PREFERENCE = ("onnx-int8", "ort-android", "onnx-android", "ort", "onnx")
 MAX_CONDITIONS = 100
 """Formats, and labels with a least recall, of a query document."""
 
-KEYS = ("formats", "precision", "certified", "max_size", "min_recall", "where", "member")
+KEYS = ("formats", "precision", "certified", "max_size", "min_recall", "where", "member", "contract")
 
 
 class Requirement(NamedTuple):
@@ -46,7 +47,7 @@ class Query(NamedTuple):
     """The conditions of a question. `formats` are in order of preference; empty means any, in the order of `FORMAT_PREFERENCE`.
 
     `max_size` limits the download in bytes; `min_recall` maps labels to the least recall that must have been measured. `member`
-    is the stage of a pipeline or the member of a family.
+    is the stage of a pipeline or the member of a family. `contracts` are those that the app was written for; empty means any.
     """
 
     formats: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class Query(NamedTuple):
     min_recall: Mapping[str, float] = {}
     where: "Expression | None" = None
     member: str | None = None
+    contracts: tuple[Digest, ...] = ()
 
     @classmethod
     def read(cls, value: Any) -> "Query":
@@ -68,7 +70,8 @@ class Query(NamedTuple):
                 raise InputError(f"a query has no {key[:40]!r}", f"its keys are {', '.join(KEYS)}")
         recalls = mapping(fields.get("min_recall", {}))
         formats = items(fields.get("formats", []), text)
-        for key, conditions in (("formats", formats), ("min_recall", recalls)):
+        contracts = optional(fields.get("contract"), digests) or ()
+        for key, conditions in (("formats", formats), ("min_recall", recalls), ("contract", contracts)):
             if len(conditions) > MAX_CONDITIONS:
                 raise InputError(f"{key} has more than {MAX_CONDITIONS} entries", "ask for fewer")
         return cls(
@@ -79,6 +82,7 @@ class Query(NamedTuple):
             {label: share(least) for label, least in recalls.items()},
             optional(fields.get("where"), _expression),
             optional(fields.get("member"), text),
+            contracts,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -91,6 +95,7 @@ class Query(NamedTuple):
             "min_recall": self.min_recall,
             "where": None if self.where is None else str(self.where),
             "member": self.member,
+            "contract": [str(contract) for contract in self.contracts],
         }
         return {key: item for key, item in value.items() if item not in ([], None, False, {})}
 
@@ -99,6 +104,8 @@ class Query(NamedTuple):
         requirements: list[Requirement] = []
         if self.member is not None:
             requirements.append(of_member(self.member))
+        if self.contracts:
+            requirements.append(Requirement("contract", self._contract_problem))
         if self.formats:
             requirements.append(Requirement("format", self._format_problem))
         if self.precision is not None:
@@ -112,6 +119,13 @@ class Query(NamedTuple):
         if self.where is not None:
             requirements.append(_where(self.where, row))
         return requirements
+
+    def _contract_problem(self, artifact: ArtifactSummary, _: int) -> str:
+        if artifact.contract in self.contracts:
+            return ""
+        if artifact.contract is None:
+            return "has no recorded contract"
+        return f"has the contract {artifact.contract.short}..., and the app was written for another one"
 
     def _format_problem(self, artifact: ArtifactSummary, _: int) -> str:
         if artifact.format in self.formats:
@@ -186,6 +200,11 @@ def share(value: Any) -> float:
     if not 0 <= fraction <= 1:
         raise InputError(f"not a share: {str(value)[:40]!r}", "write a number from 0 to 1, such as 0.95")
     return fraction
+
+
+def digests(value: Any) -> tuple[Digest, ...]:
+    """One digest, or several."""
+    return (Digest.parse(value),) if isinstance(value, str) else items(value, Digest.parse)
 
 
 def _expression(value: Any) -> "Expression":

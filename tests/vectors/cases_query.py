@@ -1,6 +1,6 @@
 """What a query asks, and how the best is chosen."""
 
-from building import COMPANIONS, Json, States, artifact, file, onnx, vector
+from building import COMPANIONS, Json, States, artifact, failing, file, onnx, sha, vector
 
 STATES = States()
 V = "1.0.0"
@@ -448,5 +448,81 @@ def evidence() -> Json:
     return vector("evidence is not downloaded", proven, f"{V}/model", [], query={"max_size": 1050}, size=1050)
 
 
+def contracts() -> list[Json]:
+    old, new = sha("labels of 1"), sha("labels of 2")
+    grown = STATES.many(
+        "labels that changed",
+        {
+            "1.0.0": ([onnx("model", contract=old), onnx("unrecorded")], []),
+            "2.0.0": ([onnx("model", contract=new), onnx("other", contract=sha("other"))], []),
+        },
+        ["2.0.0", "1.0.0"],
+        channels={"stable": "2.0.0"},
+    )
+    first = ["1.0.0/unrecorded contract"]
+    newer = ["2.0.0/model contract", "2.0.0/other contract"]
+    return [
+        vector(
+            "an app gets the release that it was written for",
+            grown,
+            "1.0.0/model",
+            [*newer, *first],
+            query={"contract": old},
+        ),
+        vector(
+            "a list of one contract",
+            grown,
+            "2.0.0/model",
+            ["2.0.0/other contract"],
+            query={"contract": [new]},
+        ),
+        vector(
+            "an app that knows both gets the newest",
+            grown,
+            "2.0.0/model",
+            ["2.0.0/other contract"],
+            query={"contract": [old, new]},
+        ),
+        vector("a channel with another contract", grown, None, newer, query={"contract": old}, tag="stable"),
+        vector(
+            "a contract that is not recorded is not met",
+            grown,
+            None,
+            [*newer, "1.0.0/model contract", *first],
+            query={"contract": sha("unknown")},
+        ),
+        vector(
+            "the contract is asked before the format",
+            grown,
+            None,
+            [*newer, "1.0.0/model format", *first],
+            query={"contract": old, "formats": ["ort"]},
+        ),
+        vector(
+            "a contract that is null is as good as absent",
+            grown,
+            "2.0.0/model",
+            ["2.0.0/other ranked-lower"],
+            query={"contract": None},
+        ),
+        vector(
+            "no contracts are all contracts",
+            grown,
+            "2.0.0/model",
+            ["2.0.0/other ranked-lower"],
+            query={"contract": []},
+        ),
+        *(
+            failing(f"a contract that is {label}", grown, "input", query={"contract": value})
+            for label, value in {
+                "no digest": "1.0.0",
+                "a number": 7,
+                "a list of numbers": [7],
+                "in upper case": new.upper(),
+            }.items()
+        ),
+    ]
+
+
 def vectors() -> list[Json]:
-    return [*formats(), *proof(), *ranking(), *filters(), *sizes(), *recalls(), *wheres()]
+    return [*formats(), *proof(), *ranking(), *filters(), *sizes(), *recalls(), *wheres(), *contracts()]

@@ -1,5 +1,6 @@
 """Policies: strict reading, and each demand met and missed."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -26,10 +27,22 @@ where = "metric['sts/spearman'] >= 0.82 and size < 1MB"
 synthetic = false
 max_size = {onnx-int8 = "40MB"}
 licenses = ["Apache-2.0"]
+contract = ["sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"]
 devices = ["ort-android-1.23", {ort = "1.20", name = "old"}]
 breaking = false
 """
 INT8 = Digest.of(b"int8")
+TENSORS = {
+    side: [{"name": side, "dtype": "float32", "shape": [{"kind": "static", "value": 2}]}]
+    for side in ("inputs", "outputs")
+}
+CONTRACT = (
+    "sha256:"
+    + hashlib.sha256(
+        b'{"inputs":[{"dtype":"float32","name":"inputs","shape":[2]}],'
+        b'"outputs":[{"dtype":"float32","name":"outputs","shape":[2]}]}'
+    ).hexdigest()
+)
 SUITE, FIELD = str(Digest.of(b"suite")), str(Digest.of(b"field"))
 SPEARMAN = {
     "name": "sts/spearman",
@@ -306,6 +319,17 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], PromotionCandidate], str]] =
         lambda: candidate(held=("none.onnx",)),
         "fail",
     ),
+    "a contract that an artifact has": (
+        {"contract": CONTRACT},
+        lambda: candidate(document(int8={"metadata": TENSORS})),
+        "pass",
+    ),
+    "a contract of an artifact that is not here": (
+        {"contract": [CONTRACT]},
+        lambda: candidate(document(int8={"metadata": TENSORS}), held=("model.onnx",)),
+        "fail",
+    ),
+    "a contract that no artifact has": ({"contract": CONTRACT}, candidate, "fail"),
     "nothing before": ({"breaking": False}, candidate, "pass"),
     "no breaking change": (
         {"breaking": False},

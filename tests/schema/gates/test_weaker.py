@@ -12,6 +12,7 @@ def policy(*rules: str) -> Policy:
 
 
 WHERE = "metric['sts/spearman'] >= 0.82 and opset <= 18"
+OTHER_CONTRACT = f"sha256:{'2' * 64}"
 OLD = """channel = "stable"
 models = ["acme/*", "lab/x"]
 certified = ["onnx-int8"]
@@ -25,6 +26,7 @@ synthetic = false
 max_size = {onnx-int8 = "40MB", ort = "1MB"}
 licenses = ["MIT", "Apache-2.0"]
 devices = ["ort-android-1.23"]
+contract = ["sha256:3333333333333333333333333333333333333333333333333333333333333333"]
 breaking = false
 """
 
@@ -50,6 +52,7 @@ SAME_OR_STRICTER = {
     "smaller files": [OLD.replace("40MB", "4MB")],
     "fewer licenses": [OLD.replace('"MIT", ', "")],
     "more devices": [OLD.replace('23"]', '23", "ort-ios-1.23"]')],
+    "more contracts": [OLD.replace("contract = [", f'contract = ["{OTHER_CONTRACT}", ')],
     "two rules instead of one": [
         OLD.replace("breaking = false\n", ""),
         'channel = "stable"\nbreaking = false\n',

@@ -33,7 +33,17 @@ WELL_FORMED = [case for case in CASES if case.values[1]["expect"] != {"error": "
 """Those that the oracle reads."""
 
 CODES = {
-    *("member", "format", "precision", "not-certified", "too-large", "recall", "where", "not-held"),
+    *(
+        "member",
+        "contract",
+        "format",
+        "precision",
+        "not-certified",
+        "too-large",
+        "recall",
+        "where",
+        "not-held",
+    ),
     *(
         "runtime",
         "ort-format",

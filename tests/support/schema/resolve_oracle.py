@@ -161,6 +161,9 @@ def rank(artifact: Json, query: Json) -> tuple[Any, ...]:
 def fault_of_query(a: Json, size: int, query: Json, summary: Json, version: str, state: Json) -> str | None:
     if query.get("member") != a.get("member"):
         return "member"
+    contracts = query.get("contract") or []
+    if contracts and a.get("contract") not in ([contracts] if isinstance(contracts, str) else contracts):
+        return "contract"
     if query.get("formats") and a["format"] not in query["formats"]:
         return "format"
     if "precision" in query and a["precision"] != query["precision"]:
