@@ -95,7 +95,7 @@ def _row(line: LogLine, verdict: "SignatureVerdict", versions: Mapping[Digest, s
 def _about(event: Event, versions: Mapping[Digest, str]) -> list[str]:
     """The words of the column WHAT. An attestation is shown with the version that published its manifest."""
     if isinstance(event, Deltas):
-        return [str(event.version), f"({max(0, len(event.blobs) - 1)} deltas)"]
+        return [str(event.version), f"({output.counted(max(0, len(event.blobs) - 1), 'delta')})"]
     if isinstance(event, OptionalEvent):
         return [f"(optional, of a newer onnxreg; {len(event.blobs)} blobs)"]
     if isinstance(event, Attest):

@@ -64,6 +64,8 @@ def test_a_version_alone(home: Path, capsys: Run, tmp_path: Path) -> None:
     registry.add(retrained.draft(tmp_path / "single", 0, "acme/single"))
     assert main(["delta", "make", "acme/single"]) == 0
     assert "mobile.onnx" in capsys.readouterr().out
+    assert main(["log", "acme/single"]) == 0
+    assert "0.1.0 (1 delta)" in capsys.readouterr().out
 
 
 def test_an_old_version_that_is_here_in_part(home: Path, capsys: Run, tmp_path: Path) -> None:
