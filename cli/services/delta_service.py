@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.delta_log import offered, publish_deltas
+from onnxreg.registry.log.ledger import mirror_error
 from onnxreg.registry.log.selection import held_files
 from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.abilities import local_file
@@ -62,13 +63,15 @@ def make_deltas(
 ) -> DeltaReport:
     """Make deltas in `store`, with files of `registry` if it has them.
 
-    A delta that is offered already is not made again. Raise NotFoundError if a version is not there; HostError if
-    numpy is not installed.
+    A delta that is offered already is not made again. Raise NotFoundError if a version is not there; ConflictError
+    if the store is a mirror; HostError if numpy is not installed.
     """
     try:
         import numpy  # noqa: F401
     except ImportError as error:
         raise missing_extra("numpy", "onnx", "making deltas") from error
+    if store.is_mirror:
+        raise mirror_error(store.registry_id)
     located = lookup.find(store, request.ref)
     work = _Work(registry, store, located.name, located.version, request, progress)
     with registry.scratch() as scratch, store.push() as push:
