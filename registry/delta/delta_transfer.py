@@ -47,9 +47,12 @@ class DeltaTransfer:
         open_delta: see `OpenDelta`.
         find: see `FindBlob`, for the old files, and deltas that a mirror has.
         scratch: a directory for the files between two deltas of a chain.
+
+    `is_patched` is True if pieces came out wrong, and were fetched from the whole file.
     """
 
     path = None
+    is_patched = False
 
     def __init__(
         self, source: WholeBlob, route: Route, open_delta: OpenDelta, find: FindBlob, scratch: Path
@@ -66,6 +69,7 @@ class DeltaTransfer:
     def open(self, start: int) -> BinaryIO:
         """The bytes from an offset: made by the deltas the first time, then those of the whole file."""
         if self._is_open:
+            self.is_patched = True
             return self._source.open(start)
         self._is_open = True
         return self._source.follow(cast(BinaryIO, _GeneratedStream(self._make(start))), start)

@@ -39,7 +39,7 @@ class Arrival:
     since: Version | None = None
     reason: str = ""
     is_doubt: bool = False
-    """True if a delta was there and could not be used."""
+    """True if a delta was there, and could not be used or gave wrong bytes."""
 
 
 class RateMeter:
@@ -150,7 +150,7 @@ def plan_routes(
     return DeltaRoutes(policy, planned, assumed)
 
 
-NO_NUMPY = "numpy is not installed: pip install 'onnxreg[onnx]'"
+NO_NUMPY = "deltas need numpy, which is not installed: pip install 'onnxreg[onnx]'"
 
 
 def offered_deltas(

@@ -167,8 +167,12 @@ class BlobMover:
                 incoming = DeltaTransfer(blob, route, blob.open_delta, push.local_file, push.directory)
                 try:
                     self._check_size(blob, push.fetch(incoming))
-                    count, since = len(route.deltas), route.deltas[0].since
-                    return Arrival(file.path, digest, file.size, blob.moved, count, since, reason)
+                    if incoming.is_patched:
+                        reason = (
+                            f"parts of {file.path} were fetched whole: the delta or an old file is damaged"
+                        )
+                    count, since, is_doubt = len(route.deltas), route.deltas[0].since, incoming.is_patched
+                    return Arrival(file.path, digest, file.size, blob.moved, count, since, reason, is_doubt)
                 except IntegrityError as error:
                     reason, is_doubt = f"{file.path} was fetched whole: {error.message}", True
             try:

@@ -26,7 +26,8 @@ from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.progress import SILENT
+from onnxreg.schema.core.errors import ConflictError
+from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.delta.delta_format import COPY, DeltaHeader, Span
@@ -186,6 +187,29 @@ def test_an_old_file_that_changed_on_disk_costs_the_whole_file(
     assert [damage.label for damage in damages if "0.1.2" in str(damage)] == []
 
 
+def test_wrong_pieces_are_fetched_from_the_whole_file_and_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrained, "ELEMENTS", 2_400_000)
+    source, client = Registry(tmp_path / "source"), Registry(tmp_path / "client")
+    for step in range(2):
+        source.add(retrained.draft(tmp_path / f"draft{step}", step))
+    make(source)
+    client.pull(f"{NAME}:0.1.0", str(source.store.root))
+    old = client.store.blob_path(main_files(source, "0.1.0")["model.onnx"])
+    old.chmod(0o600)
+    with old.open("r+b") as file:
+        file.write(bytes([file.read(1)[0] ^ 1, 0]))
+        file.seek(9_000_000)
+        file.write(b"damaged")
+    with static.serve(source.store.root) as url:
+        result = client.pull(f"{NAME}:0.1.1", url, deltas="always")
+    arrival = next(item for item in result.arrivals if item.path == "model.onnx")
+    assert arrival.deltas == 1 and arrival.is_doubt
+    assert arrival.reason == "parts of model.onnx were fetched whole: the delta or an old file is damaged"
+    assert all("0.1.0" in str(damage) for damage in verify(client.store).damages)
+
+
 def test_a_delta_that_makes_another_file_is_not_believed(
     source: Registry, client: Registry, server: Proxy
 ) -> None:
@@ -274,6 +298,17 @@ def test_a_mirror_has_them_and_a_pull_does_not(source: Registry, server: Proxy, 
     client.pull(f"{NAME}:0.1.2", server.url)
     assert "deltas" not in load(client.store, NAME)[0].more
     assert [line.event.kind for line in client.log(NAME)] == ["publish"]
+
+
+def test_a_mirror_refuses_before_any_delta_is_made(source: Registry, tmp_path: Path) -> None:
+    copied = DirectoryRegistry.create(tmp_path / "mirror", mirror_of=source.id)
+    mirror(source.store, copied)
+    steps: list[str] = []
+    progress = Progress()
+    progress.step = steps.append  # type: ignore[method-assign]
+    with pytest.raises(ConflictError, match="mirror"):
+        make_deltas(Registry(tmp_path / "mirror"), copied, DeltaRequest(Ref(NAME)), progress)
+    assert steps == []
 
 
 def test_a_mirror_over_the_net_applies_the_deltas_that_it_fetches_anyway(
