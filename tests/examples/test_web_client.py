@@ -3,22 +3,19 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
+from support.registries.for_devices import CHECKS, LIES, artifact, blob, edit_state, publish
 from support.servers import static, web_client
 from support.servers.faults import Proxy, at, proxy
 from support.servers.web_client import Call
 
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
 NODE = shutil.which("node")
 CLIENT = Path(__file__).parents[2] / "examples" / "web-client"
@@ -33,51 +30,6 @@ def node(*words: str | Path) -> str:
     done = subprocess.run([NODE, *words], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
-
-
-ON_SUITE = {"dataset": str(Digest.of(b"suite")), "verdict": "pass"}
-CHECKS = (
-    {"name": "sts/spearman", "metric": "spearman", "value": 0.83, "direction": "higher", **ON_SUITE},
-    {"name": "character_recall/NAME", "metric": "character_recall", "value": 0.9, **ON_SUITE},
-)
-
-
-def publish(
-    registry: Registry, root: Path, version: str, size: int = 100_000, checks: Sequence[Any] = ()
-) -> dict[str, str]:
-    """Publish a version with one large and one small, certified artifact, and evidence; returns the digests of the files
-    that a device downloads for the latter."""
-    root.mkdir()
-    random = Random(version)
-    files = {
-        "model.onnx": random.randbytes(size + 1),
-        "model_int8.onnx": random.randbytes(size),
-        "config.json": version.encode(),
-        "empty.txt": b"",
-    }
-    for path, data in {**files, "proof.json": b"{}", "scores.csv": b"group"}.items():
-        (root / path).write_bytes(data)
-    evidence = (DraftFile("certificate", "proof.json"), DraftFile("item-scores", "scores.csv"))
-    fields = {"metadata": {"opset": 18}}
-    certified = Verdict("certified", "G4/point", (), Digest.of(b"suite"))
-    draft = Draft(
-        "acme/pii",
-        root,
-        (
-            DraftArtifact("onnx-android", "float32", "model.onnx", fields=fields),
-            DraftArtifact(
-                *("onnx-int8", "int8", "model_int8.onnx"),
-                verdict=certified,
-                fields={**fields, "checks": list(checks)},
-            ),
-        ),
-        (DraftFile("config", "config.json"), DraftFile("notes", "empty.txt"), *evidence),
-        {"source": {"id": "acme/base", "digest": str(Digest.of(b"checkpoint"))}},
-    )
-    registry.add(draft, version)
-    return {
-        path: f"sha256:{sha256(data).hexdigest()}" for path, data in files.items() if path != "model.onnx"
-    }
 
 
 @pytest.fixture
@@ -112,11 +64,6 @@ def call(client: Call, site: Proxy, tmp_path: Path) -> Call:
 
 def blobs(site: Proxy) -> int:
     return site.requests("GET", "/blobs/")
-
-
-def blob(registry: Registry, digest: str) -> Path:
-    hexed = digest.removeprefix("sha256:")
-    return registry.store.root / "blobs" / "sha256" / hexed[:2] / hexed
 
 
 def test_the_client_passes_the_vectors() -> None:
@@ -419,35 +366,6 @@ def test_an_index_file_that_lies(
     index.chmod(0o600)
     index.write_bytes(data.replace(old, new))
     assert call("update", "acme/pii")["error"] == "integrity"
-
-
-def edit_state(registry: Registry, change: Callable[[Any], object]) -> None:
-    """Write the state line anew; the log is as it was."""
-    index = registry.store.root / "index" / "acme" / "pii.jsonl"
-    first, lines = index.read_bytes().split(b"\n", 1)
-    state = json.loads(first)
-    change(state)
-    index.chmod(0o600)
-    index.write_bytes(json.dumps(state).encode() + b"\n" + lines)
-
-
-OTHER = f"sha256:{'0' * 64}"
-LIES: dict[str, Callable[[Any], object]] = {
-    "a blob is taken down": lambda state: state.update(tombstones=[OTHER]),
-    "an artifact is refused": lambda state: state.update(refused=[OTHER]),
-    "a channel is added": lambda state: state["channels"].update(
-        beta={"version": "1.0.0", "manifest": state["versions"]["1.0.0"]["manifest"], "seq": 1}
-    ),
-    "a version is yanked": lambda state: state["versions"]["1.0.0"].update(yanks=[OTHER]),
-    "a version is hidden": lambda state: state["versions"].pop("1.0.0"),
-    "a version has another license": lambda state: state["summaries"]["1.0.0"].update(license="free"),
-    "an artifact is of a stage": lambda state: artifact(state).update(member="ocr"),
-    "an artifact has another opset": lambda state: artifact(state).update(opset=1),
-}
-
-
-def artifact(state: Any) -> Any:
-    return state["summaries"]["1.0.0"]["artifacts"][0]
 
 
 @pytest.mark.parametrize("lie", LIES)

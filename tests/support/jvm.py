@@ -2,8 +2,12 @@
 
 import importlib.util
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+
+from support.servers.web_client import Call, driven
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "examples" / "jvm-client"
@@ -26,3 +30,10 @@ def compiled(directory: Path) -> Path:
     programs = [*(CLIENT / "tools").rglob("*.java"), *(ROOT / "tests" / "examples").glob("*.java")]
     build_script().compile_sources(directory, more=programs)
     return directory
+
+
+@contextmanager
+def running(classes: Path, *options: str) -> Iterator[Call]:
+    """Call the client in one JVM for many calls."""
+    with driven(str(JAVA), *options, "-cp", classes, "org.onnxreg.client.JvmClient") as call:
+        yield call

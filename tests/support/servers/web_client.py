@@ -13,10 +13,18 @@ Call = Callable[..., Any]
 
 @contextmanager
 def running(node: str) -> Iterator[Call]:
-    """Call the client: `call(url, directory, name, *arguments)`. Nothing but the directory is kept between calls."""
-    with subprocess.Popen(
-        [node, DRIVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    """Call the client in Node."""
+    with driven(node, DRIVER) as call:
+        yield call
+
+
+@contextmanager
+def driven(*command: str | Path) -> Iterator[Call]:
+    """Call a client in a program that reads calls and writes answers: `call(url, directory, name, *arguments)`.
+
+    Nothing but the directory is kept between calls.
+    """
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         requests, answers = process.stdin, process.stdout
 

@@ -14,11 +14,23 @@ public final class Answer {
     /** Every candidate that was considered and rejected. */
     public final List<Rejection> rejected;
 
+    /** True if the registry could not be reached, and the state that was seen last answered. */
+    public final boolean isOffline;
+
     Answer(String version, Artifact artifact, List<Rejection> rejected) {
         this.version = version;
         this.artifact = artifact == null ? null : artifact.path;
         this.size = artifact == null ? 0 : artifact.download;
         this.rejected = Collections.unmodifiableList(rejected);
+        this.isOffline = false;
+    }
+
+    Answer(Answer answer, boolean isOffline) {
+        this.version = answer.version;
+        this.artifact = answer.artifact;
+        this.size = answer.size;
+        this.rejected = answer.rejected;
+        this.isOffline = isOffline;
     }
 
     /** Return true if an artifact matches. */

@@ -14,6 +14,18 @@ final class State {
         name = Values.text(value.get("name"));
     }
 
+    /** Return the state of a log without lines. */
+    static State empty(State later) {
+        Map<String, Object> value = new LinkedHashMap<String, Object>();
+        value.put("registry", later.registry());
+        value.put("name", later.name);
+        value.put("seq", 0L);
+        for (String key : Values.keys("channels versions summaries")) {
+            value.put(key, new LinkedHashMap<String, Object>());
+        }
+        return new State(value);
+    }
+
     String registry() {
         return Values.text(value.get("registry"));
     }

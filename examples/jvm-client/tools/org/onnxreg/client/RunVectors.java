@@ -132,7 +132,7 @@ public final class RunVectors {
             String error = null;
             try {
                 IndexFile after = IndexFile.read(bytes(vector.get("after")), "acme/pii");
-                History.checkContinues(before.state, after, digest -> bytes(documents.get(digest)));
+                History.checkContinues(before.state, false, after, digest -> bytes(documents.get(digest)));
             } catch (RegException failure) {
                 error = family(failure);
             }

@@ -1,0 +1,37 @@
+package org.onnxreg.client;
+
+/** Counts the bytes of an update that are here, and ends it if it is cancelled. */
+final class Progress {
+    private final UpdateOptions options;
+    private final long total;
+    private long done;
+
+    Progress(UpdateOptions options, long total) {
+        this.options = options;
+        this.total = total;
+    }
+
+    /** Return a progress that nobody follows, of the same cancellation. */
+    Progress silent() {
+        return new Progress(new UpdateOptions().cancellation(options.cancellation), 0);
+    }
+
+    void add(long bytes) {
+        if (bytes != 0) {
+            done += bytes;
+            options.listener.onProgress(done, total);
+        }
+    }
+
+    void arrived(Arrival arrival) {
+        options.listener.onArrival(arrival);
+    }
+
+    void check() {
+        options.cancellation.check();
+    }
+
+    Cancellation cancellation() {
+        return options.cancellation;
+    }
+}

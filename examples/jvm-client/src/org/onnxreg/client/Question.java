@@ -1,0 +1,74 @@
+package org.onnxreg.client;
+
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/** A question to a model: docs/resolve.md defines its parts. */
+public final class Question {
+    String tag;
+    Map<String, Object> query = new LinkedHashMap<String, Object>();
+    Map<String, Object> device;
+
+    /** Ask for a version or a channel, instead of the newest release that matches. */
+    public Question tag(String value) {
+        tag = value;
+        return this;
+    }
+
+    /** Replace the whole query by a JSON document. */
+    public Question query(String json) {
+        query = new LinkedHashMap<String, Object>(Values.mapping(JsonReader.read(json)));
+        return this;
+    }
+
+    /** Describe the device, which never leaves it. */
+    public Question device(Device value) {
+        device = value.document;
+        return this;
+    }
+
+    /** Accept only these formats, the preferred one first. */
+    public Question formats(String... names) {
+        query.put("formats", Arrays.<Object>asList((Object[]) names));
+        return this;
+    }
+
+    /** Accept only this precision. */
+    public Question precision(String name) {
+        query.put("precision", name);
+        return this;
+    }
+
+    /** Accept only certified artifacts. */
+    public Question certified() {
+        query.put("certified", true);
+        return this;
+    }
+
+    /** Accept only downloads up to a size, such as {@code 30MB}. */
+    public Question maxSize(String size) {
+        query.put("max_size", size);
+        return this;
+    }
+
+    /** Accept only artifacts whose measured recall of a label is at least so much. */
+    public Question minRecall(String label, double share) {
+        Map<String, Object> bounds = new LinkedHashMap<String, Object>(Values.mappingOrEmpty(query.get("min_recall")));
+        bounds.put(label, share);
+        query.put("min_recall", bounds);
+        return this;
+    }
+
+    /** Accept only artifacts for which an expression of docs/query.md is true. */
+    public Question where(String expression) {
+        query.put("where", expression);
+        return this;
+    }
+
+    /** Accept only artifacts of this stage of a pipeline. */
+    public Question member(String name) {
+        query.put("member", name);
+        return this;
+    }
+}

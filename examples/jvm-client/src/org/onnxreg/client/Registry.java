@@ -1,0 +1,409 @@
+package org.onnxreg.client;
+
+import java.io.File;
+import java.io.FileInputStream;
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.charset.StandardCharsets;
+import java.util.Collections;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+
+/**
+ * A registry of ONNX models and the releases that this app has of them.
+ *
+ * <pre>{@code
+ * Registry registry = new Registry("https://models.example/tree", directory);
+ * Question question = new Question().certified().device(new Device("1.23.2"));
+ * Release release = registry.update("acme/pii", question);
+ * File model = registry.file(release, release.artifact.path);
+ * }</pre>
+ *
+ * <p>Every call blocks, and this class has no threads: call it from a worker. It may be used by several threads and
+ * processes at once. Everything that it returns was verified by its SHA-256. Errors are {@link RegException}.
+ */
+public final class Registry {
+    private final Storage storage;
+    private final Http http;
+    private final Downloads downloads;
+    private final Trust trust;
+
+    /**
+     * Read a registry.
+     *
+     * @param url of the registry's tree: a static web server, or {@code reg serve}
+     * @param directory for this registry alone; it is created if it is missing
+     */
+    public Registry(String url, File directory) {
+        this(url, directory, new Settings());
+    }
+
+    /** Read a registry with settings. */
+    public Registry(String url, File directory, Settings settings) {
+        storage = new Storage(directory);
+        http = new Http(url, settings);
+        downloads = new Downloads(http, storage);
+        trust = settings.trust;
+    }
+
+    /** Answer which artifact this device gets, and why it does not get the others. Download documents only. */
+    public Answer resolve(String name, Question question) {
+        return answer(name, question, new Cancellation()).answer;
+    }
+
+    /** Update a model with the default options. */
+    public Release update(String name, Question question) {
+        return update(name, question, new UpdateOptions());
+    }
+
+    /**
+     * Resolve a question, bring the files of its answer here, and make it the current release.
+     *
+     * <p>A release that was rolled back, or that the self-test refused, is not taken again: then the current release is
+     * returned. Without a network the state that was seen last answers.
+     */
+    public Release update(String name, Question question, UpdateOptions options) {
+        DirectoryLock lock = storage.lock(options.cancellation);
+        try {
+            Resolved resolved = answer(name, question, options.cancellation);
+            if (!resolved.answer.matches()) {
+                throw new NothingFitsException(name, resolved.answer.rejected);
+            }
+            Release release = release(resolved, options.cancellation);
+            Slot slot = slot(name);
+            if (slot.refuses(release)) {
+                return currentInsteadOf(release, slot);
+            }
+            install(release, resolved.state, options);
+            return takeOver(release, slot, options.selfTest);
+        } finally {
+            lock.close();
+        }
+    }
+
+    /** Return the current and the previous release of a model. */
+    public Slot slot(String name) {
+        byte[] bytes = storage.load(storage.slot(name));
+        try {
+            return bytes == null ? Slot.empty() : Slot.read(bytes);
+        } catch (InputException error) {
+            throw new IntegrityException("the slot of " + name + " was changed: " + error.getMessage());
+        }
+    }
+
+    /** Make the previous release current again. The release that was current is not taken again. */
+    public Release rollback(String name) {
+        DirectoryLock lock = storage.lock(new Cancellation());
+        try {
+            Slot slot = slot(name);
+            if (slot.previous == null) {
+                throw new NotFoundException(name + " has no previous release");
+            }
+            save(name, slot.rolledBack());
+            return slot.previous;
+        } finally {
+            lock.close();
+        }
+    }
+
+    /** Let releases that were rolled back or refused be taken again, for example after an update of the app. */
+    public void clearRefusals(String name) {
+        DirectoryLock lock = storage.lock(new Cancellation());
+        try {
+            save(name, slot(name).withoutRefusals());
+        } finally {
+            lock.close();
+        }
+    }
+
+    /**
+     * Return a file of a release, whose bytes were verified in this call.
+     *
+     * <p>Its name is its digest. Do not change it. If a model needs files beside it under their own names, use
+     * {@link #extract}.
+     */
+    public File file(Release release, String path) {
+        return verified(release.file(path));
+    }
+
+    /** Return the first file with a role, such as {@code tokenizer} or {@code labels}, verified in this call. */
+    public File fileOfRole(Release release, String role) {
+        return verified(release.fileOfRole(role));
+    }
+
+    /** Read the first file with a role into memory. */
+    public byte[] readRole(Release release, String role) {
+        ReleaseFile file = release.fileOfRole(role);
+        byte[] bytes = storage.load(verified(file));
+        if (!Sha256.of(bytes).equals(file.digest)) {
+            throw new IntegrityException("a file of " + release + " changed while it was read: " + file.path);
+        }
+        return bytes;
+    }
+
+    /** Copy every file of a release to its own path below a directory, for models with external data. */
+    public void extract(Release release, File directory) {
+        for (ReleaseFile file : release.files) {
+            try {
+                copy(verified(file), target(directory, file.path));
+            } catch (IOException error) {
+                throw new LocalException("writing " + file.path, error);
+            }
+        }
+    }
+
+    /** Delete every file that neither a current nor a previous release needs. */
+    public void tidy() {
+        tidy(Long.MAX_VALUE);
+    }
+
+    /**
+     * Delete every file that no release needs; if more bytes than the budget stay, also previous releases, those of
+     * the models first that were updated longest ago. Current releases stay.
+     */
+    public void tidy(long budget) {
+        DirectoryLock lock = storage.lock(new Cancellation());
+        try {
+            new Tidying(storage).run(budget);
+        } finally {
+            lock.close();
+        }
+    }
+
+    /** An answer with the state that it comes from. */
+    private static final class Resolved {
+        final Answer answer;
+        final State state;
+
+        Resolved(Answer answer, State state) {
+            this.answer = answer;
+            this.state = state;
+        }
+    }
+
+    private Resolved answer(String name, Question question, Cancellation cancellation) {
+        final Documents documents = documents(cancellation);
+        SeenIndex seen = load(name);
+        boolean isOffline = false;
+        try {
+            seen = refresh(name, seen, cancellation);
+        } catch (RemoteException error) {
+            if (seen == null || !seen.lineChecks.equals(trust.lineChecks())) {
+                throw error;
+            }
+            isOffline = true;
+        }
+        State state = withVersion(seen.state, question.tag, documents);
+        OperatorSets operatorSets = new OperatorSets() {
+            @Override
+            public List<Operator> read(String digest) {
+                return Operator.readSet(JsonReader.read(documents.read(digest)));
+            }
+        };
+        Answer answer = Resolver.resolve(state, question.tag, question.query, question.device, operatorSets);
+        return new Resolved(new Answer(answer, isOffline), state);
+    }
+
+    private SeenIndex load(String name) {
+        byte[] bytes = storage.load(storage.index(name));
+        try {
+            return bytes == null ? null : SeenIndex.read(bytes);
+        } catch (InputException error) {
+            throw new IntegrityException("the state of " + name + " was changed here: " + error.getMessage());
+        }
+    }
+
+    /** Ask the registry for a newer index file, which must continue the one that was seen. Then it is the one seen. */
+    private SeenIndex refresh(String name, SeenIndex seen, Cancellation cancellation) {
+        boolean isChecked = seen != null && seen.lineChecks.equals(trust.lineChecks());
+        Http.Document document = http.document("index/" + name + ".jsonl", isChecked ? seen.etag : null, cancellation);
+        if (document == null) {
+            return seen;
+        }
+        Documents documents = documents(cancellation);
+        IndexFile index = IndexFile.read(document.bytes, name);
+        if (seen == null) {
+            History.checkFirst(index);
+        } else {
+            History.checkContinues(seen.state, seen.hasWrongSummaries, index, documents);
+        }
+        if (trust.requiresLines()) {
+            long first = isChecked ? seen.state.seq() : 1;
+            new Signatures(trust, index.state).checkLines(index.linesFrom(first, documents));
+        }
+        checkIdentity(index.state.registry(), cancellation);
+        SeenIndex fresh = SeenIndex.of(document.bytes, index.state, document.etag, trust.lineChecks());
+        storage.save(storage.index(name), fresh.write());
+        return fresh;
+    }
+
+    private void checkIdentity(String id, Cancellation cancellation) {
+        Map<String, Object> identity =
+                IndexFile.document(http.document("registry.json", null, cancellation).bytes);
+        Object reader = identity.get("min_reader");
+        if (!"onnxreg".equals(identity.get("layout")) || !(reader instanceof Long) || (Long) reader > 1) {
+            throw new RemoteException("this is not a registry, or it needs a newer client", false);
+        }
+        if (!id.equals(identity.get("id"))) {
+            throw new IntegrityException("registry.json is of " + identity.get("id") + ", the index file of " + id);
+        }
+    }
+
+    /** Return a state that has the version of a tag; one that the index file lacks comes from catalog and manifest. */
+    private static State withVersion(State state, String tag, Documents documents) {
+        if (tag == null || !Version.isVersion(tag) || state.summary(tag) != null) {
+            return state;
+        }
+        Map<String, Object> entry = state.version(tag);
+        Object catalog = state.value.get("catalog");
+        if (entry == null && catalog != null) {
+            Object listed = IndexFile.document(documents.read(Values.digest(catalog))).get(tag);
+            entry = listed == null ? null : Values.mapping(listed);
+        }
+        if (entry == null) {
+            return state;
+        }
+        return state.with(tag, entry, entry.get("gone") == null ? summary(entry, documents) : null);
+    }
+
+    /** Return what a manifest says about its version. */
+    private static Map<String, Object> summary(Map<String, Object> entry, Documents documents) {
+        String digest = Values.digest(entry.get("manifest"));
+        try {
+            Map<String, Object> manifest = IndexFile.document(documents.read(digest));
+            return Summary.of(manifest, digest, Values.count(entry.get("size")));
+        } catch (InputException error) {
+            throw new IntegrityException("the manifest " + digest + ": " + error.getMessage());
+        }
+    }
+
+    /** Return the release of an answer, from its manifest. IntegrityException if the index file contradicts it. */
+    private Release release(Resolved resolved, Cancellation cancellation) {
+        State state = resolved.state;
+        String version = resolved.answer.version;
+        Documents documents = documents(cancellation);
+        String digest = Values.digest(state.version(version).get("manifest"));
+        if (!Summary.agrees(state.summary(version), summary(state.version(version), documents))) {
+            storage.save(storage.index(state.name), load(state.name).withWrongSummaries().write());
+            throw new IntegrityException(
+                    "the index file of " + state.name + " says of " + version + " what its manifest does not");
+        }
+        if (trust.requiresReleases()) {
+            IndexFile index = load(state.name).index();
+            new Signatures(trust, state).checkRelease(version, digest, index, documents);
+        }
+        Map<String, Object> manifest = IndexFile.document(documents.read(digest));
+        try {
+            return Release.of(state.name, version, digest, manifest, resolved.answer.artifact);
+        } catch (InputException error) {
+            throw new IntegrityException("the manifest of " + state.name + ":" + version + ": " + error.getMessage());
+        }
+    }
+
+    private static Release currentInsteadOf(Release release, Slot slot) {
+        if (slot.current == null) {
+            throw new SelfTestException(release + " was refused before, and no other release is here");
+        }
+        return slot.current;
+    }
+
+    private void install(Release release, State state, UpdateOptions options) {
+        Set<String> earlier = new HashSet<String>();
+        for (String model : storage.models()) {
+            for (Release other : slot(model).releases()) {
+                for (ReleaseFile file : other.files) {
+                    if (storage.has(file)) {
+                        earlier.add(file.digest);
+                    }
+                }
+            }
+        }
+        long total = 0;
+        for (ReleaseFile file : release.files) {
+            total += file.size;
+        }
+        List<Delta> offered = options.hasDeltas
+                ? Offers.read(state, release.version, documents(options.cancellation))
+                : Collections.<Delta>emptyList();
+        try {
+            new Installation(downloads, new Progress(options, total)).install(release, earlier, offered);
+        } catch (IOException error) {
+            throw new LocalException("storing " + release, error);
+        }
+    }
+
+    /** Make a release current, if the app's test passes. */
+    private Release takeOver(Release release, Slot slot, SelfTest selfTest) {
+        if (slot.isCurrent(release)) {
+            return release;
+        }
+        if (selfTest != null && !selfTest.passes(this, release)) {
+            save(release.name, slot.refusing(release));
+            throw new SelfTestException(release + " failed the self-test of the app");
+        }
+        save(release.name, slot.with(release));
+        return release;
+    }
+
+    private void save(String name, Slot slot) {
+        storage.save(storage.slot(name), slot.write().getBytes(StandardCharsets.UTF_8));
+    }
+
+    private Documents documents(final Cancellation cancellation) {
+        return new Documents() {
+            @Override
+            public byte[] read(String digest) {
+                return downloads.document(digest, cancellation);
+            }
+        };
+    }
+
+    private File verified(ReleaseFile file) {
+        File blob = storage.blob(file.digest);
+        if (!blob.isFile()) {
+            throw new NotFoundException(file.path + " has not been downloaded");
+        }
+        if (!storage.digest(blob).equals(file.digest)) {
+            storage.delete(blob);
+            throw new IntegrityException(file.path + " was changed on this device: update again");
+        }
+        return blob;
+    }
+
+    /** Return the file below a directory that a path names, which must be a plain relative path. */
+    private static File target(File directory, String path) throws IOException {
+        File file = new File(directory, path);
+        String root = directory.getCanonicalPath() + File.separator;
+        if (!file.getCanonicalPath().equals(root + path.replace('/', File.separatorChar))) {
+            throw new IntegrityException("a release has a file with the path " + Values.brief(path));
+        }
+        File parent = file.getParentFile();
+        if (!parent.isDirectory() && !parent.mkdirs() && !parent.isDirectory()) {
+            throw new IOException("cannot create " + parent);
+        }
+        return file;
+    }
+
+    private void copy(File source, File target) throws IOException {
+        File fresh = new File(target.getPath() + ".tmp");
+        InputStream input = new FileInputStream(source);
+        try {
+            FileOutputStream output = new FileOutputStream(fresh);
+            try {
+                byte[] buffer = new byte[1 << 16];
+                for (int count = input.read(buffer); count >= 0; count = input.read(buffer)) {
+                    output.write(buffer, 0, count);
+                }
+                output.getFD().sync();
+            } finally {
+                output.close();
+            }
+        } finally {
+            input.close();
+        }
+        storage.move(fresh, target);
+    }
+}

@@ -1,0 +1,75 @@
+package org.onnxreg.client;
+
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/** The index file that was seen last, with its entity tag. Its file has a line of JSON before the index file's bytes. */
+final class SeenIndex {
+    final State state;
+    final String etag;
+    /** The checks of lines that it passed. */
+    final String lineChecks;
+    /** True if a manifest contradicts the summaries: then they may change without a line of the log. */
+    final boolean hasWrongSummaries;
+    private final byte[] bytes;
+
+    private SeenIndex(Map<String, Object> header, byte[] bytes, State state) {
+        this.etag = Values.text(header.get("etag"));
+        this.lineChecks = Values.text(header.get("line_checks"));
+        this.hasWrongSummaries = header.containsKey("wrong_summaries");
+        this.bytes = bytes;
+        this.state = state;
+    }
+
+    static SeenIndex of(byte[] bytes, State state, String etag, String lineChecks) {
+        return new SeenIndex(header(etag, lineChecks), bytes, state);
+    }
+
+    static SeenIndex read(byte[] file) {
+        int end = lineEnd(file, 0);
+        Map<String, Object> header = Values.mapping(JsonReader.read(Arrays.copyOfRange(file, 0, end)));
+        byte[] bytes = Arrays.copyOfRange(file, end + 1, file.length);
+        byte[] line = Arrays.copyOfRange(bytes, 0, lineEnd(bytes, 0));
+        return new SeenIndex(header, bytes, new State(Values.mapping(JsonReader.read(line))));
+    }
+
+    /** Return the same without an entity tag, so that the next request asks for all of it. */
+    SeenIndex withWrongSummaries() {
+        Map<String, Object> header = header("", lineChecks);
+        header.put("wrong_summaries", true);
+        return new SeenIndex(header, bytes, state);
+    }
+
+    byte[] write() {
+        Map<String, Object> header = header(etag, lineChecks);
+        if (hasWrongSummaries) {
+            header.put("wrong_summaries", true);
+        }
+        byte[] line = (JsonWriter.write(header) + "\n").getBytes(StandardCharsets.UTF_8);
+        byte[] file = Arrays.copyOf(line, line.length + bytes.length);
+        System.arraycopy(bytes, 0, file, line.length, bytes.length);
+        return file;
+    }
+
+    /** Read the lines, too. */
+    IndexFile index() {
+        return IndexFile.read(bytes, state.name);
+    }
+
+    private static Map<String, Object> header(String etag, String lineChecks) {
+        Map<String, Object> header = new LinkedHashMap<String, Object>();
+        header.put("etag", etag);
+        header.put("line_checks", lineChecks);
+        return header;
+    }
+
+    private static int lineEnd(byte[] bytes, int start) {
+        int at = start;
+        while (at < bytes.length && bytes[at] != '\n') {
+            at++;
+        }
+        return at;
+    }
+}

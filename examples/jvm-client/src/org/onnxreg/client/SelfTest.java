@@ -1,0 +1,11 @@
+package org.onnxreg.client;
+
+/** The app's own test of a release, such as its golden vectors in the app's ONNX Runtime (docs/golden.md). */
+public interface SelfTest {
+    /**
+     * Return true if a release works on this device. Its files are here and verified; it is not current yet.
+     *
+     * <p>After false the release never becomes current.
+     */
+    boolean passes(Registry registry, Release release);
+}

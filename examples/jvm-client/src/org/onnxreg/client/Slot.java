@@ -1,0 +1,89 @@
+package org.onnxreg.client;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/** The current release of a model and the previous one. */
+public final class Slot {
+    private static final int MAX_REFUSED = 100;
+
+    /** The current release; null before the first update. */
+    public final Release current;
+    /** The previous release; null if there is none. */
+    public final Release previous;
+    /** The releases that are never taken again: rolled back, or refused by the self-test. */
+    private final List<String> refused;
+
+    private Slot(Release current, Release previous, List<String> refused) {
+        this.current = current;
+        this.previous = previous;
+        this.refused = refused;
+    }
+
+    static Slot empty() {
+        return new Slot(null, null, Collections.<String>emptyList());
+    }
+
+    static Slot read(byte[] bytes) {
+        Map<String, Object> value = Values.mapping(JsonReader.read(bytes));
+        return new Slot(release(value.get("current")), release(value.get("previous")),
+                Values.texts(value.get("refused")));
+    }
+
+    String write() {
+        Map<String, Object> value = new LinkedHashMap<String, Object>();
+        value.put("current", current == null ? null : current.toJson());
+        value.put("previous", previous == null ? null : previous.toJson());
+        value.put("refused", refused);
+        return JsonWriter.write(value);
+    }
+
+    boolean isCurrent(Release release) {
+        return current != null && current.identity().equals(release.identity());
+    }
+
+    boolean refuses(Release release) {
+        return refused.contains(release.identity());
+    }
+
+    Slot with(Release release) {
+        return new Slot(release, isCurrent(release) ? previous : current, refused);
+    }
+
+    Slot refusing(Release release) {
+        List<String> list = new ArrayList<String>(refused);
+        list.add(release.identity());
+        return new Slot(current, previous, list.subList(Math.max(0, list.size() - MAX_REFUSED), list.size()));
+    }
+
+    Slot rolledBack() {
+        return new Slot(previous, null, refusing(current).refused);
+    }
+
+    Slot withoutPrevious() {
+        return new Slot(current, null, refused);
+    }
+
+    Slot withoutRefusals() {
+        return new Slot(current, previous, Collections.<String>emptyList());
+    }
+
+    /** Return the releases whose files are kept. */
+    List<Release> releases() {
+        List<Release> releases = new ArrayList<Release>();
+        if (current != null) {
+            releases.add(current);
+        }
+        if (previous != null) {
+            releases.add(previous);
+        }
+        return releases;
+    }
+
+    private static Release release(Object value) {
+        return value == null ? null : new Release(Values.mapping(value));
+    }
+}

@@ -1,0 +1,33 @@
+package org.onnxreg.client;
+
+/** What an update may do, and who follows it. */
+public final class UpdateOptions {
+    Listener listener = new Listener() {};
+    Cancellation cancellation = new Cancellation();
+    SelfTest selfTest;
+    boolean hasDeltas = true;
+
+    /** Report progress. */
+    public UpdateOptions listener(Listener value) {
+        listener = value;
+        return this;
+    }
+
+    /** Let another thread end the update. */
+    public UpdateOptions cancellation(Cancellation value) {
+        cancellation = value;
+        return this;
+    }
+
+    /** Test a release before it becomes current. */
+    public UpdateOptions selfTest(SelfTest value) {
+        selfTest = value;
+        return this;
+    }
+
+    /** Fetch whole files only. */
+    public UpdateOptions withoutDeltas() {
+        hasDeltas = false;
+        return this;
+    }
+}

@@ -1,0 +1,386 @@
+"""The client in examples/jvm-client takes releases from a static server, on good and bad days."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import jvm
+from support.registries.for_devices import CHECKS, LIES, blob, edit_state, publish
+from support.servers import static
+from support.servers.faults import LIES as FALSE_ANSWERS
+from support.servers.faults import Proxy, at, proxy
+from support.servers.web_client import Call
+
+from onnxreg.registry import Registry
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+
+NAME = "acme/pii"
+PIECE = 8 * 2**20
+LARGE = 2 * PIECE + 1000
+
+pytestmark = pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    registry = Registry(tmp_path / "home")
+    DirectoryRegistry.create(registry.store.root)
+    return registry
+
+
+@pytest.fixture
+def site(registry: Registry) -> Iterator[Proxy]:
+    with static.serve(registry.store.root) as url, proxy(url) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
+    with jvm.running(jvm.compiled(tmp_path_factory.mktemp("classes"))) as call:
+        yield call
+
+
+@pytest.fixture
+def call(client: Call, site: Proxy, tmp_path: Path) -> Call:
+    """Call the client with the directory that the last call left."""
+
+    def run(name: str, *arguments: Any, store: Path = tmp_path / "store", token: str | None = None) -> Any:
+        return client(site.url, store, name, *arguments, token=token)
+
+    return run
+
+
+def test_update_returns_every_file(registry: Registry, call: Call, site: Proxy, tmp_path: Path) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0")
+    outcome = call("update", NAME, {"device": {"ort": "1.30"}})
+    assert (outcome["version"], outcome["artifact"], outcome["files"]) == ("1.0.0", "model_int8.onnx", files)
+    total = 100_000 + 5
+    assert outcome["progress"][-1] == [total, total]
+    assert site.requests("GET", "/index/") == 1
+    assert call("role", NAME, "config")["text"] == "1.0.0"
+
+
+def test_files_that_are_here_are_not_fetched_again(
+    registry: Registry, call: Call, site: Proxy, tmp_path: Path
+) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    first = call("update", NAME)
+    before = len(site.seen)
+    again = call("update", NAME)
+    assert (again["version"], again["files"]) == (first["version"], first["files"])
+    assert site.seen[before:] == [("GET", "/index/acme/pii.jsonl")]
+    assert site.answers[-1] == 304
+
+
+def test_why_nothing_fits(registry: Registry, call: Call, tmp_path: Path) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    outcome = call("update", NAME, {"query": {"certified": True, "max_size": 10}})
+    assert outcome["error"] == "not-found"
+    assert [each["code"] for each in outcome["rejected"]] == ["not-certified", "too-large"]
+    assert call("update", "acme/none")["error"] == "not-found"
+    assert call("update", "../pii")["error"] == "input"
+
+
+def test_a_cancelled_update_resumes_within_its_piece(
+    registry: Registry, call: Call, site: Proxy, tmp_path: Path
+) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0", LARGE)
+    assert call("update", NAME, {}, {"cancel_at": PIECE + 3 * 2**20})["error"] == "cancelled"
+    assert call("present", NAME) == {"previous": None}
+    outcome = call("update", NAME)
+    assert outcome["files"] == files
+    assert outcome["progress"][0][0] >= PIECE + 3 * 2**20
+    model = blob(registry, files["model_int8.onnx"]).name
+    assert site.requests("GET", model) == 2
+
+
+ERRORS = ("integrity", "remote", "not-found")
+FAULTS = ("reset", "lost", "slow-down", "error", "truncated")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_passing_fault_costs_only_its_request(
+    registry: Registry, call: Call, site: Proxy, tmp_path: Path, fault: str
+) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0", 3 * 2**20)
+    for number in range(5):
+        site.plan = at(number, fault)
+        assert call("update", NAME, store=tmp_path / f"store{number}")["files"] == files, number
+    assert len(site.met) == 5
+
+
+@pytest.mark.parametrize("fault", ["page", "garbled"])
+def test_wrong_bytes_are_never_returned(
+    registry: Registry, call: Call, site: Proxy, tmp_path: Path, fault: str
+) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0")
+    model = blob(registry, files["model_int8.onnx"]).name
+    for part in (model, "/blobs/", "/index/", "registry.json"):
+        site.plan = lambda method, path, part=part: fault if part in path else None
+        store = tmp_path / part.strip("/")
+        assert call("update", NAME, store=store)["error"] in ("integrity", "remote"), part
+        site.plan = lambda method, path: None
+        assert call("present", NAME, store=store) == {"previous": None}
+        outcome = call("update", NAME, store=store)
+        assert outcome.get("files") == files, (part, outcome)
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("lie", FALSE_ANSWERS)
+def test_one_false_answer_gives_the_right_files_or_an_error(
+    registry: Registry, call: Call, site: Proxy, tmp_path: Path, lie: str
+) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0")
+    for number in range(5):
+        store = tmp_path / f"store{number}"
+        site.plan = at(number, lie)
+        outcome = call("update", NAME, store=store)
+        assert outcome.get("files") == files or outcome["error"] in ERRORS, number
+        site.plan = lambda method, path: None
+        outcome = call("update", NAME, store=store)
+        assert outcome.get("files") == files, (part, outcome)
+
+
+def test_only_a_bad_piece_is_fetched_again(
+    registry: Registry, call: Call, site: Proxy, tmp_path: Path
+) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0", LARGE)
+    model = blob(registry, files["model_int8.onnx"]).name
+    bad = at(0, "garbled")
+    site.plan = lambda method, path: bad(method, path) if model in path else None
+    outcome = call("update", NAME)
+    assert outcome["files"] == files
+    assert site.met == ["garbled"]
+    assert site.requests("GET", model) == 2
+
+
+def test_a_stalled_server_is_given_up(registry: Registry, call: Call, site: Proxy, tmp_path: Path) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    site.plan = lambda method, path: "stalled" if "/blobs/" in path else None
+    assert call("update", NAME)["error"] == "remote"
+
+
+def test_a_changed_byte_on_the_device_is_detected_and_repaired(
+    registry: Registry, call: Call, tmp_path: Path
+) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0")
+    model = Path(call("update", NAME)["model"])
+    data = bytearray(model.read_bytes())
+    data[500] ^= 1
+    model.write_bytes(data)
+    assert call("present", NAME)["error"] == "integrity"
+    assert call("update", NAME)["files"] == files
+
+
+def test_a_blob_under_a_generation_key(registry: Registry, call: Call, tmp_path: Path) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0")
+    path = blob(registry, files["model_int8.onnx"])
+    path.rename(path.with_name(f"{path.name}.7"))
+    assert call("update", NAME)["files"] == files
+    path.with_name(f"{path.name}.7").unlink()
+    assert call("update", NAME, store=tmp_path / "fresh")["error"] == "not-found"
+
+
+def test_a_release_becomes_current_and_is_rolled_back(
+    registry: Registry, call: Call, site: Proxy, tmp_path: Path
+) -> None:
+    first = publish(registry, tmp_path / "1", "1.0.0")
+    call("update", NAME)
+    second = publish(registry, tmp_path / "2", "1.1.0")
+    site.plan = lambda method, path: "garbled" if "/blobs/" in path else None
+    assert call("update", NAME)["error"] == "integrity"
+    assert call("present", NAME)["files"] == first
+    site.plan = lambda method, path: None
+    assert call("update", NAME)["files"] == second
+    assert call("present", NAME)["previous"] == "1.0.0"
+
+    site.plan = lambda method, path: "reset"
+    assert call("rollback", NAME)["files"] == first
+    assert call("rollback", NAME)["error"] == "not-found"
+    site.plan = lambda method, path: None
+    assert call("update", NAME)["version"] == "1.0.0", "a release that was rolled back is not taken again"
+    publish(registry, tmp_path / "3", "1.2.0")
+    assert call("update", NAME)["version"] == "1.2.0"
+
+
+def test_a_release_that_fails_the_self_test_is_not_taken_again(
+    registry: Registry, call: Call, tmp_path: Path
+) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    assert call("update", NAME, {}, {"bad_version": "1.0.0"})["error"] == "self-test"
+    assert call("update", NAME)["error"] == "self-test"
+    assert call("present", NAME) == {"previous": None}
+    call("clear", NAME)
+    assert call("update", NAME)["version"] == "1.0.0"
+    publish(registry, tmp_path / "2", "1.1.0")
+    assert call("update", NAME, {}, {"bad_version": "1.1.0"})["error"] == "self-test"
+    assert call("update", NAME)["version"] == "1.0.0"
+    publish(registry, tmp_path / "3", "1.2.0")
+    assert call("update", NAME, {}, {"bad_version": "1.1.0"})["version"] == "1.2.0"
+
+
+def test_tidy_keeps_current_and_previous(registry: Registry, call: Call, tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        files = publish(registry, tmp_path / str(number), f"1.{number}.0")
+        call("update", NAME)
+    blobs = tmp_path / "store" / "blobs"
+    before = len(list(blobs.iterdir()))
+    call("tidy")
+    assert len(list(blobs.iterdir())) == before - 3
+    assert call("present", NAME)["files"] == files
+    call("tidy", 150_000)
+    assert sum(path.stat().st_size for path in blobs.iterdir()) < 150_000
+    assert call("present", NAME) == {**call("present", NAME), "previous": None, "files": files}
+
+
+def test_extract_gives_files_their_own_names(registry: Registry, call: Call, tmp_path: Path) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0")
+    call("update", NAME)
+    call("extract", NAME, str(tmp_path / "own"))
+    assert {path.name for path in (tmp_path / "own").iterdir()} == set(files)
+    assert (tmp_path / "own" / "config.json").read_bytes() == b"1.0.0"
+
+
+def test_without_a_network_the_state_seen_last_answers(
+    registry: Registry, call: Call, site: Proxy, tmp_path: Path
+) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0")
+    site.plan = lambda method, path: "reset"
+    assert call("update", NAME)["error"] == "remote"
+    site.plan = lambda method, path: None
+    call("update", NAME)
+    site.plan = lambda method, path: "reset"
+    assert call("update", NAME)["files"] == files
+    assert call("resolve", NAME)["offline"] is True
+
+
+def test_a_registry_that_goes_back_is_refused(registry: Registry, call: Call, tmp_path: Path) -> None:
+    index = registry.store.root / "index" / "acme" / "pii.jsonl"
+    publish(registry, tmp_path / "1", "1.0.0")
+    old = index.read_bytes()
+    publish(registry, tmp_path / "2", "1.1.0")
+    assert call("resolve", NAME)["version"] == "1.1.0"
+    new = index.read_bytes()
+    index.chmod(0o600)
+    index.write_bytes(old)
+    assert "went back" in call("resolve", NAME)["message"]
+    publish(registry, tmp_path / "3", "1.1.1")
+    assert "is not the one that was there before" in call("resolve", NAME)["message"]
+    index.write_bytes(new)
+    assert call("resolve", NAME)["version"] == "1.1.0"
+
+
+def test_a_stale_copy_changes_nothing(registry: Registry, call: Call, site: Proxy, tmp_path: Path) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    call("update", NAME, store=tmp_path / "other")
+    files = publish(registry, tmp_path / "2", "1.1.0")
+    call("update", NAME)
+    site.plan = lambda method, path: "stale" if "/index/" in path else None
+    assert "went back" in call("update", NAME)["message"]
+    assert call("present", NAME)["files"] == files
+
+
+def test_another_registry_is_refused(registry: Registry, call: Call, tmp_path: Path) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    call("resolve", NAME)
+    shutil.rmtree(registry.store.root)
+    again = Registry(tmp_path / "home")
+    DirectoryRegistry.create(again.store.root)
+    publish(again, tmp_path / "2", "1.0.0")
+    publish(again, tmp_path / "3", "1.0.1")
+    assert call("resolve", NAME)["error"] == "integrity"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"state":"unknown"', b'"state":"certified"'),
+        (b'"opset":18', b'"opset":17'),
+        (b'"precision":"int8"', b'"precision":"int4"'),
+        (b'"seq":', b'"seq":1'),
+        (b'"name":"acme/pii"', b'"name":"acme/pij"'),
+        (b"publish", b"unknown"),
+        (b'"opset":18', b'"opset":"x"'),
+    ],
+)
+def test_an_index_file_that_lies(
+    registry: Registry, call: Call, tmp_path: Path, old: bytes, new: bytes
+) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    index = registry.store.root / "index" / "acme" / "pii.jsonl"
+    data = index.read_bytes()
+    assert old in data
+    index.chmod(0o600)
+    index.write_bytes(data.replace(old, new))
+    assert call("update", NAME)["error"] == "integrity"
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_the_same_log_with_another_state_is_refused(
+    registry: Registry, call: Call, tmp_path: Path, lie: str
+) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    publish(registry, tmp_path / "2", "1.1.0")
+    call("resolve", NAME)
+    edit_state(registry, LIES[lie])
+    assert "the log is as it was, and its state is not" in call("resolve", NAME)["message"]
+
+
+def test_the_first_channels_must_be_those_of_the_lines(
+    registry: Registry, call: Call, tmp_path: Path
+) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    edit_state(registry, LIES["a channel is added"])
+    assert "was moved without an event" in call("resolve", NAME)["message"]
+
+
+METRICS: dict[str, tuple[Callable[[Any], Any], bool]] = {
+    "as it was written": (lambda metrics: metrics, True),
+    "another value": (lambda metrics: metrics | {"sts/spearman": 0.99}, False),
+    "none": (lambda metrics: {}, False),
+}
+
+
+@pytest.mark.parametrize("case", METRICS)
+def test_the_metrics_of_an_index_file_are_those_of_the_manifest(
+    registry: Registry, call: Call, tmp_path: Path, case: str
+) -> None:
+    publish(registry, tmp_path / "1", "1.0.0", checks=CHECKS)
+    change, is_same = METRICS[case]
+
+    def edit(state: Any) -> None:
+        int8 = state["summaries"]["1.0.0"]["artifacts"][1]
+        int8["metrics"] = change(int8["metrics"])
+
+    edit_state(registry, edit)
+    done = call("update", NAME, {"query": {"where": "metric['character_recall/NAME'] >= 0.9"}})
+    assert done["artifact"] == "model_int8.onnx" if is_same else done["error"] == "integrity"
+
+
+def test_versions_of_sealed_lines_and_of_the_catalog(
+    client: Call, registry: Registry, tmp_path: Path
+) -> None:
+    """The log grows by 139 lines between two questions; two segments are sealed."""
+    publish(registry, tmp_path / "1", "1.0.0", 100)
+    with static.serve(registry.store.root) as url:
+        assert client(url, tmp_path / "store", "resolve", NAME)["version"] == "1.0.0"
+        for number in range(2, 141):
+            if number in range(4, 10):
+                publish(registry, tmp_path / str(number), f"1.{number}.0", 100)
+            else:
+                registry.pin(f"{NAME}:1.0.0", undo=number % 2 == 1)
+        state = registry.state(NAME)
+        assert len(state.segments) == 2
+        assert "1.4.0" not in [str(version) for version in state.versions]
+        assert client(url, tmp_path / "store", "resolve", NAME)["version"] == "1.9.0"
+        old = client(url, tmp_path / "store", "update", NAME, {"tag": "1.4.0"})
+        assert (old["version"], old["artifact"]) == ("1.4.0", "model_int8.onnx")
+        assert client(url, tmp_path / "store", "update", NAME, {"tag": "1.99.0"})["error"] == "not-found"
+
+
+def test_a_token_is_sent_to_this_machine_only(call: Call, client: Call, tmp_path: Path) -> None:
+    public = client("http://models.example", tmp_path / "x", "resolve", NAME, token="secret")
+    assert public["error"] == "input"
+    assert "https" in public["message"]
