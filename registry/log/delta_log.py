@@ -60,39 +60,52 @@ def withdraw_deltas(
     A delta works in both directions: with the new file it gives the old one.
     """
     blobs: list[Digest] = []
-    for version in sorted(_current(ledger)):
-        before = offered(ledger, version)
-        remaining = [] if version in versions else [item for item in before if item.since not in versions]
-        if remaining != before:
-            entry = ledger.entries.get(version)
-            manifest = entry.manifest if entry else _current(ledger)[version].manifest
-            table = DeltaTable(ledger.name, version, manifest, tuple(remaining))
+    for version, event in sorted(_current(ledger).items()):
+        remaining = _remaining(ledger, version, versions)
+        table = DeltaTable(ledger.name, version, event.manifest, tuple(remaining))
+        if not remaining or Digest.of(table.encode()) != event.table:
             blobs += _append(ledger, push, table, actor).blobs
     return blobs
 
 
 def delta_blobs(ledger: Ledger, versions: Collection[Version]) -> set[Digest]:
-    """The tables and deltas that any event ever named and that give a file of these versions away."""
+    """The tables and deltas that any event ever named and that give a file of these versions away.
+
+    All of a table that is lost, since nobody knows what its deltas give away; none that another version offers.
+    """
     blobs: set[Digest] = set()
     for event in optional_events(ledger):
         if not isinstance(event, Deltas) or event.table is None:
             continue
-        if event.version in versions:
-            blobs.update(blob.digest for blob in event.blobs)
-            continue
         try:
             deltas = ledger.read_table(event.table).deltas
         except (IntegrityError, NotFoundError):
+            deltas = ()
+        if event.version in versions or not deltas:
+            blobs.update(blob.digest for blob in event.blobs)
             continue
         revealing = {delta.digest for delta in deltas if delta.since in versions}
         blobs |= revealing | ({event.table} if revealing else set())
-    return blobs
+    remaining = (_remaining(ledger, version, versions) for version in _current(ledger))
+    return blobs - {delta.digest for deltas in remaining for delta in deltas}
 
 
 def offered(ledger: Ledger, version: Version) -> list[Delta]:
-    """The deltas that a version offers. Raises what `Ledger.read_table` raises."""
+    """The deltas that a version offers; none if its table is lost: `verify` reports that."""
     table = ledger.delta_table(version)
-    return [] if table is None else list(ledger.read_table(table.digest).deltas)
+    if table is None:
+        return []
+    try:
+        return list(ledger.read_table(table.digest).deltas)
+    except (IntegrityError, NotFoundError):
+        return []
+
+
+def _remaining(ledger: Ledger, version: Version, gone: Collection[Version]) -> list[Delta]:
+    """The deltas that a version may still offer if others, or it itself, are gone."""
+    if version in gone:
+        return []
+    return [delta for delta in offered(ledger, version) if delta.since not in gone]
 
 
 def _table(ledger: Ledger, version: Version, deltas: Iterable[Delta]) -> DeltaTable:

@@ -364,6 +364,49 @@ def test_a_dropped_version_may_come_again(source: Registry, tmp_path: Path) -> N
     assert deltas_of(source, "0.1.2") == before
 
 
+def lose_table(source: Registry, version: str) -> None:
+    table = load(source.store, NAME)[0].delta_table(Version.parse(version))
+    assert table is not None
+    (source.store.root / blob_path(table.digest)).unlink()
+
+
+def test_a_lost_table_is_made_again(source: Registry) -> None:
+    before = deltas_of(source, "0.1.2")
+    lose_table(source, "0.1.2")
+    assert deltas_of(source, "0.1.2") == {}
+    make(source)
+    assert deltas_of(source, "0.1.2") == before
+    assert not verify(source.store).damages
+
+
+@pytest.mark.parametrize("verb", ["purge", "drop"])
+def test_a_lost_table_stops_no_takedown(source: Registry, verb: str) -> None:
+    """Nobody knows which deltas the lost table had from the version, so all of it goes."""
+    gone = {digest for (_, since), digest in deltas_of(source, "0.1.2").items() if since == "0.1.1"}
+    lose_table(source, "0.1.2")
+    if verb == "purge":
+        assert gone <= source.purge(f"{NAME}:0.1.1", "leaked").blobs
+    else:
+        source.drop(f"{NAME}:0.1.1")
+        collect(source.store)
+    assert {key.digest for key in blob_keys(source.store)}.isdisjoint(gone)
+    assert not verify(source.store).damages
+
+
+def test_a_purge_leaves_the_deltas_that_another_version_offers_too(source: Registry, tmp_path: Path) -> None:
+    """Two versions have the same model files, so the same bytes are their delta."""
+    twin = retrained.draft(tmp_path / "twin", 2)
+    (twin.root / "config.json").write_bytes(b"{}")
+    source.add(twin)
+    make(source, "0.1.0", tag="0.1.3")
+    before = deltas_of(source, "0.1.3")
+    assert set(before.values()) & set(deltas_of(source, "0.1.2").values())
+    source.purge(f"{NAME}:0.1.2", "leaked")
+    assert deltas_of(source, "0.1.3") == before
+    assert {key.digest for key in blob_keys(source.store)} >= set(before.values())
+    assert not verify(source.store).damages
+
+
 def test_a_lost_delta_is_found_by_verify(source: Registry) -> None:
     digest = next(iter(deltas_of(source, "0.1.2").values()))
     (source.store.root / blob_path(digest)).unlink()
