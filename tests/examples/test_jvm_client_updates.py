@@ -14,7 +14,9 @@ from support.servers.faults import Proxy, at, proxy
 from support.servers.web_client import Call
 
 from onnxreg.registry import Registry
+from onnxreg.registry.read.resolution import contracts_of
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.schema.core.ref import Ref
 
 NAME = "acme/pii"
 PIECE = 8 * 2**20
@@ -357,6 +359,23 @@ def test_the_metrics_of_an_index_file_are_those_of_the_manifest(
     edit_state(registry, edit)
     done = call("update", NAME, {"query": {"where": "metric['character_recall/NAME'] >= 0.9"}})
     assert done["artifact"] == "model_int8.onnx" if is_same else done["error"] == "integrity"
+
+
+IMAGES = {"size": [8, 8], "mean": [0.485], "std": [0.229], "layout": "NCHW", "color": "L", "resize": 9}
+TENSOR = {
+    "dtype": "float32",
+    "shape": [{"kind": "dynamic", "name": "batch"}, {"kind": "static", "value": 64}],
+}
+
+
+def test_a_contract_follows_from_the_manifest(registry: Registry, call: Call, tmp_path: Path) -> None:
+    metadata = {"inputs": [{"name": "x", **TENSOR}], "outputs": [{"name": "y", **TENSOR}]}
+    publish(registry, tmp_path / "1", "1.0.0", metadata=metadata, preprocessing=IMAGES)
+    (contract,) = contracts_of(registry.store, Ref(NAME))
+    question = {"query": {"contract": str(contract)}, "device": {"ort": "1.30"}}
+    assert call("update", NAME, question)["artifact"] == "model_int8.onnx"
+    other = {"query": {"contract": [f"sha256:{'0' * 64}"]}}
+    assert {row["code"] for row in call("update", NAME, other)["rejected"]} == {"contract"}
 
 
 def test_versions_of_sealed_lines_and_of_the_catalog(

@@ -1,4 +1,4 @@
-"""The client in examples/web-client takes updates by deltas, or the whole file on any doubt."""
+"""The clients in examples/ take updates by deltas, or the whole file on any doubt."""
 
 import json
 import shutil
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import jvm
 from support.registries import retrained
 from support.servers import static, web_client
 from support.servers.faults import Proxy, proxy
@@ -23,7 +24,6 @@ from onnxreg.schema.core.version import Version
 
 NAME = "acme/pii"
 NODE = shutil.which("node")
-pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
 FLOAT32 = {"query": {"formats": ["onnx"]}}
 INT8 = {"query": {"formats": ["onnx-int8"]}}
 
@@ -58,11 +58,18 @@ def site(home: Path) -> Iterator[Proxy]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[Call]:
-    assert NODE is not None
-    with web_client.running(NODE) as call:
-        yield call
+@pytest.fixture(scope="module", params=["node", "jvm"])
+def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
+    if request.param == "node":
+        if NODE is None:
+            pytest.skip("node is not installed")
+        with web_client.running(NODE) as call:
+            yield call
+    else:
+        if jvm.JAVAC is None:
+            pytest.skip(jvm.REASON)
+        with jvm.running(jvm.compiled(tmp_path_factory.mktemp("classes"))) as call:
+            yield call
 
 
 @pytest.fixture

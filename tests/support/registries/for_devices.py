@@ -1,7 +1,7 @@
 """A model as devices read it: one large and one small artifact a version, and index files that lie."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -19,10 +19,16 @@ CHECKS = (
 
 
 def publish(
-    registry: Registry, root: Path, version: str, size: int = 100_000, checks: Sequence[Any] = ()
+    registry: Registry,
+    root: Path,
+    version: str,
+    size: int = 100_000,
+    checks: Sequence[Any] = (),
+    metadata: Mapping[str, Any] | None = None,
+    **manifest: Any,
 ) -> dict[str, str]:
     """Publish a version with one large and one small, certified artifact, and evidence; returns the digests of the files
-    that a device downloads for the latter."""
+    that a device downloads for the latter. `metadata` and `manifest` are more keys of the artifacts and the manifest."""
     root.mkdir()
     random = Random(version)
     files = {
@@ -34,7 +40,7 @@ def publish(
     for path, data in {**files, "proof.json": b"{}", "scores.csv": b"group"}.items():
         (root / path).write_bytes(data)
     evidence = (DraftFile("certificate", "proof.json"), DraftFile("item-scores", "scores.csv"))
-    fields = {"metadata": {"opset": 18}}
+    fields = {"metadata": {"opset": 18, **(metadata or {})}}
     certified = Verdict("certified", "G4/point", (), Digest.of(b"suite"))
     draft = Draft(
         "acme/pii",
@@ -48,7 +54,7 @@ def publish(
             ),
         ),
         (DraftFile("config", "config.json"), DraftFile("notes", "empty.txt"), *evidence),
-        {"source": {"id": "acme/base", "digest": str(Digest.of(b"checkpoint"))}},
+        {"source": {"id": "acme/base", "digest": str(Digest.of(b"checkpoint"))}, **manifest},
     )
     registry.add(draft, version)
     return {

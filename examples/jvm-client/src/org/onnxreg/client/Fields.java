@@ -1,5 +1,6 @@
 package org.onnxreg.client;
 
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 
@@ -44,6 +45,17 @@ final class Fields {
     List<String> texts(String key) {
         try {
             return Values.textsOrEmpty(values.get(key));
+        } catch (InputException error) {
+            throw named(key, error);
+        }
+    }
+
+    /** Read one digest, or several. */
+    List<String> digests(String key) {
+        Object value = values.get(key);
+        try {
+            return value instanceof String ? Collections.singletonList(Values.digest(value))
+                    : isAbsent(key) ? Collections.<String>emptyList() : Values.digests(value);
         } catch (InputException error) {
             throw named(key, error);
         }

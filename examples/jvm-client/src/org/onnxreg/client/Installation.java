@@ -60,7 +60,8 @@ final class Installation {
         try {
             String reason = route.deltas.isEmpty() ? "no delta was better" : make(file, route, partial);
             int repaired = downloads.complete(file, partial, progress);
-            return reason.isEmpty() && repaired > 0 ? repaired + " pieces came out wrong" : reason;
+            String wrong = repaired + " of " + file.pieces.size() + " pieces came out wrong";
+            return reason.isEmpty() && repaired > 0 ? wrong : reason;
         } finally {
             partial.close();
         }
@@ -69,6 +70,13 @@ final class Installation {
     /** Apply the deltas of a route; on any doubt the rest is left to the download. */
     private String make(ReleaseFile file, Route route, PartialFile partial) throws IOException {
         Map<String, File> links = new HashMap<String, File>();
+        List<File> fetched = new ArrayList<File>();
+        for (Delta delta : route.deltas) {
+            // A table may name a file of a release as a delta: that one stays.
+            if (!storage.blob(delta.digest).exists()) {
+                fetched.add(storage.blob(delta.digest));
+            }
+        }
         try {
             for (String digest : route.needs()) {
                 if (!storage.blob(digest).isFile()) {
@@ -94,8 +102,8 @@ final class Installation {
             for (File link : links.values()) {
                 storage.delete(link);
             }
-            for (Delta delta : route.deltas) {
-                storage.delete(storage.blob(delta.digest));
+            for (File delta : fetched) {
+                storage.delete(delta);
             }
         }
     }

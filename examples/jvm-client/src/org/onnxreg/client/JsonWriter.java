@@ -1,10 +1,12 @@
 package org.onnxreg.client;
 
+import java.math.BigDecimal;
+import java.math.MathContext;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** A writer of canonical JSON (RFC 8785). No document whose digest this client takes has a fraction. */
+/** A writer of canonical JSON (RFC 8785). */
 final class JsonWriter {
     private static final String ESCAPED = "\"\\\b\f\n\r\t";
     private static final String NAMES = "\"\\bfnrt";
@@ -26,9 +28,29 @@ final class JsonWriter {
             array((List<?>) value);
         } else if (value instanceof String) {
             string((String) value);
+        } else if (value instanceof Double) {
+            out.append(number((Double) value));
         } else {
             out.append(value);
         }
+    }
+
+    /** Write a number as ECMAScript does: the fewest digits that mean the same number. */
+    private static String number(double value) {
+        BigDecimal exact = new BigDecimal(value);
+        BigDecimal shortest = exact.round(new MathContext(1));
+        for (int digits = 2; shortest.doubleValue() != value; digits++) {
+            shortest = exact.round(new MathContext(digits));
+        }
+        BigDecimal plain = shortest.stripTrailingZeros();
+        String digits = plain.unscaledValue().abs().toString();
+        int point = digits.length() - plain.scale();
+        String sign = value < 0 ? "-" : "";
+        if (point > -6 && point <= 21) {
+            return plain.toPlainString();
+        }
+        String rest = digits.length() > 1 ? "." + digits.substring(1) : "";
+        return sign + digits.charAt(0) + rest + (point > 0 ? "e+" : "e") + (point - 1);
     }
 
     private void object(Map<?, ?> object) {

@@ -7,7 +7,7 @@ import java.util.Map;
 
 /** The requirements and the ranking of a query: docs/resolve.md, "Query" and "Ranking". */
 final class QueryRules {
-    private static final String KEYS = "formats precision certified max_size min_recall where member";
+    private static final String KEYS = "formats precision certified max_size min_recall where member contract";
     private static final List<String> PREFERENCE =
             Arrays.asList("onnx-int8", "ort-android", "onnx-android", "ort", "onnx");
     private static final List<String> FULL_PRECISION = Arrays.asList("float32", "float16", "bfloat16");
@@ -20,6 +20,7 @@ final class QueryRules {
     private final String member;
     private final Map<String, Double> minRecall = new LinkedHashMap<String, Double>();
     private final Expression where;
+    private final List<String> contracts;
 
     QueryRules(Object document) {
         Fields fields = new Fields(document, "a query", KEYS);
@@ -31,8 +32,9 @@ final class QueryRules {
         for (Map.Entry<String, Object> entry : fields.mapping("min_recall").entrySet()) {
             minRecall.put(entry.getKey(), Values.share(entry.getValue()));
         }
-        if (formats.size() > MAX_ENTRIES || minRecall.size() > MAX_ENTRIES) {
-            throw new InputException("a query has more than " + MAX_ENTRIES + " formats or recalls");
+        contracts = fields.digests("contract");
+        if (Math.max(formats.size(), Math.max(minRecall.size(), contracts.size())) > MAX_ENTRIES) {
+            throw new InputException("a query has more than " + MAX_ENTRIES + " formats, recalls or contracts");
         }
         where = fields.isAbsent("where") ? null : Expression.parse(fields.text("where", null));
     }
@@ -41,6 +43,9 @@ final class QueryRules {
     String unmet(Artifact artifact) {
         if (!Values.isSame(artifact.text("member"), member)) {
             return "member";
+        }
+        if (!contracts.isEmpty() && !contracts.contains(artifact.text("contract"))) {
+            return "contract";
         }
         if (!formats.isEmpty() && !formats.contains(artifact.format)) {
             return "format";

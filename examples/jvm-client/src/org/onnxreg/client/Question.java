@@ -66,6 +66,12 @@ public final class Question {
         return this;
     }
 
+    /** Accept only artifacts with one of these contracts: the tensors, labels and tokenizer that the app knows. */
+    public Question contract(String... digests) {
+        query.put("contract", Arrays.<Object>asList((Object[]) digests));
+        return this;
+    }
+
     /** Accept only artifacts of this stage of a pipeline. */
     public Question member(String name) {
         query.put("member", name);

@@ -13,6 +13,7 @@ final class RoutePlan {
     static final double APPLY_RATE = 60e6;
     private static final int MAX_CHAIN = 3;
     private static final int MAX_CHOICES = 16;
+    private static final int MAX_WAITING = 16;
 
     private final Map<String, Long> sizes;
     private final Set<String> present;
@@ -85,7 +86,7 @@ final class RoutePlan {
     private List<String> missing(Delta delta, Set<String> pending) {
         List<String> missing = new ArrayList<String>();
         for (String old : delta.oldDigests) {
-            boolean isComing = sizes.containsKey(old) && !pending.contains(old);
+            boolean isComing = sizes.containsKey(old) && !pending.contains(old) && pending.size() < MAX_WAITING;
             if (!present.contains(old) && !isComing) {
                 missing.add(old);
             }

@@ -69,6 +69,9 @@ final class StateCheck {
             checkNumbers(artifact.mapping("metrics"));
             artifact.text("member");
             artifact.text("operators");
+            if (artifact.text("contract") != null) {
+                Values.digest(artifact.text("contract"));
+            }
         }
     }
 

@@ -14,10 +14,10 @@ final class Summary {
     private static final String RECALL = "character_recall/";
     private static final int MAX_METRICS = 32;
     private static final List<String> KEYS = Values.keys("manifest size files task family license");
-    private static final List<String> LATER_KEYS = Values.keys("contrib metrics");
+    private static final List<String> LATER_KEYS = Values.keys("contract contrib metrics");
     private static final List<String> ARTIFACT_KEYS = Values.keys(
             "format precision path digest size state files opset ort_format operators providers recall ir_version"
-            + " domains member contrib metrics");
+            + " domains member contract contrib metrics");
 
     private Summary() {}
 
@@ -57,7 +57,7 @@ final class Summary {
         for (Map<String, Object> artifact : Values.mappings(manifest.get("artifacts"))) {
             String path = Values.text(artifact.get("path"));
             if (family.isEmpty() || owners.containsKey(path)) {
-                artifacts.add(artifact(artifact, owners.get(path)));
+                artifacts.add(artifact(manifest, artifact, owners.get(path)));
             }
         }
         summary.put("artifacts", artifacts);
@@ -79,7 +79,8 @@ final class Summary {
         return owners;
     }
 
-    private static Map<String, Object> artifact(Map<String, Object> artifact, String member) {
+    private static Map<String, Object> artifact(
+            Map<String, Object> manifest, Map<String, Object> artifact, String member) {
         Map<String, Object> metadata = Values.mappingOrEmpty(artifact.get("metadata"));
         Map<String, Object> certification = Values.mappingOrEmpty(artifact.get("certification"));
         List<Map<String, Object>> operators = Values.mappingsOrEmpty(artifact.get("operators"));
@@ -100,6 +101,7 @@ final class Summary {
         put(summary, "ir_version", artifact.get("ir_version"));
         put(summary, "domains", domains(operators));
         put(summary, "member", member);
+        put(summary, "contract", Contract.of(manifest, metadata));
         put(summary, "contrib", artifact.get("contrib"));
         put(summary, "metrics", metrics(checks, suite));
         return summary;

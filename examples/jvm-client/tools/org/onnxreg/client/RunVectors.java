@@ -30,6 +30,7 @@ public final class RunVectors {
 
     public static void main(String[] words) throws IOException {
         RunVectors run = new RunVectors(Paths.get(words[0]));
+        run.numbers();
         run.resolve();
         run.where();
         run.history();
@@ -50,6 +51,15 @@ public final class RunVectors {
 
     private Map<String, Object> load(String path) throws IOException {
         return Values.mapping(JsonReader.read(Files.readAllBytes(directory.resolve(path))));
+    }
+
+    /** Numbers of RFC 8785, appendix B, and others at the limits of a notation. */
+    private void numbers() {
+        String[] written = {"333333333.3333333", "1e+30", "4.5", "0.002", "1e-27", "5e-324", "0.485", "-0.000001",
+            "1.7976931348623157e+308", "295147905179352830000", "1e+21", "1e-7", "9007199254740992", "0.1", "-1.5e-10"};
+        for (String number : written) {
+            check("number " + number, "[" + number + "]", JsonWriter.write(JsonReader.read("[" + number + "]")));
+        }
     }
 
     private void resolve() throws IOException {
