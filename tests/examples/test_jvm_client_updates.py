@@ -76,6 +76,21 @@ def test_files_that_are_here_are_not_fetched_again(
     assert site.answers[-1] == 304
 
 
+def test_a_delta_that_is_a_file_of_the_release_in_use_takes_nothing_away(
+    registry: Registry, call: Call, site: Proxy, tmp_path: Path
+) -> None:
+    """The table names the old file itself as the delta; then the update fails, and the old file is still here."""
+    old = publish(registry, tmp_path / "1", "1.0.0")["model_int8.onnx"]
+    call("update", NAME)
+    new = publish(registry, tmp_path / "2", "2.0.0")["model_int8.onnx"]
+    lie = {"new": new, "old": [old], "delta": old, "size": 1}
+    offer = {"table": {"digest": old, "size": 1}, "deltas": [lie]}
+    edit_state(registry, lambda state: state.update(deltas={"seq": 1, "versions": {"2.0.0": offer}}))
+    site.plan = lambda method, path: "astray" if new.removeprefix("sha256:") in path else None
+    assert "error" in call("update", NAME)
+    assert [path for path in (tmp_path / "store").rglob("*") if path.name == old.removeprefix("sha256:")]
+
+
 def test_why_nothing_fits(registry: Registry, call: Call, tmp_path: Path) -> None:
     publish(registry, tmp_path / "1", "1.0.0")
     outcome = call("update", NAME, {"query": {"certified": True, "max_size": 10}})
@@ -142,7 +157,7 @@ def test_one_false_answer_gives_the_right_files_or_an_error(
         assert outcome.get("files") == files or outcome["error"] in ERRORS, number
         site.plan = lambda method, path: None
         outcome = call("update", NAME, store=store)
-        assert outcome.get("files") == files, (part, outcome)
+        assert outcome.get("files") == files, (number, outcome)
 
 
 def test_only_a_bad_piece_is_fetched_again(
