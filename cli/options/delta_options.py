@@ -12,7 +12,7 @@ MAX_RELEASES = 16
 Deltas = Annotated[
     int | None,
     typer.Option(
-        help="Then make deltas there from so many releases before; default: REG_DELTAS.", metavar="N"
+        help="After the push, make deltas there from the N releases before; default: REG_DELTAS.", metavar="N"
     ),
 ]
 
