@@ -27,6 +27,7 @@ def build_script() -> ModuleType:
 
 def compiled(directory: Path) -> Path:
     """Compile the client and the programs of its tests into a directory, and return it."""
+    directory.mkdir(exist_ok=True)
     programs = [*(CLIENT / "tools").rglob("*.java"), *(ROOT / "tests" / "examples").glob("*.java")]
     build_script().compile_sources(directory, more=programs)
     return directory
