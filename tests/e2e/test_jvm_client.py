@@ -1,0 +1,128 @@
+"""The client in examples/jvm-client against real servers; what it fetched runs in ONNX Runtime; its API from Kotlin."""
+
+import importlib.util
+import os
+import subprocess
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import jvm
+from support.registries.for_devices import publish
+from support.servers import static
+from support.servers.faults import proxy
+from support.servers.nginx import nginx
+from support.servers.regserve import running
+from support.servers.web_client import Call
+
+from onnxreg.converters.runtime.run import self_test
+from onnxreg.registry import Registry
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+
+NAME = "acme/pii"
+LARGE = 20_000_000
+NGINX = """
+limit_req_zone $binary_remote_addr zone=devices:1m rate=100r/s;
+server {
+    listen 443 ssl http2;
+    root /srv/models;
+    location / { limit_req zone=devices burst=1 nodelay; limit_req_status 429; }
+}
+"""
+
+pytestmark = pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return jvm.compiled(tmp_path_factory.mktemp("classes"))
+
+
+@pytest.fixture(scope="module")
+def client(classes: Path) -> Iterator[Call]:
+    with jvm.running(classes, "-Xmx32m") as call:
+        yield call
+
+
+def test_a_fetched_model_meets_its_golden_vectors(client: Call, export: Any, tmp_path: Path) -> None:
+    """A real export behind `reg serve`: each file that a device gets, run by ONNX Runtime."""
+    with running(export.home) as site:
+        for formats in (["onnx-int8"], ["ort-android"]):
+            store = tmp_path / formats[0]
+            question = {"query": {"formats": formats}, "device": {"ort": "1.23.2"}}
+            outcome = client(site.url, store, "update", "acme/tiny", question)
+            client(site.url, store, "extract", "acme/tiny", str(store / "files"))
+            assert outcome["files"] == {
+                path: f"sha256:{sha256((store / 'files' / path).read_bytes()).hexdigest()}"
+                for path in outcome["files"]
+            }
+            golden = next(path for path in outcome["files"] if path.endswith(".golden.json"))
+            vectors = (store / "files" / golden).read_bytes()
+            comparisons = self_test(store / "files" / outcome["artifact"], vectors, golden)
+            assert len(comparisons) == 2
+            assert all(comparison.passed for comparison in comparisons)
+
+
+FAULTS = ("truncated", "garbled", "slow-down", "reset")
+
+
+@pytest.mark.more
+def test_nginx_on_a_bad_day(client: Call, tmp_path: Path) -> None:
+    """nginx refuses requests that come too fast (429), and a proxy spoils every third one, in a memory of 32 MB."""
+    registry = Registry(tmp_path / "home")
+    DirectoryRegistry.create(registry.store.root)
+    files = publish(registry, tmp_path / "1", "1.0.0", LARGE)
+    with (
+        nginx(tmp_path / "nginx", registry.store.root, NGINX) as site,
+        proxy(site.url) as spoiled,
+    ):
+        for number, fault in enumerate(FAULTS):
+            store = tmp_path / f"store{number}"
+            spoiled.plan = lambda method, path, fault=fault: fault if len(spoiled.seen) % 3 == 1 else None
+            outcomes = [client(spoiled.url, store, "update", NAME) for _ in range(12)]
+            assert {outcome.get("error") for outcome in outcomes} <= {None, "remote", "integrity"}
+            assert files in [outcome.get("files") for outcome in outcomes], fault
+            assert all(outcome["files"] == files for outcome in outcomes if "files" in outcome)
+        assert 429 in spoiled.answers
+
+
+ANDROID = Path("/usr/lib/android-sdk/platforms/android-23/android.jar")
+
+
+@pytest.mark.large
+def test_nothing_beyond_android_api_23(tmp_path: Path) -> None:
+    stubs = Path(os.environ.get("ANDROID_23_JAR", ANDROID))
+    if not stubs.exists():
+        pytest.skip("no class stubs of Android: apt-get install libandroid-23-java (Debian 11)")
+    flags = ("-source", "8", "-target", "8", "-bootclasspath", stubs)
+    jvm.build_script().compile_sources(tmp_path, *flags)
+    assert (tmp_path / "org" / "onnxreg" / "client" / "Registry.class").exists()
+
+
+def kotlin_jars() -> list[Path]:
+    """The jars of the Kotlin compiler in the package kotlin-jupyter-kernel, if it is installed."""
+    spec = importlib.util.find_spec("run_kotlin_kernel")
+    root = os.environ.get("KOTLIN_JARS") or (spec and spec.origin and Path(spec.origin).parent / "jars")
+    return sorted(Path(root).glob("*.jar")) if root else []
+
+
+@pytest.mark.large
+def test_calls_from_kotlin(classes: Path, tmp_path: Path) -> None:
+    jars = kotlin_jars()
+    if not jars:
+        pytest.skip("no Kotlin compiler: pip install kotlin-jupyter-kernel")
+    registry = Registry(tmp_path / "home")
+    DirectoryRegistry.create(registry.store.root)
+    publish(registry, tmp_path / "1", "1.0.0")
+    path = os.pathsep.join(map(str, jars))
+    source = Path(__file__).parents[1] / "examples" / "kotlin" / "CallFromKotlin.kt"
+    compiler = [str(jvm.JAVA), "-cp", path, "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler"]
+    options = ["-no-stdlib", "-no-reflect", "-classpath", f"{classes}{os.pathsep}{path}"]
+    subprocess.run([*compiler, *options, "-d", tmp_path / "out", source], check=True, timeout=300)
+    where = os.pathsep.join([str(classes), str(tmp_path / "out"), path])
+    with static.serve(registry.store.root) as url:
+        command = [str(jvm.JAVA), "-cp", where, "CallFromKotlinKt", url, tmp_path / "store"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["1.0.0", "100000", "100005", "1.0.0", "NOT_FOUND"]

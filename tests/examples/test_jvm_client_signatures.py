@@ -1,0 +1,110 @@
+"""The client in examples/jvm-client accepts only releases and lines that a trusted key signed, if the app wants that."""
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import jvm
+from support.registries.for_devices import publish
+from support.servers import static
+from support.servers.web_client import Call
+from support.trust.tamper import Tree
+
+from onnxreg.registry import Registry
+from onnxreg.registry.signing.crypto import PrivateKey, generate
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.schema.signing.dsse import MEDIA_TYPE, PAYLOAD_TYPE, pae
+
+NAME = "acme/pii"
+pytestmark = pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)
+
+
+@pytest.fixture(scope="module", params=["ecdsa-p256", "ed25519"])
+def key(request: pytest.FixtureRequest) -> PrivateKey:
+    return generate(request.param)
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    registry = Registry(tmp_path / "home")
+    DirectoryRegistry.create(registry.store.root)
+    return registry
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
+    with jvm.running(jvm.compiled(tmp_path_factory.mktemp("classes"))) as call:
+        yield call
+
+
+@pytest.fixture
+def update(client: Call, registry: Registry, tmp_path: Path) -> Iterator[Any]:
+    """Update with these requirements, in a directory of this name."""
+    with static.serve(registry.store.root) as url:
+        yield lambda options, store="store": client(url, tmp_path / store, "update", NAME, {}, options)
+
+
+def test_a_release_must_be_signed_by_a_trusted_key(
+    registry: Registry, update: Any, tmp_path: Path, key: PrivateKey
+) -> None:
+    publish(registry, tmp_path / "1", "1.0.0", 1000)
+    wanted = {"keys": [str(key.public)], "releases": True}
+    assert "1.0.0 is not signed by a trusted key" in update(wanted)["message"]
+    registry.sign(f"{NAME}:1.0.0", generate("ed25519"))
+    assert update(wanted)["error"] == "integrity"
+    registry.sign(f"{NAME}:1.0.0", key)
+    assert update(wanted)["version"] == "1.0.0"
+    publish(registry, tmp_path / "2", "1.1.0", 1000)
+    assert update(wanted)["error"] == "integrity"
+    assert update({})["version"] == "1.1.0"
+
+
+@pytest.mark.parametrize("is_resigned", [False, True])
+def test_a_changed_statement_does_not_count(
+    registry: Registry, update: Any, tmp_path: Path, key: PrivateKey, is_resigned: bool
+) -> None:
+    """The payload names another version; once with the old signature, once with one of the same key over it."""
+    publish(registry, tmp_path / "1", "1.0.0", 1000)
+    registry.sign(f"{NAME}:1.0.0", key)
+    tree = Tree(registry.store.root)
+    lines = [json.loads(line) for line in tree.index(NAME).read_bytes().splitlines()[1:]]
+    (event,) = (line["event"] for line in lines if line["event"].get("media_type") == MEDIA_TYPE)
+    envelope = tree.read(event["statement"])
+    payload = json.loads(b64decode(envelope["payload"]))
+    payload["predicate"]["version"] = "1.0.1"
+    forged = json.dumps(payload).encode()
+    envelope["payload"] = b64encode(forged).decode()
+    if is_resigned:
+        envelope["signatures"][0]["sig"] = b64encode(key.sign(pae(PAYLOAD_TYPE, forged)).sig).decode()
+    event["statement"] = tree.put(json.dumps(envelope).encode())
+    tree.remake(NAME, lines)
+    wanted = {"keys": [str(key.public)], "releases": True}
+    assert "is not signed by a trusted key" in update(wanted)["message"]
+    assert update({})["version"] == "1.0.0"
+
+
+def test_each_line_must_be_signed(
+    registry: Registry, update: Any, tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(registry, tmp_path / "1", "1.0.0", 1000)
+    unsigned = len(Tree(registry.store.root).index(NAME).read_bytes().splitlines()) - 1
+    monkeypatch.setenv("REG_SIGNING_KEY", key.pem("secret").decode())
+    monkeypatch.setenv("REG_KEY_PASSPHRASE", "secret")
+    publish(registry, tmp_path / "2", "1.1.0", 1000)
+    keys = [str(key.public)]
+    assert update({"keys": keys, "lines": unsigned + 1})["version"] == "1.1.0"
+    assert "line 1 of" in update({"keys": keys, "lines": 1})["message"]
+    other = {"keys": [str(generate("ecdsa-p256").public)], "lines": unsigned + 1}
+    assert update(other)["error"] == "integrity"
+    monkeypatch.delenv("REG_SIGNING_KEY")
+    registry.tag(f"{NAME}:1.0.0", "stable")
+    assert "is not signed" in update({"keys": keys, "lines": unsigned + 1})["message"]
+    assert update({}, "fresh")["version"] == "1.1.0"
+
+
+@pytest.mark.parametrize("text", ["", "rsa:AAAA", "ed25519:AAAA", "ecdsa-p256:!!!", "ed25519"])
+def test_a_malformed_key_is_an_input_error(update: Any, text: str) -> None:
+    assert update({"keys": [text]})["error"] == "input"
