@@ -26,7 +26,8 @@ public final class JvmClient {
             settings.token((String) request.get("token"));
         }
         settings.trust(trust(options()));
-        registry = new Registry((String) request.get("url"), new File((String) request.get("directory")), settings);
+        registry = new Registry((String) request.get("url"), new File((String) request.get("directory")),
+                settings);
     }
 
     public static void main(String[] arguments) throws IOException {
@@ -59,6 +60,10 @@ public final class JvmClient {
             case "update":
                 show(registry.update(name, question(), updateOptions()));
                 break;
+            case "fetch":
+                outcome.put("version", registry.update(name, question(), updateOptions()).version);
+                outcome.remove("progress");
+                break;
             case "resolve":
                 resolve(registry.resolve(name, question()));
                 break;
@@ -82,7 +87,8 @@ public final class JvmClient {
                 registry.extract(registry.slot(name).current, new File((String) words.get(1)));
                 break;
             case "role":
-                outcome.put("text", new String(registry.readRole(registry.slot(name).current, (String) words.get(1)),
+                outcome.put("text", new String(registry.readRole(registry.slot(name).current,
+                        (String) words.get(1)),
                         StandardCharsets.UTF_8));
                 break;
             case "loop":
@@ -117,7 +123,8 @@ public final class JvmClient {
     }
 
     private Map<String, Object> options() {
-        return words.size() > 2 && words.get(2) instanceof Map ? Values.mapping(words.get(2)) : new LinkedHashMap<>();
+        return words.size() > 2 && words.get(2) instanceof Map ? Values.mapping(words.get(2))
+                : new LinkedHashMap<>();
     }
 
     private static Trust trust(Map<String, Object> options) {

@@ -10,7 +10,8 @@ import org.onnxreg.client.UpdateOptions
 /** Updates a model and prints its version, the bytes of its file and the last progress. */
 fun main(words: Array<String>) {
     val registry = Registry(words[0], File(words[1]))
-    val question = Question().certified().where("size <= 30MB").device(Device("1.23.2").providers("CPU", "NNAPI"))
+    val device = Device("1.23.2").providers("CPU", "NNAPI")
+    val question = Question().certified().where("size <= 30MB").device(device)
     var last = 0L
     val options = UpdateOptions()
         .cancellation(Cancellation())

@@ -28,7 +28,10 @@ final class Artifact {
         download = downloadSize(shared);
     }
 
-    /** Return true if a companion is downloaded: certificates and item scores prove a verdict, nothing runs them. */
+    /**
+     * Return true if a companion is downloaded: certificates and item scores prove a verdict, nothing runs
+     * them.
+     */
     static boolean isDownloaded(Map<String, Object> file) {
         Object role = file.get("role");
         return !"certificate".equals(role) && !"item-scores".equals(role);

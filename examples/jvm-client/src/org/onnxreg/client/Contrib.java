@@ -22,7 +22,9 @@ final class Contrib {
         return true;
     }
 
-    /** Derive the needs of an artifact without {@code contrib} from its operator set, which has no attributes. */
+    /**
+     * Derive the needs of an artifact without {@code contrib} from its operator set, which has no attributes.
+     */
     static List<String> needs(List<Operator> operators, String precision, boolean isOrt) {
         List<String> needs = new ArrayList<String>();
         for (Operator operator : operators) {

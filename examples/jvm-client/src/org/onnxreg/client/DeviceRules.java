@@ -39,7 +39,8 @@ final class DeviceRules {
         build = config == null ? null : MinimalBuild.read(config);
         Collections.addAll(domains, "ai.onnx", "ai.onnx.ml", Contrib.DOMAIN);
         domains.addAll(fields.texts("domains"));
-        List<String> names = fields.isAbsent("providers") ? Collections.singletonList("CPU") : fields.texts("providers");
+        List<String> names = fields.isAbsent("providers") ? Collections.singletonList("CPU")
+                : fields.texts("providers");
         for (String name : names) {
             providers.add(provider(name));
         }

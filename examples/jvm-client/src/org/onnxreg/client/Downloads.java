@@ -5,7 +5,10 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 
-/** Fetches blobs into the storage: resumed, verified, and visible under their final name only when they are right. */
+/**
+ * Fetches blobs into the storage: resumed, verified, and visible under their final name only when they are
+ * right.
+ */
 final class Downloads {
     private static final int BUFFER = 1 << 18;
     private static final int GENERATIONS = 8;
@@ -58,7 +61,10 @@ final class Downloads {
         throw missing(digest);
     }
 
-    /** Complete a file that arrives, and give it its final name. Return the number of pieces that were repaired. */
+    /**
+     * Complete a file that arrives, and give it its final name. Return the number of pieces that were
+     * repaired.
+     */
     int complete(ReleaseFile file, PartialFile partial, Progress progress) throws IOException {
         receiveRest(file, partial, progress.cancellation());
         List<Integer> wrong = Collections.emptyList();
@@ -107,8 +113,8 @@ final class Downloads {
         });
     }
 
-    private void receivePiece(ReleaseFile file, final PartialFile partial, int piece, Cancellation cancellation)
-            throws IOException {
+    private void receivePiece(ReleaseFile file, final PartialFile partial, int piece,
+            Cancellation cancellation) throws IOException {
         final long start = partial.start(piece);
         receive(file, partial.end(piece), cancellation, new Target() {
             private long position = start;
@@ -131,7 +137,8 @@ final class Downloads {
     }
 
     /** Receive bytes up to an end; give up if several attempts in a row bring nothing. */
-    private void receive(ReleaseFile file, long end, Cancellation cancellation, Target target) throws IOException {
+    private void receive(ReleaseFile file, long end, Cancellation cancellation,
+            Target target) throws IOException {
         int failures = 0;
         while (target.position() < end) {
             long before = target.position();

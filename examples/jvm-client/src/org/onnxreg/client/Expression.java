@@ -3,7 +3,9 @@ package org.onnxreg.client;
 import java.util.List;
 import java.util.Map;
 
-/** A condition of docs/query.md over a candidate. A test of an unknown value is false, whichever test it is. */
+/**
+ * A condition of docs/query.md over a candidate. A test of an unknown value is false, whichever test it is.
+ */
 abstract class Expression {
     /** The value of a field that no index file has. */
     static final Object UNREADABLE = new Object();
@@ -173,7 +175,8 @@ abstract class Expression {
                 if (wanted < pattern.length && pattern[wanted] == '*') {
                     star = wanted++;
                     tried = at;
-                } else if (wanted < pattern.length && (pattern[wanted] == '?' || pattern[wanted] == points[at])) {
+                } else if (wanted < pattern.length
+                        && (pattern[wanted] == '?' || pattern[wanted] == points[at])) {
                     at++;
                     wanted++;
                 } else if (star >= 0) {

@@ -1,6 +1,9 @@
 package org.onnxreg.client;
 
-/** A {@code where} expression is malformed. {@link #start} and {@link #end} are the wrong part, in code points. */
+/**
+ * A {@code where} expression is malformed. {@link #start} and {@link #end} are the wrong part, in code
+ * points.
+ */
 public final class ExpressionException extends InputException {
     private static final long serialVersionUID = 1;
 

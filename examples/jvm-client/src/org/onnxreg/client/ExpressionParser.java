@@ -3,7 +3,9 @@ package org.onnxreg.client;
 import java.util.ArrayList;
 import java.util.List;
 
-/** The parser of docs/query.md. It reads tokens from left to right; each method has its production above it. */
+/**
+ * The parser of docs/query.md. It reads tokens from left to right; each method has its production above it.
+ */
 final class ExpressionParser {
     private static final int MAX_DEPTH = 64;
 

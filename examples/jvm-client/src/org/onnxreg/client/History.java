@@ -9,17 +9,20 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * Compares a state with the one that was seen before: it must be that one, as the new lines of the log changed it.
+ * Compares a state with the one that was seen before: it must be that one, as the new lines of the log
+ * changed it.
  *
- * <p>Channels are where the lines moved them, a version differs only if a line is about it, a yank that no line takes
- * back stays, and so does a verdict.
+ * <p>Channels are where the lines moved them, a version differs only if a line is about it, a yank that no
+ * line takes back stays, and so does a verdict.
  */
 final class History {
     private static final List<String> CHANNEL = Values.keys("version manifest seq policy evidence");
-    private static final List<String> ENTRY = Values.keys("manifest size seq yanks pinned gone held attested");
+    private static final List<String> ENTRY =
+            Values.keys("manifest size seq yanks pinned gone held attested");
     private static final List<String> SUMMARY = Values.keys("manifest size files task family license");
     private static final List<String> ARTIFACT = Values.keys(
-            "path format precision digest size state files opset ort_format operators providers recall member");
+            "path format precision digest size state files opset ort_format operators providers recall"
+            + " member");
 
     private final State seen;
     private final State state;
@@ -32,8 +35,8 @@ final class History {
     }
 
     /**
-     * Throw IntegrityException if the state of an index file that has all lines is not their result. Summaries are
-     * compared with the manifests later; a longer log is believed at the first contact.
+     * Throw IntegrityException if the state of an index file that has all lines is not their result.
+     * Summaries are compared with the manifests later; a longer log is believed at the first contact.
      */
     static void checkFirst(IndexFile index) {
         if (index.lines.get(0).seq == 1) {
@@ -50,7 +53,8 @@ final class History {
         State state = index.state;
         if (!state.registry().equals(seen.registry())) {
             throw new IntegrityException(
-                    state.name + ": this is registry " + state.registry() + ", it was " + seen.registry() + " before");
+                    state.name + ": this is registry " + state.registry() + ", it was " + seen.registry()
+                            + " before");
         }
         if (state.seq() < seen.seq()) {
             throw new IntegrityException(
@@ -91,7 +95,8 @@ final class History {
             }
         }
         if (!agreeInEach(expected, state.channels(), CHANNEL)) {
-            throw new IntegrityException("a channel of " + state.name + " was moved without an event in the log");
+            throw new IntegrityException("a channel of " + state.name
+                    + " was moved without an event in the log");
         }
     }
 
@@ -190,7 +195,8 @@ final class History {
         return Values.agree(one.value, other.value, Values.keys("registry name seq head segments catalog"))
                 && Values.textsOrEmpty(one.value.get("tombstones")).equals(
                         Values.textsOrEmpty(other.value.get("tombstones")))
-                && Values.textsOrEmpty(one.value.get("refused")).equals(Values.textsOrEmpty(other.value.get("refused")))
+                && Values.textsOrEmpty(one.value.get("refused")).equals(
+                        Values.textsOrEmpty(other.value.get("refused")))
                 && agreeInEach(one.channels(), other.channels(), CHANNEL)
                 && agreeInEach(one.versions(), other.versions(), ENTRY);
     }
@@ -219,12 +225,14 @@ final class History {
     }
 
     /** Return true if two tables have the same rows, which agree in these keys. */
-    private static boolean agreeInEach(Map<String, Object> one, Map<String, Object> other, List<String> keys) {
+    private static boolean agreeInEach(Map<String, Object> one, Map<String, Object> other,
+            List<String> keys) {
         if (!one.keySet().equals(other.keySet())) {
             return false;
         }
         for (Map.Entry<String, Object> row : one.entrySet()) {
-            if (!Values.agree(Values.mapping(row.getValue()), Values.mapping(other.get(row.getKey())), keys)) {
+            if (!Values.agree(Values.mapping(row.getValue()), Values.mapping(other.get(row.getKey())),
+                    keys)) {
                 return false;
             }
         }

@@ -155,8 +155,10 @@ final class Http {
         if (status == 401) {
             throw new RemoteException(path + " needs a token: use Settings.token", false);
         }
-        long seconds = wait.matches("[0-9]{1,9}") ? Math.min(Long.parseLong(wait), MAX_RETRY_AFTER_SECONDS) : 0;
-        throw new RemoteException(path + " answers " + status, status < 0 || PASSING.contains(status), seconds);
+        long seconds = wait.matches("[0-9]{1,9}") ? Math.min(Long.parseLong(wait), MAX_RETRY_AFTER_SECONDS)
+                : 0;
+        throw new RemoteException(path + " answers " + status, status < 0 || PASSING.contains(status),
+                seconds);
     }
 
     private static URL redirected(String path, URL from, String location) throws IOException {
@@ -173,7 +175,8 @@ final class Http {
     }
 
     private static boolean isSameOrigin(URL one, URL other) {
-        return one.getProtocol().equals(other.getProtocol()) && one.getHost().equalsIgnoreCase(other.getHost())
+        return one.getProtocol().equals(other.getProtocol())
+                && one.getHost().equalsIgnoreCase(other.getHost())
                 && port(one) == port(other);
     }
 

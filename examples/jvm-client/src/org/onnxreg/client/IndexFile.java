@@ -8,8 +8,8 @@ import java.util.Map;
 /**
  * The index file of a model: line 1 is the state, then come the latest lines of its log (docs/format.md).
  *
- * <p>The lines form a chain of digests, and the state names the last one. So a client that remembers the last line
- * notices a registry that goes back or has another history.
+ * <p>The lines form a chain of digests, and the state names the last one. So a client that remembers the last
+ * line notices a registry that goes back or has another history.
  */
 final class IndexFile {
     final State state;
@@ -27,7 +27,8 @@ final class IndexFile {
         List<LogLine> chain = chain(lines.subList(1, lines.size()));
         LogLine last = chain.isEmpty() ? null : chain.get(chain.size() - 1);
         if (last == null || last.seq != state.seq() || !last.head.equals(state.head())) {
-            throw new IntegrityException("the index file of " + name + ": the state is not that of its last line");
+            throw new IntegrityException("the index file of " + name
+                    + ": the state is not that of its last line");
         }
         return new IndexFile(state, chain);
     }
@@ -37,11 +38,14 @@ final class IndexFile {
         try {
             return Values.mapping(JsonReader.read(bytes));
         } catch (InputException error) {
-            throw new IntegrityException("the registry sent something that is not JSON: " + error.getMessage());
+            throw new IntegrityException("the registry sent something that is not JSON: "
+                    + error.getMessage());
         }
     }
 
-    /** Return the lines from the segment of a line on; if that line is not sealed, those of the index file. */
+    /**
+     * Return the lines from the segment of a line on; if that line is not sealed, those of the index file.
+     */
     List<LogLine> linesFrom(long seq, Documents documents) {
         List<LogLine> all = new ArrayList<LogLine>();
         List<String> segments = state.segments();

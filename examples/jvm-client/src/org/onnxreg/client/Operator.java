@@ -5,7 +5,10 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** An operator of an artifact, with the element types at its positions. An operator set is a blob that lists them. */
+/**
+ * An operator of an artifact, with the element types at its positions. An operator set is a blob that lists
+ * them.
+ */
 final class Operator {
     final String domain;
     final String name;

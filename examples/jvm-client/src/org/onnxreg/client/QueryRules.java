@@ -7,7 +7,8 @@ import java.util.Map;
 
 /** The requirements and the ranking of a query: docs/resolve.md, "Query" and "Ranking". */
 final class QueryRules {
-    private static final String KEYS = "formats precision certified max_size min_recall where member contract";
+    private static final String KEYS =
+            "formats precision certified max_size min_recall where member contract";
     private static final List<String> PREFERENCE =
             Arrays.asList("onnx-int8", "ort-android", "onnx-android", "ort", "onnx");
     private static final List<String> FULL_PRECISION = Arrays.asList("float32", "float16", "bfloat16");
@@ -34,7 +35,8 @@ final class QueryRules {
         }
         contracts = fields.digests("contract");
         if (Math.max(formats.size(), Math.max(minRecall.size(), contracts.size())) > MAX_ENTRIES) {
-            throw new InputException("a query has more than " + MAX_ENTRIES + " formats, recalls or contracts");
+            throw new InputException("a query has more than " + MAX_ENTRIES
+                    + " formats, recalls or contracts");
         }
         where = fields.isAbsent("where") ? null : Expression.parse(fields.text("where", null));
     }

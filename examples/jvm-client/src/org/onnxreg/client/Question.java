@@ -54,7 +54,8 @@ public final class Question {
 
     /** Accept only artifacts whose measured recall of a label is at least so much. */
     public Question minRecall(String label, double share) {
-        Map<String, Object> bounds = new LinkedHashMap<String, Object>(Values.mappingOrEmpty(query.get("min_recall")));
+        Map<String, Object> bounds = new LinkedHashMap<String, Object>();
+        bounds.putAll(Values.mappingOrEmpty(query.get("min_recall")));
         bounds.put(label, share);
         query.put("min_recall", bounds);
         return this;
@@ -66,7 +67,10 @@ public final class Question {
         return this;
     }
 
-    /** Accept only artifacts with one of these contracts: the tensors, labels and tokenizer that the app knows. */
+    /**
+     * Accept only artifacts with one of these contracts: the tensors, labels and tokenizer that the app
+     * knows.
+     */
     public Question contract(String... digests) {
         query.put("contract", Arrays.<Object>asList((Object[]) digests));
         return this;

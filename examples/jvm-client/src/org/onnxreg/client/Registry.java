@@ -22,8 +22,9 @@ import java.util.Set;
  * File model = registry.file(release, release.artifact.path);
  * }</pre>
  *
- * <p>Every call blocks, and this class has no threads: call it from a worker. It may be used by several threads and
- * processes at once. Everything that it returns was verified by its SHA-256. Errors are {@link RegException}.
+ * <p>Every call blocks, and this class has no threads: call it from a worker. It may be used by several
+ * threads and processes at once. Everything that it returns was verified by its SHA-256. Errors are {@link
+ * RegException}.
  */
 public final class Registry {
     private final Storage storage;
@@ -49,7 +50,9 @@ public final class Registry {
         trust = settings.trust;
     }
 
-    /** Answer which artifact this device gets, and why it does not get the others. Download documents only. */
+    /**
+     * Answer which artifact this device gets, and why it does not get the others. Download documents only.
+     */
     public Answer resolve(String name, Question question) {
         return answer(name, question, new Cancellation()).answer;
     }
@@ -62,8 +65,8 @@ public final class Registry {
     /**
      * Resolve a question, bring the files of its answer here, and make it the current release.
      *
-     * <p>A release that was rolled back, or that the self-test refused, is not taken again: then the current release is
-     * returned. Without a network the state that was seen last answers.
+     * <p>A release that was rolled back, or that the self-test refused, is not taken again: then the current
+     * release is returned. Without a network the state that was seen last answers.
      */
     public Release update(String name, Question question, UpdateOptions options) {
         DirectoryLock lock = storage.lock(options.cancellation);
@@ -109,7 +112,9 @@ public final class Registry {
         }
     }
 
-    /** Let releases that were rolled back or refused be taken again, for example after an update of the app. */
+    /**
+     * Let releases that were rolled back or refused be taken again, for example after an update of the app.
+     */
     public void clearRefusals(String name) {
         DirectoryLock lock = storage.lock(new Cancellation());
         try {
@@ -122,14 +127,16 @@ public final class Registry {
     /**
      * Return a file of a release, whose bytes were verified in this call.
      *
-     * <p>Its name is its digest. Do not change it. If a model needs files beside it under their own names, use
-     * {@link #extract}.
+     * <p>Its name is its digest. Do not change it. If a model needs files beside it under their own names,
+     * use {@link #extract}.
      */
     public File file(Release release, String path) {
         return verified(release.file(path));
     }
 
-    /** Return the first file with a role, such as {@code tokenizer} or {@code labels}, verified in this call. */
+    /**
+     * Return the first file with a role, such as {@code tokenizer} or {@code labels}, verified in this call.
+     */
     public File fileOfRole(Release release, String role) {
         return verified(release.fileOfRole(role));
     }
@@ -161,8 +168,8 @@ public final class Registry {
     }
 
     /**
-     * Delete every file that no release needs; if more bytes than the budget stay, also previous releases, those of
-     * the models first that were updated longest ago. Current releases stay.
+     * Delete every file that no release needs; if more bytes than the budget stay, also previous releases,
+     * those of the models first that were updated longest ago. Current releases stay.
      */
     public void tidy(long budget) {
         DirectoryLock lock = storage.lock(new Cancellation());
@@ -216,10 +223,14 @@ public final class Registry {
         }
     }
 
-    /** Ask the registry for a newer index file, which must continue the one that was seen. Then it is the one seen. */
+    /**
+     * Ask the registry for a newer index file, which must continue the one that was seen. Then it is the one
+     * seen.
+     */
     private SeenIndex refresh(String name, SeenIndex seen, Cancellation cancellation) {
         boolean isChecked = seen != null && seen.lineChecks.equals(trust.lineChecks());
-        Http.Document document = http.document("index/" + name + ".jsonl", isChecked ? seen.etag : null, cancellation);
+        Http.Document document =
+                http.document("index/" + name + ".jsonl", isChecked ? seen.etag : null, cancellation);
         if (document == null) {
             return seen;
         }
@@ -235,6 +246,10 @@ public final class Registry {
             new Signatures(trust, index.state).checkLines(index.linesFrom(first, documents));
         }
         checkIdentity(index.state.registry(), cancellation);
+        SeenIndex latest = load(name);
+        if (latest != null && latest.state.seq() > index.state.seq()) {
+            return latest; // another thread or process has seen more meanwhile
+        }
         SeenIndex fresh = SeenIndex.of(document.bytes, index.state, document.etag, trust.lineChecks());
         storage.save(storage.index(name), fresh.write());
         return fresh;
@@ -248,11 +263,15 @@ public final class Registry {
             throw new RemoteException("this is not a registry, or it needs a newer client", false);
         }
         if (!id.equals(identity.get("id"))) {
-            throw new IntegrityException("registry.json is of " + identity.get("id") + ", the index file of " + id);
+            throw new IntegrityException("registry.json is of " + identity.get("id") + ", the index file of "
+                    + id);
         }
     }
 
-    /** Return a state that has the version of a tag; one that the index file lacks comes from catalog and manifest. */
+    /**
+     * Return a state that has the version of a tag; one that the index file lacks comes from catalog and
+     * manifest.
+     */
     private static State withVersion(State state, String tag, Documents documents) {
         if (tag == null || !Version.isVersion(tag) || state.summary(tag) != null) {
             return state;
@@ -280,7 +299,10 @@ public final class Registry {
         }
     }
 
-    /** Return the release of an answer, from its manifest. IntegrityException if the index file contradicts it. */
+    /**
+     * Return the release of an answer, from its manifest. IntegrityException if the index file contradicts
+     * it.
+     */
     private Release release(Resolved resolved, Cancellation cancellation) {
         State state = resolved.state;
         String version = resolved.answer.version;
@@ -289,7 +311,8 @@ public final class Registry {
         if (!Summary.agrees(state.summary(version), summary(state.version(version), documents))) {
             storage.save(storage.index(state.name), load(state.name).withWrongSummaries().write());
             throw new IntegrityException(
-                    "the index file of " + state.name + " says of " + version + " what its manifest does not");
+                    "the index file of " + state.name + " says of " + version
+                            + " what its manifest does not");
         }
         if (trust.requiresReleases()) {
             IndexFile index = load(state.name).index();
@@ -299,7 +322,8 @@ public final class Registry {
         try {
             return Release.of(state.name, version, digest, manifest, resolved.answer.artifact);
         } catch (InputException error) {
-            throw new IntegrityException("the manifest of " + state.name + ":" + version + ": " + error.getMessage());
+            throw new IntegrityException("the manifest of " + state.name + ":" + version + ": "
+                    + error.getMessage());
         }
     }
 

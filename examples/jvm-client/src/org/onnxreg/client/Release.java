@@ -38,7 +38,8 @@ public final class Release {
     }
 
     /** Return the release of an artifact, from the manifest of its version. */
-    static Release of(String name, String version, String manifestDigest, Map<String, Object> manifest, String path) {
+    static Release of(String name, String version, String manifestDigest, Map<String, Object> manifest,
+            String path) {
         for (Map<String, Object> artifact : Values.mappings(manifest.get("artifacts"))) {
             if (path.equals(artifact.get("path"))) {
                 Map<String, Object> value = new LinkedHashMap<String, Object>();

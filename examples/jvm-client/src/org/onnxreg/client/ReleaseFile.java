@@ -45,7 +45,8 @@ public final class ReleaseFile {
             return new ReleaseFile(role, value, Values.mapping(value.get("pieces")));
         }
         String path = Values.text(value.get("path"));
-        return new ReleaseFile(role, path, Values.digest(value.get("digest")), Values.count(value.get("size")));
+        return new ReleaseFile(role, path, Values.digest(value.get("digest")),
+                Values.count(value.get("size")));
     }
 
     Map<String, Object> toJson() {

@@ -28,7 +28,8 @@ final class RoutePlan {
      * @param rate bytes that arrive in a second; 0 if it was not measured
      * @param applyRate bytes of a new file that a delta makes in a second
      */
-    RoutePlan(Map<String, Long> sizes, Set<String> present, List<Delta> offered, double rate, double applyRate) {
+    RoutePlan(Map<String, Long> sizes, Set<String> present, List<Delta> offered, double rate,
+            double applyRate) {
         this.sizes = sizes;
         this.present = present;
         this.offered = offered;
@@ -86,7 +87,8 @@ final class RoutePlan {
     private List<String> missing(Delta delta, Set<String> pending) {
         List<String> missing = new ArrayList<String>();
         for (String old : delta.oldDigests) {
-            boolean isComing = sizes.containsKey(old) && !pending.contains(old) && pending.size() < MAX_WAITING;
+            boolean isComing = sizes.containsKey(old) && !pending.contains(old)
+                    && pending.size() < MAX_WAITING;
             if (!present.contains(old) && !isComing) {
                 missing.add(old);
             }

@@ -5,7 +5,10 @@ import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** The index file that was seen last, with its entity tag. Its file has a line of JSON before the index file's bytes. */
+/**
+ * The index file that was seen last, with its entity tag. Its file has a line of JSON before the index file's
+ * bytes.
+ */
 final class SeenIndex {
     final State state;
     final String etag;

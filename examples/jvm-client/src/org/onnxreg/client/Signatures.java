@@ -7,7 +7,10 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** Checks that lines and releases are signed by a trusted key: docs/format.md, "The log" and "Signed versions". */
+/**
+ * Checks that lines and releases are signed by a trusted key: docs/format.md, "The log" and "Signed
+ * versions".
+ */
 final class Signatures {
     private static final String LINE = "application/vnd.onnxreg.line.v1+json";
     private static final String ENVELOPE = "application/vnd.dsse.envelope.v1+json";
@@ -78,7 +81,8 @@ final class Signatures {
     }
 
     /** Return true for an envelope in which a trusted key signs this release. */
-    private boolean isRelease(Map<String, Object> envelope, String version, String manifest, Documents documents) {
+    private boolean isRelease(Map<String, Object> envelope, String version, String manifest,
+            Documents documents) {
         byte[] payload = decode(Values.text(envelope.get("payload")));
         if (!IN_TOTO.equals(envelope.get("payloadType")) || !isSigned(envelope, payload)) {
             return false;
@@ -90,7 +94,8 @@ final class Signatures {
                 && RELEASE.equals(statement.get("predicateType"))
                 && subjects.size() == 1
                 && state.name.equals(subjects.get(0).get("name"))
-                && Values.hex(manifest).equals(Values.mappingOrEmpty(subjects.get(0).get("digest")).get("sha256"))
+                && Values.hex(manifest).equals(
+                        Values.mappingOrEmpty(subjects.get(0).get("digest")).get("sha256"))
                 && version.equals(predicate.get("version"))
                 && isPredicate(predicate, IndexFile.document(documents.read(manifest)));
     }

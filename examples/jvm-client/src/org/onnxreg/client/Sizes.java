@@ -31,7 +31,8 @@ final class Sizes {
         BigInteger product = new BigInteger(whole + part).multiply(unitSize(unit));
         BigInteger[] bytes = product.divideAndRemainder(BigInteger.TEN.pow(part.length()));
         if (bytes[1].signum() != 0 || bytes[0].bitLength() > 53) {
-            throw new InputException(whole + "." + part + unit + " is not a whole number of bytes below 2^53");
+            throw new InputException(whole + "." + part + unit
+                    + " is not a whole number of bytes below 2^53");
         }
         return bytes[0].longValue();
     }

@@ -71,7 +71,10 @@ final class State {
         return summary == null ? null : Values.mapping(summary);
     }
 
-    /** Return why the files of a version are not offered: yanked, expired, purged or dropped; null if they are. */
+    /**
+     * Return why the files of a version are not offered: yanked, expired, purged or dropped; null if they
+     * are.
+     */
     String withdrawal(String version) {
         Map<String, Object> entry = version(version);
         if (entry.get("gone") != null) {

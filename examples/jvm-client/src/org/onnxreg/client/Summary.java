@@ -16,8 +16,8 @@ final class Summary {
     private static final List<String> KEYS = Values.keys("manifest size files task family license");
     private static final List<String> LATER_KEYS = Values.keys("contract contrib metrics");
     private static final List<String> ARTIFACT_KEYS = Values.keys(
-            "format precision path digest size state files opset ort_format operators providers recall ir_version"
-            + " domains member contract contrib metrics");
+            "format precision path digest size state files opset ort_format operators providers recall"
+            + " ir_version domains member contract contrib metrics");
 
     private Summary() {}
 
@@ -143,7 +143,8 @@ final class Summary {
         int count = 0;
         for (Map<String, Object> check : checks) {
             String name = Values.text(check.get("name"));
-            boolean isMetric = suite != null && suite.equals(check.get("dataset")) && !name.startsWith(RECALL);
+            boolean isMetric = suite != null && suite.equals(check.get("dataset"))
+                    && !name.startsWith(RECALL);
             if (isMetric && check.get("value") != null && count++ < MAX_METRICS) {
                 metrics.put(name, check.get("value"));
             }

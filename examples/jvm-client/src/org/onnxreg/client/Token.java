@@ -76,7 +76,8 @@ final class Token {
     private static void checkCharacters(String source) {
         int length = source.codePointCount(0, source.length());
         if (length > MAX_LENGTH) {
-            throw new ExpressionException("it is longer than " + MAX_LENGTH + " characters", MAX_LENGTH, length);
+            throw new ExpressionException("it is longer than " + MAX_LENGTH + " characters", MAX_LENGTH,
+                    length);
         }
         for (int at = 0; at < source.length(); at += Character.charCount(source.codePointAt(at))) {
             int point = source.codePointAt(at);
@@ -90,13 +91,15 @@ final class Token {
         int end = at + Character.charCount(source.codePointAt(at));
         String character = source.substring(at, end);
         if (character.equals("'") || character.equals("\"")) {
-            return wrong(source, at, source.length(), "the text that begins with " + character + " has no end");
+            return wrong(source, at, source.length(), "the text that begins with " + character
+                    + " has no end");
         }
         return wrong(source, at, end, "'" + character + "' is not part of the language");
     }
 
     /** Return an error about a part of the source, given in UTF-16 units. */
     static ExpressionException wrong(String source, int start, int end, String message) {
-        return new ExpressionException(message, source.codePointCount(0, start), source.codePointCount(0, end));
+        return new ExpressionException(message, source.codePointCount(0, start),
+                source.codePointCount(0, end));
     }
 }

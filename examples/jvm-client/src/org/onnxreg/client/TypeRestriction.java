@@ -42,7 +42,8 @@ final class TypeRestriction {
         return allowsPositions(inputs, operator.inputs) && allowsPositions(outputs, operator.outputs);
     }
 
-    private static boolean allowsPositions(Map<String, List<String>> allowed, Map<String, List<String>> types) {
+    private static boolean allowsPositions(
+            Map<String, List<String>> allowed, Map<String, List<String>> types) {
         for (Map.Entry<String, List<String>> entry : allowed.entrySet()) {
             if (!allows(entry.getValue(), types.get(entry.getKey()))) {
                 return false;

@@ -55,10 +55,12 @@ public final class RunVectors {
 
     /** Numbers of RFC 8785, appendix B, and others at the limits of a notation. */
     private void numbers() {
-        String[] written = {"333333333.3333333", "1e+30", "4.5", "0.002", "1e-27", "5e-324", "0.485", "-0.000001",
-            "1.7976931348623157e+308", "295147905179352830000", "1e+21", "1e-7", "9007199254740992", "0.1", "-1.5e-10"};
+        String[] written = {"333333333.3333333", "1e+30", "4.5", "0.002", "1e-27", "5e-324", "0.485",
+            "-0.000001", "1.7976931348623157e+308", "295147905179352830000", "1e+21", "1e-7",
+            "9007199254740992", "0.1", "-1.5e-10"};
         for (String number : written) {
-            check("number " + number, "[" + number + "]", JsonWriter.write(JsonReader.read("[" + number + "]")));
+            check("number " + number, "[" + number + "]",
+                    JsonWriter.write(JsonReader.read("[" + number + "]")));
         }
     }
 
@@ -80,10 +82,12 @@ public final class RunVectors {
 
     private static Map<String, Object> answer(Map<String, Object> document, Map<String, Object> vector) {
         Map<String, Object> sets = Values.mapping(document.get("operator_sets"));
-        Map<String, Object> state = Values.mapping(Values.mapping(document.get("states")).get(vector.get("state")));
+        Map<String, Object> state =
+                Values.mapping(Values.mapping(document.get("states")).get(vector.get("state")));
         Map<String, Object> outcome = new LinkedHashMap<>();
         try {
-            Answer answer = Resolver.resolve(new State(state), (String) vector.get("tag"), vector.get("query"),
+            Answer answer = Resolver.resolve(new State(state), (String) vector.get("tag"),
+                    vector.get("query"),
                     vector.get("device"), digest -> Operator.readSet(sets.get(digest)));
             List<Object> rejected = new ArrayList<>();
             for (Rejection rejection : answer.rejected) {
@@ -112,16 +116,19 @@ public final class RunVectors {
         Map<String, Object> candidate = Values.mapping(where.get("candidate"));
         for (String expression : Values.texts(where.get("true"))) {
             check("true: " + expression, true, Expression.parse(expression).matches(candidate));
-            check("not: " + expression, false, Expression.parse("not (" + expression + ")").matches(candidate));
+            check("not: " + expression, false,
+                    Expression.parse("not (" + expression + ")").matches(candidate));
         }
         for (String expression : Values.texts(where.get("unknown"))) {
             for (Map<String, Object> each : Arrays.asList(candidate, new HashMap<String, Object>())) {
                 check("unknown: " + expression, false, Expression.parse(expression).matches(each));
-                check("not unknown: " + expression, true, Expression.parse("not " + expression).matches(each));
+                check("not unknown: " + expression, true,
+                        Expression.parse("not " + expression).matches(each));
             }
         }
         for (Map<String, Object> each : Values.mappings(where.get("errors"))) {
-            check("error: " + each.get("expression"), each.get("span"), span((String) each.get("expression")));
+            check("error: " + each.get("expression"), each.get("span"),
+                    span((String) each.get("expression")));
         }
     }
 
