@@ -54,6 +54,11 @@ GROUPS: dict[str, Group] = {
         "The recipes that come with the program.",
         {"list": "list_profiles", "show": "show"},
     ),
+    "rollout": (
+        "Decide what is in use",
+        "Give a channel's next version to a share of its devices first.",
+        {"start": "start", "advance": "advance", "halt": "halt", "finish": "finish", "status": "status"},
+    ),
     "remote": (
         "Set up",
         "Give registries elsewhere a name.",

@@ -111,6 +111,8 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "tag-or-govern": "`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it",
     "push-or-govern": "`reg push {ref} {remote!q} --tag {channel}` moves it; `reg policy set FILE --remote {remote!q}` governs it",
     "tag-first": "they have no channels yet: `reg tag` makes one",
+    "end-rollout": "`reg rollout finish {name} --channel {channel}` moves the channel, `halt` stops the rollout",
+    "start-rollout": "`reg rollout start {name}:VERSION --channel CHANNEL --percent 5` begins one",
     "untag-first": "move the channel or `reg untag` it first",
     "unpin": "take the pin back: reg pin --undo",
     "decide-again": "look at `reg log` and decide again",

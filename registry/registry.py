@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.gates.policy_log import PolicyLog
     from onnxreg.registry.gates.preview import BlockedChannel
     from onnxreg.registry.gates.promotion import Promotion
+    from onnxreg.registry.gates.rollouts import Rollouts
     from onnxreg.registry.log.collect import CollectResult
     from onnxreg.registry.maintain.disk_usage import Usage
     from onnxreg.registry.maintain.repair import RepairResult
@@ -183,6 +184,12 @@ class Registry:
 
         promoter = Promoter(remote or self.store, self.heads, self.actor, remote is not None)
         return promoter.promote(_ref(ref), channel, dry_run, reason)
+
+    def rollouts(self, remote: RegistryStore | None = None) -> Rollouts:
+        """Start, advance, halt and finish staged rollouts of channels."""
+        from onnxreg.registry.gates.rollouts import Rollouts
+
+        return Rollouts(remote or self.store, self.heads, self.actor)
 
     def attest(
         self,
@@ -339,15 +346,16 @@ class Registry:
         query: Query | None = None,
         remote: RegistryReader | None = None,
         device: Device | None = None,
+        seed: str | None = None,
     ) -> Resolution:
         """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons if none
-        does.
+        does. A device with a seed takes part in rollouts.
         """
         from onnxreg.registry.deliver.trusted_read import resolve
         from onnxreg.schema.query.requirements import Query
 
         reader = checked_reader(remote or self.store, self.heads)
-        return resolve(reader, _ref(ref), query or Query(), device, heads=self.heads)
+        return resolve(reader, _ref(ref), query or Query(), device, heads=self.heads, seed=seed)
 
     def diff(
         self,

@@ -1,7 +1,8 @@
 """`reg lock`: the artifacts that an app's build takes, written down by their digests."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,9 +12,11 @@ from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Json, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.registry import lockfile
+from onnxreg.registry.log.lookup import rollout_of
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.inputs.lockfile import FILENAME, LockChange, LockedArtifact, Lockfile
+from onnxreg.schema.log.rollout import Rollout
 from onnxreg.schema.query.request import ResolveRequest
 from onnxreg.schema.query.requirements import Query
 
@@ -57,7 +60,8 @@ def command(
     bytes.
 
     With --json: {output, changed, models, changes: [{name, before, after}]}; models is that of the file,
-    before and after are its entries or null.
+    before and after are its entries or null. If a locked channel is being rolled out, also rollouts: [{ref,
+    to, manifest, percent, salt, seq, where?}]; the lock has the release before.
     """
     session: Session = context.obj
     target_device = query_options.read_one_device(device)
@@ -81,11 +85,16 @@ def command(
     changes = lock.changes(before)
     if not check:
         output.write_file(path, lock.encode())
+    requests = [entry.request.ref for entry in locked]
+    rollouts = {str(ref): rollout for ref in requests if (rollout := rollout_of(reader, ref))}
     if as_json:
-        output.write_json(_as_json(path, lock, changes))
+        output.write_json(_as_json(path, lock, changes) | _rollouts(rollouts))
     else:
         _show(session, path, lock, changes, check)
         session.say(*map(_elsewhere, lock.elsewhere(locked)))
+        session.say(
+            *(f"{ref}: {rollout}; the lock has the release before" for ref, rollout in rollouts.items())
+        )
     if check and changes:
         raise GateError(f"{path} is not what the registry answers now", "run the same without --check")
 
@@ -117,6 +126,11 @@ def _show(session: Session, path: Path, lock: Lockfile, changes: list[LockChange
         session.say(f"nothing changed: {path} is what the registry answers")
     elif not check:
         session.say(f"written to {path}")
+
+
+def _rollouts(rollouts: Mapping[str, Rollout]) -> dict[str, Any]:
+    listed = [{"ref": ref, **rollout.to_json()} for ref, rollout in rollouts.items()]
+    return {"rollouts": listed} if listed else {}
 
 
 def _elsewhere(entry: LockedArtifact) -> str:

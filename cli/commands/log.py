@@ -9,7 +9,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, MaxAge, NameArgument, Offline, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.log.events import Attest, Deltas, Event, OptionalEvent, Publish, Tag
+from onnxreg.schema.log.events import Attest, Deltas, Event, OptionalEvent, Publish, RolloutStep, Tag
 from onnxreg.schema.log.logline import LogLine
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ def _about(event: Event, versions: Mapping[Digest, str]) -> list[str]:
     """The words of the column WHAT. An attestation is shown with the version that published its manifest."""
     if isinstance(event, Deltas):
         return [str(event.version), f"({output.counted(max(0, len(event.blobs) - 1), 'delta')})"]
+    if isinstance(event, RolloutStep):
+        return [event.tag, *([str(event.version), f"{event.percent:g} %"] if event.version else ["halted"])]
     if isinstance(event, OptionalEvent):
         return [f"(optional, of a newer onnxreg; {len(event.blobs)} blobs)"]
     if isinstance(event, Attest):

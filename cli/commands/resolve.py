@@ -39,6 +39,13 @@ def command(
     remote: RemoteOption = None,
     offline: Offline = False,
     max_age: MaxAge = None,
+    seed: Annotated[
+        str | None,
+        typer.Option(
+            help="Answer as for the device with this seed (64 hex digits), which takes part in rollouts.",
+            metavar="HEX",
+        ),
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="List every artifact that was not chosen, and why.")
     ] = False,
@@ -59,14 +66,15 @@ def command(
     contract?}, files: [{role, path, digest, size, url}], rejected: [{artifact, version, code, detail}]}; sizes are
     bytes, the outer one counts all files; an artifact that a later evaluation refused also has stated, the
     state in its manifest. If the registry offers deltas of these files, also {deltas: [{new, old, delta,
-    size, url, from?}]} (docs/delta.md). If nothing matches, the same with nulls. docs/resolve.md lists the codes.
+    size, url, from?}]} (docs/delta.md). If the channel is being rolled out, also rollout: {to, manifest,
+    percent, salt, seq, where?, in}; without --seed the answer is that of devices outside. If nothing matches, the same with nulls. docs/resolve.md lists the codes.
     """
     session: Session = context.obj
     target_device = query_options.read_one_device(device)
     reader = session.limited(max_age).reader(remote, offline)
     try:
         resolution = trusted_read.resolve(
-            reader, Ref.parse(ref), query, target_device, verify, session.heads()
+            reader, Ref.parse(ref), query, target_device, verify, session.heads(), seed
         )
     except resolving.NoAnswerError as error:
         if as_json:
@@ -86,6 +94,7 @@ def _show(session: Session, resolution: resolving.Resolution, explain: bool) -> 
         f"{resolution.target.ref}  {artifact.format}  {artifact.precision}  {output.paint(artifact.state)}{_doubt(artifact)}",
         f"manifest {resolution.target.entry.manifest}",
         f"url      {resolution.files[0][1]}",
+        *([f"rollout  {resolution.rollout}"] if resolution.rollout else []),
         "",
     )
     session.table(

@@ -6,7 +6,7 @@
 
 import { DOMAIN, meets, needsOfSet } from './contrib.mjs'
 import { readBuild } from './operators.mjs'
-import { InputError, items, mapping, optional, own, size, text } from './values.mjs'
+import { InputError, items, mapping, optional, own, size, text, version } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
 /** @typedef {(artifact: Json, download: number) => boolean} Meets */
@@ -14,7 +14,8 @@ import { InputError, items, mapping, optional, own, size, text } from './values.
 /** @typedef {(digest: string) => Promise<import('./operators.mjs').Need[]>} OperatorSet */
 /**
  * `runsContrib` is tested after the requirements, `build` last: both may read an artifact's operator set.
- * @typedef {{requirements: Requirement[], runsContrib: (artifact: Json, operatorSet: OperatorSet) => Promise<boolean>,
+ * `ram` and `space` are bytes, or null.
+ * @typedef {{ram: number | null, space: number | null, requirements: Requirement[], runsContrib: (artifact: Json, operatorSet: OperatorSet) => Promise<boolean>,
  *   build: import('./operators.mjs').Build | null}} Device
  */
 
@@ -33,7 +34,7 @@ const OLDEST_FORMAT = 5
 const BUILT_IN = ['ai.onnx', 'ai.onnx.ml', DOMAIN]
 const KEYS = [
   ...['name', 'ort', 'build', 'operators', 'providers', 'domains'],
-  ...['platform', 'abi', 'ram', 'free_space', 'locale'],
+  ...['platform', 'abi', 'ram', 'free_space', 'locale', 'app_version'],
 ]
 
 /** Read a device document. @param {any} value @returns {Device} */
@@ -42,6 +43,7 @@ export function readDevice(value) {
   const unknown = Object.keys(found).find((key) => !KEYS.includes(key))
   if (unknown !== undefined) throw new InputError(`a device has no ${unknown.slice(0, 40)}`)
   for (const key of ['name', 'platform', 'abi', 'locale']) optional(found, key, text, null)
+  optional(found, 'app_version', version, null)
   const number = releaseNumber(optional(found, 'ort', text, ''))
   const release = runtime(number)
   const minimal = optional(found, 'build', build, 'full') === 'minimal'
@@ -52,6 +54,8 @@ export function readDevice(value) {
   const ram = optional(found, 'ram', size, Infinity)
   const space = optional(found, 'free_space', size, Infinity)
   return {
+    ram: ram === Infinity ? null : ram,
+    space: space === Infinity ? null : space,
     build: config === null ? null : readBuild(config),
     requirements: [
       ['runtime', (artifact) => artifact.format !== 'openvino-ir'],

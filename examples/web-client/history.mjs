@@ -14,6 +14,7 @@ import { IntegrityError } from './values.mjs'
 
 const CHANNEL = ['version', 'manifest', 'seq', 'policy', 'evidence']
 const ENTRY = ['manifest', 'size', 'seq', 'yanks', 'pinned', 'gone', 'held', 'attested']
+const ROLLOUT = ['to', 'manifest', 'percent', 'salt', 'where', 'seq', 'policy', 'evidence']
 
 /**
  * Throw IntegrityError if a state is not the one seen before, as the lines since then changed it.
@@ -23,6 +24,7 @@ const ENTRY = ['manifest', 'size', 'seq', 'yanks', 'pinned', 'gone', 'held', 'at
  */
 export async function checkChanges(seen, state, lines) {
   checkChannels(seen, state, lines)
+  checkRollouts(seen, state, lines)
   checkVersions(seen, state, lines)
   await checkYanks(state, lines)
   checkVerdicts(state, lines)
@@ -43,6 +45,24 @@ function checkChannels(seen, state, lines) {
 }
 
 /** @param {Json} seen @param {Json} state @param {Line[]} lines */
+function checkRollouts(seen, state, lines) {
+  /** @type {Json} */
+  const expected = { ...seen.rollouts }
+  for (const { seq, event } of lines) {
+    if (['tag', 'untag'].includes(event.kind) || (event.kind === 'rollout' && !event.version)) delete expected[event.tag]
+    else if (event.kind === 'rollout') expected[event.tag] = { ...event, to: event.version, seq }
+    if (!['yank', 'expire', 'purge', 'drop'].includes(event.kind)) continue
+    for (const tag of Object.keys(expected)) if (expected[tag].to === event.version) delete expected[tag]
+  }
+  const rollouts = state.rollouts ?? {}
+  for (const tag of new Set([...Object.keys(expected), ...Object.keys(rollouts)])) {
+    if (canonical(picked(expected[tag], ROLLOUT)) !== canonical(picked(rollouts[tag], ROLLOUT))) {
+      throw new IntegrityError(`the rollout of ${state.name}:${tag} is not what its log says`)
+    }
+  }
+}
+
+/** @param {Json} seen @param {Json} state @param {Line[]} lines */
 function checkVersions(seen, state, lines) {
   const manifests = new Map(Object.entries(seen.versions).map(([version, entry]) => [version, entry.manifest]))
   const touched = new Set()
@@ -52,7 +72,7 @@ function checkVersions(seen, state, lines) {
       for (const [version, manifest] of manifests) {
         if (event.state && manifest === event.manifest) touched.add(version)
       }
-    } else if (event.kind !== 'tag') touched.add(event.version)
+    } else if (event.kind !== 'tag' && !event.optional) touched.add(event.version)
   }
   for (const [version, entry] of Object.entries(state.versions)) {
     const isInvented = !manifests.has(version) && entry.seq > seen.seq

@@ -10,13 +10,14 @@
  * SHA-256. Without a network the present state of the store answers.
  *
  * Keys of the store, beside those of `blobs.mjs`: `index/<name>` is the state that was seen last, `slot/<name>` the
- * present release and the one before it.
+ * present release and the one before it, `seed` the private text by which this device takes part in rollouts.
  */
 
 import { Blobs, piecesOf, sha256 } from './blobs.mjs'
 import { Http, RemoteError } from './http.mjs'
 import { readNeeds } from './operators.mjs'
 import { isShared, resolve } from './resolve.mjs'
+import { newSeed } from './rollout.mjs'
 import { checkContinues, decode, readIndex } from './state.mjs'
 import { isSummaryOf, summarize } from './summary.mjs'
 import { offeredDeltas, Updater } from './updates.mjs'
@@ -30,18 +31,23 @@ export { resolve, sha256 }
 /** @typedef {import('./values.mjs').Json} Json */
 /** @typedef {import('./stores.mjs').Store} Store */
 /** @typedef {import('./resolve.mjs').Rejection} Rejection */
-/** @typedef {{tag?: string | null, query?: any, device?: any}} Question */
+/** @typedef {{tag?: string | null, query?: any, device?: any, seed?: string | null}} Question */
 /** @typedef {{role: string, path: string, digest: string, size: number, pieces?: any}} File */
 /**
- * `onArrival` is called for each file that is here; `deltas: false` fetches whole files only.
+ * `onArrival` is called for each file that is here; `deltas: false` fetches whole files only. `selfTest` runs the new
+ * release before it becomes the current one: if it returns false or throws, that artifact is never taken again.
  * @typedef {{signal?: AbortSignal, onProgress?: (done: number, total: number) => void,
- *   onArrival?: (arrival: import('./updates.mjs').Arrival) => void, deltas?: boolean}} Options
+ *   onArrival?: (arrival: import('./updates.mjs').Arrival) => void, deltas?: boolean,
+ *   selfTest?: (release: Release) => boolean | Promise<boolean>}} Options
  */
 /**
  * One artifact of one version, and every file that goes with it; `files[0]` is the artifact's own.
  * @typedef {{name: string, version: string, manifest: string, artifact: File & Json, files: File[]}} Release
  */
-/** @typedef {{current: Release | null, previous: Release | null, refused: Release | null}} Slot */
+/**
+ * The current release and the one before it; `failed` are the digests of artifacts that failed on this device.
+ * @typedef {{current: Release | null, previous: Release | null, failed: string[]}} Slot
+ */
 
 /** No artifact answers; `rejected` says why of each. */
 export class NothingFitsError extends NotFoundError {
@@ -49,6 +55,16 @@ export class NothingFitsError extends NotFoundError {
   constructor(name, rejected) {
     super(`${name} has no artifact for this device and query`)
     this.rejected = rejected
+  }
+}
+
+/** The new release failed its self-test on this device; the current one stays. */
+export class SelfTestError extends RegError {
+  /** @param {Release} release @param {unknown} [cause] */
+  constructor(release, cause) {
+    super(`${release.name}:${release.version} failed its self-test on this device`, 'integrity')
+    this.release = release
+    this.cause = cause
   }
 }
 
@@ -93,31 +109,57 @@ export class Registry {
   async resolve(name, question = {}, /** @type {AbortSignal | undefined} */ signal = undefined) {
     const { state: found, offline } = await this.state(name, signal)
     const state = await this.#withVersion(found, question.tag ?? null, signal)
+    const seed = question.seed === undefined ? await this.#seed(state, question.tag) : question.seed
     const operatorSet = async (/** @type {string} */ digest) =>
       readNeeds(JSON.parse(new TextDecoder().decode(await this.#blobs.document(digest, signal))))
-    return { ...(await resolve(state, question, operatorSet)), state, offline }
+    return { ...(await resolve(state, { ...question, seed }, operatorSet)), state, offline }
   }
 
   /**
    * Make the release that answers the present one, once all of its files are here and verified.
    *
-   * A release that was rolled back is not taken again; another one is.
+   * An artifact that failed here, or was rolled back, is never taken again. If a rollout offers one, the device gets
+   * what the channel holds.
    * @param {string} name
    * @param {Question} [question]
    * @param {Options} [options]
    * @returns {Promise<Release>}
    */
   async update(name, question, options = {}) {
-    const { state, version, artifact, rejected } = await this.resolve(name, question, options.signal)
+    const { current, failed } = await this.slot(name)
+    let answer = await this.resolve(name, question, options.signal)
+    if (failed.includes(answer.artifact?.digest)) {
+      answer = await this.resolve(name, { ...question, seed: null }, options.signal)
+    }
+    const { state, version, artifact, rejected } = answer
     if (!version || !artifact) throw new NothingFitsError(name, rejected)
+    if (current && failed.includes(artifact.digest)) return current
     const release = await this.#release(state, version, artifact, options.signal)
-    const { current, refused } = await this.slot(name)
-    if (current && isSame(release, refused)) return current
     await this.#download(release, state, options)
+    if (!isSame(release, current)) await this.#test(release, options.selfTest)
     const slot = await this.slot(name)
     const previous = isSame(release, slot.current) ? slot.previous : slot.current
-    await this.#save(`slot/${name}`, { current: release, previous, refused: null })
+    await this.#save(`slot/${name}`, { ...slot, current: release, previous })
     return release
+  }
+
+  /** Run a new release; if it fails, its artifact is never taken again. @param {Release} release @param {Options['selfTest']} selfTest */
+  async #test(release, selfTest) {
+    try {
+      if ((await selfTest?.(release)) ?? true) return
+    } catch (error) {
+      await this.#refuse(release)
+      throw new SelfTestError(release, error)
+    }
+    await this.#refuse(release)
+    throw new SelfTestError(release)
+  }
+
+  /** @param {Release} release @param {Partial<Slot>} [change] */
+  async #refuse({ name, artifact }, change = {}) {
+    const slot = await this.slot(name)
+    const failed = [...slot.failed.filter((digest) => digest !== artifact.digest), artifact.digest]
+    await this.#save(`slot/${name}`, { ...slot, ...change, failed })
   }
 
   /**
@@ -126,7 +168,7 @@ export class Registry {
    * @returns {Promise<Slot>}
    */
   async slot(name) {
-    return (await this.#load(`slot/${modelName(name)}`)) ?? { current: null, previous: null, refused: null }
+    return { current: null, previous: null, failed: [], ...(await this.#load(`slot/${modelName(name)}`)) }
   }
 
   /**
@@ -136,8 +178,8 @@ export class Registry {
    */
   async rollback(name) {
     const { current, previous } = await this.slot(name)
-    if (!previous) throw new NotFoundError(`${name} has no previous release`)
-    await this.#save(`slot/${name}`, { current: previous, previous: null, refused: current })
+    if (!current || !previous) throw new NotFoundError(`${name} has no previous release`)
+    await this.#refuse(current, { current: previous, previous: null })
     return previous
   }
 
@@ -175,6 +217,18 @@ export class Registry {
       }
     }
     await this.#blobs.keepOnly(kept)
+  }
+
+  /**
+   * The seed of this device, made when a channel is rolled out for the first time; it never leaves the store.
+   * @param {Json} state
+   * @param {string | null | undefined} tag
+   */
+  async #seed(state, tag) {
+    if (!own(state.rollouts ?? {}, tag ?? '')) return null
+    const seed = (await this.#load('seed')) ?? newSeed()
+    await this.#save('seed', seed)
+    return seed
   }
 
   /**

@@ -6,6 +6,7 @@
 
 import { readDevice } from './device.mjs'
 import { shortfall } from './operators.mjs'
+import { admits } from './rollout.mjs'
 import {
   codeUnits, digest, flag, InputError, isPrerelease, isVersion, items, mapping, NotFoundError, optional, own, precedence,
   share, size, text,
@@ -34,13 +35,16 @@ const KEYS = ['formats', 'precision', 'certified', 'max_size', 'min_recall', 'wh
  * @param {string | null} [question.tag] a version or a channel; without it the newest release that answers
  * @param {any} [question.query]
  * @param {any} [question.device]
+ * @param {string | null} [question.seed] of this device, by which it takes part in rollouts
  * @param {(digest: string) => Promise<Need[]>} [operatorSet] reads the operators of an artifact, if they matter
  * @returns {Promise<Outcome>}
  */
-export async function resolve(state, { tag = null, query = {}, device = null } = {}, operatorSet = noOperatorSet) {
+export async function resolve(state, { tag = null, query = {}, device = null, seed = null } = {}, operatorSet = noOperatorSet) {
   const asked = readQuery(query ?? {})
   const runtime = device === null ? null : readDevice(device)
+  const rollout = own(state.rollouts ?? {}, tag ?? '')
   const versions = tag === null ? releases(state) : [usable(state, tag)]
+  if (rollout && (await admits(rollout, seed, device))) versions.unshift(usable(state, rollout.to))
   /** @type {Rejection[]} */
   const rejected = []
   /** @type {Outcome} */

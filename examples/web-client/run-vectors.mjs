@@ -1,5 +1,5 @@
 /**
- * Runs the vectors of `docs/resolve.md`, `docs/query.md` and `docs/delta.md`: node run-vectors.mjs [DIRECTORY]
+ * Runs the vectors of `docs/resolve.md`, `docs/query.md`, `docs/delta.md` and `docs/rollouts.md`: node run-vectors.mjs [DIRECTORY]
  *
  * DIRECTORY has `where.json`, `history.json`, `resolve/*.json` and `delta/*.json`; by default that of this repository. Exits with 1 if one fails.
  */
@@ -12,6 +12,7 @@ import { planRoutes } from './choose.mjs'
 import { applyDelta } from './delta.mjs'
 import { readNeeds } from './operators.mjs'
 import { resolve } from './resolve.mjs'
+import { admits } from './rollout.mjs'
 import { checkContinues, readIndex } from './state.mjs'
 import { IntegrityError, RegError } from './values.mjs'
 import { ExpressionError, parse } from './where.mjs'
@@ -42,9 +43,9 @@ async function load(path) {
 /** The result of the code, in the shape of a vector's `expect`. @param {Json} document @param {Json} vector */
 async function answer(document, vector) {
   try {
-    const { tag, query, device } = vector
+    const { tag, query, device, seed = null } = vector
     const operatorSet = async (/** @type {string} */ digest) => readNeeds(document.operator_sets[digest])
-    const found = await resolve(document.states[vector.state], { tag, query, device }, operatorSet)
+    const found = await resolve(document.states[vector.state], { tag, query, device, seed }, operatorSet)
     return { ...found, artifact: found.artifact?.path ?? null }
   } catch (error) {
     if (error instanceof RegError) return { error: error.family }
@@ -91,6 +92,25 @@ for (const expression of where.unknown) {
 }
 for (const { expression, span } of where.errors) {
   await check(`error: ${expression}`, () => assert.deepEqual(spanOf(expression), span))
+}
+
+const rollout = await load('rollout.json')
+for (const { in: expected, seed, ...admission } of rollout.admissions) {
+  await check(`rollout: ${seed} at ${admission.percent} %`, async () =>
+    assert.equal(await admits(admission, seed, null), expected))
+}
+for (const { where: cohort, device, error, in: expected } of rollout.cohorts) {
+  await check(`cohort: ${cohort}`, async () => {
+    const outcome = admits({ salt: '0', percent: 100, where: cohort }, '0'.repeat(64), device)
+    assert.equal(await outcome.catch((failure) => failure.family ?? failure), error ?? expected)
+  })
+}
+for (const vector of rollout.vectors) {
+  await check(`rollout: ${vector.name}`, async () => {
+    const found = /** @type {Json} */ (await answer(rollout, vector))
+    const keys = Object.keys(vector.expect)
+    assert.deepEqual(Object.fromEntries(keys.map((key) => [key, found[key]])), vector.expect)
+  })
 }
 
 const history = await load('history.json')

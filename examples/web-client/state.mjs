@@ -7,6 +7,7 @@
 
 import { sha256 } from './blobs.mjs'
 import { checkChanges } from './history.mjs'
+import { readRollout } from './rollout.mjs'
 import { canonical } from './summary.mjs'
 import { count, digest, IntegrityError, InputError, items, mapping, text, version } from './values.mjs'
 
@@ -145,6 +146,7 @@ function said({ registry, name, seq, head, segments, channels, versions, summari
       artifacts: summary.artifacts.map((/** @type {Json} */ artifact) => picked(artifact, ARTIFACT)),
     })),
     ...{ catalog: more.catalog ?? null, tombstones: more.tombstones ?? [], refused: more.refused ?? [] },
+    rollouts: more.rollouts ?? {},
   })
 }
 
@@ -168,6 +170,7 @@ function readState(state, name) {
     Object.values(mapping(state.channels)).forEach((channel) => version(channel.version))
     Object.entries(mapping(state.versions)).forEach(([tag, entry]) => version(tag) && digest(entry.manifest))
     Object.values(mapping(state.summaries)).forEach(readSummary)
+    Object.values(mapping(state.rollouts ?? {})).forEach(readRollout)
   } catch (error) {
     throw error instanceof InputError ? new IntegrityError(`the state of ${name}: ${error.message}`) : error
   }

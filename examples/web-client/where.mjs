@@ -43,9 +43,14 @@ export class ExpressionError extends InputError {
   }
 }
 
-/** Read an expression. @param {string} expression @returns {Predicate} */
-export function parse(expression) {
-  return new Parser(expression).whole()
+/**
+ * Read an expression over these fields.
+ * @param {string} expression
+ * @param {Record<string, string>} [kinds] of the fields
+ * @returns {Predicate}
+ */
+export function parse(expression, kinds = KINDS) {
+  return new Parser(expression, kinds).whole()
 }
 
 const TOKEN = new RegExp(
@@ -102,9 +107,10 @@ class Parser {
   #place = 0
   #depth = 0
 
-  /** @param {string} source */
-  constructor(source) {
+  /** @param {string} source @param {Record<string, string>} kinds */
+  constructor(source, kinds) {
     this.source = source
+    this.kinds = kinds
     this.#tokens = tokenize(source)
   }
 
@@ -234,13 +240,13 @@ class Parser {
     if (start.kind !== 'word') throw this.#expected('a field, such as size, on the left')
     this.#place++
     const [name] = start.text.split('.', 1)
-    const missing = own(LABELLED, name)
+    const missing = own(this.kinds, name) && own(LABELLED, name)
     if (missing !== undefined) {
       const label = start.text.slice(name.length + 1) || this.#label(start, missing)
       const ofRecall = name === 'metric' && label.startsWith(RECALL)
       return ofRecall ? labelled('recall', label.slice(RECALL.length), start) : labelled(name, label, start)
     }
-    const kind = own(KINDS, start.text)
+    const kind = own(this.kinds, start.text)
     if (kind === undefined) throw this.#wrong(start, `there is no field ${start.text.slice(0, 40)}`)
     return { name: start.text, kind, start, read: (candidate) => own(candidate, start.text) }
   }

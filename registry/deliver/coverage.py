@@ -42,7 +42,8 @@ class DeviceCoverage:
         answer = self.answer.to_json()
         member = {} if self.member is None else {"member": self.member}
         update = {} if self.update is None else {"update": self.update.to_json()}
-        return {"device": self.device.name, **member, **{key: answer[key] for key in _KEYS}, **update}
+        row = {key: answer[key] for key in (*_KEYS, "rollout") if key in answer}
+        return {"device": self.device.name, **member, **row, **update}
 
 
 _KEYS = ("version", "manifest", "size", "artifact", "rejected")

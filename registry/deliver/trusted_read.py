@@ -28,11 +28,12 @@ def resolve(
     device: "Device | None" = None,
     verify: bool = False,
     heads: CheckpointStore | None = None,
+    seed: str | None = None,
 ) -> Resolution:
     """Resolve as `resolution.resolve`, from a checked reader (`checked_source.watched`), and check the
     answer.
     """
-    resolution = resolving.resolve(reader, ref, query, device, verify)
+    resolution = resolving.resolve(reader, ref, query, device, verify, seed)
     check_version_trust(reader, ref, resolution.target, resolution.index, heads)
     return resolution
 

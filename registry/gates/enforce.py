@@ -4,11 +4,13 @@ It trusts no cache.
 """
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 from onnxreg.registry.gates.evaluate import judge_version
-from onnxreg.registry.gates.gate_history import compared_with, moves
+from onnxreg.registry.gates.gate_history import compared_with, moves, rollout_hours, rollout_steps
 from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
 from onnxreg.registry.gates.promotion import PromotionEvidence
+from onnxreg.registry.gates.rollouts import judge_rollout
 from onnxreg.registry.log.commit import read_ledger
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.lookup import LocatedVersion, state_of
@@ -18,7 +20,8 @@ from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.errors import EXTENT, Advice, GateError, InputError, IntegrityError, RegError
 from onnxreg.schema.gates.policy import Rule
 from onnxreg.schema.inputs.trust_file import Trust
-from onnxreg.schema.log.events import Tag
+from onnxreg.schema.log.events import RolloutStep, Tag
+from onnxreg.schema.log.rollout import Rollout
 from onnxreg.schema.log.state import State
 
 HINT = Advice("promote-properly")
@@ -37,7 +40,11 @@ def check_holder(
 
     def judge(fresh: IndexFile | None) -> None:
         ledger = read_ledger(source, target.name, fresh)
-        check_held(ledger, log, channel)
+        rollout = ledger.rollouts.get(channel)
+        if rollout is not None and rollout.manifest == target.entry.manifest:
+            check_rollout(ledger, log, channel, rollout)
+        else:
+            check_held(ledger, log, channel)
         check_answer(ledger, channel, target, state_of(source, target.name, index or fresh))
 
     steady(source, target.name, judge, index)
@@ -50,15 +57,38 @@ def check_answer(ledger: Ledger, channel: str, target: LocatedVersion, state: St
 
     The judged log may be newer than that state line: what its index file named may have been freed meanwhile.
     """
-    current = ledger.channels.get(channel)
-    if current is None or (current.version, current.manifest) != (target.version, target.entry.manifest):
+    current, rollout = ledger.channels.get(channel), ledger.rollouts.get(channel)
+    manifests = {holder.manifest for holder in (current, rollout) if holder is not None}
+    if current is None or target.entry.manifest not in manifests:
         raise GateError(
             f"{target.name}:{channel} holds {current.version if current else 'nothing'} by now, and {target.version} was found",
             "it was moved while it was read: ask again",
         )
     summary = state.summaries.get(str(target.version))
     if summary is not None:
-        check_summary(summary, ledger.fetch(current.manifest), current.manifest, target.name)
+        manifest = target.entry.manifest
+        check_summary(summary, ledger.fetch(manifest), manifest, target.name)
+
+
+def check_rollout(
+    ledger: Ledger, log: PolicyLog, channel: str, rollout: Rollout, trust: Trust | None = None
+) -> None:
+    """Raise GateError if the version of a rollout on a governed channel was not promoted or fails the policy."""
+    steps = [step for step in rollout_steps(ledger, channel) if step.manifest == rollout.manifest]
+    if not steps or (steps[-1].percent, steps[-1].salt) != (rollout.percent, rollout.salt):
+        raise IntegrityError(f"the rollout of {ledger.name}:{channel} is not what its log says", EXTENT)
+    judged = judge_rollout(ledger, log, channel, rollout, trust=trust)
+    if judged is None:
+        return
+    if steps[-1].evidence is None:
+        raise GateError(f"{rollout.to} is rolled out to {ledger.name}:{channel} without a promotion", HINT)
+    check_evidence(ledger, log, steps[-1])
+    if judged.failed:
+        faults = "; ".join(f"{finding.requirement}: {finding.detail}" for finding in judged.failed)
+        raise GateError(
+            f"{rollout.to}, which is rolled out to {ledger.name}:{channel}, does not meet the policy: {faults}",
+            HINT,
+        )
 
 
 def check_held(ledger: Ledger, log: PolicyLog, channel: str, trust: Trust | None = None) -> None:
@@ -80,7 +110,11 @@ def check_held(ledger: Ledger, log: PolicyLog, channel: str, trust: Trust | None
         raise IntegrityError(f"{name}:{channel} was moved without an event in the log", EXTENT)
     _check_moves(ledger, log, rules, history)
     move = history[-1]
-    judged = judge_version(ledger, rules, move.version, compared_with(history[:-1], move.manifest), trust)
+    before = compared_with(history[:-1], move.manifest)
+    hours = None
+    if any(rule.min_hours for rule in rules):
+        hours = rollout_hours(ledger, channel, move.manifest, datetime.fromisoformat(move.time))
+    judged = judge_version(ledger, rules, move.version, before, trust, hours)
     if judged.failed:
         faults = "; ".join(f"{finding.requirement}: {finding.detail}" for finding in judged.failed)
         raise GateError(f"{name}:{channel} is {move.version}, which does not meet the policy: {faults}", HINT)
@@ -112,7 +146,7 @@ def _check_moves(ledger: Ledger, log: PolicyLog, rules: Sequence[Rule], history:
             _check_breaking(ledger, barring, history[:position], move)
 
 
-def check_evidence(ledger: Ledger, log: PolicyLog, move: Tag) -> int:
+def check_evidence(ledger: Ledger, log: PolicyLog, move: Tag | RolloutStep) -> int:
     """The number of the policy that a promotion names.
 
     Raise GateError if its evidence is not about this very move.
@@ -146,9 +180,12 @@ def _check_breaking(ledger: Ledger, rules: Sequence[Rule], past: Sequence[Tag], 
 def audit_gates(
     source: RegistryReader, ledger: Ledger, trust: Trust | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Yield the governed channels of a model that fail their policy; see `verify.Audit`."""
+    """Yield the governed channels and rollouts of a model that fail their policy; see `verify.Audit`."""
     for channel in sorted(ledger.channels):
         try:
-            check_held(ledger, read_policies(source), channel, trust)
+            log = read_policies(source)
+            check_held(ledger, log, channel, trust)
+            if channel in ledger.rollouts:
+                check_rollout(ledger, log, channel, ledger.rollouts[channel], trust)
         except RegError as error:
             yield "gate", error.message

@@ -34,10 +34,11 @@ def judge_version(
     version: Version,
     before: Digest | None,
     trust: Trust | None = None,
+    hours: float | None = None,
 ) -> JudgedVersion:
     """Hold a version against rules. Raise IntegrityError or NotFoundError if a document cannot be read.
 
-    `trust` is by default what the user's trust file says.
+    `trust` is by default what the user's trust file says; `hours` is the time of the rollout before, if there was one.
     """
     entry = ledger.entries[version]
     trust = load_trust() if trust is None else trust
@@ -53,6 +54,7 @@ def judge_version(
         None if before is None else manifest_at(ledger, before),
         entry.held,
         frozenset(name for key in trust.keys.values() for name in (key.name, key.key.id) if name),
+        hours,
     )
     findings = tuple(dict.fromkeys(item for rule in rules for item in evaluate(rule, candidate)))
     statements = tuple(dict.fromkeys(event.statement for event in attests))

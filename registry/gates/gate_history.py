@@ -1,6 +1,7 @@
 """The records in a model's log that gates need: moves of channels, and attestations of versions."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from onnxreg.registry.log.index_file import read_line
 from onnxreg.registry.log.ledger import Ledger
@@ -14,7 +15,7 @@ from onnxreg.schema.gates.evaluation import (
     read_evaluation,
     read_statement,
 )
-from onnxreg.schema.log.events import Attest, Tag
+from onnxreg.schema.log.events import Attest, RolloutStep, Tag, Untag
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
 from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope
@@ -24,6 +25,31 @@ def moves(ledger: Ledger, channel: str) -> list[Tag]:
     """Every move of a channel, oldest first."""
     events = (read_line(line.raw, ledger.name).event for line in ledger.skim() if line.kind == Tag.kind)
     return [event for event in events if isinstance(event, Tag) and event.tag == channel]
+
+
+def rollout_steps(ledger: Ledger, channel: str) -> list[RolloutStep]:
+    """Every step of a channel's rollouts, oldest first."""
+    lines = (line for line in ledger.skim() if line.kind == RolloutStep.kind)
+    events = (read_line(line.raw, ledger.name).event for line in lines)
+    return [event for event in events if isinstance(event, RolloutStep) and event.tag == channel]
+
+
+def rollout_hours(ledger: Ledger, channel: str, manifest: Digest, until: datetime) -> float | None:
+    """The hours for which a version was rolled out to a channel without interruption, up to a time.
+
+    None if it was not. Times are as claimed by those who wrote the events.
+    """
+    start: datetime | None = None
+    for line in ledger.skim():
+        if line.kind not in (RolloutStep.kind, Tag.kind, Untag.kind):
+            continue
+        event = read_line(line.raw, ledger.name).event
+        time = datetime.fromisoformat(event.time)
+        if not isinstance(event, RolloutStep | Tag | Untag) or event.tag != channel or time > until:
+            continue
+        is_step = isinstance(event, RolloutStep) and event.manifest == manifest
+        start = (start or time) if is_step else None if time < until else start
+    return None if start is None else (until - start).total_seconds() / 3600
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:

@@ -174,7 +174,7 @@ class Promoter:
                 if judged.failed:
                     raise GateError(f"{target.ref} no longer meets the policy", "run it again to see why")
                 current = ledger.channels.get(channel)
-                evidence = _evidence(judged, log, channel, target)
+                evidence = evidence_of(judged, log, channel, target)
                 digest, _ = push.put(BytesIO(evidence.encode()))
                 ledger.append(
                     Tag(
@@ -192,9 +192,10 @@ class Promoter:
             commit(self.store, push, target.name, change)
 
 
-def _evidence(
+def evidence_of(
     judged: JudgedVersion, log: PolicyLog, channel: str, target: lookup.LocatedVersion
 ) -> PromotionEvidence:
+    """The evidence of a version that was judged for a channel."""
     return PromotionEvidence(
         target.name,
         channel,

@@ -240,6 +240,7 @@ class RetentionPolicy:
         keeping = {*newest_of(ledger.entries, self.versions or 1), *newest_of(unyanked, self.versions or 1)}
         keeping |= self._young(ledger, now)
         keeping |= {channel.version for channel in ledger.channels.values()}
+        keeping |= {rollout.to for rollout in ledger.rollouts.values()}
         gone = [
             (entry.seq, version)
             for version, entry in present_versions(ledger)

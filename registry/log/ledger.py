@@ -31,7 +31,7 @@ from onnxreg.schema.core.errors import Advice, ConflictError, InputError, Integr
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.delta.offers import DeltaOffer, DeltaOffers
 from onnxreg.schema.delta.table import DeltaTable, inline
-from onnxreg.schema.log.events import Deltas, Event, check_channel
+from onnxreg.schema.log.events import Deltas, Drop, Event, Expire, Purge, Tag, Untag, check_channel
 from onnxreg.schema.log.logline import Line, LogLine, LogLineHeader, Via, genesis, walk_chain
 from onnxreg.schema.log.state import (
     SEGMENT_LINES,
@@ -120,6 +120,7 @@ class Ledger(LogReplay):
             tail=lines,
             tombstones=list(state.tombstones),
             refused=set(state.refused),
+            rollouts=dict(state.rollouts),
             summaries=state.summaries,
             more=state.more,
             deltas=_offered(state),
@@ -157,12 +158,28 @@ class Ledger(LogReplay):
     def append(self, event: Event, via: Via | None = None) -> LogLine:
         """Add one event.
 
-        Raise ConflictError if it contradicts what is there (a channel's holder), and in a mirror.
+        Raise ConflictError if it contradicts what is there (a channel's holder, a rollout), and in a mirror.
         """
         self.check_own()
+        self._check_rollouts(event)
         self.derives_deltas = True
         sign = partial(sign_line, self.registry, self.sign) if self.sign else None
         return self.append_line(LogLine.make(self.seq + 1, self.head, event, via, sign))
+
+    def finish(self, event: Tag) -> LogLine:
+        """Move a channel to the version that is rolled out to it."""
+        self.rollouts.pop(event.tag)
+        return self.append(event)
+
+    def _check_rollouts(self, event: Event) -> None:
+        """ConflictError if a rollout must end first: nothing else moves its channel or takes its version away."""
+        for tag, rollout in self.rollouts.items():
+            moves = isinstance(event, Tag | Untag) and event.tag == tag
+            if moves or (isinstance(event, Expire | Purge | Drop) and event.version == rollout.to):
+                raise ConflictError(
+                    f"{rollout.to} is being rolled out to {self.name}:{tag}",
+                    Advice("end-rollout", name=self.name, channel=tag),
+                )
 
     def check_own(self) -> None:
         """ConflictError in a mirror: only lines of the registry that it copies are added there."""
@@ -195,7 +212,8 @@ class Ledger(LogReplay):
 
         Reads the manifests whose summaries it did not hold before.
         """
-        shown = {*newest_of(self.entries), *(channel.version for channel in self.channels.values())}
+        channels = (channel.version for channel in self.channels.values())
+        shown = {*newest_of(self.entries), *channels, *(rollout.to for rollout in self.rollouts.values())}
         return State(
             self.registry,
             self.name,
@@ -208,6 +226,7 @@ class Ledger(LogReplay):
             tuple(self.segments),
             tuple(self.tombstones),
             tuple(sorted(self.refused)),
+            self.rollouts,
             self._more(shown) if self.derives_deltas else self.more,
         )
 

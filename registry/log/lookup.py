@@ -18,6 +18,7 @@ from onnxreg.schema.core.errors import EXTENT, Advice, InputError, IntegrityErro
 from onnxreg.schema.core.ref import Ref, check_name
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.rollout import Rollout
 from onnxreg.schema.log.state import Channel, State, VersionEntry, no_version, read_entries, version_of
 from onnxreg.schema.log.summary import VersionSummary
 
@@ -127,6 +128,11 @@ def find(remote: RegistryReader, ref: Ref, yanked: bool = False, gone: bool = Fa
     name different manifests.
     """
     return find_with_state(remote, ref, yanked, gone)[0]
+
+
+def rollout_of(remote: RegistryReader, ref: Ref) -> Rollout | None:
+    """The rollout of the channel that a ref names, if any."""
+    return read_state(remote, ref.name).rollouts.get(ref.tag or "")
 
 
 def find_with_state(

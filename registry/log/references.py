@@ -13,7 +13,7 @@ from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.events import KINDS, Attest, Deltas, OptionalEvent, Tag
+from onnxreg.schema.log.events import KINDS, Attest, OptionalEvent, Tag
 from onnxreg.schema.log.state import VersionEntry
 from onnxreg.schema.log.summary import operator_set
 from onnxreg.schema.manifest.manifest import Manifest
@@ -89,7 +89,7 @@ def listed_blobs(ledger: Ledger) -> Iterator[Reference]:
 def optional_events(ledger: Ledger) -> Iterator[OptionalEvent]:
     """The optional events of a log, oldest first. Raise IntegrityError as `listed_blobs`."""
     for line in ledger.skim():
-        if line.kind not in KINDS or line.kind == Deltas.kind:
+        if line.kind not in KINDS or issubclass(KINDS[line.kind], OptionalEvent):
             event = read_line(line.raw, ledger.name).event
             if isinstance(event, OptionalEvent):
                 yield event

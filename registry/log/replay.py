@@ -23,12 +23,14 @@ from onnxreg.schema.log.events import (
     Publish,
     Purge,
     Restore,
+    RolloutStep,
     Tag,
     Unpin,
     Untag,
     Unyank,
     Yank,
 )
+from onnxreg.schema.log.rollout import Rollout
 from onnxreg.schema.log.state import Channel, Gone, VersionEntry
 from onnxreg.schema.query.requirements import worst
 
@@ -38,7 +40,7 @@ class LogReplay:
     """The versions of a model, those of them that events since the last sealing wrote, and its channels.
 
     Dropped versions are left out. `tombstones` are blobs that may not come back; `refused` are
-    artifacts that an evaluation refused, of whichever version. `deltas` has the tables of deltas (None: a version without).
+    artifacts that an evaluation refused, of whichever version. `rollouts` are those of channels. `deltas` has the tables of deltas (None: a version without).
     """
 
     name: str
@@ -47,6 +49,7 @@ class LogReplay:
     channels: dict[str, Channel] = field(default_factory=dict)
     tombstones: list[Digest] = field(default_factory=list)
     refused: set[Digest] = field(default_factory=set)
+    rollouts: dict[str, Rollout] = field(default_factory=dict)
     deltas: dict[Version, Descriptor | None] = field(default_factory=dict)
 
     def apply(self, event: Event, seq: int) -> None:
@@ -60,12 +63,15 @@ class LogReplay:
                 self.channels[event.tag] = Channel(
                     event.version, event.manifest, seq, event.policy, event.evidence
                 )
+                self.rollouts.pop(event.tag, None)
             case Untag():
                 self._expect(event.tag, event.expects)
                 del self.channels[event.tag]
+                self.rollouts.pop(event.tag, None)
             case Yank():
                 entry = self._known(event.version, event.manifest)
                 self._set(event.version, entry._replace(yanks=entry.yanks | {event.id}))
+                self._end_rollouts(event.version)
             case Unyank():
                 entry = self._known(event.version, event.manifest)
                 self._set(event.version, entry._replace(yanks=entry.yanks - {event.yank}))
@@ -81,6 +87,8 @@ class LogReplay:
                 self._set(event.version, entry._replace(held=event.paths))
             case Attest():
                 self._attest(event)
+            case RolloutStep():
+                self._roll_out(event, seq)
             case Deltas():
                 self._deltas(event)
             case Fence() | OptionalEvent():
@@ -124,6 +132,28 @@ class LogReplay:
             self._present(event.version, event.manifest)
         self.deltas[event.version] = event.table_file
 
+    def _roll_out(self, event: RolloutStep, seq: int) -> None:
+        self._expect(event.tag, event.expects)
+        if event.version is None or event.manifest is None or event.percent is None or event.salt is None:
+            self.rollouts.pop(event.tag, None)
+            return
+        if self._present(event.version, event.manifest).yanked:
+            raise ConflictError(f"{self.name}:{event.version} is yanked", "roll out another version")
+        self.rollouts[event.tag] = Rollout(
+            event.version,
+            event.manifest,
+            event.percent,
+            event.salt,
+            seq,
+            event.where,
+            event.policy,
+            event.evidence,
+        )
+
+    def _end_rollouts(self, version: Version) -> None:
+        """No device gets a version by a rollout any more."""
+        self.rollouts = {tag: rollout for tag, rollout in self.rollouts.items() if rollout.to != version}
+
     def _give_up(self, event: Expire | Purge | Drop) -> None:
         """A version loses its files.
 
@@ -150,6 +180,7 @@ class LogReplay:
                 f"{self.name}:{event.version} was evaluated since, and that stays on record",
                 Advice("yank"),
             )
+        self._end_rollouts(event.version)
         how = {Expire: "expired", Purge: "purged", Drop: "dropped"}[type(event)]
         self._set(event.version, entry._replace(pinned=False, held=None, gone=Gone(how, event.id)))
         if isinstance(event, Drop):

@@ -15,10 +15,18 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.query.requirements import Query
-from onnxreg.schema.query.resolve import Offer, Rejection, ResolveOutcome, releases, resolve_among
+from onnxreg.schema.query.resolve import (
+    Offer,
+    Rejection,
+    ResolveOutcome,
+    releases,
+    resolve_among,
+    rolled_out_to,
+)
 
 if TYPE_CHECKING:
     from onnxreg.schema.delta.table import Delta
+    from onnxreg.schema.log.rollout import Rollout
     from onnxreg.schema.manifest.operators import Need
     from onnxreg.schema.query.device import Device
 
@@ -28,7 +36,8 @@ class Resolution:
     """The artifact that answers a query, with every file that it needs, and the rejections of the others.
 
     `size`: bytes of all files, equal ones counted once. `index` is the index file of the answer, if one was
-    read; `deltas` are those of its files that the state line offers, with their URLs.
+    read; `deltas` are those of its files that the state line offers, with their URLs; `rollout` is that of the
+    channel that was asked for.
     """
 
     target: LocatedVersion
@@ -38,6 +47,12 @@ class Resolution:
     outcome: ResolveOutcome
     index: IndexFile | None = field(default=None, repr=False)
     deltas: tuple[tuple["Delta", str], ...] = ()
+    rollout: "Rollout | None" = None
+
+    @property
+    def is_by_rollout(self) -> bool:
+        """True if the device gets this version by a rollout, before the channel holds it."""
+        return self.rollout is not None and self.rollout.manifest == self.target.entry.manifest
 
     @property
     def rejected(self) -> tuple[Rejection, ...]:
@@ -78,7 +93,12 @@ class Resolution:
                 if self.deltas
                 else {}
             ),
+            **({"rollout": self._rollout_to_json()} if self.rollout else {}),
         }
+
+    def _rollout_to_json(self) -> dict[str, Any]:
+        assert self.rollout is not None
+        return {**self.rollout.to_json(), "in": self.is_by_rollout}
 
 
 class NoAnswerError(NotFoundError):
@@ -109,17 +129,23 @@ class NoAnswerError(NotFoundError):
 
 
 def resolve(
-    remote: RegistryReader, ref: Ref, query: Query, device: "Device | None" = None, verify: bool = False
+    remote: RegistryReader,
+    ref: Ref,
+    query: Query,
+    device: "Device | None" = None,
+    verify: bool = False,
+    seed: str | None = None,
 ) -> Resolution:
     """Pick one artifact with the companions that it needs; see `docs/resolve.md`.
 
     Without a tag, the newest release with an artifact that answers. NoAnswerError with all reasons if none
-    answers; with `verify`, IntegrityError if the index file contradicts the manifest of the version.
+    answers; with `verify`, IntegrityError if the index file contradicts the manifest of the version. `seed` is the
+    device's in rollouts; without one it takes part in none.
     """
 
     def read(index: IndexFile | None) -> Resolution:
         state = state_of(remote, ref.name, index)
-        resolution = resolve_in(remote, state, ref, query, device)
+        resolution = resolve_in(remote, state, ref, query, device, seed)
         if verify:
             check_index(remote, state, resolution.target)
         return replace(resolution, index=index)
@@ -128,12 +154,17 @@ def resolve(
 
 
 def resolve_in(
-    remote: RegistryReader, state: State, ref: Ref, query: Query, device: "Device | None" = None
+    remote: RegistryReader,
+    state: State,
+    ref: Ref,
+    query: Query,
+    device: "Device | None" = None,
+    seed: str | None = None,
 ) -> Resolution:
     """Resolve in a state that was read before."""
-    outcome = resolve_among(
-        state, offers(remote, state, ref, query), query, device, partial(read_operators, remote), ref.is_bare
-    )
+    candidates = offers(remote, state, ref, query, device, seed)
+    operators = partial(read_operators, remote)
+    outcome = resolve_among(state, candidates, query, device, operators, ref.is_bare)
     artifact = outcome.artifact
     if artifact is None or outcome.offer is None:
         raise NoAnswerError(ref, outcome, query)
@@ -143,9 +174,9 @@ def resolve_in(
         (file, remote.blob_url(file.digest)) for file in (main, *artifact.files, *summary.shared_files)
     )
     target = LocatedVersion(state.name, version, entry, state.channels.get(ref.tag or ""))
-    return Resolution(
-        target, artifact, outcome.size, files, outcome, deltas=_deltas(remote, state, target, files)
-    )
+    deltas = _deltas(remote, state, target, files)
+    rollout = state.rollouts.get(ref.tag or "")
+    return Resolution(target, artifact, outcome.size, files, outcome, deltas=deltas, rollout=rollout)
 
 
 def _deltas(
@@ -179,11 +210,19 @@ def contracts_of(remote: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
     return tuple(recorded)
 
 
-def offers(remote: RegistryReader, state: State, ref: Ref, query: Query) -> Iterator[Offer]:
-    """The versions that a ref may mean, newest first."""
+def offers(
+    remote: RegistryReader,
+    state: State,
+    ref: Ref,
+    query: Query,
+    device: "Device | None" = None,
+    seed: str | None = None,
+) -> Iterator[Offer]:
+    """The versions that a ref may mean, newest first; of a channel first that of a rollout, for a device with a seed."""
     fields = {*(query.where.fields() if query.where else ()), *(["contract"] if query.contracts else ())}
-    candidates = [Ref(state.name, str(version)) for version in releases(state)] if ref.is_bare else []
-    for candidate in candidates or [ref]:
+    versions = releases(state) if ref.is_bare else rolled_out_to(state, ref.tag, device, seed)
+    candidates = [Ref(state.name, str(version)) for version in versions]
+    for candidate in candidates if ref.is_bare and candidates else [*candidates, ref]:
         target = find_in(remote, state, candidate)
         summary = read_summary(remote, state, target, fields, query.member)
         yield Offer(target.version, _carried_entry(remote, target), summary)

@@ -46,6 +46,7 @@ class PromotionCandidate:
         before: the manifest that the channel was last promoted to, other than this one; None: there was none.
         held: the paths of the artifacts that the registry has, if it does not have all.
         trusted: the names and the ids of all keys that the reader trusts, if they were read.
+        hours: the time of the rollout before the channel moves, as claimed; None: there was none.
     """
 
     manifest: Manifest
@@ -56,6 +57,7 @@ class PromotionCandidate:
     before: Manifest | None = None
     held: tuple[str, ...] | None = None
     trusted: frozenset[str] | None = None
+    hours: float | None = None
 
     @cached_property
     def summary(self) -> VersionSummary:
@@ -261,6 +263,19 @@ def _breaking(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool,
     yield not kinds, f"breaking changes: {', '.join(kinds)}" if kinds else "an app can go on unchanged"
 
 
+def _min_hours(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
+    """The first version of a channel needs no rollout: no device has another one."""
+    least = rule.min_hours or 0.0
+    if candidate.hours is None:
+        is_first = candidate.before is None
+        yield is_first, "the channel held nothing before" if is_first else "it was not rolled out"
+        return
+    yield (
+        candidate.hours >= least,
+        f"it was rolled out for {candidate.hours:.1f} hours, at least {least:g} are wanted",
+    )
+
+
 DEMANDS: dict[str, Demand] = {
     "certified": _certified,
     "signed_by": _signed_by,
@@ -273,6 +288,7 @@ DEMANDS: dict[str, Demand] = {
     "devices": _devices,
     "contract": _contract,
     "breaking": _breaking,
+    "min_hours": _min_hours,
 }
 """The demands of a rule, by their keys."""
 

@@ -198,5 +198,8 @@ _PARTS: dict[str, Callable[[Rule], Iterable[Part]]] = {
     "devices": _each("devices"),
     "contract": _each("contract"),
     "breaking": lambda old: [[("breaking", lambda rule: rule.breaking is False)]],
+    "min_hours": lambda old: [
+        [("min_hours", lambda rule: (rule.min_hours or 0.0) >= (old.min_hours or 0.0))]
+    ],
 }
 """For each demand its parts, each of which some rule that covers the same models must keep."""

@@ -16,6 +16,7 @@ licenses = ["Apache-2.0"]
 devices = ["ort-android-1.23"]         # presets, or device documents: each must get an artifact
 contract = ["sha256:..."]              # what apps in the field were written for: each is that of an artifact
 breaking = false                       # nothing breaks an app that ran what the channel held before
+min_hours = 24                         # a rollout of so many hours goes before it
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from onnxreg.schema.core.codec import count, flag, items, mapping, required, text
+from onnxreg.schema.core.codec import count, flag, items, mapping, number, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.sizes import size
@@ -34,6 +35,9 @@ from onnxreg.schema.query.expression import parser
 from onnxreg.schema.query.expression.fields import ARTIFACT_FIELDS
 from onnxreg.schema.query.expression.parser import Expression
 from onnxreg.schema.query.requirements import digests, share
+
+MAX_HOURS = 8760
+"""A year: the longest rollout that a rule may demand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ class Rule:
     devices: tuple[Device, ...] = ()
     contract: tuple[str, ...] = ()
     breaking: bool | None = None
+    min_hours: float | None = None
 
     @property
     def threshold(self) -> int:
@@ -139,6 +144,13 @@ def _device_to_json(device: Device) -> str | dict[str, Any]:
     return device.name if preset_device == device else device.to_json()
 
 
+def _hours(value: Any) -> float:
+    hours = number(value)
+    if not 0 < hours <= MAX_HOURS:
+        raise InputError(f"not a number of hours: {hours:g}", f"write a number above 0, at most {MAX_HOURS}")
+    return hours
+
+
 _READ: dict[str, Callable[[Any], Any]] = {
     "channel": check_channel,
     "models": _texts,
@@ -155,6 +167,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "devices": lambda value: items(value, _device),
     "contract": lambda value: tuple(map(str, digests(value))),
     "breaking": flag,
+    "min_hours": _hours,
 }
 """The words of a rule, and how each is read."""
 

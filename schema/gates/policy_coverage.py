@@ -22,6 +22,7 @@ KNOWN_KEYS = frozenset(
         "devices",
         "contract",
         "breaking",
+        "min_hours",
     ]
 )
 """The keys of a rule; `policy` reads them."""

@@ -103,6 +103,7 @@ class Checkpoint:
     tombstones: tuple[str, ...] | None = None
     refused: tuple[str, ...] = ()
     summaries: Mapping[str, str] = field(default_factory=dict)
+    rollouts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def has_state(self) -> bool:
@@ -116,7 +117,8 @@ class Checkpoint:
     @property
     def facts(self) -> tuple[object, ...]:
         """The facts of a state that this build knows."""
-        return self.channels, self.versions, self.sealed, self.tombstones, self.refused, self.summaries
+        tables = self.channels, self.versions, self.rollouts, self.summaries
+        return *tables, self.sealed, self.tombstones, self.refused
 
     def state_json(self) -> dict[str, Any]:
         """The remembered state as a state line has it, without summaries."""
@@ -129,6 +131,7 @@ class Checkpoint:
             "segments": list(self.segments),
             "tombstones": list(self.tombstones or ()),
             "refused": list(self.refused),
+            "rollouts": dict(self.rollouts),
             **({"catalog": self.sealed[-1]} if self.sealed else {}),
         }
 
@@ -170,6 +173,7 @@ class Checkpoint:
             "tombstones": list(self.tombstones),
             "refused": list(self.refused),
             "summaries": dict(self.summaries),
+            **({"rollouts": dict(self.rollouts)} if self.rollouts else {}),
         }
 
     @classmethod
@@ -193,6 +197,7 @@ class Checkpoint:
             optional(value.get("tombstones"), lambda blobs: items(blobs, text)),
             items(value.get("refused", []), text),
             {version: text(digest) for version, digest in mapping(value.get("summaries", {})).items()},
+            mapping(value.get("rollouts", {})),
         )
 
 
@@ -308,12 +313,13 @@ def _learn(
     channels = {tag: channel.to_json() for tag, channel in state.channels.items()}
     versions = {str(version): entry.to_json() for version, entry in state.versions.items()}
     since = observed.base if checkpoint is None else checkpoint.seq
+    rollouts = {tag: rollout.to_json() for tag, rollout in state.rollouts.items()}
     before = (
-        (_older(channels, since), _older(versions, since))
+        (_older(channels, since), _older(versions, since), _older(rollouts, since))
         if checkpoint is None
-        else (checkpoint.channels, checkpoint.versions)
+        else (checkpoint.channels, checkpoint.versions, checkpoint.rollouts)
     )
-    check_claims(state.name, before, (channels, versions), state.refused, lines, since)
+    check_claims(state.name, before, (channels, versions, rollouts), state.refused, lines, since)
     if checkpoint is not None:
         _check_unchanged(checkpoint, state)
     digests = [line.digest.hex for line in lines]
@@ -331,6 +337,7 @@ def _learn(
         tombstones=tuple(map(str, state.tombstones)),
         refused=tuple(map(str, state.refused)),
         summaries={version: _summary(state, version) for version in state.summaries},
+        rollouts=rollouts,
     )
 
 

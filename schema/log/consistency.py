@@ -16,6 +16,7 @@ from onnxreg.schema.log.events import (
     Publish,
     Purge,
     Restore,
+    RolloutStep,
     Tag,
     Unpin,
     Untag,
@@ -31,23 +32,26 @@ Table = Mapping[str, Any]
 
 _OF_TAG = ("version", "manifest", "policy", "evidence")
 """The fields of a channel that come from the event that moved it."""
+_OF_ROLLOUT = ("manifest", "percent", "salt", "where", "policy", "evidence")
+"""The fields of a rollout that its event has under the same name."""
 
 
 def check_claims(
     name: str,
-    before: tuple[Table, Table],
-    after: tuple[Table, Table],
+    before: tuple[Table, Table, Table],
+    after: tuple[Table, Table, Table],
     refused: Collection[Digest],
     lines: Sequence[LogLineHeader],
     since: int,
 ) -> None:
-    """IntegrityError if channels and versions are not the known ones as the lines after line `since` changed
-    them.
+    """IntegrityError if channels, versions and rollouts are not the known ones as the lines after line `since`
+    changed them.
 
     `refused` are the artifacts that the state says are refused in every version.
     """
     events = [(line, _event(name, line)) for line in lines]
     _check_channels(name, before[0], after[0], events)
+    _check_rollouts(name, before[2], after[2], events)
     _check_versions(name, before[1], after[1], events, since)
     _check_verdicts(name, after[1], refused, events)
 
@@ -79,6 +83,27 @@ def _check_channels(name: str, before: Table, after: Table, events: Events) -> N
             raise IntegrityError(f"channel {tag} of {name} was moved without an event in the log", EXTENT)
 
 
+def _check_rollouts(name: str, before: Table, after: Table, events: Events) -> None:
+    """Raise IntegrityError if a rollout is not as the lines left it: its share, its salt, its target."""
+    expected = dict(before)
+    for line, event in events:
+        match event:
+            case Tag() | Untag():
+                expected.pop(event.tag, None)
+            case RolloutStep(version=None):
+                expected.pop(event.tag, None)
+            case RolloutStep():
+                fields = event.to_json()
+                copied = {key: fields[key] for key in _OF_ROLLOUT if key in fields}
+                expected[event.tag] = {**copied, "to": fields["version"], "seq": line.seq}
+            case Yank() | Expire() | Purge() | Drop():
+                ended = str(event.version)
+                expected = {tag: rollout for tag, rollout in expected.items() if rollout["to"] != ended}
+    for tag in sorted(expected.keys() | after.keys()):
+        if expected.get(tag) != after.get(tag):
+            raise IntegrityError(f"the rollout of {name}:{tag} is not what its log says", EXTENT)
+
+
 def _check_versions(name: str, before: Table, after: Table, events: Events, since: int) -> None:
     """Raise IntegrityError if a version is not as the lines left it."""
     manifests = {version: entry["manifest"] for version, entry in before.items()}
@@ -89,7 +114,7 @@ def _check_versions(name: str, before: Table, after: Table, events: Events, sinc
         if isinstance(event, Attest):
             about = {version for version, digest in manifests.items() if digest == str(event.manifest)}
             touched |= about if event.state is not None else set()
-        elif not isinstance(event, Tag):
+        elif not isinstance(event, Tag | OptionalEvent):
             touched.add(str(getattr(event, "version", "")))
     for version, entry in after.items():
         new = version not in manifests and (entry["seq"] > since or not events)

@@ -16,6 +16,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG, check_name, check_tag
 from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.rollout import percent, salt
 from onnxreg.schema.log.summary import STATES
 
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
@@ -249,8 +250,18 @@ class OptionalEvent(Event):
     `supersedes` are the ids of earlier optional events: the log no longer refers to the blobs of these.
     """
 
-    blobs: tuple[Descriptor, ...]
+    blobs: tuple[Descriptor, ...] = ()
     supersedes: tuple[Digest, ...] = ()
+
+    def check(self) -> None:
+        """InputError if its parts do not fit each other."""
+
+    def to_json(self) -> dict[str, Any]:
+        value = Event.to_json(self)
+        blobs = [{"digest": str(blob.digest), "size": blob.size} for blob in self.blobs]
+        if not self.supersedes:
+            del value["supersedes"]
+        return value | {"optional": True, "blobs": blobs}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,17 +275,44 @@ class Deltas(OptionalEvent):
     manifest: Digest
     table: Digest | None = None
 
+    def check(self) -> None:
+        """InputError if the table is not one of its blobs."""
+        if (self.table is None) != (self.table_file is None):
+            raise InputError("the table of a deltas event is not one of its blobs")
+
     @property
     def table_file(self) -> Descriptor | None:
         """Digest and size of the table."""
         return next((blob for blob in self.blobs if blob.digest == self.table), None)
 
-    def to_json(self) -> dict[str, Any]:
-        value = Event.to_json(self)
-        blobs = [{"digest": str(blob.digest), "size": blob.size} for blob in self.blobs]
-        if not self.supersedes:
-            del value["supersedes"]
-        return value | {"optional": True, "blobs": blobs}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutStep(OptionalEvent):
+    """A channel begins, widens or stops a staged rollout; see `schema.log.rollout`.
+
+    `expects` is the manifest that the channel holds, and keeps. Without `version` the rollout is over. On a
+    governed channel `policy` and `evidence` are those of a promotion, and the evidence is the blob.
+    """
+
+    kind: ClassVar[str] = "rollout"
+    tag: str
+    expects: Digest
+    version: Version | None = None
+    manifest: Digest | None = None
+    percent: float | None = None
+    salt: str | None = None
+    where: str | None = None
+    policy: Digest | None = None
+    evidence: Digest | None = None
+
+    def check(self) -> None:
+        """InputError if it says only a part of a rollout."""
+        parts = (self.version, self.manifest, self.percent, self.salt)
+        if any(part is None for part in parts) != all(part is None for part in parts):
+            raise InputError("a rollout event says only a part of its rollout")
+        evidence = {self.evidence} - {None}
+        if {blob.digest for blob in self.blobs} != evidence:
+            raise InputError("the blob of a rollout event is not its evidence")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,6 +348,7 @@ KINDS: dict[str, type[Event]] = {
         Hold,
         Fence,
         Deltas,
+        RolloutStep,
     )
 }
 """The kinds in a model's log. `PolicyEvent` is in the log of policies."""
@@ -331,14 +370,14 @@ def decode_event(value: Any) -> Event:
     if not isinstance(value, dict):
         raise InputError("event is not an object")
     kind = _ALL_KINDS.get(str(value.get("kind")))
-    if kind is None or kind is Deltas:
+    if kind is None or issubclass(kind, OptionalEvent):
         return _decode_optional(value)
     check_keys(value, *_event_keys(kind.kind), f"{kind.kind} event")
     return kind(**{key: _READ[key](item) for key, item in value.items() if key != "kind"})
 
 
 def _decode_optional(value: dict[str, Any]) -> OptionalEvent:
-    """Read `deltas`, and an event of an unknown kind as far as it can be kept. InputError unless it is optional."""
+    """Read an optional event; one of an unknown kind as far as it can be kept. InputError unless it is optional."""
     kind = value.get("kind")
     if value.get("optional") is not True or not isinstance(kind, str) or not _KIND.fullmatch(kind):
         raise InputError(f"it holds an event of unknown kind {str(kind)[:40]!r}", UPGRADE)
@@ -347,17 +386,15 @@ def _decode_optional(value: dict[str, Any]) -> OptionalEvent:
     common = {key: _READ[key](value[key]) for key in about if key in value}
     common["blobs"] = _blobs(required(value, "blobs"))
     common["supersedes"] = _ascending(items(value.get("supersedes", []), Digest.parse), "supersedes")
-    if kind != Deltas.kind:
+    if kind not in KINDS:
         return UnknownEvent(kind=kind, value=value, **common)
-    own = {"kind", "optional", "version", "manifest", "blobs"}
-    check_keys(value, own, {*about, "supersedes", "table"}, "deltas event")
-    event = Deltas(**common, **{key: _READ[key](value[key]) for key in _OF_DELTAS if key in value})
-    if (event.table is None) != (event.table_file is None):
-        raise InputError("the table of a deltas event is not one of its blobs")
+    needed, optional = _event_keys(kind)
+    check_keys(value, needed | {"optional", "blobs"}, optional, f"{kind} event")
+    own = (needed | optional) - {"kind", "blobs", "supersedes"} - about.keys()
+    make: Any = KINDS[kind]
+    event: OptionalEvent = make(**common, **{key: _READ[key](value[key]) for key in own if key in value})
+    event.check()
     return event
-
-
-_OF_DELTAS = ("version", "manifest", "table")
 
 
 def _blobs(value: Any) -> tuple[Descriptor, ...]:
@@ -443,4 +480,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "policy": Digest.parse,
     "evidence": Digest.parse,
     "rules": _rules,
+    "percent": percent,
+    "salt": salt,
+    "where": _text(2000),
 }

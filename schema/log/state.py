@@ -1,7 +1,7 @@
 """The state line: what is true of one model now. It always equals a replay of the model's log.
 
     {"registry", "name", "seq", "head", "channels", "versions", "catalog"?, "newest", "summaries", "segments",
-     "tombstones"?, "refused"?}
+     "tombstones"?, "refused"?, "rollouts"?}
 
 `versions` holds the newest versions, those that channels hold, and those touched since the last sealing; all
 that were sealed are in the catalog, a blob. A version that was dropped is here until the next sealing,
@@ -9,7 +9,8 @@ so that the catalog's older entry of it does not count. `newest` lists the newes
 precedence; it is written for older readers and never read. `segments` are the sealed parts of the log, in
 order, `SEGMENT_LINES` lines each. Keys at this level that a later build added are kept in `more` and written
 back. `tombstones` are the blobs that were taken down and must not come back. `refused` are the artifacts that
-a later evaluation refused: in every version that has these bytes.
+a later evaluation refused: in every version that has these bytes. `rollouts` are the channels of which some
+devices get the next release already.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -34,6 +35,7 @@ from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.ref import check_name, check_registry_id, check_tag
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.rollout import Rollout
 from onnxreg.schema.log.summary import VersionSummary, effective_state, known_summary
 
 if TYPE_CHECKING:
@@ -190,6 +192,7 @@ class State:
     segments: tuple[Digest, ...]
     tombstones: tuple[Digest, ...] = ()
     refused: tuple[Digest, ...] = ()
+    rollouts: Mapping[str, Rollout] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict, compare=False)
     _read: dict[Version, VersionSummary | None] = field(
         default_factory=dict, init=False, compare=False, repr=False
@@ -213,6 +216,8 @@ class State:
             value["tombstones"] = [str(blob) for blob in self.tombstones]
         if self.refused:
             value["refused"] = [str(artifact) for artifact in self.refused]
+        if self.rollouts:
+            value["rollouts"] = {tag: rollout.to_json() for tag, rollout in self.rollouts.items()}
         return {**self.more, **value}
 
     @classmethod
@@ -232,6 +237,7 @@ class State:
             items(required(value, "segments"), Digest.parse),
             items(value.get("tombstones", []), Digest.parse),
             items(value.get("refused", []), Digest.parse),
+            {check_tag(tag): Rollout.read(item) for tag, item in mapping(value.get("rollouts", {})).items()},
             {key: item for key, item in value.items() if key not in STATE_KEYS},
         )
 

@@ -1,6 +1,7 @@
 """A device: what an app says about the ONNX Runtime it ships with and the phone it runs on.
 
-    {"name"?, "ort", "build"?, "operators"?, "providers"?, "domains"?, "platform"?, "abi"?, "ram"?, "free_space"?, "locale"?}
+    {"name"?, "ort", "build"?, "operators"?, "providers"?, "domains"?, "platform"?, "abi"?, "ram"?, "free_space"?, "locale"?,
+     "app_version"?}
 
 `requirements` turns it into tests of artifacts. What an artifact needs and nobody recorded counts as not proven, and
 is refused. `docs/resolve.md` is the specification; JSON vectors under `tests/vectors/resolve` go with it.
@@ -15,6 +16,7 @@ from onnxreg.schema.core.codec import items, mapping, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.summary import ArtifactSummary
 from onnxreg.schema.query.requirements import Requirement
 from onnxreg.schema.query.runtimes import OLDEST_FORMAT, RELEASES, Runtime, runtime
@@ -39,7 +41,7 @@ FOREIGN = frozenset({"openvino-ir"})
 ORT_FORMATS = frozenset({"ort", "ort-android"})
 KEYS = (
     *("name", "ort", "build", "operators", "providers", "domains"),
-    *("platform", "abi", "ram", "free_space", "locale"),
+    *("platform", "abi", "ram", "free_space", "locale", "app_version"),
 )
 
 
@@ -48,7 +50,7 @@ class Device:
     """A device document, read. Sizes are bytes; None is unlimited or not said.
 
     `operators` is the text of the operator config that a minimal build was made from; `domains` are those of operator
-    libraries that the app registers. `platform`, `abi` and `locale` are carried for those who read the document:
+    libraries that the app registers. `platform`, `abi`, `locale` and `app_version` are for rollouts and for those who read the document:
     nothing in an artifact depends on them.
     """
 
@@ -63,6 +65,7 @@ class Device:
     ram: int | None = None
     free_space: int | None = None
     locale: str | None = None
+    app_version: str | None = None
 
     @classmethod
     def read(cls, value: Any) -> "Device":
@@ -88,6 +91,7 @@ class Device:
             ram=_keyed(fields, "ram", size, None),
             free_space=_keyed(fields, "free_space", size, None),
             locale=_keyed(fields, "locale", text, None),
+            app_version=_keyed(fields, "app_version", _version, None),
         )
         device.check()
         return device
@@ -343,3 +347,8 @@ def preset(name: str) -> Device:
         return presets_by_name[name].device
     hint = suggest(name, presets_by_name, Advice("list-devices"))
     raise InputError(f"there is no device preset {name[:80]!r}", hint)
+
+
+def _version(value: Any) -> str:
+    """A SemVer version."""
+    return str(Version.parse(text(value)))

@@ -96,9 +96,15 @@ def resolve_in(
     device: "Device | None" = None,
     operator_sets: "OperatorSets" = no_operator_sets,
     tag: str | None = None,
+    seed: str | None = None,
 ) -> ResolveOutcome:
-    """Resolve by a state line alone. NotFoundError if it has no such version or channel, or not its summary."""
-    versions = releases(state) if tag is None else [version_of(state, tag)]
+    """Resolve by a state line alone. NotFoundError if it has no such version or channel, or not its summary.
+
+    `seed`: the device's private random text, by which it takes part in rollouts; see `Rollout`.
+    """
+    versions = releases(state)
+    if tag is not None:
+        versions = [*rolled_out_to(state, tag, device, seed), version_of(state, tag)]
     offers = (_offer(state, version) for version in versions)
     return resolve_among(state, offers, query or Query(), device, operator_sets, tag is None)
 
@@ -111,6 +117,16 @@ def _offer(state: State, version: Version) -> Offer:
     if entry is None or summary is None:
         raise NotFoundError(f"the state line of {state.name} does not hold {version}")
     return Offer(version, entry, summary)
+
+
+def rolled_out_to(state: State, tag: str | None, device: "Device | None", seed: str | None) -> list[Version]:
+    """The version that a device gets by a rollout of a channel, if it takes part; it comes before the channel's own."""
+    rollout = state.rollouts.get(tag or "")
+    if rollout is None or seed is None:
+        return []
+    from onnxreg.schema.query.cohort import admits
+
+    return [rollout.to] if admits(rollout, seed, device) else []
 
 
 def releases(state: State) -> list[Version]:

@@ -16,6 +16,7 @@ from support.servers.web_client import Call
 
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.schema.core.ref import Ref
 
 NODE = shutil.which("node")
 CLIENT = Path(__file__).parents[2] / "examples" / "web-client"
@@ -238,6 +239,72 @@ def test_a_new_release_takes_the_place_and_can_be_taken_back(
     assert call("update", "acme/pii")["version"] == "1.0.0", "what was rolled back is not taken again"
     publish(registry, tmp_path / "3", "1.2.0")
     assert call("update", "acme/pii")["version"] == "1.2.0"
+
+
+def test_a_release_that_fails_its_self_test_is_never_taken_again(
+    registry: Registry, call: Call, tmp_path: Path
+) -> None:
+    first = publish(registry, tmp_path / "1", "1.0.0")
+    assert call("tested", "acme/pii", {}, ["1.0.0"])["files"] == first
+    publish(registry, tmp_path / "2", "1.1.0")
+    assert call("tested", "acme/pii", {}, ["1.0.0"])["error"] == "integrity"
+    assert call("present", "acme/pii")["files"] == first
+    assert call("update", "acme/pii")["version"] == "1.0.0", "also without a self-test"
+    publish(registry, tmp_path / "3", "1.2.0")
+    assert "failed its self-test" in call("tested", "acme/pii", {}, None)["message"]
+    publish(registry, tmp_path / "4", "1.3.0")
+    assert call("tested", "acme/pii", {}, ["1.3.0"])["version"] == "1.3.0"
+
+
+def test_a_rollout_reaches_a_device_by_its_own_seed(registry: Registry, call: Call, tmp_path: Path) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    publish(registry, tmp_path / "2", "2.0.0")
+    registry.tag("acme/pii:1.0.0", "stable")
+    stable = {"tag": "stable"}
+    assert call("update", "acme/pii", stable)["version"] == "1.0.0"
+    rollouts = registry.rollouts()
+    rollouts.start(Ref.parse("acme/pii:2.0.0"), "stable", 0.01)
+    assert call("update", "acme/pii", stable)["version"] == "1.0.0", "one of 10,000 devices is in"
+    seed = json.loads((tmp_path / "store" / "seed").read_bytes())
+    assert len(seed) == 64
+    rollouts.advance("acme/pii", "stable", 100)
+    assert call("update", "acme/pii", {**stable, "seed": None})["version"] == "1.0.0"
+    assert call("update", "acme/pii", stable)["version"] == "2.0.0"
+    rollouts.halt("acme/pii", "stable")
+    assert call("update", "acme/pii", stable)["version"] == "1.0.0"
+    assert json.loads((tmp_path / "store" / "seed").read_bytes()) == seed
+
+
+def test_a_rollout_that_fails_on_the_device_is_not_taken_again(
+    registry: Registry, call: Call, tmp_path: Path
+) -> None:
+    first = publish(registry, tmp_path / "1", "1.0.0")
+    publish(registry, tmp_path / "2", "2.0.0")
+    registry.tag("acme/pii:1.0.0", "stable")
+    stable = {"tag": "stable"}
+    call("update", "acme/pii", stable)
+    registry.rollouts().start(Ref.parse("acme/pii:2.0.0"), "stable", 100)
+    assert call("tested", "acme/pii", stable, [])["error"] == "integrity"
+    assert call("present", "acme/pii")["files"] == first
+    assert call("update", "acme/pii", stable)["version"] == "1.0.0"
+    registry.rollouts().finish("acme/pii", "stable")
+    assert call("update", "acme/pii", stable)["version"] == "1.0.0", "it failed here, though it is stable now"
+
+
+def test_an_app_gets_only_the_contract_that_it_asks_for(
+    registry: Registry, call: Call, tmp_path: Path
+) -> None:
+    for version, name in (("1.0.0", "ids"), ("1.1.0", "tokens")):
+        tensor = {"name": name, "dtype": "float32", "shape": [{"kind": "static", "value": 2}]}
+        metadata = {"inputs": [tensor], "outputs": [tensor]}
+        publish(registry, tmp_path / version, version, metadata=metadata)
+    contract = str(registry.resolve("acme/pii:1.0.0").artifact.contract)
+    found = call("update", "acme/pii", {"query": {"contract": contract}})
+    assert found["version"] == "1.0.0"
+    rejected = call("resolve", "acme/pii", {"query": {"contract": contract}})["rejected"]
+    assert {(item["version"], item["code"]) for item in rejected if item["version"] == "1.1.0"} == {
+        ("1.1.0", "contract")
+    }
 
 
 def test_tidy_keeps_the_present_and_the_previous(registry: Registry, call: Call, tmp_path: Path) -> None:

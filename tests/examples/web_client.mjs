@@ -23,6 +23,14 @@ const calls = {
     const release = await registry.update(name, question, { onProgress, onArrival: (arrival) => arrivals.push(arrival) })
     return { ...(await whole(registry, release)), progress, arrivals }
   },
+  /** With a self-test that passes only these versions. */
+  async tested(registry, name, question, passing) {
+    const selfTest = ({ version }) => {
+      if (passing === null) throw new Error('ONNX Runtime cannot load it')
+      return passing.includes(version)
+    }
+    return whole(registry, await registry.update(name, question, { selfTest }))
+  },
   async abort(registry, name, bytes) {
     const control = new AbortController()
     const onProgress = (done) => done >= bytes && control.abort(new RegError('given up', 'test'))

@@ -4,6 +4,7 @@ python tests/vectors/make_history.py    # with PYTHONPATH=tests; ids and digests
 """
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from support.registries.gated import NAME, filled, refusal
 from support.trust.tamper import Tree
 
 from onnxreg.registry import Registry
+from onnxreg.schema.core.ref import Ref
 
 FILE = Path(__file__).with_name("history.json")
 OTHER = f"sha256:{'0' * 64}"
@@ -22,6 +24,10 @@ Change = Callable[[Any], object]
 
 def channel(state: Any, tag: str, version: str) -> None:
     state["channels"][tag] |= {"version": version, "manifest": state["versions"][version]["manifest"]}
+
+
+def start(registry: Registry) -> object:
+    return registry.rollouts().start(Ref.parse(f"{NAME}:1.1.0"), "edge", 5, "platform = android")
 
 
 DEEDS: dict[str, Callable[[Registry], object]] = {
@@ -36,6 +42,14 @@ DEEDS: dict[str, Callable[[Registry], object]] = {
     "a version is pinned": lambda registry: registry.pin(f"{NAME}:1.0.0"),
     "a version is dropped": lambda registry: registry.drop(f"{NAME}:1.3.0"),
     "an artifact is refused": lambda registry: registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0")),
+    "a rollout is started": lambda registry: start(registry),
+    "a rollout is advanced": lambda registry: (
+        start(registry),
+        registry.rollouts().advance(NAME, "edge", 20),
+    ),
+    "a rollout is halted": lambda registry: (start(registry), registry.rollouts().halt(NAME, "edge")),
+    "a rollout is finished": lambda registry: (start(registry), registry.rollouts().finish(NAME, "edge")),
+    "a yank ends a rollout": lambda registry: (start(registry), registry.yank(f"{NAME}:1.1.0")),
     "a segment is sealed": lambda registry: [
         (registry.tag(f"{NAME}:1.0.0", "beta"), registry.tag(f"{NAME}:1.1.0", "beta")) for _ in range(35)
     ],
@@ -80,6 +94,53 @@ LIES: dict[str, tuple[str, Change]] = {
         "a segment is sealed",
         lambda state: channel(state, "edge", "1.1.0"),
     ),
+    "the share of a rollout was raised": (
+        "a rollout is started",
+        lambda state: state["rollouts"]["edge"].update(percent=100),
+    ),
+    "the salt of a rollout was changed": (
+        "a rollout is advanced",
+        lambda state: state["rollouts"]["edge"].update(salt="0" * 32),
+    ),
+    "the cohort of a rollout was removed": (
+        "a rollout is started",
+        lambda state: state["rollouts"]["edge"].pop("where"),
+    ),
+    "the target of a rollout was changed": (
+        "a rollout is started",
+        lambda state: state["rollouts"]["edge"].update(
+            to="1.0.0", manifest=state["versions"]["1.0.0"]["manifest"]
+        ),
+    ),
+    "a rollout was hidden": ("a rollout is started", lambda state: state.pop("rollouts")),
+    "a rollout was invented": (
+        "a version is pinned",
+        lambda state: state.update(
+            rollouts={
+                "edge": {
+                    "to": "1.1.0",
+                    "manifest": state["versions"]["1.1.0"]["manifest"],
+                    "percent": 100,
+                    "salt": "0" * 32,
+                    "seq": state["seq"],
+                }
+            }
+        ),
+    ),
+    "a halted rollout goes on": (
+        "a rollout is halted",
+        lambda state: state.update(
+            rollouts={
+                "edge": {
+                    "to": "1.1.0",
+                    "manifest": state["versions"]["1.1.0"]["manifest"],
+                    "percent": 5,
+                    "salt": "0" * 32,
+                    "seq": state["seq"] - 1,
+                }
+            }
+        ),
+    ),
     "the log went back": ("nothing", lambda state: state.update(seq=state["seq"] - 1)),
 }
 
@@ -90,6 +151,7 @@ def make(scratch: Path) -> dict[str, Any]:
     base.tag(f"{NAME}:1.0.0", "edge")
     honest = [(deed, deed, lambda state: None) for deed in DEEDS]
     for name, deed, change in [*honest, *((lie, *LIES[lie]) for lie in LIES)]:
+        os.environ["REG_STATE"] = str(scratch / f"state of {name}")
         registry = Registry(shutil.copytree(base.store.root, scratch / name))
         DEEDS[deed](registry)
         tree = Tree(registry.store.root)

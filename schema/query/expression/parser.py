@@ -5,7 +5,7 @@ recursive descent over tokens, and each of its functions has its production as d
 data and whose types fit; nothing in it can fail or run away when it is evaluated. `docs/query.md` is the specification.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from onnxreg.schema.core.errors import InputError
@@ -54,16 +54,17 @@ class Expression:
         return self.tree.fields()
 
 
-def parse(text: str) -> Expression:
-    """Read an expression. ExpressionError, an InputError that marks the position, if it is malformed."""
-    return Expression(_Parser(text).expression(), text)
+def parse(text: str, fields: Mapping[str, FieldKind] = FIELDS) -> Expression:
+    """Read an expression over these fields. ExpressionError, an InputError that marks the position, if it is malformed."""
+    return Expression(_Parser(text, fields).expression(), text)
 
 
 class _Parser:
     """Reads tokens from left to right, one ahead."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, fields: Mapping[str, FieldKind]) -> None:
         self._text = text
+        self._fields = fields
         self._tokens = list(tokenize(text))
         self._place = 0
         self._depth = 0
@@ -123,7 +124,7 @@ class _Parser:
             return self._relation(start, field)
         if self._next.text in ("not", "in"):
             return self._among(start, field)
-        if FIELDS[field.name] is not FieldKind.FLAG:
+        if self._fields[field.name] is not FieldKind.FLAG:
             raise self._expected(f"a comparison: {field} is by itself neither true nor false")
         return Flag(field)
 
@@ -141,8 +142,8 @@ class _Parser:
         self._require("in", "in")
         start = self._next
         field = self._field()
-        if FIELDS[field.name] is not FieldKind.LIST:
-            lists = " or ".join(name for name, kind in FIELDS.items() if kind is FieldKind.LIST)
+        if self._fields[field.name] is not FieldKind.LIST:
+            lists = " or ".join(name for name, kind in self._fields.items() if kind is FieldKind.LIST)
             raise self._wrong(start, f"expected {lists}, or values in brackets: (onnx-int8, ort-android)")
         return FieldMember(value, field, negated)
 
@@ -172,7 +173,7 @@ class _Parser:
 
     def _comparable(self, start: Token, field: Field) -> FieldKind:
         """The kind of a field that can be compared with values."""
-        kind = FIELDS[field.name]
+        kind = self._fields[field.name]
         if kind is FieldKind.FLAG:
             hint = f"write {field}, or not {field}"
             raise self._wrong(start, f"{field} is true or false by itself and is not compared", hint)
@@ -190,12 +191,13 @@ class _Parser:
             raise self._expected("a field, such as size, on the left")
         self._place += 1
         name, _, label = token.text.partition(".")
-        if name in LABELLED:
+        if name in LABELLED and name in self._fields:
             label = label or self._label(token, name)
             of_recall = name == "metric" and label.startswith(RECALL)
             return Field("recall", label.removeprefix(RECALL)) if of_recall else Field(name, label)
-        if token.text not in FIELDS:
-            raise self._wrong(token, f"there is no field {short(token.text)}", _nearest(token.text))
+        if token.text not in self._fields:
+            hint = _nearest(token.text, self._fields)
+            raise self._wrong(token, f"there is no field {short(token.text)}", hint)
         return Field(token.text)
 
     def _label(self, field: Token, name: str) -> str:
@@ -242,13 +244,13 @@ class _Parser:
         return ExpressionError(self._text, (token.start, token.end), problem, hint)
 
 
-def _nearest(name: str) -> str:
+def _nearest(name: str, fields: Iterable[str]) -> str:
     """The fields that were perhaps meant; else all of them."""
     parts = {part.replace("-", "_"): None for part in name.lower().split(".") if len(part) > 2}
-    suggestions = [field for part in parts for field in nearest(part, FIELDS)]
-    suggestions += [field for part in parts for field in FIELDS if part in field]
+    suggestions = [field for part in parts for field in nearest(part, fields)]
+    suggestions += [field for part in parts for field in fields if part in field]
     return (
         f"did you mean {' or '.join(dict.fromkeys(suggestions))}?"
         if suggestions
-        else f"the fields are {', '.join(FIELDS)}"
+        else f"the fields are {', '.join(fields)}"
     )

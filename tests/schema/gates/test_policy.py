@@ -30,6 +30,7 @@ licenses = ["Apache-2.0"]
 contract = ["sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"]
 devices = ["ort-android-1.23", {ort = "1.20", name = "old"}]
 breaking = false
+min_hours = 24.5
 """
 INT8 = Digest.of(b"int8")
 TENSORS = {
@@ -330,6 +331,14 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], PromotionCandidate], str]] =
         "fail",
     ),
     "a contract that no artifact has": ({"contract": CONTRACT}, candidate, "fail"),
+    "a rollout that was long enough": (
+        {"min_hours": 24},
+        lambda: candidate(before=Manifest.from_json(document()), hours=24.0),
+        "pass",
+    ),
+    "a rollout that was too short": ({"min_hours": 24}, lambda: candidate(hours=23.9), "fail"),
+    "no rollout": ({"min_hours": 1}, lambda: candidate(before=Manifest.from_json(document())), "fail"),
+    "no rollout of the first version": ({"min_hours": 1}, candidate, "pass"),
     "nothing before": ({"breaking": False}, candidate, "pass"),
     "no breaking change": (
         {"breaking": False},

@@ -28,6 +28,7 @@ licenses = ["MIT", "Apache-2.0"]
 devices = ["ort-android-1.23"]
 contract = ["sha256:3333333333333333333333333333333333333333333333333333333333333333"]
 breaking = false
+min_hours = 48
 """
 
 SAME_OR_STRICTER = {
@@ -52,6 +53,7 @@ SAME_OR_STRICTER = {
     "smaller files": [OLD.replace("40MB", "4MB")],
     "fewer licenses": [OLD.replace('"MIT", ', "")],
     "more devices": [OLD.replace('23"]', '23", "ort-ios-1.23"]')],
+    "more hours": [OLD.replace("min_hours = 48", "min_hours = 72")],
     "more contracts": [OLD.replace("contract = [", f'contract = ["{OTHER_CONTRACT}", ')],
     "two rules instead of one": [
         OLD.replace("breaking = false\n", ""),

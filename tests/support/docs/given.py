@@ -104,6 +104,14 @@ def hub(world: World) -> None:
     world.fixture("hub")
 
 
+def rolling(world: World) -> None:
+    """acme/pii has two versions; `stable` is the first."""
+    registry = Registry(world.scratch / "home")
+    for number, version in enumerate(("1.0.0", "2.0.0")):
+        registry.add(_judged(world.scratch / f"draft{number}", version), version)
+    registry.tag("acme/pii:1.0.0", "stable")
+
+
 def retrained(world: World) -> None:
     """acme/pii has two versions, of which the second is a retrained first one; `origin` serves both, `s3://models` has them."""
     registry = Registry(world.scratch / "home")

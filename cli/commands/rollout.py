@@ -1,0 +1,155 @@
+"""`reg rollout`: the next version of a channel, for a share of its devices first."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Json, NameArgument, Reason, RefArgument, RemoteOption
+from onnxreg.cli.render import output
+from onnxreg.schema.core.ref import Ref
+
+if TYPE_CHECKING:
+    from onnxreg.registry.gates.rollouts import Rollouts, RolloutStatus
+
+EXAMPLES = (
+    "reg rollout start acme/pii:2.0.0 --channel stable --percent 5",
+    "reg rollout start acme/pii:2.0.0 --channel stable --percent 1 --where 'platform = android'",
+    "reg rollout advance acme/pii --channel stable --percent 20 --remote s3://models/prod",
+    "reg rollout halt acme/pii --channel stable --reason 'crashes on arm32'",
+    "reg rollout finish acme/pii --channel stable",
+    "reg rollout status acme/pii --json",
+)
+Channel = Annotated[str, typer.Option("--channel", help="The channel, such as stable.")]
+Percent = Annotated[
+    float, typer.Option("--percent", help="The share of the devices, from 0.01 to 100.", metavar="SHARE")
+]
+OtherRemote = Annotated[
+    str | None, typer.Option("--remote", help="In this remote (a name, path or URL), not here.")
+]
+
+
+def start(
+    context: typer.Context,
+    ref: RefArgument,
+    channel: Channel,
+    percent: Percent,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            help="Only devices for which this is true, such as 'app_version >= 3.2.0'; see docs/rollouts.md."
+        ),
+    ] = None,
+    remote: OtherRemote = None,
+    reason: Reason = None,
+    as_json: Json = False,
+) -> None:
+    """Give a version to a share of a channel's devices; the others keep what the channel holds.
+
+    Each device decides by its own random seed, and reports nothing. On a governed channel the version must
+    meet the policy (exit status 8 otherwise). Until `finish` or `halt`, no other verb moves the channel.
+
+    With --json: {name, channel, version, rollout: {to, manifest, percent, salt, seq, where?, policy?,
+    evidence?}}; `version` is what the other devices get.
+    """
+    session: Session = context.obj
+    rollouts = _rollouts(session, remote)
+    _tell(session, rollouts.start(Ref.parse(ref), channel, percent, where, reason), as_json)
+
+
+def advance(
+    context: typer.Context,
+    name: NameArgument,
+    channel: Channel,
+    percent: Percent,
+    remote: OtherRemote = None,
+    reason: Reason = None,
+    as_json: Json = False,
+) -> None:
+    """Give the version to more devices; those that have it keep it. The policy is checked again.
+
+    With --json the same as `reg rollout start`.
+    """
+    session: Session = context.obj
+    _tell(session, _rollouts(session, remote).advance(name, channel, percent, reason), as_json)
+
+
+def halt(
+    context: typer.Context,
+    name: NameArgument,
+    channel: Channel,
+    remote: OtherRemote = None,
+    reason: Reason = None,
+    as_json: Json = False,
+) -> None:
+    """Stop a rollout: every device gets what the channel holds, also those that had the new version.
+
+    With --json the same as `reg rollout start`; `rollout` is null.
+    """
+    session: Session = context.obj
+    _tell(session, _rollouts(session, remote).halt(name, channel, reason), as_json)
+
+
+def finish(
+    context: typer.Context,
+    name: NameArgument,
+    channel: Channel,
+    remote: OtherRemote = None,
+    reason: Reason = None,
+    as_json: Json = False,
+) -> None:
+    """Move the channel to the version that is rolled out. The policy is checked again.
+
+    With --json the same as `reg rollout start`; `rollout` is null.
+    """
+    session: Session = context.obj
+    _tell(session, _rollouts(session, remote).finish(name, channel, reason), as_json)
+
+
+def status(
+    context: typer.Context, name: NameArgument, remote: RemoteOption = None, as_json: Json = False
+) -> None:
+    """List the rollouts of a model.
+
+    With --json: {name, rollouts: [{channel, version, rollout: {to, manifest, percent, salt, seq, where?,
+    policy?, evidence?}}]}.
+    """
+    from onnxreg.registry.log.lookup import read_state
+
+    session: Session = context.obj
+    state = read_state(session.reader(remote), name)
+    rows = [(tag, str(state.channels[tag].version), rollout) for tag, rollout in state.rollouts.items()]
+    if as_json:
+        rollouts = [
+            {"channel": tag, "version": version, "rollout": rollout.to_json()}
+            for tag, version, rollout in rows
+        ]
+        output.write_json({"name": name, "rollouts": rollouts})
+    elif rows:
+        session.table(
+            ("CHANNEL", "VERSION", "ROLLS OUT", "SHARE", "WHERE"),
+            [
+                (tag, version, str(rollout.to), f"{rollout.percent:g} %", rollout.where or "every device")
+                for tag, version, rollout in rows
+            ],
+        )
+    else:
+        session.say(f"{name} has no rollout; `reg rollout start {name}:VERSION` begins one")
+
+
+def _rollouts(session: Session, remote: str | None) -> "Rollouts":
+    registry, store = session.with_remote(remote)
+    return registry.rollouts(store)
+
+
+def _tell(session: Session, status: "RolloutStatus", as_json: bool) -> None:
+    channel, rollout = f"{status.name}:{status.channel}", status.rollout
+    if as_json:
+        output.write_json(status.to_json())
+    elif rollout is None:
+        session.say(f"{channel} is {status.version}, for every device")
+    else:
+        cohort = f" with {rollout.where}" if rollout.where else ""
+        session.say(
+            f"{channel} is {rollout.to} for {rollout.percent:g} % of the devices{cohort}, and {status.version} for the others"
+        )

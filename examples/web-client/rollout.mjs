@@ -1,0 +1,59 @@
+/**
+ * Staged rollouts, as specified by `docs/rollouts.md`: each device decides by its own random seed whether it takes part.
+ */
+
+import { sha256 } from './blobs.mjs'
+import { readDevice } from './device.mjs'
+import { InputError, count, digest, mapping, optional, text, version } from './values.mjs'
+import { parse } from './where.mjs'
+
+/** @typedef {import('./values.mjs').Json} Json */
+
+const PARTS = 10_000
+const SALT = /^[0-9a-f]{32}$/
+const SEED = /^[0-9a-f]{64}$/
+
+/** The keys of a device document that an expression may test. @type {Record<string, string>} */
+const KINDS = {
+  name: 'text', ort: 'version', build: 'text', providers: 'list', platform: 'text', abi: 'text', ram: 'size',
+  free_space: 'size', locale: 'text', app_version: 'version',
+}
+
+/**
+ * True if the device with this seed takes part; without a seed it does not.
+ * @param {Json} rollout of the state line
+ * @param {string | null} seed 64 hex digits, which stay on the device
+ * @param {any} device the device document, or null
+ */
+export async function admits({ salt, percent, where }, seed, device) {
+  if (seed === null) return false
+  if (!SEED.test(seed)) throw new InputError('a seed is not 64 lower-case hex digits')
+  const hash = await sha256(new TextEncoder().encode(salt + seed))
+  if (parseInt(hash.slice(0, 8), 16) * PARTS >= Math.round(percent * 100) * 2 ** 32) return false
+  if ((where ?? null) === null) return true
+  return device !== null && parse(where, KINDS)(fieldsOf(device))
+}
+
+/** The fields of a device document. @param {Json} device @returns {Json} */
+function fieldsOf(device) {
+  const { ram, space } = readDevice(device)
+  const given = Object.fromEntries(Object.entries(device).filter(([, value]) => value !== null))
+  const ort = `${given.ort}${given.ort.split('.').length === 2 ? '.0' : ''}`
+  return { build: 'full', providers: ['CPU'], ...given, ort, ram, free_space: space }
+}
+
+/** Check a rollout of a state line. @param {any} value */
+export function readRollout(value) {
+  const rollout = mapping(value)
+  version(rollout.to)
+  digest(rollout.manifest)
+  count(rollout.seq)
+  optional(rollout, 'where', text, null)
+  const parts = rollout.percent * 100
+  if (!SALT.test(text(rollout.salt)) || !(parts > 0 && parts <= PARTS)) throw new InputError('a rollout is malformed')
+}
+
+/** A new seed for this device. */
+export function newSeed() {
+  return [...crypto.getRandomValues(new Uint8Array(32))].map((byte) => byte.toString(16).padStart(2, '0')).join('')
+}

@@ -1,0 +1,240 @@
+"""Staged rollouts of a channel: start, advance, halt and finish.
+
+A start is a promotion: on a governed channel the version must meet the policy, with evidence that readers check
+again, and so must each `advance`. `finish` moves the channel. Until then nothing else moves it.
+"""
+
+import secrets
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from datetime import datetime
+from io import BytesIO
+from typing import Any
+
+from onnxreg.registry.gates.evaluate import JudgedVersion, judge_version
+from onnxreg.registry.gates.gate_history import compared_with, moves, rollout_hours
+from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
+from onnxreg.registry.gates.promotion import evidence_of
+from onnxreg.registry.log import lookup
+from onnxreg.registry.log.commit import commit
+from onnxreg.registry.log.ledger import Ledger, channel_of
+from onnxreg.registry.log.stamp import stamp
+from onnxreg.registry.store.protocol import Push, RegistryStore
+from onnxreg.registry.trust.checked_source import CheckedReader
+from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import Advice, ConflictError, GateError, InputError, NotFoundError
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.inputs.trust_file import Trust
+from onnxreg.schema.log.events import RolloutStep, Tag
+from onnxreg.schema.log.rollout import Rollout, percent
+from onnxreg.schema.log.state import Channel
+from onnxreg.schema.query.cohort import parse_cohort
+
+
+@dataclass(frozen=True)
+class RolloutStatus:
+    """The rollout of a channel; `version` is what devices outside of it get. None: nothing is rolled out."""
+
+    name: str
+    channel: str
+    version: Version
+    rollout: Rollout | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented shape of `reg rollout status --json`."""
+        rollout = None if self.rollout is None else self.rollout.to_json()
+        return {
+            "name": self.name,
+            "channel": self.channel,
+            "version": str(self.version),
+            "rollout": rollout,
+        }
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """The rollouts in one registry; `heads` are the checkpoints of the user."""
+
+    store: RegistryStore
+    heads: CheckpointStore
+    actor: str | None = None
+
+    def start(
+        self, ref: Ref, channel: str, share: float, where: str | None = None, reason: str | None = None
+    ) -> RolloutStatus:
+        """Give a version to a share of a channel's devices, in percent.
+
+        Raise ConflictError if a rollout of the channel is under way, or it holds the version; GateError if a policy
+        governs the channel and does not hold; InputError for a malformed share or expression.
+        """
+        percent(share)
+        cohort = None if where is None else str(parse_cohort(where))
+        target = lookup.find(CheckedReader(self.store, self.heads), ref)
+
+        def step(ledger: Ledger, current: Channel) -> Rollout:
+            if channel in ledger.rollouts:
+                raise ConflictError(
+                    f"{_of(ledger, channel)} is being rolled out to {ledger.rollouts[channel].to}",
+                    Advice("end-rollout", name=ledger.name, channel=channel),
+                )
+            if current.manifest == target.entry.manifest:
+                raise ConflictError(
+                    f"{_of(ledger, channel)} is {target.version} already", "there is nothing to do"
+                )
+            return Rollout(target.version, target.entry.manifest, share, secrets.token_hex(16), 0, cohort)
+
+        return self._step(target.name, channel, step, reason)
+
+    def advance(self, name: str, channel: str, share: float, reason: str | None = None) -> RolloutStatus:
+        """Give the version to more devices; those that have it keep it.
+
+        Raise NotFoundError without a rollout; InputError if it is not more; GateError as `start`.
+        """
+        percent(share)
+
+        def step(ledger: Ledger, _: Channel) -> Rollout:
+            rollout = _current(ledger, channel)
+            if share <= rollout.percent:
+                raise InputError(
+                    f"{rollout.to} goes to {rollout.percent:g} % of the devices, which is not less than {share:g} %",
+                    Advice("end-rollout", name=name, channel=channel),
+                )
+            return rollout._replace(percent=share)
+
+        return self._step(name, channel, step, reason)
+
+    def halt(self, name: str, channel: str, reason: str | None = None) -> RolloutStatus:
+        """Stop: every device gets what the channel holds. Raise NotFoundError without a rollout."""
+
+        def change(ledger: Ledger, _: Push) -> Collection[Digest]:
+            _current(ledger, channel)
+            expects = channel_of(ledger, channel).manifest
+            ledger.append(RolloutStep(**stamp(name, self.actor, reason), tag=channel, expects=expects))
+            return []
+
+        return self._commit(name, channel, change)
+
+    def finish(self, name: str, channel: str, reason: str | None = None) -> RolloutStatus:
+        """Move the channel to the version. Raise NotFoundError without a rollout; GateError as `start`."""
+        log = self._policies()
+
+        def change(ledger: Ledger, push: Push) -> Collection[Digest]:
+            rollout, current = _current(ledger, channel), channel_of(ledger, channel)
+            about = stamp(name, self.actor, reason)
+            hours = rollout_hours(ledger, channel, rollout.manifest, datetime.fromisoformat(about["time"]))
+            proof = self._prove(log, ledger, push, channel, rollout, hours)
+            ledger.finish(
+                Tag(
+                    **about,
+                    tag=channel,
+                    version=rollout.to,
+                    manifest=rollout.manifest,
+                    expects=current.manifest,
+                    policy=log.head if proof else None,
+                    evidence=proof.digest if proof else None,
+                )
+            )
+            return [proof.digest] if proof else []
+
+        return self._commit(name, channel, change)
+
+    def _step(
+        self, name: str, channel: str, step: Callable[[Ledger, Channel], Rollout], reason: str | None
+    ) -> RolloutStatus:
+        log = self._policies()
+
+        def change(ledger: Ledger, push: Push) -> Collection[Digest]:
+            current = channel_of(ledger, channel)
+            rollout = step(ledger, current)
+            proof = self._prove(log, ledger, push, channel, rollout, None)
+            ledger.append(
+                RolloutStep(
+                    **stamp(name, self.actor, reason),
+                    tag=channel,
+                    expects=current.manifest,
+                    version=rollout.to,
+                    manifest=rollout.manifest,
+                    percent=rollout.percent,
+                    salt=rollout.salt,
+                    where=rollout.where,
+                    policy=log.head if proof else None,
+                    evidence=proof.digest if proof else None,
+                    blobs=(proof,) if proof else (),
+                )
+            )
+            return [proof.digest] if proof else []
+
+        return self._commit(name, channel, change)
+
+    def _policies(self) -> PolicyLog:
+        return read_policies(CheckedReader(self.store, self.heads))
+
+    def _prove(
+        self, log: PolicyLog, ledger: Ledger, push: Push, channel: str, rollout: Rollout, hours: float | None
+    ) -> Descriptor | None:
+        """Hold the version against the policy and store the evidence; None if the channel is free.
+
+        `hours`: the time that the rollout took; None if it is not at its end. Raise GateError if the policy does not hold.
+        """
+        judged = judge_rollout(ledger, log, channel, rollout, hours)
+        if judged is None:
+            return None
+        if judged.failed:
+            faults = "; ".join(f"{finding.requirement}: {finding.detail}" for finding in judged.failed)
+            raise GateError(
+                f"{ledger.name}:{rollout.to} may not become {channel}: {faults}", Advice("read-findings")
+            )
+        target = lookup.LocatedVersion(ledger.name, rollout.to, ledger.entries[rollout.to])
+        data = evidence_of(judged, log, channel, target).encode()
+        digest, size = push.put(BytesIO(data))
+        return Descriptor(digest, size)
+
+    def _commit(
+        self, name: str, channel: str, change: Callable[[Ledger, Push], Collection[Digest]]
+    ) -> RolloutStatus:
+        CheckedReader(self.store, self.heads).read_index(name)
+        with self.store.push() as push:
+            ledger = commit(self.store, push, name, lambda ledger: change(ledger, push))
+        return _status(ledger, channel)
+
+
+def judge_rollout(
+    ledger: Ledger,
+    log: PolicyLog,
+    channel: str,
+    rollout: Rollout,
+    hours: float | None = None,
+    trust: Trust | None = None,
+) -> JudgedVersion | None:
+    """Hold the version of a rollout against the policy; None if it governs nothing there."""
+    rules = log.policy.covering(ledger.name, channel)
+    if not rules:
+        return None
+    demanded = rules if hours is not None else tuple(replace(rule, min_hours=None) for rule in rules)
+    before = compared_with(moves(ledger, channel), rollout.manifest)
+    return judge_version(ledger, demanded, rollout.to, before, trust, hours)
+
+
+def _current(ledger: Ledger, channel: str) -> Rollout:
+    if channel not in ledger.rollouts:
+        under_way = ", ".join(ledger.rollouts)
+        raise NotFoundError(
+            f"nothing is rolled out to {_of(ledger, channel)}",
+            f"rollouts are under way on {under_way}"
+            if under_way
+            else Advice("start-rollout", name=ledger.name),
+        )
+    return ledger.rollouts[channel]
+
+
+def _status(ledger: Ledger, channel: str) -> RolloutStatus:
+    return RolloutStatus(
+        ledger.name, channel, channel_of(ledger, channel).version, ledger.rollouts.get(channel)
+    )
+
+
+def _of(ledger: Ledger, channel: str) -> str:
+    return f"{ledger.name}:{channel}"

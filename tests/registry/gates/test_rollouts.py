@@ -1,0 +1,268 @@
+"""Staged rollouts: who gets what, what is refused meanwhile, and what readers notice."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.registries.gated import NAME, draft, filled, refusal
+from support.trust.tamper import Tree
+
+from onnxreg.registry import Registry
+from onnxreg.registry.gates import rollouts
+from onnxreg.registry.log.collect import RetentionPolicy
+from onnxreg.registry.log.index_file import is_same
+from onnxreg.registry.log.ledger import replay
+from onnxreg.registry.log.stamp import stamp
+from onnxreg.registry.store.blobs import read_blob
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import (
+    ConflictError,
+    GateError,
+    InputError,
+    IntegrityError,
+    NotFoundError,
+    RegError,
+)
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.gates.policy import read_policy
+from onnxreg.schema.log.events import RolloutStep, Tag
+
+SEED = "0" * 64
+NEXT = Ref.parse(f"{NAME}:1.1.0")
+EDGE, STABLE = "edge", "stable"
+
+
+@pytest.fixture
+def free(tmp_path: Path) -> Registry:
+    """`edge` is 1.0.0, and no policy governs it."""
+    registry = filled(tmp_path)
+    registry.tag(f"{NAME}:1.0.0", EDGE)
+    return registry
+
+
+@pytest.fixture
+def governed(free: Registry) -> Registry:
+    """`stable` is 1.0.0, promoted."""
+    free.promote(f"{NAME}:1.0.0", STABLE)
+    return free
+
+
+def version(registry: Registry, channel: str, seed: str | None = SEED) -> str:
+    return str(registry.resolve(f"{NAME}:{channel}", seed=seed).target.version)
+
+
+def start(registry: Registry, channel: str = EDGE, share: float = 100, **more: Any) -> None:
+    registry.rollouts().start(NEXT, channel, share, **more)
+
+
+def test_from_start_to_finish(free: Registry) -> None:
+    start(free, share=5)
+    rollout = free.state(NAME).rollouts[EDGE]
+    assert (str(rollout.to), rollout.percent) == ("1.1.0", 5)
+    status = free.rollouts().advance(NAME, EDGE, 100)
+    assert status.rollout is not None and status.rollout.salt == rollout.salt
+    assert (version(free, EDGE), version(free, EDGE, None)) == ("1.1.0", "1.0.0")
+    done = free.rollouts().finish(NAME, EDGE)
+    assert (str(done.version), done.rollout) == ("1.1.0", None)
+    assert version(free, EDGE, None) == "1.1.0" and not free.state(NAME).rollouts
+    kinds = [line.event.kind for line in free.log(NAME)][-3:]
+    assert kinds == ["rollout", "rollout", "tag"]
+
+
+def test_a_halt_brings_the_release_before_back(free: Registry) -> None:
+    start(free)
+    assert version(free, EDGE) == "1.1.0"
+    free.rollouts().halt(NAME, EDGE, "crashes")
+    assert version(free, EDGE) == "1.0.0"
+    with pytest.raises(NotFoundError, match="nothing is rolled out"):
+        free.rollouts().halt(NAME, EDGE)
+    start(free)
+    salts = {line.event.salt for line in free.log(NAME) if isinstance(line.event, RolloutStep)}
+    assert len(salts - {None}) == 2, "each rollout has a salt of its own"
+
+
+def test_a_yank_of_the_new_version_halts_it(free: Registry) -> None:
+    start(free)
+    free.yank(NEXT)
+    assert version(free, EDGE) == "1.0.0" and not free.state(NAME).rollouts
+    free.yank(NEXT, undo=True)
+    assert version(free, EDGE) == "1.0.0", "it is not begun again"
+
+
+REFUSED = {
+    "tag": lambda registry: registry.tag(f"{NAME}:1.2.0", EDGE),
+    "tag to the new version": lambda registry: registry.tag(NEXT, EDGE),
+    "untag": lambda registry: registry.untag(NAME, EDGE),
+    "a second start": lambda registry: start(registry, share=1),
+    "a start of another version": lambda registry: registry.rollouts().start(
+        Ref.parse(f"{NAME}:1.3.0"), EDGE, 1
+    ),
+    "drop of the new version": lambda registry: registry.drop(NEXT),
+    "purge of the new version": lambda registry: registry.purge(NEXT, "leak"),
+    "drop of the version before": lambda registry: registry.drop(f"{NAME}:1.0.0"),
+    "purge of the version before": lambda registry: registry.purge(f"{NAME}:1.0.0", "leak"),
+}
+
+
+@pytest.mark.parametrize("deed", REFUSED)
+def test_what_is_refused_until_it_ends(deed: str, free: Registry) -> None:
+    start(free, share=50)
+    before = len(free.log(NAME))
+    with pytest.raises(ConflictError):
+        REFUSED[deed](free)
+    assert len(free.log(NAME)) == before
+    free.rollouts().halt(NAME, EDGE)
+    free.tag(NEXT, EDGE)
+
+
+def test_no_retention_policy_expires_either_version(free: Registry, tmp_path: Path) -> None:
+    start(free)
+    for number in range(3):
+        free.add(draft(tmp_path / str(number), str(number)), f"2.{number}.0")
+    expired, _ = free.gc(RetentionPolicy(versions=1))
+    assert {str(ref) for ref in expired}.isdisjoint({f"{NAME}:1.0.0", f"{NAME}:1.1.0"}) and expired
+
+
+BAD = {
+    "no channel": (lambda registry: start(registry, "beta"), NotFoundError),
+    "the version that the channel holds": (
+        lambda registry: registry.rollouts().start(Ref.parse(f"{NAME}:1.0.0"), EDGE, 5),
+        ConflictError,
+    ),
+    "no such version": (
+        lambda registry: registry.rollouts().start(Ref.parse(f"{NAME}:9.0.0"), EDGE, 5),
+        NotFoundError,
+    ),
+    "a share of 0": (lambda registry: start(registry, share=0), InputError),
+    "a share above 100": (lambda registry: start(registry, share=101), InputError),
+    "a cohort that cannot be read": (lambda registry: start(registry, where="platform ="), InputError),
+    "a cohort over artifacts": (lambda registry: start(registry, where="opset <= 18"), InputError),
+    "an advance without a rollout": (
+        lambda registry: registry.rollouts().advance(NAME, EDGE, 5),
+        NotFoundError,
+    ),
+    "a finish without a rollout": (lambda registry: registry.rollouts().finish(NAME, EDGE), NotFoundError),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_rolled_out(case: str, free: Registry) -> None:
+    do, error = BAD[case]
+    before = len(free.log(NAME))
+    with pytest.raises(error):
+        do(free)
+    assert len(free.log(NAME)) == before
+
+
+@pytest.mark.parametrize("share", [20, 19.99, 0.01])
+def test_a_share_only_grows(share: float, free: Registry) -> None:
+    start(free, share=20)
+    with pytest.raises(InputError, match="20 %"):
+        free.rollouts().advance(NAME, EDGE, share)
+
+
+def test_a_governed_rollout_is_a_promotion(governed: Registry) -> None:
+    with pytest.raises(GateError, match=r"breaking|certified"):
+        governed.rollouts().start(Ref.parse(f"{NAME}:1.2.0"), STABLE, 5)
+    start(governed, STABLE)
+    rollout = governed.state(NAME).rollouts[STABLE]
+    assert rollout.policy and rollout.evidence
+    assert version(governed, STABLE) == "1.1.0"
+    with pytest.raises(ConflictError):
+        governed.promote(NEXT, STABLE)
+    governed.rollouts().finish(NAME, STABLE)
+    last = governed.log(NAME)[-1].event
+    assert isinstance(last, Tag) and last.evidence and version(governed, STABLE, None) == "1.1.0"
+
+
+def test_every_reader_that_is_in_judges_again(governed: Registry) -> None:
+    start(governed, STABLE)
+    governed.attest(NEXT, refusal(governed, "1.1.0"))
+    with pytest.raises(GateError, match="does not meet the policy"):
+        version(governed, STABLE)
+    assert version(governed, STABLE, None) == "1.0.0"
+    with pytest.raises(GateError):
+        governed.rollouts().finish(NAME, STABLE)
+
+
+def test_an_advance_repeats_the_check(governed: Registry) -> None:
+    start(governed, STABLE, share=5)
+    governed.attest(NEXT, refusal(governed, "1.1.0"))
+    with pytest.raises(GateError):
+        governed.rollouts().advance(NAME, STABLE, 50)
+
+
+def test_a_rollout_that_nobody_promoted_is_refused(governed: Registry) -> None:
+    """A policy that came after the start governs the rollout too."""
+    start(governed, EDGE)
+    rules = b'[[rule]]\nchannel = "edge"\nlicenses = ["Apache-2.0"]\n'
+    governed.set_policy(read_policy(rules, "policy"))
+    with pytest.raises(GateError, match="without a promotion"):
+        version(governed, EDGE)
+
+
+def test_a_rule_demands_hours_of_rollout(governed: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The times are those that the events claim."""
+    rules = b'[[rule]]\nchannel = "stable"\nmin_hours = 1\n'
+    governed.set_policy(read_policy(rules, "policy"))
+    assert [finding.detail for finding in governed.promote(NEXT, STABLE).findings] == [
+        "it was not rolled out"
+    ]
+    start(governed, STABLE)
+    with pytest.raises(GateError, match=r"rolled out for 0\.0 hours, at least 1"):
+        governed.rollouts().finish(NAME, STABLE)
+
+    def two_hours_later(name: str, actor: str | None, reason: str | None = None) -> dict[str, Any]:
+        about = stamp(name, actor, reason)
+        time = datetime.fromisoformat(about["time"]) + timedelta(hours=2)
+        return about | {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ")}
+
+    monkeypatch.setattr(rollouts, "stamp", two_hours_later)
+    governed.rollouts().finish(NAME, STABLE)
+    assert version(governed, STABLE, None) == "1.1.0"
+
+
+LIES = {
+    "share": lambda state: state["rollouts"][EDGE].update(percent=100),
+    "salt": lambda state: state["rollouts"][EDGE].update(salt="1" * 32),
+    "target": lambda state: state["rollouts"][EDGE].update(
+        to="1.2.0", manifest=state["versions"]["1.2.0"]["manifest"]
+    ),
+    "no rollout": lambda state: state.pop("rollouts"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_rollout_that_was_changed_by_hand_is_noticed(lie: str, free: Registry) -> None:
+    start(free, share=5)
+    Tree(free.store.root).edit_state(NAME, LIES[lie])
+    with pytest.raises(IntegrityError):
+        free.resolve(f"{NAME}:{EDGE}")
+    assert free.verify().damages
+
+
+@pytest.mark.parametrize("value", [{"edge": {}}, [], {"edge": {"to": "1.1.0"}}])
+def test_a_malformed_rollout_is_an_error(value: Any, free: Registry) -> None:
+    Tree(free.store.root).edit_state(NAME, lambda state: state.update(rollouts=value))
+    with pytest.raises(RegError):
+        free.resolve(f"{NAME}:{EDGE}")
+
+
+def test_a_replay_gives_the_same_state_and_a_mirror_has_it(free: Registry, tmp_path: Path) -> None:
+    start(free, share=33.33, where="platform = android")
+    data = free.store.read_index(NAME)
+    assert data is not None
+
+    def fetch(digest: Digest) -> bytes:
+        return read_blob(free.store, digest)
+
+    assert is_same(data.data, replay(free.log(NAME), free.id, NAME, fetch).encode())
+    assert not free.verify().damages
+
+
+def test_other_registries_are_not_told(free: Registry, tmp_path: Path) -> None:
+    start(free)
+    other = Registry(tmp_path / "other")
+    other.pull(f"{NAME}:1.1.0", str(free.store.root))
+    assert not other.state(NAME).rollouts and not other.state(NAME).channels

@@ -1,0 +1,117 @@
+"""The vectors of docs/rollouts.md: stated by hand, met by the code."""
+
+import hashlib
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy.stats import binom
+
+from onnxreg.schema.core.errors import InputError, RegError
+from onnxreg.schema.log.rollout import Rollout
+from onnxreg.schema.log.state import State
+from onnxreg.schema.query.cohort import PARTS, admits, of_device, parse_cohort, position
+from onnxreg.schema.query.device import Device
+from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import resolve_in
+
+FOLDER = Path(__file__).parents[2] / "vectors"
+VECTORS = json.loads((FOLDER / "rollout.json").read_text("utf-8"))
+SALT = "0123456789abcdef" * 2
+TARGET = {"to": "2.0.0", "manifest": f"sha256:{'0' * 64}", "salt": SALT, "seq": 1, "percent": 5}
+
+
+def rollout(**changes: Any) -> Rollout:
+    return Rollout.read({**TARGET, **changes})
+
+
+def test_devices_are_in_or_out() -> None:
+    cases = VECTORS["admissions"]
+    assert len(cases) > 100 and {case["in"] for case in cases} == {True, False}
+    for case in cases:
+        assert admits(rollout(salt=case["salt"], percent=case["percent"]), case["seed"]) == case["in"], case
+
+
+@pytest.mark.parametrize("case", VECTORS["cohorts"], ids=lambda case: str(case["where"]))
+def test_cohorts(case: dict[str, Any]) -> None:
+    device = None if case["device"] is None else Device.read(case["device"])
+    if "error" in case:
+        with pytest.raises(InputError):
+            parse_cohort(case["where"])
+    else:
+        everybody = rollout(percent=100, where=case["where"])
+        assert admits(everybody, "0" * 64, device) == case["in"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["vectors"], ids=lambda vector: str(vector["name"]))
+def test_questions(vector: dict[str, Any]) -> None:
+    state = State.decode(json.dumps(VECTORS["states"][vector["state"]]).encode())
+    device = None if vector["device"] is None else Device.read(vector["device"])
+    try:
+        query = Query.read(vector["query"])
+        outcome = resolve_in(state, query, device, tag=vector["tag"], seed=vector["seed"])
+    except RegError as error:
+        assert {"error": error.family} == vector["expect"]
+        return
+    assert outcome.offer is not None and outcome.artifact is not None
+    rejected = [
+        {"version": str(item.version), "artifact": item.artifact, "code": item.code}
+        for item in outcome.rejected
+    ]
+    answer = {"version": str(outcome.offer.version), "artifact": outcome.artifact.path, "rejected": rejected}
+    assert answer == vector["expect"]
+
+
+def test_the_file_is_what_its_script_writes() -> None:
+    command = [sys.executable, FOLDER / "make_rollout.py", "--check"]
+    assert subprocess.run(command, check=False).returncode == 0, "run tests/vectors/make_rollout.py"
+
+
+@pytest.mark.parametrize("value", [0, -1, 100.01, 0.001, 33.333, "5", None, True, float("nan"), 1e300])
+def test_a_wrong_percentage_is_refused(value: Any) -> None:
+    with pytest.raises(InputError):
+        rollout(percent=value)
+
+
+@pytest.mark.parametrize("salt", ["", "0" * 31, "G" * 32, "A" * 32, 7])
+def test_a_wrong_salt_is_refused(salt: Any) -> None:
+    with pytest.raises(InputError):
+        rollout(salt=salt)
+
+
+def test_a_device_keeps_what_it_has_as_the_share_grows() -> None:
+    draw = random.Random(5)
+    for _ in range(1000):
+        seed = draw.randbytes(32).hex()
+        admitted = [admits(rollout(percent=share), seed) for share in (1, 5, 20, 50, 100)]
+        assert admitted == sorted(admitted) and admitted[-1]
+
+
+def test_an_expression_is_written_in_one_way() -> None:
+    assert str(parse_cohort("platform=android  and app_version>=3.2.0")) == (
+        "platform = 'android' and app_version >= '3.2.0'"
+    )
+    assert of_device(Device("1.23"))["ort"] == "1.23.0"
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("percent", [1, 5, 20, 50])
+def test_a_million_seeds_are_within_the_binomial_interval(percent: int) -> None:
+    """The 99.9 % interval; and two rollouts of the same share are independent."""
+    count, limit = 1_000_000, percent * 100 * 2**32
+    other = hashlib.sha256(SALT.encode()).hexdigest()[:32]
+    draw = random.Random(percent)
+    first = second = both = 0
+    for _ in range(count):
+        seed = draw.randbytes(32).hex()
+        inside, beside = position(SALT, seed) < limit, position(other, seed) < limit
+        first, second, both = first + inside, second + beside, both + (inside and beside)
+    share = percent / 100
+    for observed, expected in ((first, share), (second, share), (both, share**2)):
+        least, most = binom.interval(0.999, count, expected)
+        assert least <= observed <= most
+    assert PARTS == 10_000
