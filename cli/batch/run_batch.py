@@ -13,8 +13,11 @@ from onnxreg.cli.batch.jobs import Job, read_jobs, refuse_twins
 from onnxreg.cli.batch.work import Terms, request_of, run_job
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import InterruptError, needs
+from onnxreg.cli.options.delta_options import releases_of
+from onnxreg.cli.services.delta_offers import offer_batch
 from onnxreg.cli.services.export_request import CodeTrust
 from onnxreg.schema.core.errors import HostError, InputError, RegError
+from onnxreg.schema.core.ref import Ref
 
 Finished = Generator[tuple[Job, JobOutcome | HostError]]
 
@@ -36,6 +39,7 @@ def run(session: Session, fleet: Fleet, as_json: bool) -> None:
 
     Raises InputError, naming every row that cannot be run, before any is; InterruptError on Ctrl-C.
     """
+    releases = releases_of(None)
     with needs("export", "reg export"):
         jobs = read_jobs(fleet.file)
         _check(fleet, jobs)
@@ -53,8 +57,10 @@ def run(session: Session, fleet: Fleet, as_json: bool) -> None:
             interrupted = True
     rows = [outcomes.get(job.row) or JobOutcome(job.row, job.called, "stopped") for job in jobs]
     batch_report.show(session, rows, as_json)
+    published = [Ref.parse(row.ref) for row in rows if row.status == "published" and row.ref]
     if interrupted:
         raise InterruptError(f"interrupted: {batch_report.summary(rows)}", batch_report.AGAIN)
+    offer_batch(session, published, fleet.to, releases, as_json)
     batch_report.raise_failures(rows)
 
 

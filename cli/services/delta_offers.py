@@ -39,6 +39,17 @@ def offer_pushed(
             _offer(session, registry, store, ref, releases, as_json)
 
 
+def offer_batch(
+    session: Session, refs: Iterable[Ref], remote: str | None, releases: int, as_json: bool
+) -> None:
+    """Make the deltas of versions that a batch published here, or in a remote, from so many `releases` before each."""
+    if releases:
+        registry = session.open(create=None)
+        store = registry.store if remote is None else registry.remotes.open(remote)
+        for ref in refs:
+            _offer(session, registry, store, ref, releases, as_json)
+
+
 def _offer(
     session: Session, registry: "Registry", store: RegistryStore, ref: Ref, releases: int, as_json: bool
 ) -> None:

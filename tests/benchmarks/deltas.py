@@ -134,6 +134,12 @@ def _peers(old: Path, new: Path, root: Path, cache: Path) -> Iterator[tuple[str,
             command = ["zstd", "-q", "-f", level, "--long=27", f"--patch-from={old}", new, "-o", target]
             subprocess.run(command, check=True)
             yield f"zstd {level} --patch-from", target.stat().st_size
+    if shutil.which("xdelta3"):
+        command = ["xdelta3", "-e", "-9", "-f", "-B", "100000000", "-s", old, new, target]
+        subprocess.run(list(map(str, command)), check=True)
+        yield "xdelta3 -9", target.stat().st_size
+    if shutil.which("casync"):
+        yield "casync, new chunks", _new_chunks(old, new, root / "chunks")
     python = installed(cache, "hdiffpatch") / "python"
     for tool, code in (
         ("HDiffPatch", "import hdiffpatch as h; d = h.diff(a, b, compression='zlib')"),
@@ -142,6 +148,18 @@ def _peers(old: Path, new: Path, root: Path, cache: Path) -> Iterator[tuple[str,
         script = f"import sys; a, b = (open(p, 'rb').read() for p in sys.argv[1:3]); {code}; open(sys.argv[3], 'wb').write(d)"
         subprocess.run([python, "-c", script, old, new, target], check=True)
         yield tool, target.stat().st_size
+
+
+def _new_chunks(old: Path, new: Path, store: Path) -> int:
+    """The bytes of the chunks that casync adds for the new file to those of the old one."""
+    sizes = []
+    for path in (old, new):
+        command = ["casync", "make", f"--store={store}.castr", f"{store}-{path.parent.name}.caibx", path]
+        subprocess.run(list(map(str, command)), check=True, capture_output=True)
+        chunks = Path(f"{store}.castr").rglob("*")
+        sizes.append(sum(chunk.stat().st_size for chunk in chunks if chunk.is_file()))
+    shutil.rmtree(f"{store}.castr")
+    return sizes[1] - sizes[0]
 
 
 def _other_pairs(model: Path, root: Path) -> Iterator[Row]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries import retrained
 
 from onnxreg.cli.batch import cluster, pool
 from onnxreg.cli.batch.job_outcome import JobOutcome
@@ -79,6 +80,23 @@ def test_a_batch_prints_a_row_for_each_job(reg: Reg, given: Given, outcomes: dic
             for number in (1, 2, 3)
         ),
     ]
+
+
+@pytest.mark.usefixtures("outcomes")
+def test_a_batch_makes_deltas_as_other_publications_do(
+    reg: Reg, given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = Registry(tmp_path / "r")
+    for step, version in enumerate(("0.0.9", "0.1.0")):
+        registry.add(retrained.draft(tmp_path / f"draft{step}", step), version)
+    rows = given({"source": "s", "name": "acme/pii"})
+    words = ("--registry", registry.store.root, "export", "--batch", rows)
+    monkeypatch.setenv("REG_DELTAS", "many")
+    assert reg(*words).status == 2
+    monkeypatch.setenv("REG_DELTAS", "1")
+    done = reg(*words)
+    assert done.status == 0 and "acme/pii:0.1.0 offers" in done.out
+    assert registry.state("acme/pii").deltas.versions
 
 
 def test_json_has_a_row_for_each_job_in_order(reg: Reg, given: Given, outcomes: dict[int, Any]) -> None:
