@@ -57,7 +57,7 @@ def run(session: Session, fleet: Fleet, as_json: bool) -> None:
             interrupted = True
     rows = [outcomes.get(job.row) or JobOutcome(job.row, job.called, "stopped") for job in jobs]
     batch_report.show(session, rows, as_json)
-    published = [Ref.parse(row.ref) for row in rows if row.status == "published" and row.ref]
+    published = (Ref.parse(row.ref) for row in rows if row.status == "published" and row.ref)
     if interrupted:
         raise InterruptError(f"interrupted: {batch_report.summary(rows)}", batch_report.AGAIN)
     offer_batch(session, published, fleet.to, releases, as_json)
