@@ -2,7 +2,11 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -11,7 +15,7 @@ from support.registries.for_devices import CHECKS, LIES, blob, edit_state, publi
 from support.servers import static
 from support.servers.faults import LIES as FALSE_ANSWERS
 from support.servers.faults import Proxy, at, proxy
-from support.servers.web_client import Call
+from support.servers.web_client import Call, driven
 
 from onnxreg.registry import Registry
 from onnxreg.registry.read.resolution import contracts_of
@@ -418,3 +422,73 @@ def test_a_token_is_sent_to_this_machine_only(call: Call, client: Call, tmp_path
     public = client("http://models.example", tmp_path / "x", "resolve", NAME, token="secret")
     assert public["error"] == "input"
     assert "https" in public["message"]
+
+
+@contextmanager
+def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[tuple[str, list[str | None]]]:
+    """A server that answers as it is told: its URL, and the Authorization of each request."""
+    tokens: list[str | None] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            tokens.append(self.headers["Authorization"])
+            answer(self)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", tokens
+        server.shutdown()
+        thread.join()
+
+
+def test_a_redirect_to_another_origin_gets_no_token(client: Call, registry: Registry, tmp_path: Path) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0")
+
+    def serve(request: BaseHTTPRequestHandler) -> None:
+        path = registry.store.root / request.path.lstrip("/")
+        request.send_response(200 if path.exists() else 404)
+        request.end_headers()
+        request.wfile.write(path.read_bytes() if path.exists() else b"")
+
+    def redirect(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(307)
+        request.send_header("Location", other + request.path)
+        request.end_headers()
+
+    with answering(serve) as (other, there), answering(redirect) as (url, here):
+        outcome = client(url, tmp_path / "store", "update", NAME, token="secret")
+    assert outcome["files"] == files
+    assert set(here) == {"Bearer secret"}
+    assert set(there) == {None}
+
+
+def test_a_full_disk_is_an_error_and_the_current_release_stays(
+    registry: Registry, site: Proxy, call: Call, tmp_path: Path
+) -> None:
+    """A limit on the size of files fails the write of the new model as a full disk does."""
+    first = publish(registry, tmp_path / "1", "1.0.0")
+    assert call("update", NAME)["files"] == first
+    second = publish(registry, tmp_path / "2", "1.1.0", 3_000_000)
+    classes = jvm.compiled(tmp_path / "classes")
+    limited = ("bash", "-c", f"ulimit -f 1000; exec {jvm.JAVA} -cp {classes} org.onnxreg.client.JvmClient")
+    with driven(*limited) as call_limited:
+        outcome = call_limited(site.url, tmp_path / "store", "update", NAME)
+    assert outcome["error"] == "local"
+    assert call("present", NAME)["files"] == first
+    assert call("update", NAME)["files"] == second
+
+
+def test_two_processes_update_one_directory(registry: Registry, site: Proxy, tmp_path: Path) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0", 3_000_000)
+    classes = jvm.compiled(tmp_path / "classes")
+    site.piece = 100_000
+    site.plan = lambda method, path: "slow" if "/blobs/" in path else None
+    with jvm.running(classes) as one, jvm.running(classes) as other, ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(call, site.url, tmp_path / "store", "update", NAME) for call in (one, other)]
+        assert [done.result()["files"] for done in calls] == [files, files]
+    model = blob(registry, files["model_int8.onnx"]).name
+    assert site.requests("GET", model) == 1
