@@ -119,7 +119,7 @@ public final class JvmClient {
         if (value.get("device") != null) {
             question.device(Device.parse(JsonWriter.write(value.get("device"))));
         }
-        return question;
+        return value.containsKey("seed") ? question.withoutRollouts() : question;
     }
 
     private Map<String, Object> options() {
@@ -170,8 +170,13 @@ public final class JvmClient {
             }
         });
         if (options.get("bad_version") != null) {
-            update.selfTest((where, release) -> where.file(release, release.artifact.path).isFile()
-                    && !release.version.equals(options.get("bad_version")));
+            update.selfTest((where, release) -> {
+                if (release.version.equals(options.get("throwing_version"))) {
+                    throw new IOException("the model cannot be loaded");
+                }
+                return where.file(release, release.artifact.path).isFile()
+                        && !release.version.equals(options.get("bad_version"));
+            });
         }
         return options.get("deltas") == null ? update : update.withoutDeltas();
     }

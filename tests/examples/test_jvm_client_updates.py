@@ -242,6 +242,59 @@ def test_a_release_that_fails_the_self_test_is_not_taken_again(
     assert call("update", NAME, {}, {"bad_version": "1.1.0"})["version"] == "1.2.0"
 
 
+def test_a_self_test_that_throws_refuses_too(registry: Registry, call: Call, tmp_path: Path) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    options = {"bad_version": "", "throwing_version": "1.0.0"}
+    assert "cannot be loaded" in call("update", NAME, {}, options)["message"]
+    assert call("update", NAME)["error"] == "self-test"
+
+
+STABLE = {"tag": "stable"}
+
+
+@pytest.fixture
+def two(registry: Registry, tmp_path: Path) -> Registry:
+    """Two versions, the first of which is stable."""
+    publish(registry, tmp_path / "1", "1.0.0")
+    publish(registry, tmp_path / "2", "2.0.0")
+    registry.tag(f"{NAME}:1.0.0", "stable")
+    return registry
+
+
+def test_a_rollout_reaches_a_device_by_its_own_seed(two: Registry, call: Call, tmp_path: Path) -> None:
+    assert call("update", NAME, STABLE)["version"] == "1.0.0"
+    assert not (tmp_path / "store" / "seed").exists()
+    rollouts = two.rollouts()
+    rollouts.start(Ref.parse(f"{NAME}:2.0.0"), "stable", 0.01)
+    assert call("update", NAME, STABLE)["version"] == "1.0.0", "one of 10,000 devices is in"
+    seed = (tmp_path / "store" / "seed").read_text()
+    assert len(seed) == 64
+    rollouts.advance(NAME, "stable", 100)
+    assert call("update", NAME, {**STABLE, "seed": None})["version"] == "1.0.0"
+    assert call("update", NAME, STABLE)["version"] == "2.0.0"
+    rollouts.halt(NAME, "stable")
+    assert call("update", NAME, STABLE)["version"] == "1.0.0"
+    assert (tmp_path / "store" / "seed").read_text() == seed
+
+
+def test_a_rollout_that_fails_on_the_device_is_not_taken_again(two: Registry, call: Call) -> None:
+    first = call("update", NAME, STABLE)["files"]
+    two.rollouts().start(Ref.parse(f"{NAME}:2.0.0"), "stable", 100)
+    assert call("update", NAME, STABLE, {"bad_version": "2.0.0"})["error"] == "self-test"
+    assert call("present", NAME)["files"] == first
+    assert call("update", NAME, STABLE)["version"] == "1.0.0"
+    two.rollouts().finish(NAME, "stable")
+    assert call("update", NAME, STABLE)["version"] == "1.0.0", "it failed here, though it is stable now"
+
+
+def test_a_share_that_was_changed_by_hand_is_detected(two: Registry, call: Call) -> None:
+    two.rollouts().start(Ref.parse(f"{NAME}:2.0.0"), "stable", 1)
+    call("resolve", NAME, STABLE)
+    two.pin(f"{NAME}:1.0.0")
+    edit_state(two, lambda state: state["rollouts"]["stable"].update(percent=100))
+    assert "a rollout of" in call("resolve", NAME, STABLE)["message"]
+
+
 def test_tidy_keeps_current_and_previous(registry: Registry, call: Call, tmp_path: Path) -> None:
     for number in (1, 2, 3):
         files = publish(registry, tmp_path / str(number), f"1.{number}.0")

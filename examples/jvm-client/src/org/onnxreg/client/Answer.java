@@ -9,6 +9,8 @@ public final class Answer {
     public final String version;
     /** The path of the artifact in its version; null if nothing matches. */
     public final String artifact;
+    /** The digest of the artifact's main file; null if nothing matches. */
+    public final String digest;
     /** Bytes of the whole download; 0 if nothing matches. */
     public final long size;
     /** Every candidate that was considered and rejected. */
@@ -20,6 +22,7 @@ public final class Answer {
     Answer(String version, Artifact artifact, List<Rejection> rejected) {
         this.version = version;
         this.artifact = artifact == null ? null : artifact.path;
+        this.digest = artifact == null ? null : artifact.digest;
         this.size = artifact == null ? 0 : artifact.download;
         this.rejected = Collections.unmodifiableList(rejected);
         this.isOffline = false;
@@ -28,6 +31,7 @@ public final class Answer {
     Answer(Answer answer, boolean isOffline) {
         this.version = answer.version;
         this.artifact = answer.artifact;
+        this.digest = answer.digest;
         this.size = answer.size;
         this.rejected = answer.rejected;
         this.isOffline = isOffline;

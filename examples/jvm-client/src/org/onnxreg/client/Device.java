@@ -42,6 +42,20 @@ public final class Device {
         return this;
     }
 
+    /** State the version of the app, for rollouts to some versions of it. */
+    public Device appVersion(String version) {
+        document.put("app_version", version);
+        return this;
+    }
+
+    /** State the platform, such as {@code android}, the ABI and the locale, for rollouts to some devices. */
+    public Device platform(String platform, String abi, String locale) {
+        document.put("platform", platform);
+        document.put("abi", abi);
+        document.put("locale", locale);
+        return this;
+    }
+
     /** Limit the memory that a model may use. */
     public Device ram(long bytes) {
         document.put("ram", bytes);

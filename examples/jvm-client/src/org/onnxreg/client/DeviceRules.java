@@ -11,7 +11,7 @@ import java.util.Set;
 /** The requirements of a device document: docs/resolve.md, "Device". */
 final class DeviceRules {
     private static final String KEYS =
-            "name ort build operators providers domains platform abi ram free_space locale";
+            "name ort build operators providers domains platform abi ram free_space locale app_version";
     private static final int OLDEST_ORT_FORMAT = 5;
 
     private final RuntimeRelease release;
@@ -25,6 +25,9 @@ final class DeviceRules {
         Fields fields = new Fields(document, "a device", KEYS);
         for (String key : Values.keys("name platform abi locale")) {
             fields.text(key, null);
+        }
+        if (fields.text("app_version", null) != null) {
+            Version.parse(fields.text("app_version", null));
         }
         release = RuntimeRelease.parse(fields.text("ort", ""));
         release.opset();
@@ -46,6 +49,18 @@ final class DeviceRules {
         }
         ram = fields.size("ram");
         freeSpace = fields.size("free_space");
+    }
+
+    /** Complete the fields of a device document, as an expression tests them. */
+    void complete(Map<String, Object> fields) {
+        String ort = Values.text(fields.get("ort"));
+        fields.put("ort", ort.indexOf('.') == ort.lastIndexOf('.') ? ort + ".0" : ort);
+        fields.put("build", build == null ? "full" : "minimal");
+        if (fields.get("providers") == null) {
+            fields.put("providers", Collections.singletonList("CPU"));
+        }
+        fields.put("ram", ram == Long.MAX_VALUE ? null : ram);
+        fields.put("free_space", freeSpace == Long.MAX_VALUE ? null : freeSpace);
     }
 
     /** Return the code of the first requirement that an artifact does not meet; null if it meets all. */

@@ -12,8 +12,8 @@ abstract class Expression {
 
     abstract boolean matches(Map<String, Object> candidate);
 
-    static Expression parse(String source) {
-        return new ExpressionParser(source).parse();
+    static Expression parse(String source, Vocabulary vocabulary) {
+        return new ExpressionParser(source, vocabulary).parse();
     }
 
     /** {@code a or b or c}, or {@code a and b and c}. */

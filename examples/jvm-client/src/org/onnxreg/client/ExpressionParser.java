@@ -10,12 +10,14 @@ final class ExpressionParser {
     private static final int MAX_DEPTH = 64;
 
     private final String source;
+    private final Vocabulary vocabulary;
     private final List<Token> tokens;
     private int at;
     private int depth;
 
-    ExpressionParser(String source) {
+    ExpressionParser(String source, Vocabulary vocabulary) {
         this.source = source;
+        this.vocabulary = vocabulary;
         tokens = Token.of(source);
     }
 
@@ -154,15 +156,15 @@ final class ExpressionParser {
         at++;
         int dot = start.text.indexOf('.');
         String name = dot < 0 ? start.text : start.text.substring(0, dot);
-        if (Field.isLabelled(name)) {
+        if (vocabulary.isLabelled(name)) {
             String label = dot < 0 ? "" : start.text.substring(dot + 1);
             return Field.labelled(name, label.isEmpty() ? label(start) : label);
         }
-        Field field = Field.named(start.text);
-        if (field == null) {
+        Kind kind = vocabulary.kind(start.text);
+        if (kind == null) {
             throw wrong(start, "no field " + Values.brief(start.text) + " exists");
         }
-        return field;
+        return new Field(start.text, kind);
     }
 
     private String label(Token field) {

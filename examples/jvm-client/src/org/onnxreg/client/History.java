@@ -24,6 +24,10 @@ final class History {
             "path format precision digest size state files opset ort_format operators providers recall"
             + " member");
 
+    private static final List<String> ROLLOUT =
+            Values.keys("to manifest percent salt where seq policy evidence");
+    private static final List<String> WITHDRAWALS = Values.keys("yank expire purge drop");
+
     private final State seen;
     private final State state;
     private final Iterable<LogLine> lines;
@@ -78,6 +82,7 @@ final class History {
 
     private void check() {
         checkChannels();
+        checkRollouts();
         checkVersions();
         checkYanks();
         checkVerdicts();
@@ -97,6 +102,34 @@ final class History {
         if (!agreeInEach(expected, state.channels(), CHANNEL)) {
             throw new IntegrityException("a channel of " + state.name
                     + " was moved without an event in the log");
+        }
+    }
+
+    private void checkRollouts() {
+        Map<String, Object> expected = new LinkedHashMap<String, Object>(seen.rollouts());
+        for (LogLine line : lines) {
+            boolean isStep = line.kind().equals("rollout");
+            if (isStep && !line.text("version").isEmpty()) {
+                Map<String, Object> rollout = new HashMap<String, Object>(line.event);
+                rollout.put("to", line.text("version"));
+                rollout.put("seq", line.seq);
+                expected.put(line.text("tag"), rollout);
+            } else if (isStep || line.kind().equals("tag") || line.kind().equals("untag")) {
+                expected.remove(line.text("tag"));
+            } else if (WITHDRAWALS.contains(line.kind())) {
+                removeRolloutsOf(line.text("version"), expected);
+            }
+        }
+        if (!agreeInEach(expected, state.rollouts(), ROLLOUT)) {
+            throw new IntegrityException("a rollout of " + state.name + " is not what its log says");
+        }
+    }
+
+    private static void removeRolloutsOf(String version, Map<String, Object> rollouts) {
+        for (Iterator<Object> entries = rollouts.values().iterator(); entries.hasNext();) {
+            if (version.equals(Values.mapping(entries.next()).get("to"))) {
+                entries.remove();
+            }
         }
     }
 
@@ -133,7 +166,7 @@ final class History {
                         touched.add(entry.getKey());
                     }
                 }
-            } else if (!line.kind().equals("tag")) {
+            } else if (!line.kind().equals("tag") && !Boolean.TRUE.equals(line.event.get("optional"))) {
                 touched.add(line.text("version"));
             }
         }
@@ -197,6 +230,7 @@ final class History {
                         Values.textsOrEmpty(other.value.get("tombstones")))
                 && Values.textsOrEmpty(one.value.get("refused")).equals(
                         Values.textsOrEmpty(other.value.get("refused")))
+                && one.rollouts().equals(other.rollouts())
                 && agreeInEach(one.channels(), other.channels(), CHANNEL)
                 && agreeInEach(one.versions(), other.versions(), ENTRY);
     }

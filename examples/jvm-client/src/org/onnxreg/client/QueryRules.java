@@ -38,7 +38,8 @@ final class QueryRules {
             throw new InputException("a query has more than " + MAX_ENTRIES
                     + " formats, recalls or contracts");
         }
-        where = fields.isAbsent("where") ? null : Expression.parse(fields.text("where", null));
+        where = fields.isAbsent("where") ? null
+                : Expression.parse(fields.text("where", null), Vocabulary.CANDIDATE);
     }
 
     /** Return the code of the first requirement that an artifact does not meet; null if it meets all. */

@@ -9,6 +9,7 @@ public final class Question {
     String tag;
     Map<String, Object> query = new LinkedHashMap<String, Object>();
     Map<String, Object> device;
+    boolean hasRollouts = true;
 
     /** Ask for a version or a channel, instead of the newest release that matches. */
     public Question tag(String value) {
@@ -25,6 +26,12 @@ public final class Question {
     /** Describe the device, which never leaves it. */
     public Question device(Device value) {
         device = value.document;
+        return this;
+    }
+
+    /** Take no part in the rollouts of a channel. */
+    public Question withoutRollouts() {
+        hasRollouts = false;
         return this;
     }
 

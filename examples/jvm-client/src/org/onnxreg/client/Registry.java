@@ -54,7 +54,7 @@ public final class Registry {
      * Answer which artifact this device gets, and why it does not get the others. Download documents only.
      */
     public Answer resolve(String name, Question question) {
-        return answer(name, question, new Cancellation()).answer;
+        return answer(name, question, question.hasRollouts, new Cancellation()).answer;
     }
 
     /** Update a model with the default options. */
@@ -65,21 +65,25 @@ public final class Registry {
     /**
      * Resolve a question, bring the files of its answer here, and make it the current release.
      *
-     * <p>A release that was rolled back, or that the self-test refused, is not taken again: then the current
-     * release is returned. Without a network the state that was seen last answers.
+     * <p>An artifact that was rolled back, or that the self-test refused, is never taken again. If a rollout
+     * offers one, the device gets the release of the channel; otherwise the current release is returned.
+     * Without a network the state that was seen last answers.
      */
     public Release update(String name, Question question, UpdateOptions options) {
         DirectoryLock lock = storage.lock(options.cancellation);
         try {
-            Resolved resolved = answer(name, question, options.cancellation);
+            Slot slot = slot(name);
+            Resolved resolved = answer(name, question, question.hasRollouts, options.cancellation);
+            if (slot.refuses(resolved.answer.digest)) {
+                resolved = answer(name, question, false, options.cancellation);
+            }
             if (!resolved.answer.matches()) {
                 throw new NothingFitsException(name, resolved.answer.rejected);
             }
-            Release release = release(resolved, options.cancellation);
-            Slot slot = slot(name);
-            if (slot.refuses(release)) {
-                return currentInsteadOf(release, slot);
+            if (slot.refuses(resolved.answer.digest)) {
+                return currentInsteadOf(name + ":" + resolved.answer.version, slot);
             }
+            Release release = release(resolved, options.cancellation);
             install(release, resolved.state, options);
             return takeOver(release, slot, options.selfTest);
         } finally {
@@ -191,7 +195,7 @@ public final class Registry {
         }
     }
 
-    private Resolved answer(String name, Question question, Cancellation cancellation) {
+    private Resolved answer(String name, Question question, boolean hasRollouts, Cancellation cancellation) {
         final Documents documents = documents(cancellation);
         SeenIndex seen = load(name);
         boolean isOffline = false;
@@ -210,8 +214,20 @@ public final class Registry {
                 return Operator.readSet(JsonReader.read(documents.read(digest)));
             }
         };
-        Answer answer = Resolver.resolve(state, question.tag, question.query, question.device, operatorSets);
+        String seed = hasRollouts && state.rollout(question.tag) != null ? seed() : null;
+        Resolver resolver = new Resolver(state, question.query, question.device, seed, operatorSets);
+        Answer answer = resolver.resolve(question.tag);
         return new Resolved(new Answer(answer, isOffline), state);
+    }
+
+    /** Return the seed of this device, which is made when a channel is rolled out for the first time. */
+    private synchronized String seed() {
+        byte[] bytes = storage.load(storage.seed());
+        if (bytes == null) {
+            bytes = Rollout.newSeed().getBytes(StandardCharsets.US_ASCII);
+            storage.save(storage.seed(), bytes);
+        }
+        return new String(bytes, StandardCharsets.US_ASCII);
     }
 
     private SeenIndex load(String name) {
@@ -327,9 +343,9 @@ public final class Registry {
         }
     }
 
-    private static Release currentInsteadOf(Release release, Slot slot) {
+    private static Release currentInsteadOf(String release, Slot slot) {
         if (slot.current == null) {
-            throw new SelfTestException(release + " was refused before, and no other release is here");
+            throw new SelfTestException(release + " was refused before, and no other release is here", null);
         }
         return slot.current;
     }
@@ -364,9 +380,18 @@ public final class Registry {
         if (slot.isCurrent(release)) {
             return release;
         }
-        if (selfTest != null && !selfTest.passes(this, release)) {
+        try {
+            if (selfTest != null && !selfTest.passes(this, release)) {
+                throw new SelfTestException(release + " failed the self-test of the app", null);
+            }
+        } catch (SelfTestException error) {
             save(release.name, slot.refusing(release));
-            throw new SelfTestException(release + " failed the self-test of the app");
+            throw error;
+        } catch (RegException error) {
+            throw error;
+        } catch (Exception error) {
+            save(release.name, slot.refusing(release));
+            throw new SelfTestException(release + " failed the self-test of the app: " + error, error);
         }
         save(release.name, slot.with(release));
         return release;

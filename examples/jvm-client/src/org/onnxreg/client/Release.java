@@ -99,9 +99,9 @@ public final class Release {
         return false;
     }
 
-    /** Return the words that identify the release in a list of refused ones. */
-    String identity() {
-        return manifest + " " + artifact.path;
+    /** Return true if another release is the same artifact of the same version. */
+    boolean isSame(Release other) {
+        return other != null && manifest.equals(other.manifest) && artifact.path.equals(other.artifact.path);
     }
 
     Map<String, Object> toJson() {

@@ -18,27 +18,24 @@ final class Resolver {
     private final State state;
     private final QueryRules query;
     private final DeviceRules device;
+    private final Object deviceDocument;
+    private final String seed;
     private final OperatorSets operatorSets;
     private final List<Rejection> rejected = new ArrayList<Rejection>();
 
-    private Resolver(State state, Object query, Object device, OperatorSets operatorSets) {
+    /** @param seed of this device, by which it takes part in rollouts; null if it does not */
+    Resolver(State state, Object query, Object device, String seed, OperatorSets operatorSets) {
         this.state = state;
         this.query = new QueryRules(query == null ? Collections.emptyMap() : query);
         this.device = device == null ? null : new DeviceRules(device);
+        this.deviceDocument = device;
+        this.seed = seed;
         this.operatorSets = operatorSets;
     }
 
-    /**
-     * Resolve a question by a state.
-     *
-     * @param tag a version or a channel; null for the newest release that matches
-     */
-    static Answer resolve(State state, String tag, Object query, Object device, OperatorSets operatorSets) {
-        return new Resolver(state, query, device, operatorSets).answer(tag);
-    }
-
-    private Answer answer(String tag) {
-        List<String> versions = tag == null ? releases() : Collections.singletonList(usable(tag));
+    /** @param tag a version or a channel; null for the newest release that matches */
+    Answer resolve(String tag) {
+        List<String> versions = tag == null ? releases() : versions(tag);
         Artifact best = null;
         String answer = null;
         for (String version : versions) {
@@ -70,6 +67,16 @@ final class Resolver {
             newest.add(version.text);
         }
         return newest;
+    }
+
+    /** Return the version of a tag; the one of a rollout comes first for a device that takes part. */
+    private List<String> versions(String tag) {
+        List<String> versions = new ArrayList<String>(Collections.singletonList(usable(tag)));
+        Rollout rollout = state.rollout(tag);
+        if (rollout != null && rollout.admits(seed, deviceDocument)) {
+            versions.add(0, usable(rollout.version));
+        }
+        return versions;
     }
 
     /** Return the version of a tag, whose files are there. */

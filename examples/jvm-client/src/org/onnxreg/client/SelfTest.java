@@ -5,7 +5,7 @@ public interface SelfTest {
     /**
      * Return true if a release works on this device. Its files are here and verified; it is not current yet.
      *
-     * <p>After false the release never becomes current.
+     * <p>After false, or an exception that is not a RegException, its artifact is never taken again.
      */
-    boolean passes(Registry registry, Release release);
+    boolean passes(Registry registry, Release release) throws Exception;
 }

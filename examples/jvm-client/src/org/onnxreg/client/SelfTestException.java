@@ -4,7 +4,7 @@ package org.onnxreg.client;
 public final class SelfTestException extends RegException {
     private static final long serialVersionUID = 1;
 
-    SelfTestException(String message) {
-        super(Family.SELF_TEST, message);
+    SelfTestException(String message, Throwable cause) {
+        super(Family.SELF_TEST, message, cause);
     }
 }

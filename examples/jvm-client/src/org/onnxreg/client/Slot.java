@@ -14,7 +14,7 @@ public final class Slot {
     public final Release current;
     /** The previous release; null if there is none. */
     public final Release previous;
-    /** The releases that are never taken again: rolled back, or refused by the self-test. */
+    /** Digests of artifacts that are never taken again: rolled back, or refused by the self-test. */
     private final List<String> refused;
 
     private Slot(Release current, Release previous, List<String> refused) {
@@ -42,11 +42,11 @@ public final class Slot {
     }
 
     boolean isCurrent(Release release) {
-        return current != null && current.identity().equals(release.identity());
+        return release.isSame(current);
     }
 
-    boolean refuses(Release release) {
-        return refused.contains(release.identity());
+    boolean refuses(String artifactDigest) {
+        return refused.contains(artifactDigest);
     }
 
     Slot with(Release release) {
@@ -55,7 +55,8 @@ public final class Slot {
 
     Slot refusing(Release release) {
         List<String> list = new ArrayList<String>(refused);
-        list.add(release.identity());
+        list.remove(release.artifact.digest);
+        list.add(release.artifact.digest);
         return new Slot(current, previous, list.subList(Math.max(0, list.size() - MAX_REFUSED), list.size()));
     }
 

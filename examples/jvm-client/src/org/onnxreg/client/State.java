@@ -66,6 +66,16 @@ final class State {
         return channel == null ? null : Values.text(Values.mapping(channel).get("version"));
     }
 
+    Map<String, Object> rollouts() {
+        return Values.mappingOrEmpty(value.get("rollouts"));
+    }
+
+    /** Return the rollout of a channel; null if there is none. */
+    Rollout rollout(String tag) {
+        Object rollout = rollouts().get(tag);
+        return rollout == null ? null : Rollout.read(rollout);
+    }
+
     Map<String, Object> summary(String version) {
         Object summary = summaries().get(version);
         return summary == null ? null : Values.mapping(summary);

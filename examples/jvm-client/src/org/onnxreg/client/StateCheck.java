@@ -18,6 +18,9 @@ final class StateCheck {
             for (Object summary : state.summaries().values()) {
                 checkSummary(Values.mapping(summary));
             }
+            for (Object rollout : state.rollouts().values()) {
+                Rollout.check(rollout);
+            }
             Values.textsOrEmpty(value.get("refused"));
             if (!state.name.equals(name)) {
                 throw new InputException("it is the index file of " + state.name);

@@ -16,7 +16,7 @@ import java.util.UUID;
  * <pre>
  * index/NAME      the state that was seen last     slots/NAME   the current release and the previous one
  * blobs/HEX       a verified file                  partial/HEX  a file that arrives
- * lock            held by the process that changes the directory
+ * seed a private random number lock held by the process that changes the directory
  * </pre>
  *
  * <p>NAME has a tilde instead of a slash. A file appears by a rename, after its bytes were synced.
@@ -36,6 +36,10 @@ final class Storage {
 
     File slot(String name) {
         return inside("slots", fileName(name));
+    }
+
+    File seed() {
+        return inside(".", "seed");
     }
 
     File blob(String digest) {

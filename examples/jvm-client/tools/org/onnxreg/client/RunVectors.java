@@ -18,7 +18,10 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeSet;
 
-/** Runs the vectors of docs/resolve.md, query.md, format.md and delta.md: {@code RunVectors DIRECTORY}. */
+/**
+ * Runs the vectors of docs/resolve.md, query.md, rollouts.md, format.md and delta.md: {@code RunVectors
+ * DIRECTORY}.
+ */
 public final class RunVectors {
     private final Path directory;
     private int passed;
@@ -33,6 +36,7 @@ public final class RunVectors {
         run.numbers();
         run.resolve();
         run.where();
+        run.rollouts();
         run.history();
         run.deltas();
         run.routes();
@@ -71,24 +75,53 @@ public final class RunVectors {
         }
         for (String name : names) {
             Map<String, Object> document = load("resolve/" + name);
-            for (Map<String, Object> vector : Values.mappings(document.get("vectors"))) {
-                Map<String, Object> expected = Values.mapping(vector.get("expect"));
-                Map<String, Object> actual = answer(document, vector);
-                actual.keySet().retainAll(expected.keySet());
-                check(name + ": " + vector.get("name"), expected, actual);
-            }
+            questions(name, document);
         }
     }
 
+    private void questions(String file, Map<String, Object> document) {
+        for (Map<String, Object> vector : Values.mappings(document.get("vectors"))) {
+            Map<String, Object> expected = Values.mapping(vector.get("expect"));
+            Map<String, Object> actual = answer(document, vector);
+            actual.keySet().retainAll(expected.keySet());
+            check(file + ": " + vector.get("name"), expected, actual);
+        }
+    }
+
+    private void rollouts() throws IOException {
+        Map<String, Object> document = load("rollout.json");
+        for (Map<String, Object> vector : Values.mappings(document.get("admissions"))) {
+            boolean isIn = Rollout.read(vector).admits((String) vector.get("seed"), null);
+            check("admission: " + vector, vector.get("in"), isIn);
+        }
+        String seed = "0000000000000000000000000000000000000000000000000000000000000000";
+        for (Map<String, Object> vector : Values.mappings(document.get("cohorts"))) {
+            Map<String, Object> rollout = new HashMap<>(vector);
+            rollout.put("salt", "0");
+            rollout.put("percent", 100L);
+            Object expected = vector.get("error") == null ? vector.get("in") : vector.get("error");
+            Object actual;
+            try {
+                actual = Rollout.read(rollout).admits(seed, vector.get("device"));
+            } catch (RegException error) {
+                actual = family(error);
+            }
+            check("cohort: " + vector.get("where"), expected, actual);
+        }
+        questions("rollout.json", document);
+    }
+
     private static Map<String, Object> answer(Map<String, Object> document, Map<String, Object> vector) {
-        Map<String, Object> sets = Values.mapping(document.get("operator_sets"));
+        Map<String, Object> sets = Values.mappingOrEmpty(document.get("operator_sets"));
         Map<String, Object> state =
                 Values.mapping(Values.mapping(document.get("states")).get(vector.get("state")));
         Map<String, Object> outcome = new LinkedHashMap<>();
         try {
-            Answer answer = Resolver.resolve(new State(state), (String) vector.get("tag"),
-                    vector.get("query"),
-                    vector.get("device"), digest -> Operator.readSet(sets.get(digest)));
+            OperatorSets operatorSets = digest -> Operator.readSet(sets.get(digest));
+            String seed = (String) vector.get("seed");
+            Resolver resolver = new Resolver(
+                    new State(state), vector.get("query"), vector.get("device"), seed, operatorSets);
+            Answer answer = resolver.resolve((String) vector.get("tag"));
             List<Object> rejected = new ArrayList<>();
             for (Rejection rejection : answer.rejected) {
                 Map<String, Object> row = new HashMap<>();
@@ -115,15 +148,15 @@ public final class RunVectors {
         Map<String, Object> where = load("where.json");
         Map<String, Object> candidate = Values.mapping(where.get("candidate"));
         for (String expression : Values.texts(where.get("true"))) {
-            check("true: " + expression, true, Expression.parse(expression).matches(candidate));
+            check("true: " + expression, true, parse(expression).matches(candidate));
             check("not: " + expression, false,
-                    Expression.parse("not (" + expression + ")").matches(candidate));
+                    parse("not (" + expression + ")").matches(candidate));
         }
         for (String expression : Values.texts(where.get("unknown"))) {
             for (Map<String, Object> each : Arrays.asList(candidate, new HashMap<String, Object>())) {
-                check("unknown: " + expression, false, Expression.parse(expression).matches(each));
+                check("unknown: " + expression, false, parse(expression).matches(each));
                 check("not unknown: " + expression, true,
-                        Expression.parse("not " + expression).matches(each));
+                        parse("not " + expression).matches(each));
             }
         }
         for (Map<String, Object> each : Values.mappings(where.get("errors"))) {
@@ -132,9 +165,13 @@ public final class RunVectors {
         }
     }
 
+    private static Expression parse(String expression) {
+        return Expression.parse(expression, Vocabulary.CANDIDATE);
+    }
+
     private static List<Object> span(String expression) {
         try {
-            Expression.parse(expression);
+            parse(expression);
             return null;
         } catch (ExpressionException error) {
             return Arrays.<Object>asList((long) error.start, (long) error.end);
