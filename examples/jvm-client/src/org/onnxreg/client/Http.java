@@ -6,7 +6,7 @@ import java.net.HttpURLConnection;
 import java.net.MalformedURLException;
 import java.net.URL;
 import java.util.Arrays;
-import java.util.Collections;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
@@ -95,9 +95,13 @@ final class Http {
     }
 
     private Document documentOnce(String path, String etag, Cancellation cancellation) {
-        boolean isConditional = etag != null && !etag.isEmpty();
-        Map<String, String> headers = isConditional
-                ? Collections.singletonMap("If-None-Match", etag) : Collections.<String, String>emptyMap();
+        Map<String, String> headers = new HashMap<String, String>();
+        if (!path.startsWith("blobs/")) {
+            headers.put("Cache-Control", "no-cache"); // blobs never change, other files do
+        }
+        if (etag != null && !etag.isEmpty()) {
+            headers.put("If-None-Match", etag);
+        }
         HttpResponse response = open(path, headers, cancellation);
         try {
             byte[] bytes = readAll(response, path);
@@ -132,7 +136,6 @@ final class Http {
         connection.setReadTimeout(settings.patience);
         connection.setUseCaches(false);
         connection.setRequestProperty("Accept-Encoding", "identity");
-        connection.setRequestProperty("Cache-Control", "no-cache");
         if (settings.token != null && isSameOrigin(url, base)) {
             connection.setRequestProperty("Authorization", "Bearer " + settings.token);
         }
