@@ -19,6 +19,7 @@ from support.servers.web_client import Call
 
 from onnxreg.converters.runtime.run import self_test
 from onnxreg.registry import Registry
+from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 
 NAME = "acme/pii"
@@ -63,6 +64,17 @@ def test_a_fetched_model_meets_its_golden_vectors(client: Call, export: Any, tmp
             comparisons = self_test(store / "files" / outcome["artifact"], vectors, golden)
             assert len(comparisons) == 2
             assert all(comparison.passed for comparison in comparisons)
+
+
+def test_reg_serve_with_a_token(client: Call, tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "home")
+    DirectoryRegistry.create(registry.store.root)
+    files = publish(registry, tmp_path / "1", "1.0.0")
+    with running(registry.store.root, Settings(token="secret")) as site:
+        refused = client(site.url, tmp_path / "store", "update", NAME)
+        assert (refused["error"], "needs a token" in refused["message"]) == ("remote", True)
+        assert client(site.url, tmp_path / "store", "update", NAME, token="other")["error"] == "remote"
+        assert client(site.url, tmp_path / "store", "update", NAME, token="secret")["files"] == files
 
 
 FAULTS = ("truncated", "garbled", "slow-down", "reset")

@@ -53,7 +53,7 @@ final class Downloads {
     private byte[] fetchDocument(String digest, Cancellation cancellation) {
         for (int generation = 0; generation < GENERATIONS; generation++) {
             try {
-                return http.document(path(digest, generation), null, cancellation).bytes;
+                return http.document(path(digest, generation), "", cancellation).bytes;
             } catch (NotFoundException error) {
                 // The blob may be under a later generation key.
             }

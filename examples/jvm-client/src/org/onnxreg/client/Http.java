@@ -71,7 +71,7 @@ final class Http {
         }
     }
 
-    /** Read a small file; null if it still has this entity tag. */
+    /** Read a small file; null if it still has this entity tag (empty: it is not known). */
     Document document(String path, String etag, Cancellation cancellation) {
         for (int attempt = 0;; attempt++) {
             try {
@@ -99,14 +99,17 @@ final class Http {
         if (!path.startsWith("blobs/")) {
             headers.put("Cache-Control", "no-cache"); // blobs never change, other files do
         }
-        if (etag != null && !etag.isEmpty()) {
+        if (!etag.isEmpty()) {
             headers.put("If-None-Match", etag);
         }
         HttpResponse response = open(path, headers, cancellation);
         try {
             byte[] bytes = readAll(response, path);
-            if (response.status == 304) {
+            if (response.status == 304 && headers.containsKey("If-None-Match")) {
                 return null;
+            }
+            if (response.status != 200) {
+                throw new RemoteException(path + " answers " + response.status, true);
             }
             if (response.header("Content-Type").startsWith("text/html")) {
                 throw new RemoteException(path + " is a web page, not a file of a registry", false);

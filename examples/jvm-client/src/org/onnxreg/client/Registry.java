@@ -1,15 +1,11 @@
 package org.onnxreg.client;
 
 import java.io.File;
-import java.io.FileInputStream;
-import java.io.FileOutputStream;
 import java.io.IOException;
-import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
-import java.util.Map;
 import java.util.Set;
 
 /**
@@ -28,7 +24,7 @@ import java.util.Set;
  */
 public final class Registry {
     private final Storage storage;
-    private final Http http;
+    private final IndexReader indexes;
     private final Downloads downloads;
     private final Trust trust;
 
@@ -45,9 +41,10 @@ public final class Registry {
     /** Read a registry with settings. */
     public Registry(String url, File directory, Settings settings) {
         storage = new Storage(directory);
-        http = new Http(url, settings);
-        downloads = new Downloads(http, storage);
         trust = settings.trust;
+        Http http = new Http(url, settings);
+        downloads = new Downloads(http, storage);
+        indexes = new IndexReader(http, storage, trust);
     }
 
     /**
@@ -157,12 +154,9 @@ public final class Registry {
 
     /** Copy every file of a release to its own path below a directory, for models with external data. */
     public void extract(Release release, File directory) {
+        Extraction extraction = new Extraction(storage, directory);
         for (ReleaseFile file : release.files) {
-            try {
-                copy(verified(file), target(directory, file.path));
-            } catch (IOException error) {
-                throw new LocalException("writing " + file.path, error);
-            }
+            extraction.copy(verified(file), file.path);
         }
     }
 
@@ -197,17 +191,15 @@ public final class Registry {
 
     private Resolved answer(String name, Question question, boolean hasRollouts, Cancellation cancellation) {
         final Documents documents = documents(cancellation);
-        SeenIndex seen = load(name);
+        SeenIndex index;
         boolean isOffline = false;
         try {
-            seen = refresh(name, seen, cancellation);
+            index = indexes.refresh(name, documents, cancellation);
         } catch (RemoteException error) {
-            if (seen == null || !seen.lineChecks.equals(trust.lineChecks())) {
-                throw error;
-            }
+            index = indexes.loadAfter(error, name);
             isOffline = true;
         }
-        State state = withVersion(seen.state, question.tag, documents);
+        State state = new VersionReader(documents).complete(index.state, question.tag);
         OperatorSets operatorSets = new OperatorSets() {
             @Override
             public List<Operator> read(String digest) {
@@ -216,8 +208,26 @@ public final class Registry {
         };
         String seed = hasRollouts && state.rollout(question.tag) != null ? seed() : null;
         Resolver resolver = new Resolver(state, question.query, question.device, seed, operatorSets);
-        Answer answer = resolver.resolve(question.tag);
-        return new Resolved(new Answer(answer, isOffline), state);
+        return new Resolved(new Answer(resolver.resolve(question.tag), isOffline), state);
+    }
+
+    /** Return the release of an answer. IntegrityException if it is not what its publisher says. */
+    private Release release(Resolved resolved, Cancellation cancellation) {
+        State state = resolved.state;
+        String version = resolved.answer.version;
+        Documents documents = documents(cancellation);
+        VersionReader versions = new VersionReader(documents);
+        if (!versions.agrees(state, version)) {
+            indexes.noteWrongSummaries(state.name);
+            throw new IntegrityException("the index file of " + state.name + " says of " + version
+                    + " what its manifest does not");
+        }
+        Release release = versions.release(state, version, resolved.answer.artifact);
+        if (trust.requiresReleases()) {
+            IndexFile index = indexes.load(state.name).index();
+            new Signatures(trust, state).checkRelease(version, release.manifest, index, documents);
+        }
+        return release;
     }
 
     /** Return the seed of this device, which is made when a channel is rolled out for the first time. */
@@ -228,119 +238,6 @@ public final class Registry {
             storage.save(storage.seed(), bytes);
         }
         return new String(bytes, StandardCharsets.US_ASCII);
-    }
-
-    private SeenIndex load(String name) {
-        byte[] bytes = storage.load(storage.index(name));
-        try {
-            return bytes == null ? null : SeenIndex.read(bytes);
-        } catch (InputException error) {
-            throw new IntegrityException("the state of " + name + " was changed here: " + error.getMessage());
-        }
-    }
-
-    /**
-     * Ask the registry for a newer index file, which must continue the one that was seen. Then it is the one
-     * seen.
-     */
-    private SeenIndex refresh(String name, SeenIndex seen, Cancellation cancellation) {
-        boolean isChecked = seen != null && seen.lineChecks.equals(trust.lineChecks());
-        Http.Document document =
-                http.document("index/" + name + ".jsonl", isChecked ? seen.etag : null, cancellation);
-        if (document == null) {
-            return seen;
-        }
-        Documents documents = documents(cancellation);
-        IndexFile index = IndexFile.read(document.bytes, name);
-        if (seen == null) {
-            History.checkFirst(index);
-        } else {
-            History.checkContinues(seen.state, seen.hasWrongSummaries, index, documents);
-        }
-        if (trust.requiresLines()) {
-            long first = isChecked ? seen.state.seq() : 1;
-            new Signatures(trust, index.state).checkLines(index.linesFrom(first, documents));
-        }
-        checkIdentity(index.state.registry(), cancellation);
-        SeenIndex latest = load(name);
-        if (latest != null && latest.state.seq() > index.state.seq()) {
-            return latest; // another thread or process has seen more meanwhile
-        }
-        SeenIndex fresh = SeenIndex.of(document.bytes, index.state, document.etag, trust.lineChecks());
-        storage.save(storage.index(name), fresh.write());
-        return fresh;
-    }
-
-    private void checkIdentity(String id, Cancellation cancellation) {
-        Map<String, Object> identity =
-                IndexFile.document(http.document("registry.json", null, cancellation).bytes);
-        Object reader = identity.get("min_reader");
-        if (!"onnxreg".equals(identity.get("layout")) || !(reader instanceof Long) || (Long) reader > 1) {
-            throw new RemoteException("this is not a registry, or it needs a newer client", false);
-        }
-        if (!id.equals(identity.get("id"))) {
-            throw new IntegrityException("registry.json is of " + identity.get("id") + ", the index file of "
-                    + id);
-        }
-    }
-
-    /**
-     * Return a state that has the version of a tag; one that the index file lacks comes from catalog and
-     * manifest.
-     */
-    private static State withVersion(State state, String tag, Documents documents) {
-        if (tag == null || !Version.isVersion(tag) || state.summary(tag) != null) {
-            return state;
-        }
-        Map<String, Object> entry = state.version(tag);
-        Object catalog = state.value.get("catalog");
-        if (entry == null && catalog != null) {
-            Object listed = IndexFile.document(documents.read(Values.digest(catalog))).get(tag);
-            entry = listed == null ? null : Values.mapping(listed);
-        }
-        if (entry == null) {
-            return state;
-        }
-        return state.with(tag, entry, entry.get("gone") == null ? summary(entry, documents) : null);
-    }
-
-    /** Return what a manifest says about its version. */
-    private static Map<String, Object> summary(Map<String, Object> entry, Documents documents) {
-        String digest = Values.digest(entry.get("manifest"));
-        try {
-            Map<String, Object> manifest = IndexFile.document(documents.read(digest));
-            return Summary.of(manifest, digest, Values.count(entry.get("size")));
-        } catch (InputException error) {
-            throw new IntegrityException("the manifest " + digest + ": " + error.getMessage());
-        }
-    }
-
-    /**
-     * Return the release of an answer, from its manifest. IntegrityException if the index file contradicts
-     * it.
-     */
-    private Release release(Resolved resolved, Cancellation cancellation) {
-        State state = resolved.state;
-        String version = resolved.answer.version;
-        Documents documents = documents(cancellation);
-        String digest = Values.digest(state.version(version).get("manifest"));
-        if (!Summary.agrees(state.summary(version), summary(state.version(version), documents))) {
-            storage.save(storage.index(state.name), load(state.name).withWrongSummaries().write());
-            throw new IntegrityException(
-                    "the index file of " + state.name + " says of " + version
-                            + " what its manifest does not");
-        }
-        if (trust.requiresReleases()) {
-            IndexFile index = load(state.name).index();
-            new Signatures(trust, state).checkRelease(version, digest, index, documents);
-        }
-        Map<String, Object> manifest = IndexFile.document(documents.read(digest));
-        try {
-            return Release.of(state.name, version, digest, manifest, resolved.answer.artifact);
-        } catch (InputException error) {
-            throw new IntegrityException("the manifest of " + state.name + ":" + version + ": "
-                    + error.getMessage());
-        }
     }
 
     private static Release currentInsteadOf(String release, Slot slot) {
@@ -420,39 +317,5 @@ public final class Registry {
             throw new IntegrityException(file.path + " was changed on this device: update again");
         }
         return blob;
-    }
-
-    /** Return the file below a directory that a path names, which must be a plain relative path. */
-    private static File target(File directory, String path) throws IOException {
-        File file = new File(directory, path);
-        String root = directory.getCanonicalPath() + File.separator;
-        if (!file.getCanonicalPath().equals(root + path.replace('/', File.separatorChar))) {
-            throw new IntegrityException("a release has a file with the path " + Values.brief(path));
-        }
-        File parent = file.getParentFile();
-        if (!parent.isDirectory() && !parent.mkdirs() && !parent.isDirectory()) {
-            throw new IOException("cannot create " + parent);
-        }
-        return file;
-    }
-
-    private void copy(File source, File target) throws IOException {
-        File fresh = new File(target.getPath() + ".tmp");
-        InputStream input = new FileInputStream(source);
-        try {
-            FileOutputStream output = new FileOutputStream(fresh);
-            try {
-                byte[] buffer = new byte[1 << 16];
-                for (int count = input.read(buffer); count >= 0; count = input.read(buffer)) {
-                    output.write(buffer, 0, count);
-                }
-                output.getFD().sync();
-            } finally {
-                output.close();
-            }
-        } finally {
-            input.close();
-        }
-        storage.move(fresh, target);
     }
 }

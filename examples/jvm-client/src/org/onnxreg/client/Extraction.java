@@ -1,0 +1,63 @@
+package org.onnxreg.client;
+
+import java.io.File;
+import java.io.FileInputStream;
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.io.InputStream;
+
+/** Copies files of a release to their own paths below a directory. */
+final class Extraction {
+    private static final int BUFFER = 1 << 16;
+
+    private final Storage storage;
+    private final File directory;
+
+    Extraction(Storage storage, File directory) {
+        this.storage = storage;
+        this.directory = directory;
+    }
+
+    void copy(File source, String path) {
+        try {
+            File target = target(path);
+            File fresh = new File(target.getPath() + ".tmp");
+            copy(source, fresh);
+            storage.move(fresh, target);
+        } catch (IOException error) {
+            throw new LocalException("writing " + path, error);
+        }
+    }
+
+    /** Return the file that a path names, which must be a plain relative path. */
+    private File target(String path) throws IOException {
+        File file = new File(directory, path);
+        String root = directory.getCanonicalPath() + File.separator;
+        if (!file.getCanonicalPath().equals(root + path.replace('/', File.separatorChar))) {
+            throw new IntegrityException("a release has a file with the path " + Values.brief(path));
+        }
+        File parent = file.getParentFile();
+        if (!parent.isDirectory() && !parent.mkdirs() && !parent.isDirectory()) {
+            throw new IOException("cannot create " + parent);
+        }
+        return file;
+    }
+
+    private static void copy(File source, File target) throws IOException {
+        InputStream input = new FileInputStream(source);
+        try {
+            FileOutputStream output = new FileOutputStream(target);
+            try {
+                byte[] buffer = new byte[BUFFER];
+                for (int count = input.read(buffer); count >= 0; count = input.read(buffer)) {
+                    output.write(buffer, 0, count);
+                }
+                output.getFD().sync();
+            } finally {
+                output.close();
+            }
+        } finally {
+            input.close();
+        }
+    }
+}

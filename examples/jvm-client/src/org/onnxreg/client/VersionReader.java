@@ -1,0 +1,55 @@
+package org.onnxreg.client;
+
+import java.util.Map;
+
+/** Reads the versions of a model from catalog and manifests. */
+final class VersionReader {
+    private final Documents documents;
+
+    VersionReader(Documents documents) {
+        this.documents = documents;
+    }
+
+    /** Return a state that has the version of a tag, also if the index file does not summarise it. */
+    State complete(State state, String tag) {
+        if (tag == null || !Version.isVersion(tag) || state.summary(tag) != null) {
+            return state;
+        }
+        Map<String, Object> entry = state.version(tag);
+        Object catalog = state.value.get("catalog");
+        if (entry == null && catalog != null) {
+            Object listed = IndexFile.document(documents.read(Values.digest(catalog))).get(tag);
+            entry = listed == null ? null : Values.mapping(listed);
+        }
+        if (entry == null) {
+            return state;
+        }
+        return state.with(tag, entry, entry.get("gone") == null ? summary(entry) : null);
+    }
+
+    /** Return true if the state says of a version what its manifest says. */
+    boolean agrees(State state, String version) {
+        return Summary.agrees(state.summary(version), summary(state.version(version)));
+    }
+
+    /** Return the release of an artifact, from the manifest of its version. */
+    Release release(State state, String version, String path) {
+        String digest = Values.digest(state.version(version).get("manifest"));
+        Map<String, Object> manifest = IndexFile.document(documents.read(digest));
+        try {
+            return Release.of(state.name, version, digest, manifest, path);
+        } catch (InputException error) {
+            throw new IntegrityException("the manifest " + digest + ": " + error.getMessage());
+        }
+    }
+
+    private Map<String, Object> summary(Map<String, Object> entry) {
+        String digest = Values.digest(entry.get("manifest"));
+        try {
+            Map<String, Object> manifest = IndexFile.document(documents.read(digest));
+            return Summary.of(manifest, digest, Values.count(entry.get("size")));
+        } catch (InputException error) {
+            throw new IntegrityException("the manifest " + digest + ": " + error.getMessage());
+        }
+    }
+}
