@@ -33,7 +33,7 @@ def download(root: Path, rounds: int = 7) -> tuple[float, float]:
     ours, theirs = [], []
     with (
         nginx(root / "nginx", registry.store.root, BLOCK) as site,
-        jvm.running(jvm.compiled(root / "classes"), "-Xmx32m") as call,
+        jvm.running("-Xmx32m") as call,
     ):
         for _ in range(rounds):
             begin = time.perf_counter()
@@ -56,7 +56,7 @@ def resolving(root: Path, rounds: int = 300) -> float:
     DirectoryRegistry.create(registry.store.root)
     for number in range(40):
         publish(registry, root / f"draft{number}", f"1.{number}.0", 1000)
-    with nginx(root / "nginx", registry.store.root, BLOCK) as site, jvm.running(root / "../classes") as call:
+    with nginx(root / "nginx", registry.store.root, BLOCK) as site, jvm.running() as call:
         outcome = call(site.url, root / "store", "loop", NAME, QUESTION, rounds)
     return float(median(outcome["microseconds"][rounds // 2 :])) / 1000
 
@@ -64,7 +64,6 @@ def resolving(root: Path, rounds: int = 300) -> float:
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
-        jvm.compiled(root / "classes")
         for part in ("download", "resolve"):
             (root / part).mkdir()
         ours, theirs = download(root / "download")

@@ -37,13 +37,8 @@ pytestmark = pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)
 
 
 @pytest.fixture(scope="module")
-def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return jvm.compiled(tmp_path_factory.mktemp("classes"))
-
-
-@pytest.fixture(scope="module")
-def client(classes: Path) -> Iterator[Call]:
-    with jvm.running(classes, "-Xmx32m") as call:
+def client() -> Iterator[Call]:
+    with jvm.running("-Xmx32m") as call:
         yield call
 
 
@@ -121,7 +116,7 @@ def kotlin_jars() -> list[Path]:
 
 
 @pytest.mark.large
-def test_calls_from_kotlin(classes: Path, tmp_path: Path) -> None:
+def test_calls_from_kotlin(tmp_path: Path) -> None:
     jars = kotlin_jars()
     if not jars:
         pytest.skip("no Kotlin compiler: pip install kotlin-jupyter-kernel")
@@ -131,9 +126,9 @@ def test_calls_from_kotlin(classes: Path, tmp_path: Path) -> None:
     path = os.pathsep.join(map(str, jars))
     source = Path(__file__).parents[1] / "examples" / "kotlin" / "CallFromKotlin.kt"
     compiler = [str(jvm.JAVA), "-cp", path, "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler"]
-    options = ["-no-stdlib", "-no-reflect", "-classpath", f"{classes}{os.pathsep}{path}"]
+    options = ["-no-stdlib", "-no-reflect", "-classpath", f"{jvm.classes()}{os.pathsep}{path}"]
     subprocess.run([*compiler, *options, "-d", tmp_path / "out", source], check=True, timeout=300)
-    where = os.pathsep.join([str(classes), str(tmp_path / "out"), path])
+    where = os.pathsep.join([str(jvm.classes()), str(tmp_path / "out"), path])
     with static.serve(registry.store.root) as url:
         command = [str(jvm.JAVA), "-cp", where, "CallFromKotlinKt", url, tmp_path / "store"]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)

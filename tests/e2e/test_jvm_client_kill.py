@@ -40,14 +40,19 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     registry = Registry(tmp_path / "home")
     DirectoryRegistry.create(registry.store.root)
     chance = random.Random(7)
-    classes = jvm.compiled(tmp_path / "classes")
     kills = complete = 0
     with static.serve(registry.store.root) as url, proxy(url) as site:
         site.piece = 30_000
         site.plan = lambda method, path: "slow" if "/blobs/" in path else None
         store = tmp_path / "store"
         request = {"url": site.url, "directory": str(store), "call": "update", "words": [NAME]}
-        command = [str(jvm.JAVA), "-XX:TieredStopAtLevel=1", "-cp", classes, "org.onnxreg.client.JvmClient"]
+        command = [
+            str(jvm.JAVA),
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            jvm.classes(),
+            "org.onnxreg.client.JvmClient",
+        ]
         version = 0
         files = {}
         while kills < KILLS:
@@ -74,7 +79,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
             for blob in (store / "blobs").glob("*"):
                 assert blob.suffix or sha256(blob.read_bytes()).hexdigest() == blob.name
         site.plan = lambda method, path: None
-        with jvm.running(classes) as call:
+        with jvm.running() as call:
             assert call(site.url, store, "update", NAME)["files"] == files
             call(site.url, store, "tidy")
     assert complete >= 2

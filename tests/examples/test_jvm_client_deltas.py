@@ -21,8 +21,8 @@ pytestmark = pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
-    with jvm.running(jvm.compiled(tmp_path_factory.mktemp("classes"))) as call:
+def client() -> Iterator[Call]:
+    with jvm.running() as call:
         yield call
 
 

@@ -35,8 +35,8 @@ def registry(tmp_path: Path) -> Registry:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
-    with jvm.running(jvm.compiled(tmp_path_factory.mktemp("classes"))) as call:
+def client() -> Iterator[Call]:
+    with jvm.running() as call:
         yield call
 
 

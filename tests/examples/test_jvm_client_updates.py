@@ -43,8 +43,8 @@ def site(registry: Registry) -> Iterator[Proxy]:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
-    with jvm.running(jvm.compiled(tmp_path_factory.mktemp("classes"))) as call:
+def client() -> Iterator[Call]:
+    with jvm.running() as call:
         yield call
 
 
@@ -526,8 +526,11 @@ def test_a_full_disk_is_an_error_and_the_current_release_stays(
     first = publish(registry, tmp_path / "1", "1.0.0")
     assert call("update", NAME)["files"] == first
     second = publish(registry, tmp_path / "2", "1.1.0", 3_000_000)
-    classes = jvm.compiled(tmp_path / "classes")
-    limited = ("bash", "-c", f"ulimit -f 1000; exec {jvm.JAVA} -cp {classes} org.onnxreg.client.JvmClient")
+    limited = (
+        "bash",
+        "-c",
+        f"ulimit -f 1000; exec {jvm.JAVA} -cp {jvm.classes()} org.onnxreg.client.JvmClient",
+    )
     with driven(*limited) as call_limited:
         outcome = call_limited(site.url, tmp_path / "store", "update", NAME)
     assert outcome["error"] == "local"
@@ -537,10 +540,9 @@ def test_a_full_disk_is_an_error_and_the_current_release_stays(
 
 def test_two_processes_update_one_directory(registry: Registry, site: Proxy, tmp_path: Path) -> None:
     files = publish(registry, tmp_path / "1", "1.0.0", 3_000_000)
-    classes = jvm.compiled(tmp_path / "classes")
     site.piece = 100_000
     site.plan = lambda method, path: "slow" if "/blobs/" in path else None
-    with jvm.running(classes) as one, jvm.running(classes) as other, ThreadPoolExecutor(2) as pool:
+    with jvm.running() as one, jvm.running() as other, ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(call, site.url, tmp_path / "store", "update", NAME) for call in (one, other)]
         assert [done.result()["files"] for done in calls] == [files, files]
     model = blob(registry, files["model_int8.onnx"]).name

@@ -59,7 +59,7 @@ def site(home: Path) -> Iterator[Proxy]:
 
 
 @pytest.fixture(scope="module", params=["node", "jvm"])
-def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
+def client(request: pytest.FixtureRequest) -> Iterator[Call]:
     if request.param == "node":
         if NODE is None:
             pytest.skip("node is not installed")
@@ -68,7 +68,7 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     else:
         if jvm.JAVAC is None:
             pytest.skip(jvm.REASON)
-        with jvm.running(jvm.compiled(tmp_path_factory.mktemp("classes"))) as call:
+        with jvm.running() as call:
             yield call
 
 

@@ -1,9 +1,12 @@
 """The JVM client of examples/jvm-client: compiled once, called as a user does."""
 
+import atexit
 import importlib.util
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -25,16 +28,18 @@ def build_script() -> ModuleType:
     return module
 
 
-def compiled(directory: Path) -> Path:
-    """Compile the client and the programs of its tests into a directory, and return it."""
-    directory.mkdir(exist_ok=True)
+@cache
+def classes() -> Path:
+    """The class files of the client and of the programs of its tests, compiled once in this process."""
+    directory = Path(tempfile.mkdtemp(prefix="jvm-client-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     programs = [*(CLIENT / "tools").rglob("*.java"), *(ROOT / "tests" / "examples").glob("*.java")]
     build_script().compile_sources(directory, more=programs)
     return directory
 
 
 @contextmanager
-def running(classes: Path, *options: str) -> Iterator[Call]:
+def running(*options: str) -> Iterator[Call]:
     """Call the client in one JVM for many calls."""
-    with driven(str(JAVA), *options, "-cp", classes, "org.onnxreg.client.JvmClient") as call:
+    with driven(str(JAVA), *options, "-cp", classes(), "org.onnxreg.client.JvmClient") as call:
         yield call

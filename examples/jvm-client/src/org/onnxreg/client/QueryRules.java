@@ -4,6 +4,7 @@ import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 
 /** The requirements and the ranking of a query: docs/resolve.md, "Query" and "Ranking". */
 final class QueryRules {
@@ -44,7 +45,7 @@ final class QueryRules {
 
     /** Return the code of the first requirement that an artifact does not meet; null if it meets all. */
     String unmet(Artifact artifact) {
-        if (!Values.isSame(artifact.text("member"), member)) {
+        if (!Objects.equals(artifact.text("member"), member)) {
             return "member";
         }
         if (!contracts.isEmpty() && !contracts.contains(artifact.text("contract"))) {

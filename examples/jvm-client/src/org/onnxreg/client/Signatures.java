@@ -6,6 +6,7 @@ import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 
 /**
  * Checks that lines and releases are signed by a trusted key: docs/format.md, "The log" and "Signed
@@ -116,7 +117,7 @@ final class Signatures {
         List<Map<String, Object>> stated = Values.mappings(predicate.get("artifacts"));
         List<Map<String, Object>> artifacts = Values.mappings(manifest.get("artifacts"));
         boolean isSame = stated.size() == artifacts.size()
-                && Values.isSame(predicate.get("recipe"), manifest.get("recipe"));
+                && Objects.equals(predicate.get("recipe"), manifest.get("recipe"));
         for (int i = 0; isSame && i < stated.size(); i++) {
             isSame = Values.agree(stated.get(i), artifacts.get(i), CERTIFICATE);
         }

@@ -5,6 +5,7 @@ import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.regex.Pattern;
 
 /** Parts of JSON documents, read strictly: a value of another type is an {@link InputException}. */
@@ -125,15 +126,11 @@ final class Values {
         return name;
     }
 
-    static boolean isSame(Object one, Object other) {
-        return one == null ? other == null : one.equals(other);
-    }
-
     /** Return true if two objects agree in these keys; a missing key is null. */
     static boolean agree(Map<String, Object> one, Map<String, Object> other, List<String> keys) {
         for (String key : keys) {
             Object left = one == null ? null : one.get(key);
-            if (!isSame(left, other == null ? null : other.get(key))) {
+            if (!Objects.equals(left, other == null ? null : other.get(key))) {
                 return false;
             }
         }

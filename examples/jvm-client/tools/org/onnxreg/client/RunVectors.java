@@ -16,6 +16,7 @@ import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.TreeSet;
 
 /**
@@ -45,7 +46,7 @@ public final class RunVectors {
     }
 
     private void check(String name, Object expected, Object actual) {
-        if (Values.isSame(expected, actual)) {
+        if (Objects.equals(expected, actual)) {
             passed++;
         } else {
             failed++;
