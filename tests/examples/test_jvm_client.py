@@ -1,5 +1,6 @@
 """The client in examples/jvm-client: its vectors and its jar."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -34,6 +35,18 @@ def test_vectors_that_fail_are_noticed(tmp_path: Path) -> None:
     done = run_vectors(tmp_path / "vectors")
     assert done.returncode == 1
     assert 2 <= done.stderr.count("FAILED") <= 6
+
+
+LATER = re.compile(
+    r"java\.(time|nio\.file|util\.(Base64|function|stream|Optional))|->|\w::|\.forEach\(|getOrDefault|putIfAbsent"
+)
+"""Parts of Java that Android's API level 23 lacks, or that its class stubs cannot compile."""
+
+
+def test_the_source_uses_nothing_that_old_phones_lack() -> None:
+    for path in (jvm.CLIENT / "src").rglob("*.java"):
+        code = re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text("utf-8"), flags=re.DOTALL)
+        assert not LATER.search(code), path.name
 
 
 def test_the_jar_is_small_and_reproducible(tmp_path: Path) -> None:

@@ -6,11 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from random import Random
 from threading import Thread
 from typing import Any
 
 import pytest
 from support import jvm
+from support.fuzz.mutation import mutate
 from support.registries.for_devices import CHECKS, LIES, blob, edit_state, publish
 from support.servers import static
 from support.servers.faults import LIES as FALSE_ANSWERS
@@ -547,3 +549,25 @@ def test_two_processes_update_one_directory(registry: Registry, site: Proxy, tmp
         assert [done.result()["files"] for done in calls] == [files, files]
     model = blob(registry, files["model_int8.onnx"]).name
     assert site.requests("GET", model) == 1
+
+
+@pytest.mark.more
+def test_a_damaged_index_file_gives_the_right_files_or_an_error(
+    two: Registry, client: Call, tmp_path: Path
+) -> None:
+    two.rollouts().start(Ref.parse(f"{NAME}:2.0.0"), "stable", 100)
+    files = publish(two, tmp_path / "3", "3.0.0", checks=CHECKS)
+    index = two.store.root / "index" / "acme" / "pii.jsonl"
+    right = index.read_bytes()
+    index.chmod(0o600)
+    chance = Random(11)
+    query = {"where": "recall.NAME >= 0.5 or size > 1", "formats": ["onnx-int8"]}
+    families = set()
+    with static.serve(two.store.root) as url:
+        for number in range(500):
+            index.write_bytes(mutate(right, [right], chance))
+            question = {"tag": chance.choice([None, "stable"]), "query": query, "device": {"ort": "1.30"}}
+            outcome = client(url, tmp_path / f"store{number}", "update", NAME, question)
+            families.add(outcome.get("error"))
+            assert outcome.get("version") != "3.0.0" or outcome["files"] == files
+    assert families == {None, "integrity", "not-found"}

@@ -40,7 +40,7 @@ final class StateCheck {
     private static void checkVersions(State state) {
         for (String version : state.versions().keySet()) {
             Version.parse(version);
-            Map<String, Object> entry = state.version(version);
+            Map<String, Object> entry = Values.mapping(state.versions().get(version));
             Values.digest(entry.get("manifest"));
             Values.count(entry.get("seq"));
             Values.textsOrEmpty(entry.get("yanks"));
