@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support import jvm
 from support.registries.for_devices import publish
-from support.servers import static
+from support.servers import s3servers, static
 from support.servers.faults import proxy
 from support.servers.nginx import nginx
 from support.servers.regserve import running, wait
@@ -71,6 +71,25 @@ def test_reg_serve_with_a_token(client: Call, tmp_path: Path) -> None:
         assert (refused["error"], "needs a token" in refused["message"]) == ("remote", True)
         assert client(site.url, tmp_path / "store", "update", NAME, token="other")["error"] == "remote"
         assert client(site.url, tmp_path / "store", "update", NAME, token="secret")["files"] == files
+
+
+def test_https_with_a_certificate_that_is_trusted_or_not(client: Call, tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "home")
+    DirectoryRegistry.create(registry.store.root)
+    files = publish(registry, tmp_path / "1", "1.0.0")
+    certificate = s3servers.certificate(tmp_path)
+    trusted = tmp_path / "trusted.p12"
+    import_it = ["-importcert", "-noprompt", "-file", tmp_path / "cert.pem", "-alias", "here"]
+    keystore = ["-keystore", trusted, "-storetype", "PKCS12", "-storepass", "secret"]
+    subprocess.run(["keytool", *import_it, *keystore], check=True, capture_output=True)
+    store = [f"-Djavax.net.ssl.trustStore={trusted}", "-Djavax.net.ssl.trustStorePassword=secret"]
+    with (
+        static.serve(registry.store.root) as url,
+        proxy(url, certificate) as site,
+        jvm.running(*store) as call,
+    ):
+        assert client(site.url, tmp_path / "store", "update", NAME)["error"] == "remote"
+        assert call(site.url, tmp_path / "store", "update", NAME, token="secret")["files"] == files
 
 
 FAULTS = ("truncated", "garbled", "slow-down", "reset")

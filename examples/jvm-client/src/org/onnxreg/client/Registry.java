@@ -19,8 +19,8 @@ import java.util.Set;
  * }</pre>
  *
  * <p>Every call blocks, and this class has no threads: call it from a worker. It may be used by several
- * threads and processes at once. Everything that it returns was verified by its SHA-256. Errors are {@link
- * RegException}.
+ * threads and processes: one at a time updates, rolls back or tidies, and the others wait. Everything that
+ * it returns was verified by its SHA-256. Errors are {@link RegException}.
  */
 public final class Registry {
     private final Storage storage;
