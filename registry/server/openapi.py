@@ -307,6 +307,10 @@ def _schemas() -> Json:
                 "type": ["string", "null"],
                 "description": "The stage of a pipeline, or the member of a family.",
             },
+            contract={
+                "type": ["string", "array", "null"],
+                "description": "The contracts that the app was written for; see docs/resolve.md.",
+            },
             where={"type": ["string", "null"], "description": "An expression; see docs/query.md."},
             device={
                 "type": ["string", "object", "null"],
@@ -322,6 +326,7 @@ def _schemas() -> Json:
             artifact=artifact,
             files=_array(file),
             rejected=_array(_object(artifact=TEXT, version=TEXT, code=TEXT, detail=TEXT)),
+            rollout={"type": "object", "description": "The rollout of the channel; see docs/rollouts.md."},
             rejected_omitted=COUNT
             | {"description": "How many rejections were left out: present after 1,000."},
         ),

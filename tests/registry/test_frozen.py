@@ -26,7 +26,7 @@ def frozen(tmp_path: Path) -> Iterator[Registry]:
     yield Registry(tmp_path / "frozen", create=False)
 
 
-LATER = {"hold", "deltas"}
+LATER = {"hold", "deltas", "rollout"}
 """The kinds of event that are younger than the tree."""
 
 

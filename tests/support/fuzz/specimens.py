@@ -93,7 +93,10 @@ def _eventful(author: _Author) -> Iterator[kinds.Event]:
     yield event
     yield author.say(kinds.Tag, tag="stable", **one)
     yield author.say(kinds.Tag, tag="stable", **two, expects=one["manifest"])
+    share: dict[str, Any] = {"percent": 2.5, "salt": "0" * 32, "where": "platform = 'android'"}
     yield author.say(kinds.Tag, tag="old", **one)
+    yield author.say(kinds.RolloutStep, tag="old", expects=one["manifest"], **two, **share)
+    yield author.say(kinds.RolloutStep, tag="old", expects=one["manifest"])
     yield author.say(kinds.Untag, tag="old", expects=one["manifest"])
     yank = author.say(kinds.Yank, **one)
     yield yank
@@ -124,6 +127,7 @@ def _eventful(author: _Author) -> Iterator[kinds.Event]:
         (Descriptor(Digest.of(blob), len(blob)) for blob in (DELTA, table)), key=lambda blob: blob.digest
     )
     yield author.say(kinds.Deltas, **two, table=Digest.of(table), blobs=tuple(blobs))
+    yield author.say(kinds.RolloutStep, tag="stable", expects=two["manifest"], **one, **share)
 
 
 def delta_table(name: str, about: Mapping[str, Any]) -> DeltaTable:
