@@ -112,6 +112,12 @@ def rolling(world: World) -> None:
     registry.tag("acme/pii:1.0.0", "stable")
 
 
+def shipping(world: World) -> None:
+    """The same, with a bucket `s3://models`."""
+    rolling(world)
+    bucket(world)
+
+
 def retrained(world: World) -> None:
     """acme/pii has two versions, of which the second is a retrained first one; `origin` serves both, `s3://models` has them."""
     registry = Registry(world.scratch / "home")
