@@ -241,7 +241,7 @@ export class Registry {
     const index = await readIndex(bytes, name)
     if (seen) await checkContinues(seen.state, index, (digest) => this.#blobs.document(digest))
     await this.#checkIdentity(index.state.registry)
-    await this.#save(`index/${name}`, { state: index.state, etag })
+    await this.#save(`index/${name}`, { state: index.state, etag, confirmed: seen?.confirmed ?? false })
     return index.state
   }
 
@@ -291,8 +291,10 @@ export class Registry {
     const entry = state.versions[version]
     const manifest = decode(await this.#blobs.document(entry.manifest, signal))
     if (!isSummaryOf(state.summaries[version], await this.#summary(entry, signal))) {
+      await this.#forgetUnconfirmed(state.name)
       throw new IntegrityError(`the index file of ${state.name} says of ${version} what its manifest does not`)
     }
+    await this.#confirm(state.name)
     const artifact = manifest.artifacts.find((/** @type {Json} */ each) => each.path === summary.path)
     const shared = (manifest.files ?? []).filter(isShared)
     const files = [{ ...artifact, role: 'artifact' }, ...(artifact.files ?? []), ...shared].map(fileOf)
@@ -324,6 +326,18 @@ export class Registry {
   async #earlierFiles() {
     const slots = await Promise.all((await this.#store.keys('slot/')).map((key) => this.#load(key)))
     return slots.flatMap(({ current, previous }) => [current, previous].filter(Boolean)).flatMap(({ files }) => files)
+  }
+
+  /** A manifest agreed with the state that was seen: from now on no other may take its place. @param {string} name */
+  async #confirm(name) {
+    const seen = await this.#load(`index/${name}`)
+    if (seen && !seen.confirmed) await this.#save(`index/${name}`, { ...seen, confirmed: true })
+  }
+
+  /** Forget a first state that its manifest contradicts: it was garbled on its way. @param {string} name */
+  async #forgetUnconfirmed(name) {
+    const seen = await this.#load(`index/${name}`)
+    if (seen && !seen.confirmed) await this.#store.delete(`index/${name}`)
   }
 
   /** @param {string} key */
