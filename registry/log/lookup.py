@@ -131,8 +131,8 @@ def find(remote: RegistryReader, ref: Ref, yanked: bool = False, gone: bool = Fa
 
 
 def rollout_of(remote: RegistryReader, ref: Ref) -> Rollout | None:
-    """The rollout of the channel that a ref names, if any."""
-    return read_state(remote, ref.name).rollouts.get(ref.tag or "")
+    """The rollout of the channel that a ref names, if any. Without a tag nothing is read."""
+    return None if ref.tag is None else read_state(remote, ref.name).rollouts.get(ref.tag)
 
 
 def find_with_state(

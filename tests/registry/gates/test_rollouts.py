@@ -13,8 +13,10 @@ from onnxreg.registry.gates import rollouts
 from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.index_file import is_same
 from onnxreg.registry.log.ledger import replay
+from onnxreg.registry.log.lookup import read_state
 from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.store.blobs import read_blob
+from onnxreg.registry.transfer.mirror_registry import mirror, open_both
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     ConflictError,
@@ -259,6 +261,8 @@ def test_a_replay_gives_the_same_state_and_a_mirror_has_it(free: Registry, tmp_p
 
     assert is_same(data.data, replay(free.log(NAME), free.id, NAME, fetch).encode())
     assert not free.verify().damages
+    mirror(*open_both(free.remotes, str(free.store.root), str(tmp_path / "mirror")))
+    assert read_state(free.remotes.open(str(tmp_path / "mirror")), NAME).rollouts == free.state(NAME).rollouts
 
 
 def test_other_registries_are_not_told(free: Registry, tmp_path: Path) -> None:
