@@ -1,6 +1,5 @@
 """API for programs: models, versions and resolve, with the documents of `reg ls` and `reg resolve --json`."""
 
-import asyncio
 import re
 from functools import partial
 from hashlib import sha256
@@ -14,6 +13,7 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
 from onnxreg.registry.search.search_index import SearchIndex
 from onnxreg.registry.server.answer_cache import AnswerCache
+from onnxreg.registry.server.http.request_body import read_body
 from onnxreg.registry.server.http.responses import JSON, HttpError, encode, of_bytes
 from onnxreg.registry.server.search_worker import SearchWorker
 from onnxreg.registry.server.served_registry import ServedRegistry
@@ -133,21 +133,3 @@ def _limit(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,6}", text) or not 1 <= int(text) <= MAX_PAGE_MODELS:
         raise InputError(f"limit is {text[:40]!r}", f"a whole number from 1 to {MAX_PAGE_MODELS}")
     return int(text)
-
-
-async def read_body(request: HttpRequest, limits: Limits) -> bytes:
-    """Read the body of a request, within the limits of size and time."""
-    body = bytearray()
-    refused = HttpError(413, f"the body has more than {limits.body:,} bytes", headers={"Connection": "close"})
-    if int(request.headers.get("content-length", "0")) > limits.body:
-        raise refused
-    try:
-        async with asyncio.timeout(limits.asking):
-            async for part in request.stream():
-                body += part
-                if len(body) > limits.body:
-                    raise refused
-    except TimeoutError:
-        slow = f"the body did not arrive within {limits.asking:g} seconds"
-        raise HttpError(408, slow, headers={"Connection": "close"}) from None
-    return bytes(body)

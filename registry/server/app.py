@@ -15,6 +15,7 @@ from onnxreg.registry.server import openapi
 from onnxreg.registry.server.api import Api
 from onnxreg.registry.server.auth import TokenGuard
 from onnxreg.registry.server.http import responses
+from onnxreg.registry.server.http.hub_routes import HUB_HEADERS, HubRoutes
 from onnxreg.registry.server.http.tree_routes import TreeRoutes
 from onnxreg.registry.server.metrics import MEDIA_TYPE, Metrics
 from onnxreg.registry.server.observability import Log, RequestObserver
@@ -24,7 +25,7 @@ from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.schema.core.errors import RegError
 
 REQUEST_HEADERS = ("Authorization", "Content-Type", "If-Match", "If-None-Match", "If-Range", "Range")
-RESPONSE_HEADERS = ("Accept-Ranges", "Content-Length", "Content-Range", "ETag")
+RESPONSE_HEADERS = ("Accept-Ranges", "Content-Length", "Content-Range", "ETag", *HUB_HEADERS)
 """Headers that scripts of other web sites may send, and read."""
 
 
@@ -79,6 +80,7 @@ def routes(
         *TreeRoutes(registry, shared=settings.token is None).routes(),
         *Api(registry, settings, limits).routes(),
         *(pages or Pages(registry, settings, limits)).routes(),
+        *HubRoutes(registry, limits, shared=settings.token is None).routes(),
         *own,
     ]
 

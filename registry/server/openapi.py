@@ -13,6 +13,9 @@ REF = rf"{NAME}(:{TAG})?(@sha256:[0-9a-f]{{64}})?"
 NUMBER = "(0|[1-9][0-9]*)"
 PRE = f"({NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
 VERSION = rf"{NUMBER}\.{NUMBER}\.{NUMBER}(-{PRE}(\.{PRE})*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
+REVISION = f"({TAG}|sha256:[0-9a-f]{{64}})"
+PATH = "[A-Za-z0-9._-]+"
+HUB_QUERIES = {"blobs": "`true`: with sizes and digests.", "recursive": "`true`: with folders in folders."}
 TEXT = {"type": "string"}
 COUNT = {"type": "integer", "minimum": 0}
 FLAG = {"type": "boolean"}
@@ -29,7 +32,10 @@ def document(guarded: bool) -> Json:
             "summary": "A registry of ONNX models, for reading.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "tags": [{"name": "pages", "description": "For people, in a browser."}],
+        "tags": [
+            {"name": "pages", "description": "For people, in a browser."},
+            {"name": "hub", "description": "For clients of the Hugging Face Hub."},
+        ],
         "paths": {path: _guarded(item, path) if guarded else item for path, item in _paths().items()},
         "components": {"schemas": _schemas()},
     }
@@ -69,7 +75,57 @@ def _paths() -> Json:
         "/healthz": _plain("Whether the registry can be read.", "application/json", _object(status=TEXT)),
         "/metrics": _plain("Counters, as Prometheus reads them.", "text/plain", TEXT),
         "/openapi.json": _document("This document.", "Document", (), ()),
+        **_hub((name,)),
+        **_hub((org, name)),
         **_pages(name, org),
+    }
+
+
+def _hub(names: tuple[Json, ...]) -> Json:
+    """The routes of the Hugging Face Hub, for clients of the Hub."""
+    model = "/".join(f"{{{part['name']}}}" for part in names)
+    revision, path = _parameter("revision", REVISION), _parameter("path", PATH)
+    info = "A version as a repository of the Hub: its commit and its files."
+    tree = "The files of a version, as the Hub lists them."
+    file = "A file of a version, by its own path or by that of another library (docs/hub.md)."
+    errors = ("404", "409")
+    blobs, recursive = (_query(key, {"type": "string"}, text) for key, text in HUB_QUERIES.items())
+
+    def read(summary: str, *parameters: Json) -> Json:
+        return _readable(summary, "application/json", {}, (*names, *parameters), errors)
+
+    def content() -> Json:
+        return _readable(file, BYTES, {}, (*names, revision, path), errors)
+
+    paths = {
+        f"/api/models/{model}": read(info, blobs),
+        f"/api/models/{model}/revision/{{revision}}": read(info, revision, blobs),
+        f"/api/models/{model}/tree/{{revision}}": read(tree, revision, recursive),
+        f"/api/models/{model}/tree/{{revision}}/{{path}}": read(tree, revision, path, recursive),
+        f"/api/models/{model}/refs": read("Channels as branches, versions as tags."),
+        f"/api/models/{model}/paths-info/{{revision}}": {"post": _paths_info((*names, revision))},
+        f"/{model}/resolve/{{revision}}/{{path}}": content(),
+        f"/{model}/raw/{{revision}}/{{path}}": content(),
+    }
+    for item in paths.values():
+        for operation in item.values():
+            operation["tags"] = ["hub"]
+    return paths
+
+
+def _paths_info(parameters: tuple[Json, ...]) -> Json:
+    summary = "The entries of some paths of a version."
+    form = _object([], paths=_array(TEXT), expand=TEXT)
+    content = {"application/x-www-form-urlencoded": {"schema": form}}
+    return {
+        "summary": summary,
+        "parameters": list(parameters),
+        "requestBody": {"required": False, "content": content},
+        "responses": {
+            "200": _content(summary, "application/json", {}),
+            "304": {"description": "What the client has is the present one."},
+            **_errors("404", "408", "409", "412", "413", "5XX"),
+        },
     }
 
 
@@ -308,7 +364,7 @@ def _schemas() -> Json:
                 "description": "The stage of a pipeline, or the member of a family.",
             },
             contract={
-                "type": ["string", "array", "null"],
+                "anyOf": [DIGEST, {**_array(DIGEST), "minItems": 1}, {"type": "null"}],
                 "description": "The contracts that the app was written for; see docs/resolve.md.",
             },
             where={"type": ["string", "null"], "description": "An expression; see docs/query.md."},

@@ -9,6 +9,7 @@ import errno
 import os
 import stat
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -27,7 +28,7 @@ from onnxreg.registry.trust.checked_source import CheckedReader
 from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import SERVED, IntegrityError, NotFoundError
-from onnxreg.schema.core.ref import POLICY_LOG
+from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.log.state import State
 from onnxreg.schema.query.request import ResolveRequest
 
@@ -151,6 +152,25 @@ class ServedRegistry(DirectoryRegistry):
             return resolution, index.token
 
         return steady(reader, request.ref.name, read)
+
+    def locate(self, name: str, ref_in: Callable[[State], Ref]) -> tuple[State, lookup.LocatedVersion]:
+        """Find the version that a ref means, checked as the answers of `resolve`.
+
+        `ref_in` gives the ref, once the state of the model is known.
+        """
+        heads = CheckpointStore()
+        reader = CheckedReader(self, heads)
+
+        def read(index: IndexFile | None) -> tuple[State, lookup.LocatedVersion]:
+            state = self.state_of(name, index)
+            assert index is not None, "state_of raises without an index file"
+            ref = ref_in(state)
+            target = lookup.find_in(self, state, ref)
+            self._check(index.token, state, target)
+            check_version_trust(reader, ref, target, index, heads)
+            return state, target
+
+        return steady(reader, name, read)
 
     def _check(self, token: str, state: State, located: lookup.LocatedVersion) -> None:
         """IntegrityError if an index file contradicts the manifest of a version; checked once."""

@@ -19,6 +19,7 @@ PEERS: dict[str, tuple[str, ...]] = {
     "openmed": ("-c", PINS, "openmed==3.1.0", *EXPORTING),
     "txtai": ("-c", PINS, "txtai", "onnxmltools", "skl2onnx", *EXPORTING),
     "optimum": ("torch==2.13.0", "optimum-onnx[onnxruntime]==0.1.0"),
+    "sentences": ("torch==2.13.0", "optimum-onnx[onnxruntime]==0.1.0", "sentence-transformers==5.7.0"),
     "olive": ("-c", PINS, "olive-ai", "requests", *EXPORTING),
     "reg": ("-c", PINS, "--editable", f"{ROOT}[export]"),
 }

@@ -25,7 +25,8 @@ DOCUMENT = openapi.document(guarded=False)
 
 def test_every_route_is_described_and_each_is_there(filled: Registry) -> None:
     found = routes(ServedRegistry.open(filled.store.root), Settings(), Limits(), Metrics())
-    there = {(route.path, method) for route in found for method in route.methods}  # type: ignore[attr-defined]
+    routed = [(route.path.replace(":path", ""), route.methods) for route in found]  # type: ignore[attr-defined]
+    there = {(path, method) for path, methods in routed for method in methods}
     described = {(path, method.upper()) for path, item in DOCUMENT["paths"].items() for method in item}
     assert described == there
 
@@ -87,6 +88,19 @@ def cases(registry: Registry) -> Iterator[tuple[str, str]]:
     yield "/models/acme/pii:9.9.9", "/models/{org}/{name}:{tag}"
     yield "/diff?old=acme/pii:0.1.0&new=acme/pii", "/diff"
     yield "/diff?old=tiny", "/diff"
+    for model in ("tiny", "acme/pii"):
+        name = "{org}/{name}" if "/" in model else "{name}"
+        yield f"/api/models/{model}", f"/api/models/{name}"
+        yield f"/api/models/{model}?blobs=true", f"/api/models/{name}"
+        yield f"/api/models/{model}/refs", f"/api/models/{name}/refs"
+        for revision in ("main", "9.9.9"):
+            yield f"/api/models/{model}/revision/{revision}", f"/api/models/{name}/revision/{{revision}}"
+            tree = f"/api/models/{name}/tree/{{revision}}"
+            yield f"/api/models/{model}/tree/{revision}?recursive=true", tree
+            yield f"/api/models/{model}/tree/{revision}/onnx", f"{tree}/{{path}}"
+            for path in ("config.json", "nothing.json"):
+                for way in ("resolve", "raw"):
+                    yield f"/{model}/{way}/{revision}/{path}", f"/{name}/{way}/{{revision}}/{{path}}"
     for path in Rendering("", registry.id).static:
         yield f"/static/{path}", "/static/{file}"
     yield "/static/nothing.css", "/static/{file}"

@@ -1,0 +1,127 @@
+"""The files of a version as clients of the Hugging Face Hub expect them in a repository.
+
+A version keeps its own paths. Beside them the same bytes get the paths that each dialect loads by default:
+
+* transformers.js and sentence-transformers `onnx/model.onnx`, and by type of the weights `onnx/model_fp16.onnx`,
+  `onnx/model_int8.onnx`, `onnx/model_uint8.onnx`, `onnx/model_q4.onnx`, `onnx/model_quantized.onnx`
+  (`DEFAULT_DTYPE_SUFFIX_MAPPING` of transformers.js 3);
+* Optimum and OpenMed the same names at the root, and OpenMed `openmed-onnx.json`;
+* all of them `config.json`, `id2label.json` and the tokenizer at the root.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from posixpath import basename, dirname, join, relpath
+
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.manifest.manifest import FILENAME, Artifact, FileEntry, Manifest
+
+STEMS = {
+    "float32": ("model",),
+    "float16": ("model_fp16",),
+    "int8": ("model_int8", "model_quantized"),
+    "int8-weights": ("model_int8", "model_quantized"),
+    "uint8": ("model_uint8", "model_quantized"),
+    "int4": ("model_q4",),
+    "uint4": ("model_q4",),
+}
+"""File names, without suffix, by precision."""
+FOLDERS = {
+    "onnx": ("transformersjs", "webgpu", "onnx", "onnx-android", "onnx-int8", "onnx-int4"),
+    "": ("onnx-android", "onnx", "onnx-int8", "onnx-int4", "transformersjs", "webgpu"),
+}
+"""For each folder of aliases the formats that may be there, the first choice first."""
+PIPELINE_TAGS = {
+    "pooling": "sentence-similarity",
+    "default": "feature-extraction",
+    "sequence-classification": "text-classification",
+}
+"""The Hub's word for a task, if it is not ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutFile:
+    """A file of a repository, and if it is a second name of other bytes, their own path."""
+
+    path: str
+    digest: Digest
+    size: int
+    alias_of: str | None = None
+
+
+def layout(
+    manifest: Manifest,
+    digest: Digest,
+    size: int,
+    states: Mapping[str, str],
+    held_paths: Collection[str] | None = None,
+    *,
+    refused: bool = False,
+) -> dict[str, LayoutFile]:
+    """The files of a version by path.
+
+    Args:
+        digest, size: those of the manifest's bytes.
+        states: for each artifact's path its certification today; a missing one counts as `unknown`.
+        held_paths: the paths of the artifacts whose files are there; None: all.
+        refused: list refused artifacts too, by their own paths alone.
+    """
+    present = [item for item in manifest.artifacts if held_paths is None or item.path in held_paths]
+    sound = [item for item in present if states.get(item.path) != "refused"]
+    files: dict[str, LayoutFile] = {}
+    for entry in (*_own(present if refused else sound), *manifest.files):
+        files.setdefault(entry.path, LayoutFile(entry.path, entry.digest, entry.size))
+    files[FILENAME] = LayoutFile(FILENAME, digest, size)
+    for alias in (*_companions(manifest), *(() if manifest.model_family else _graphs(sound, states))):
+        _add(files, alias)
+    return files
+
+
+def _own(artifacts: Collection[Artifact]) -> Iterator[FileEntry]:
+    for artifact in artifacts:
+        yield from artifact.all_files()
+
+
+def _add(files: dict[str, LayoutFile], aliases: Collection[LayoutFile]) -> None:
+    """Add the aliases of one graph together, or none if a path has other bytes already."""
+    if all(files.get(item.path, item).digest == item.digest for item in aliases):
+        for item in aliases:
+            files.setdefault(item.path, item)
+
+
+def _companions(manifest: Manifest) -> Iterator[list[LayoutFile]]:
+    """The configuration, the labels and the tokenizer at the root."""
+    folder = manifest.tokenizer.path if manifest.tokenizer else "."
+    for entry in manifest.files:
+        if entry.role == "tokenizer" and not relpath(entry.path, folder).startswith(".."):
+            yield [_alias(entry, relpath(entry.path, folder))]
+        elif entry.path in (manifest.config_path, manifest.label_map_path):
+            yield [_alias(entry, basename(entry.path))]
+
+
+def _graphs(artifacts: Collection[Artifact], states: Mapping[str, str]) -> Iterator[list[LayoutFile]]:
+    """One graph for each name in each folder, with its external data."""
+    for folder, formats in FOLDERS.items():
+        candidates = [item for item in artifacts if item.format in formats and item.path.endswith(".onnx")]
+        candidates.sort(key=lambda item: (states.get(item.path) != "certified", formats.index(item.format)))
+        for artifact in candidates:
+            for stem in STEMS.get(artifact.precision, ()):
+                yield list(_renamed(artifact, folder, f"{stem}.onnx"))
+
+
+def _renamed(artifact: Artifact, folder: str, name: str) -> Iterator[LayoutFile]:
+    """A graph under another name. Its external data keeps its path from the graph, which names it."""
+    for entry in artifact.all_files():
+        if entry.role == "artifact":
+            yield _alias(entry, join(folder, name))
+        elif entry.role == "external-data":
+            yield _alias(entry, join(folder, relpath(entry.path, dirname(artifact.path) or ".")))
+
+
+def _alias(entry: FileEntry, path: str) -> LayoutFile:
+    return LayoutFile(path, entry.digest, entry.size, None if path == entry.path else entry.path)
+
+
+def pipeline_tag(manifest: Manifest) -> str | None:
+    """The Hub's word for what a model does; None if the manifest does not say."""
+    return None if manifest.task is None else PIPELINE_TAGS.get(manifest.task, manifest.task)

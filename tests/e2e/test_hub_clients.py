@@ -1,0 +1,259 @@
+"""Other people's clients read `reg serve` as if it were the Hub: none of them is modified, each gets what `reg run` gets."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarks.peers import installed
+from e2e.conftest import Export, export_in_process
+from e2e.test_web_client import checkpoint, serving
+from support.servers.regserve import Site, running, wait
+
+from onnxreg.registry.server.settings import Settings
+
+pytestmark = pytest.mark.more
+REPOSITORY = Path(__file__).parents[2]
+CACHE = REPOSITORY / ".cache"
+MODULES = CACHE / "hub-clients"
+PACKAGES = ("@huggingface/transformers@4.3.1", "playwright-core@1.65.1")
+MODEL = "acme/tiny"
+TEXT = "Anna B. called on May 3rd."
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PAGE = """<!doctype html><script type="importmap">{"imports": {
+  "@huggingface/transformers": "/@huggingface/transformers/dist/transformers.web.js",
+  "onnxruntime-common": "/onnxruntime-common/dist/esm/index.js",
+  "onnxruntime-web/webgpu": "/onnxruntime-web/dist/ort.webgpu.bundle.min.mjs",
+  "onnxruntime-web": "/onnxruntime-web/dist/ort.bundle.min.mjs"
+}}</script>"""
+
+OPTIMUM = """
+import json, sys
+from optimum.onnxruntime import ORTModelForTokenClassification
+from transformers import AutoTokenizer
+name, text = sys.argv[1:]
+tokenizer = AutoTokenizer.from_pretrained(name)
+found = {}
+for file in ("model.onnx", "model_int8.onnx"):
+    model = ORTModelForTokenClassification.from_pretrained(name, file_name=file)
+    logits = model(**tokenizer(text, return_tensors="pt")).logits[0]
+    found[file] = [model.config.id2label[int(number)] for number in logits.argmax(-1)]
+print(json.dumps(found))
+"""
+SENTENCES = """
+import json, sys
+from sentence_transformers import SentenceTransformer
+model = SentenceTransformer(sys.argv[1], backend="onnx")
+print(json.dumps(model.encode(sys.argv[2:]).tolist()))
+"""
+OPENMED = """
+import json, sys
+from openmed.onnx.inference import load_onnx_model
+model = load_onnx_model(sys.argv[1], variant="int8")
+spans = model.predict(sys.argv[2])
+print(json.dumps([[span.start, span.end, span.label] for span in spans]))
+"""
+DOWNLOAD = """
+import json, sys
+from pathlib import Path
+from huggingface_hub import snapshot_download
+root = Path(snapshot_download(sys.argv[1]))
+print(json.dumps(sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())))
+"""
+
+
+@pytest.fixture(scope="module")
+def export(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> Export:
+    """A version that all clients can load: its tokenizer names a class that older releases of transformers have."""
+    directory = tmp_path_factory.mktemp("hub-clients")
+    source = learn(checkpoint(directory / "checkpoint", seed=6))
+    settings = source / "tokenizer_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"tokenizer_class": "BertTokenizer"}))
+    return export_in_process(source, directory / "home", directory / "out")
+
+
+def learn(source: Path) -> Path:
+    """Teach a checkpoint the labels of the one text, so that its tags make sense to every decoder."""
+    import torch
+    from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+    model, tokenizer = (
+        AutoModelForTokenClassification.from_pretrained(source),
+        AutoTokenizer.from_pretrained(source),
+    )
+    batch = tokenizer(TEXT, return_tensors="pt", return_offsets_mapping=True)
+    starts = [int(start) if start < end else -1 for start, end in batch.pop("offset_mapping")[0]]
+    tags = torch.tensor([[tag_of(start) for start in starts]])
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(40):
+        optimizer.zero_grad()
+        model(**batch, labels=tags).loss.backward()
+        optimizer.step()
+    model.save_pretrained(source)
+    return source
+
+
+def tag_of(start: int) -> int:
+    """The number of the tag of a token that starts there: `Anna B.` is a NAME, `May 3rd` a DATE."""
+    for first, length, begin in ((TEXT.index("Anna"), 7, 1), (TEXT.index("May"), 7, 3)):
+        if first <= start < first + length:
+            return begin if start == first else begin + 1
+    return 0
+
+
+@pytest.fixture(scope="module")
+def site(export: Export) -> Iterator[Site]:
+    with running(export.home, Settings(origins=("*",))) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def labels(export: Export) -> dict[str, list[str]]:
+    """For each graph the label of every token, by ONNX Runtime and `tokenizers`."""
+    return {path: expected(export, path) for path in ("model.onnx", "model_int8.onnx")}
+
+
+def feed(export: Export, text: str, session: Any) -> dict[str, Any]:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(export.output / "tokenizer.json"))
+    encoding = tokenizer.encode(text)
+    values = {
+        "input_ids": encoding.ids,
+        "attention_mask": encoding.attention_mask,
+        "token_type_ids": encoding.type_ids,
+    }
+    return {item.name: np.array([values[item.name]], np.int64) for item in session.get_inputs()}
+
+
+def expected(export: Export, path: str) -> list[str]:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(export.output / path, providers=["CPUExecutionProvider"])
+    (logits,) = session.run(None, feed(export, TEXT, session))
+    names = json.loads((export.output / "id2label.json").read_text())
+    return [names[str(number)] for number in logits[0].argmax(-1)]
+
+
+def plain(export: Export, labels: list[str]) -> list[str]:
+    """The labels without those of special tokens, which Transformers.js leaves out."""
+    from tokenizers import Tokenizer
+
+    tokens = Tokenizer.from_file(str(export.output / "tokenizer.json")).encode(TEXT).tokens
+    return [label for token, label in zip(tokens, labels, strict=True) if not token.startswith("[")]
+
+
+def python(peer: str) -> Path:
+    try:
+        return installed(CACHE, peer) / "python"
+    except subprocess.CalledProcessError:
+        pytest.skip(f"pip cannot install {peer}")
+
+
+def output(command: Sequence[str | Path], site: Site, home: Path) -> Any:
+    """What a client printed, with the server as its Hub and a cache of its own."""
+    own = {"HF_ENDPOINT": site.url, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, check=False, env={**os.environ, **own}
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def loads(command: Sequence[str | Path], site: Site, home: Path) -> Any:
+    """Run a client twice: the second time it prints the same and fetches no file."""
+    first = output(command, site, home)
+    downloads(site)
+    assert output(command, site, home) == first
+    assert downloads(site) == []
+    return first
+
+
+def downloads(site: Site) -> list[str]:
+    """The files that were sent since the last call."""
+    site.get("/healthz")
+    wait(lambda: any("/healthz" in line for line in site.lines))
+    lines = [json.loads(line) for line in site.lines]
+    site.lines.clear()
+    sent = [line for line in lines if line["method"] == "GET" and line["bytes"] and line["status"] < 300]
+    return [line["path"] for line in sent if "/resolve/" in line["path"]]
+
+
+def test_huggingface_hub(site: Site, tmp_path: Path) -> None:
+    files = loads([python("hf"), "-c", DOWNLOAD, MODEL], site, tmp_path)
+    assert {"config.json", "model.onnx", "onnx/model_quantized.onnx", "openmed-onnx.json"} <= set(files)
+
+
+def test_the_command_hf(site: Site, tmp_path: Path) -> None:
+    command = [python("hf").with_name("hf"), "download", MODEL, "config.json", "--local-dir", tmp_path / "x"]
+    own = {"HF_ENDPOINT": site.url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, **own})
+    assert json.loads((tmp_path / "x" / "config.json").read_text())["model_type"] == "bert"
+
+
+def test_optimum_and_transformers(site: Site, labels: dict[str, list[str]], tmp_path: Path) -> None:
+    assert loads([python("sentences"), "-c", OPTIMUM, MODEL, TEXT], site, tmp_path) == labels
+
+
+def test_openmed(site: Site, export: Export, reg: Callable[..., Any], tmp_path: Path) -> None:
+    spans = loads([python("openmed"), "-c", OPENMED, MODEL, TEXT], site, tmp_path)
+    run = reg("--registry", export.home, "run", MODEL, "--format", "onnx-int8", "--text", TEXT, "--json")
+    assert spans == [[span["start"], span["end"], span["label"]] for span in json.loads(run.stdout)["spans"]]
+
+
+def test_sentence_transformers(export: Export, reg: Callable[..., Any], tmp_path: Path) -> None:
+    import onnxruntime
+
+    out = tmp_path / "out"
+    reg("export", export.checkpoint, "--task", "default", "--name", "acme/sentences", "--output", out)
+    with running(tmp_path / "home") as site:
+        vectors = loads(
+            [python("sentences"), "-c", SENTENCES, "acme/sentences", TEXT, "Anna"], site, tmp_path / "hf"
+        )
+    session = onnxruntime.InferenceSession(out / "model.onnx", providers=["CPUExecutionProvider"])
+    for text, vector in zip((TEXT, "Anna"), vectors, strict=True):
+        (states,) = session.run(None, feed(export, text, session))
+        np.testing.assert_allclose(vector, states[0].mean(axis=0), atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def modules() -> Path:
+    """The packages of npm that the JavaScript clients need."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("Node.js with npm is not installed")
+    names = [package.rpartition("@")[0] for package in PACKAGES]
+    if not all((MODULES / "node_modules" / name).is_dir() for name in names):
+        MODULES.mkdir(parents=True, exist_ok=True)
+        install = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(MODULES)]
+        if subprocess.run([*install, *PACKAGES], check=False, capture_output=True, timeout=300).returncode:
+            pytest.skip(f"npm cannot install {' and '.join(PACKAGES)}")
+    return MODULES / "node_modules"
+
+
+def test_transformers_js_in_node(
+    site: Site, export: Export, labels: dict[str, list[str]], modules: Path, tmp_path: Path
+) -> None:
+    script = Path(__file__).with_name("hub_client.mjs")
+    command = ["node", script, modules, site.url, tmp_path / "cache", MODEL, TEXT, "fp32", "q8"]
+    fp32, q8 = (plain(export, labels[path]) for path in ("model.onnx", "model_int8.onnx"))
+    assert loads(command, site, tmp_path) == {"fp32": fp32, "q8": q8}
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
+def test_transformers_js_in_a_browser(
+    site: Site, export: Export, labels: dict[str, list[str]], modules: Path, tmp_path: Path
+) -> None:
+    script, root = Path(__file__).with_name("hub_page.mjs"), tmp_path / "site"
+    root.mkdir()
+    (root / "index.html").write_text(PAGE)
+    for name in ("@huggingface", "onnxruntime-common", "onnxruntime-web"):
+        (root / name).symlink_to(modules / name)
+    with serving(root) as url:
+        page = f"{url}/index.html"
+        command = ["node", script, modules, str(CHROMIUM), tmp_path / "profile", page, site.url, MODEL, TEXT]
+        assert loads([*command, "q8"], site, tmp_path) == {"q8": plain(export, labels["model_int8.onnx"])}
