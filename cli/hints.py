@@ -181,6 +181,7 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "omit-format": "leave --format out to register the model without this promise",
     "export-or-add": "export the model again; to register single files without this promise: reg add FILE... --name NAME",
     "add-single-files": "the converter writes the manifest last; to register single model files use: reg add FILE... --name NAME",
+    "pull-registry": "pull from it: reg pull NAME {url}",
     "import-export": "take it back with: reg import DIRECTORY --name NAME",
     "name-each-member": "--member NAME={file}, for each model of the pipeline",
     "write-recipe": "write a recipe: reg export --recipe FILE; docs/recipes.md has examples",

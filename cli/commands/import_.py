@@ -1,8 +1,10 @@
-"""`reg import`: adopting a directory that OpenMed's converter or `--output` wrote, or a model package of ONNX Runtime."""
+"""`reg import`: adopting model files that others published: OpenMed's, a model package, a repository of the Hub."""
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,8 +16,13 @@ from onnxreg.cli.reports.publish_report import announce
 from onnxreg.cli.services.delta_offers import offer_published
 from onnxreg.schema.core.version import Version
 
+if TYPE_CHECKING:
+    from onnxreg.converters.source.source_files import Location
+
 EXAMPLES = (
     "reg import ./openmed-export --name acme/pii-small --version 1.0.0",
+    "reg import hf://onnx-community/bert-base-NER-ONNX --name acme/ner",
+    "reg import ./all-MiniLM-L6-v2 --name acme/minilm",
     "reg import ./pulled --name acme/pii-small",
     "reg import ./pii-small.ortpackage --name acme/pii-small",
 )
@@ -23,8 +30,11 @@ EXAMPLES = (
 
 def command(
     context: typer.Context,
-    directory: Annotated[
-        Path, typer.Argument(help="A directory that OpenMed or --output wrote, or a model package.")
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A directory: of OpenMed, of --output, a model package or a repository. Or hf://ORG/NAME[@REVISION]."
+        ),
     ],
     name: NewName,
     version: NewVersion = None,
@@ -35,6 +45,10 @@ def command(
     Or import a model package of ONNX Runtime (manifest.json of schema 1.0): every digest in it is checked,
     each model file becomes an artifact, and the files of shared assets belong to all artifacts. See
     docs/ort-packages.md.
+
+    Or import a repository as people publish them: Transformers.js and onnx-community, Optimum,
+    sentence-transformers, or any directory with .onnx files. Its graphs become one version; weights say which
+    graph was made from which. See docs/hub.md.
 
     Or import what `reg pull --output` and `reg export --output` wrote (version 2): the same files give the
     same manifest digest, and a changed file is an integrity error.
@@ -49,10 +63,15 @@ def command(
     releases = releases_of(None)
     from onnxreg.converters.importers.confine import Child
 
+    progress = not (session.quiet or as_json) and sys.stderr.isatty()
+    location = _locate(source, progress)
     with Child() as child:
         registry = session.open(create=None)
-        with registry.workspace() as workspace:
-            draft, differences = child.take(directory, workspace, name=name)
+        with registry.workspace() as files, registry.workspace() as workspace:
+            draft, differences = child.take(_directory(location, files), workspace, name=name)
+            if location.hub_id is not None and draft.document is None:
+                origin = {"id": location.hub_id, "revision": location.revision}
+                draft = replace(draft, fields={**draft.fields, "source": origin})
             published = registry.add(draft, new_version)
     documents = [{"path": item.path, "claimed": item.claimed, "found": item.actual} for item in differences]
     announce(session, published, as_json, differences=documents)
@@ -61,6 +80,22 @@ def command(
         rows = [(item["path"], _short(item["claimed"]), _short(item["found"])) for item in documents]
         session.say(*table(("FIELD", "CLAIMED", "FOUND"), rows))
     offer_published(session, registry, published, releases, as_json)
+
+
+def _locate(source: str, progress: bool) -> "Location":
+    """The directory of a source; a repository of the Hub is downloaded."""
+    from onnxreg.converters.importers.hub_repository import SCHEME, fetch_repository
+    from onnxreg.converters.source.source_files import Location
+
+    return fetch_repository(source, progress) if source.startswith(SCHEME) else Location(Path(source))
+
+
+def _directory(location: "Location", target: Path) -> Path:
+    """The directory to read: of links into the Hub's cache one of files is made in `target`."""
+    from onnxreg.converters.importers.hub_repository import is_snapshot, resolve_links
+
+    snapshot = location.directory
+    return resolve_links(snapshot, target) if is_snapshot(snapshot) else snapshot
 
 
 def _short(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from posixpath import dirname, join
 from shlex import quote
 from types import MappingProxyType
 from typing import Any
@@ -34,6 +35,7 @@ def adopt(
     format: str | None = None,
     precision: str | None = None,
     members: Mapping[Path, str] = NO_MEMBERS,
+    root: Path | None = None,
 ) -> Draft:
     """Register existing .onnx and .ort files with the companions among `files`; all facts are read from the files.
 
@@ -46,6 +48,7 @@ def adopt(
         workspace: an empty directory.
         format, precision: what to call the artifacts, instead of what their weights say.
         members: the stage of a pipeline that each model is; none for models that are alternatives.
+        root: the directory from which files keep their paths; without it each is placed by its name.
 
     Raises:
         NotFoundError: a file is not there.
@@ -54,7 +57,7 @@ def adopt(
             labels or a stated format or precision that contradict the graph.
     """
     check_name(name)
-    intake = Intake(workspace, name)
+    intake = Intake(workspace, name, root=root)
     models = [file for file in dict.fromkeys(files) if file.suffix in _MODELS]
     others = [file for file in dict.fromkeys(files) if file.suffix not in _MODELS]
     _refuse_unfit(models, others)
@@ -67,12 +70,12 @@ def adopt(
     artifacts = [
         _artifact(intake, *item, _own_files(item[0], configs, vectors), format, precision) for item in read
     ]
-    stages.check_contracts(dict(read), members)
+    stages.check_contracts(intake.path_of, dict(read), members)
     sidecars = [model.parent / path for model, facts in read for path in facts.external_data]
     companions = _companions(intake, others, [*sidecars, *configs.values(), *vectors.values()])
     fields = describe(workspace, companions)
     if members:
-        fields["model_family"] = pipeline_of({model.name: members[model] for model in models})
+        fields["model_family"] = pipeline_of({intake.path_of(model): members[model] for model in models})
     else:
         for model, facts in read:
             check_labels(fields, facts, model.name)
@@ -112,10 +115,15 @@ def _companions(intake: Intake, files: Sequence[Path], sidecars: Sequence[Path])
     """Place the files that belong to no single model."""
     placed = set(map(intake.resolved, sidecars))
     return tuple(
-        DraftFile(role_of(file.name), intake.take(file, file.name))
+        DraftFile(_role_of(intake.path_of(file)), intake.take(file, intake.path_of(file)))
         for file in files
         if intake.resolved(file) not in placed
     )
+
+
+def _role_of(path: str) -> str:
+    """The role of a companion. One in a folder belongs to another library, whatever its name."""
+    return "other" if "/" in path else role_of(path)
 
 
 def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:
@@ -154,12 +162,12 @@ def _artifact(
     format: str | None,
     precision: str | None,
 ) -> DraftArtifact:
-    path = intake.take(model, model.name)
+    path = intake.take(model, intake.path_of(model))
     sidecars = [
-        DraftFile("external-data", intake.take(model.parent / location, location))
+        DraftFile("external-data", intake.take(model.parent / location, join(dirname(path), location)))
         for location in facts.external_data
     ]
-    sidecars += [DraftFile(role, intake.take(file, file.name)) for role, file in files]
+    sidecars += [DraftFile(role, intake.take(file, intake.path_of(file))) for role, file in files]
     if format is not None:
         check_format(format, facts, model.name)
     fitting = (facts.precision, weight_type(facts.precision))

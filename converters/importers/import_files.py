@@ -42,12 +42,13 @@ def _is_pickle(path: Path) -> bool:
 class Intake:
     """Fills a workspace. `scrubbed` lists what was changed on the way, as `<file>:<field>`; for `file_states` see `Draft`.
 
-    With `hard` there are hard links in it: a graph is loaded from there, which may not lead out of its folder.
+    With `root`, files keep their paths from there. With `hard` there are hard links in it: a graph is loaded from there, which may not lead out of its folder.
     """
 
     workspace: Path
     name: str
     hard: bool = False
+    root: Path | None = None
     scrubbed: list[str] = field(default_factory=list)
     file_states: dict[str, FileState] = field(default_factory=dict)
     _states: dict[Path, FileState] = field(default_factory=dict)
@@ -102,6 +103,10 @@ class Intake:
                 shutil.copyfileobj(data, file, 2**20)
             return False
         return not self.hard
+
+    def path_of(self, source: Path) -> str:
+        """The path of a file in the version."""
+        return source.name if self.root is None else source.relative_to(self.root).as_posix()
 
     def look(self, source: Path) -> FileState:
         """A file's state when it was looked at first, which is to be before it is read."""

@@ -1,6 +1,6 @@
 """Tell alternatives from stages of a pipeline among models that are registered together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from onnxreg.converters.onnx.facts import GraphFacts
@@ -22,11 +22,13 @@ def check_named(members: Mapping[Path, str], models: Sequence[Path]) -> None:
         )
 
 
-def check_contracts(read: Mapping[Path, GraphFacts], members: Mapping[Path, str]) -> None:
+def check_contracts(
+    path_of: Callable[[Path], str], read: Mapping[Path, GraphFacts], members: Mapping[Path, str]
+) -> None:
     """InputError if models that are alternatives, all or those of one member, differ in what they take or give."""
     groups: dict[str | None, dict[str, Graph]] = {}
     for model, facts in read.items():
-        groups.setdefault(members.get(model), {})[model.name] = _graph(facts)
+        groups.setdefault(members.get(model), {})[path_of(model)] = _graph(facts)
     for name, graphs in groups.items():
         check_alternatives(
             graphs, HINT if name is None else f"both are called {name}: give each its own name"

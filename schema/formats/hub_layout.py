@@ -9,6 +9,7 @@ A version keeps its own paths. Beside them the same bytes get the paths that eac
 * all of them `config.json`, `id2label.json` and the tokenizer at the root.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from posixpath import basename, dirname, join, relpath
@@ -125,3 +126,31 @@ def _alias(entry: FileEntry, path: str) -> LayoutFile:
 def pipeline_tag(manifest: Manifest) -> str | None:
     """The Hub's word for what a model does; None if the manifest does not say."""
     return None if manifest.task is None else PIPELINE_TAGS.get(manifest.task, manifest.task)
+
+
+CARD = "README.md"
+_MODELS = (".onnx", ".ort")
+_COMPANIONS = re.compile(
+    r"(?:[0-9]+_[A-Za-z]+/)?[^/]+\.json|[^/]+\.jinja|[^/]+\.tiktoken|(?:vocab|merges)\.txt"
+    r"|(?:sentencepiece\.bpe|spiece|spm|tokenizer|target|source)\.(?:model|spm)"
+)
+"""Files beside a model that a runtime reads: configurations, tokenizers, the modules of sentence-transformers."""
+_FOREIGN = re.compile(r".*\.index\.json|openmed-onnx\.json|registry\.json")
+_VARIANT = re.compile(
+    r"_(?:fp16|int8|uint8|quantized|q4|q4f16|q8|bnb4|optimized|O[1-4]|qint8_\w+|quint8_\w+)$"
+)
+
+
+def is_model(path: str) -> bool:
+    """True for the path of a graph."""
+    return path.endswith(_MODELS)
+
+
+def is_companion(path: str) -> bool:
+    """True for the path of a file beside a graph that its runtime reads."""
+    return _COMPANIONS.fullmatch(path) is not None and _FOREIGN.fullmatch(path) is None
+
+
+def stem_of(path: str) -> str:
+    """The name of a graph without the type of its weights: `model` for `onnx/model_q4f16.onnx`."""
+    return _VARIANT.sub("", basename(path).rpartition(".")[0])

@@ -1,0 +1,174 @@
+"""`reg import`: a repository of ONNX files as people publish them on the Hugging Face Hub.
+
+Layouts of Transformers.js and onnx-community (`onnx/model_quantized.onnx`), Optimum (`model.onnx`), sentence-transformers
+(`onnx/`, `modules.json`) and plain snapshots. Files keep their paths. What a graph is, is read from the graph: its
+precision, its contract, and by its weights which other file it was made from. Certificates are `unknown`.
+"""
+
+import filecmp
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from onnxreg.converters.importers.add_files import adopt
+from onnxreg.converters.importers.weight_compare import compare_weights
+from onnxreg.converters.onnx.external_data import external_files
+from onnxreg.converters.onnx.onnx_graph import load_onnx
+from onnxreg.converters.onnx.stored_tensors import Arrays, read_tensors
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.formats.hub_layout import CARD, is_companion, is_model, stem_of
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
+
+PROFILE = "repository"
+LICENSES = {
+    "apache-2.0": "Apache-2.0",
+    "bsd-2-clause": "BSD-2-Clause",
+    "bsd-3-clause": "BSD-3-Clause",
+    "cc-by-4.0": "CC-BY-4.0",
+    "cc-by-sa-4.0": "CC-BY-SA-4.0",
+    "cc0-1.0": "CC0-1.0",
+    "mit": "MIT",
+}
+"""SPDX identifiers for the Hub's names of licences; other names stay as they are."""
+MAX_CARD_BYTES = 2**20
+Card = Mapping[str, Any]
+
+
+def is_repository(directory: Path) -> bool:
+    """Return True if there is a model file in a directory or in the folders in it."""
+    return any(is_model(path) for path in _paths(directory))
+
+
+def import_repository(directory: Path, workspace: Path, *, name: str) -> Draft:
+    """Adopt the model files of a repository as one version, with the companions that a runtime needs.
+
+    Of files with equal bytes the first is taken. Weights of other frameworks and other files are left out; the recipe
+    lists them. Graphs with different stems (`encoder_model`, `decoder_model_merged`) become stages of a pipeline.
+
+    Args:
+        directory: the repository's files, as cloned or downloaded.
+        workspace: an empty directory, filled with links to the files.
+        name: the model's name.
+
+    Raises:
+        InputError: as `add_files.adopt`; a link that leads out of the repository.
+    """
+    paths = [path for path in _paths(directory) if _check_inside(directory, path)]
+    models = list(_distinct(directory, [path for path in paths if is_model(path)]))
+    data = {path for model in models for path in _external(directory, model)}
+    companions = [path for path in paths if is_companion(path) and path not in data]
+    stems = {path: stem_of(path) for path in models}
+    members = {directory / path: stem for path, stem in stems.items()} if len(set(stems.values())) > 1 else {}
+    files = [directory / path for path in (*models, *companions)]
+    draft = adopt(files, workspace, name=name, members=members, root=directory)
+    left_out = [path for path in paths if path not in {*models, *companions, *data}]
+    fields = {
+        **_described(_card(directory), draft.fields),
+        "recipe": _recipe(draft.fields["recipe"], left_out),
+    }
+    return replace(draft, artifacts=tuple(_with_parents(directory, draft.artifacts, stems)), fields=fields)
+
+
+def _paths(directory: Path) -> list[str]:
+    """The files below a directory, sorted; those in hidden folders, and hidden files, are not part of a repository."""
+    paths = []
+    for root, folders, names in os.walk(directory):
+        folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
+        files = (Path(root, name) for name in names if not name.startswith("."))
+        paths += [file.relative_to(directory).as_posix() for file in files if file.is_file()]
+    return sorted(paths, key=lambda path: (path.count("/"), path))
+
+
+def _check_inside(directory: Path, path: str) -> bool:
+    """InputError for a link that leads elsewhere."""
+    if not (directory / path).resolve().is_relative_to(directory.resolve()):
+        raise InputError(
+            f"{path} is a link that leads out of {directory.name}", "replace the link by the file"
+        )
+    return True
+
+
+def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
+    """The model files without later copies of the same bytes."""
+    by_size: dict[int, list[str]] = {}
+    for path in models:
+        same_size = by_size.setdefault((directory / path).stat().st_size, [])
+        if not any(filecmp.cmp(directory / path, directory / other, shallow=False) for other in same_size):
+            same_size.append(path)
+            yield path
+
+
+def _external(directory: Path, model: str) -> list[str]:
+    """The paths of a graph's external data."""
+    if not model.endswith(".onnx"):
+        return []
+    file = directory / model
+    folder = PurePosixPath(model).parent
+    return [(folder / location).as_posix() for location in external_files(load_onnx(file), file)]
+
+
+def _with_parents(
+    directory: Path, artifacts: Sequence[DraftArtifact], stems: Mapping[str, str]
+) -> Iterator[DraftArtifact]:
+    """The artifacts, each with the float32 graph of its stem whose weights it has."""
+    parents = [item for item in artifacts if item.precision == "float32" and item.path.endswith(".onnx")]
+    for artifact in artifacts:
+        matches = (
+            parent.path
+            for parent in parents
+            if artifact not in parents
+            and stems[artifact.path] == stems[parent.path]
+            and _derived(directory, artifact.path, parent.path)
+        )
+        yield replace(artifact, parent=next(matches, None))
+
+
+def _derived(directory: Path, path: str, parent: str) -> bool:
+    """Return True if the weights of a graph are those of another, up to what a conversion changes."""
+    weights, reference = (Arrays(read_tensors(directory / item)) for item in (path, parent))
+    try:
+        return compare_weights(reference, weights, path, parent) > 0
+    except InputError:
+        return False
+
+
+def _card(directory: Path) -> Card:
+    """The metadata at the head of the repository's card; empty if it has none that can be read."""
+    import yaml
+
+    path = directory / CARD
+    if not path.is_file() or path.stat().st_size > MAX_CARD_BYTES:
+        return {}
+    match = re.match(r"---\r?\n(.*?)\r?\n---", path.read_text("utf-8", "replace"), re.DOTALL)
+    try:
+        value = yaml.safe_load(match[1]) if match else None
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _described(card: Card, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a version with what its card says of licence, origin and task."""
+    base = card.get("base_model")
+    statements = {
+        "license": LICENSES.get(str(card.get("license")), card.get("license")),
+        "source_model_id": base[0] if isinstance(base, list) and len(base) == 1 else base,
+        "task": card.get("pipeline_tag"),
+    }
+    texts = {
+        key: value for key, value in statements.items() if isinstance(value, str) and 0 < len(value) <= 200
+    }
+    return {**texts, **fields}
+
+
+def _recipe(recipe: Mapping[str, Any], left_out: Sequence[str]) -> dict[str, Any]:
+    (step,) = recipe["steps"]
+    result = {**step["result"], "left_out": list(left_out)}
+    return {
+        **recipe,
+        "profile": PROFILE,
+        "steps": [{**step, "name": "import", "pass": "import", "result": result}],
+    }
