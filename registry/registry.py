@@ -28,6 +28,7 @@ from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors, replace_f
 from onnxreg.registry.support.environment import default_root
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.exchange import Exchange, check_distinct
+from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.registry.transfer.run_directory import folder_in
 from onnxreg.registry.trust.checked_source import CheckedReader, check_no_rollback, checked_reader
@@ -527,6 +528,7 @@ class Registry:
         restore: bool = False,
         heal: bool = False,
         channels: Collection[str] = (),
+        layout: LayoutChoice | None = None,
     ) -> TransferResult:
         """Copy a version to a remote (a name, URL or path; created if it does not exist). A second push moves
         nothing.
@@ -534,9 +536,11 @@ class Registry:
         A yanked version that is named exactly travels too, with its yank. `restore` brings back one that
         expired there. `channels` move there to the versions that they hold here, which are copied too. If a
         remote's log has the versions, it is believed to have their files, unless `heal` checks each; a local
-        remote is always checked.
+        remote is always checked. `layout` writes the usual files of the model into a repository on the Hub.
         """
-        return self._exchange(restore).push(_ref(ref), to, progress=progress, heal=heal, channels=channels)
+        return self._exchange(restore).push(
+            _ref(ref), to, progress=progress, heal=heal, channels=channels, layout=layout
+        )
 
     def push_many(
         self,

@@ -14,6 +14,7 @@ from onnxreg.cli.render import output
 from onnxreg.cli.reports.transfer_report import Stopwatch, announce, channels_to_json
 from onnxreg.cli.services.delta_offers import offer_pushed
 from onnxreg.registry.log import lookup
+from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import is_name
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "reg push acme/pii-small:1.2.0 s3://models/prod",
     "reg push acme/pii-small hf://acme/models --tag stable",
+    "reg push acme/pii-small hf://acme/pii-small --layout hub",
     "reg push 'acme/*' --to origin",
     "reg push --all --to /mnt/share/models",
 )
@@ -58,6 +60,14 @@ def command(
             help="Check that every file exists there, without reading it; send lost files again.",
         ),
     ] = False,
+    layout: Annotated[
+        str | None,
+        typer.Option(
+            "--layout",
+            metavar="hub[:CHANNEL]",
+            help="On the Hub, also write the model's usual files: of its newest release, or of a channel.",
+        ),
+    ] = None,
     deltas: Deltas = None,
     as_json: Json = False,
 ) -> None:
@@ -71,6 +81,10 @@ def command(
 
     With --deltas, later pulls of an update fetch differences from the versions before (docs/delta.md).
 
+    --layout hub makes a repository on the Hub one that other libraries load: config.json, the tokenizer,
+    onnx/... and the metadata of its card are beside the registry, without a second upload. The repository
+    remembers it: later pushes, yanks and channels move these files (docs/hub.md).
+
     --tag publishes a channel with its version: an event of the remote's own log, in the same step.
 
     With --json: {ref, remote, events, blobs, bytes, output}: what moved; output is null. With --tag also
@@ -83,12 +97,15 @@ def command(
         raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
     destination, channels, releases = remote or to, tags or [], releases_of(deltas)
     session: Session = context.obj
+    choice = None if layout is None else LayoutChoice.parse(layout)
+    if choice is not None and (ref is None or every or lookup.PATTERN & set(ref)):
+        raise InputError("a repository has the layout of one model", "name one REF with --layout")
     if ref is None or every or lookup.PATTERN & set(ref):
         _push_many(session, ref, destination, every, channels, restore, heal, releases, as_json)
         return
     registry, watch = session.open(), Stopwatch()
     with resumable(), session.progress(f"pushing {ref}", as_json) as progress:
-        result = registry.push(ref, destination, progress, restore, heal, channels)
+        result = registry.push(ref, destination, progress, restore, heal, channels, choice)
     url = registry.remotes.url_of(destination)
     announce(session, "pushed", result, url, as_json, watch, channels, heal=heal)
     offer_pushed(session, registry, [result], destination, releases, as_json)

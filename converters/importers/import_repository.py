@@ -7,7 +7,6 @@ precision, its contract, and by its weights which other file it was made from. C
 
 import filecmp
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -18,8 +17,9 @@ from onnxreg.converters.importers.weight_compare import compare_weights
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.onnx.stored_tensors import Arrays, read_tensors
+from onnxreg.converters.source.model_card import read_metadata
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.formats.hub_layout import CARD, is_companion, is_model, stem_of
+from onnxreg.schema.formats.hub_layout import is_companion, is_model, stem_of
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 PROFILE = "repository"
@@ -33,8 +33,6 @@ LICENSES = {
     "mit": "MIT",
 }
 """SPDX identifiers for the Hub's names of licences; other names stay as they are."""
-MAX_CARD_BYTES = 2**20
-Card = Mapping[str, Any]
 
 
 def is_repository(directory: Path) -> bool:
@@ -66,7 +64,7 @@ def import_repository(directory: Path, workspace: Path, *, name: str) -> Draft:
     draft = adopt(files, workspace, name=name, members=members, root=directory)
     left_out = [path for path in paths if path not in {*models, *companions, *data}]
     fields = {
-        **_described(_card(directory), draft.fields),
+        **_described(read_metadata(directory), draft.fields),
         "recipe": _recipe(draft.fields["recipe"], left_out),
     }
     return replace(draft, artifacts=tuple(_with_parents(directory, draft.artifacts, stems)), fields=fields)
@@ -135,22 +133,7 @@ def _derived(directory: Path, path: str, parent: str) -> bool:
         return False
 
 
-def _card(directory: Path) -> Card:
-    """The metadata at the head of the repository's card; empty if it has none that can be read."""
-    import yaml
-
-    path = directory / CARD
-    if not path.is_file() or path.stat().st_size > MAX_CARD_BYTES:
-        return {}
-    match = re.match(r"---\r?\n(.*?)\r?\n---", path.read_text("utf-8", "replace"), re.DOTALL)
-    try:
-        value = yaml.safe_load(match[1]) if match else None
-    except (yaml.YAMLError, RecursionError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _described(card: Card, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _described(card: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a version with what its card says of licence, origin and task."""
     base = card.get("base_model")
     statements = {

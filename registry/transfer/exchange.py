@@ -25,6 +25,7 @@ from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.bulk import check_models, push_many
 from onnxreg.registry.transfer.copy import copy
+from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest
 from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.registry.trust.checked_source import CheckedReader, check_history, recheck
@@ -52,11 +53,20 @@ class Exchange:
     restore: bool = False
 
     def push(
-        self, ref: Ref, to: str | None, *, progress: Progress, heal: bool, channels: Collection[str]
+        self,
+        ref: Ref,
+        to: str | None,
+        *,
+        progress: Progress,
+        heal: bool,
+        channels: Collection[str],
+        layout: LayoutChoice | None = None,
     ) -> TransferResult:
         located = lookup.find(self.store, ref, yanked=Version.is_version(ref.tag or ""))
         channel_versions = _holders(load(self.store, located.name)[0], located, channels) if channels else []
         remote = self._destination(to)
+        if layout is not None:
+            layout.begin(remote, located.name)
         versions = [located, *channel_versions]
         for item in versions:
             push_record.record(self.store, item, remote.registry_id)
@@ -71,6 +81,8 @@ class Exchange:
         )
         look = partial(self._look, remote, self.heads.recall(remote.registry_id, located.name))
         result = copy(self.store, remote, request, progress, near=[tracking.store], look=look)
+        if layout is not None:
+            layout.end(remote, located.name)
         with suppress(HostError):
             if result.ledger is not None:
                 tracking.keep_log(result.ledger)

@@ -128,7 +128,6 @@ def pipeline_tag(manifest: Manifest) -> str | None:
     return None if manifest.task is None else PIPELINE_TAGS.get(manifest.task, manifest.task)
 
 
-CARD = "README.md"
 _MODELS = (".onnx", ".ort")
 _COMPANIONS = re.compile(
     r"(?:[0-9]+_[A-Za-z]+/)?[^/]+\.json|[^/]+\.jinja|[^/]+\.tiktoken|(?:vocab|merges)\.txt"

@@ -14,7 +14,8 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import LostRaceError, RemoteError
 
 IDENTITY = "registry.json"
-PREFETCHED_PATHS = (IDENTITY, repo_card.PATH, "gc/condemned")
+LAYOUT = "layout.json"
+PREFETCHED_PATHS = (IDENTITY, repo_card.PATH, LAYOUT, "gc/condemned")
 """Paths that the first request also asks for, since a push needs them."""
 
 MAX_COMMIT_TRIES = 100

@@ -30,6 +30,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
 from onnxreg.registry.store.hub.commits import (
     IDENTITY,
+    LAYOUT,
     PREFETCHED_PATHS,
     CommitHead,
     CommitSnapshot,
@@ -37,6 +38,7 @@ from onnxreg.registry.store.hub.commits import (
 )
 from onnxreg.registry.store.hub.hub_client import MAX_PATHS, HubClient, Operation
 from onnxreg.registry.store.hub.hub_errors import NoRepositoryError
+from onnxreg.registry.store.hub.hub_layout import ATTRIBUTES, LFS, RepositoryLayout, attributes, chosen
 from onnxreg.registry.store.hub.hub_push import HubPush
 from onnxreg.registry.store.hub.hub_url import HubUrl
 from onnxreg.registry.store.layout import (
@@ -58,9 +60,8 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.ref import is_name
 
-ATTRIBUTES = ".gitattributes"
-LFS_RULE = "blobs/** filter=lfs diff=lfs merge=lfs -text"
-HUB_FILES = frozenset({ATTRIBUTES, ".gitignore", "README.md", "LICENSE", "LICENSE.md", "LICENSE.txt"})
+LFS_RULE = f"blobs/** {LFS}"
+HUB_FILES = frozenset({ATTRIBUTES, LAYOUT, ".gitignore", "README.md", "LICENSE", "LICENSE.md", "LICENSE.txt"})
 """Files of a repository that do not belong to the registry."""
 
 
@@ -80,6 +81,7 @@ class HubRegistry:
         self._known_id = known_id
         self._head = CommitHead(hub)
         self._intents: dict[str, bytes] = {}
+        self._layout: RepositoryLayout | None = None
 
     @classmethod
     def create(cls, hub: HubClient, registry_id: str | None = None, mirror: bool = False) -> "HubRegistry":
@@ -172,7 +174,10 @@ class HubRegistry:
         return iter(sorted(filter(is_name, names)))
 
     def files(self) -> Iterator[TreeFile]:
-        entries = (entry for entry in self._head.now().tree() if entry.path not in HUB_FILES)
+        at = self._head.now()
+        layout = RepositoryLayout.read(at)
+        others = HUB_FILES | (layout.files.keys() if layout else set())
+        entries = (entry for entry in at.tree() if entry.path not in others)
         return iter([TreeFile(entry.path, entry.size) for entry in entries])
 
     def delete(self, keys: Iterable[BlobKey]) -> None:
@@ -223,7 +228,23 @@ class HubRegistry:
         with host_errors("making a temporary directory"):
             directory = tempfile.TemporaryDirectory(prefix="onnxreg-", ignore_cleanup_errors=True)
         with directory as path:
-            yield HubPush(self._head, self.url, Path(path))
+            yield HubPush(self._head, self.url, Path(path), self._layout)
+
+    def choose_layout(self, name: str, channel: str | None) -> None:
+        """From the next push on, keep the layout of a model beside the registry, of its newest release or a channel.
+
+        InputError if the repository has the layout of another model.
+        """
+        self._layout = RepositoryLayout(name, channel)
+        chosen(self._head.refresh(), name, self._layout)
+        self._head.transact("Prepare the layout", lambda at, doubt: attributes(at) or None)
+
+    def refresh_layout(self, name: str) -> None:
+        """Bring the layout of a model up to date, if the last push did not."""
+        index = self.read_fresh(name)
+        if index is not None:
+            with self.push() as push:
+                push.refresh(name, index.data)
 
 
 def _private_setting() -> bool | None:

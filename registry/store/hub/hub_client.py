@@ -16,7 +16,14 @@ from typing import Any, BinaryIO, TypeVar, cast
 from urllib.parse import urlsplit
 
 import httpx2
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, hf_hub_url
+from huggingface_hub import (
+    CommitOperationAdd,
+    CommitOperationCopy,
+    CommitOperationDelete,
+    HfApi,
+    constants,
+    hf_hub_url,
+)
 from huggingface_hub.errors import HfHubHTTPError, RemoteEntryNotFoundError
 from huggingface_hub.hf_api import RepoFile, RepoFolder
 from huggingface_hub.utils import (  # type: ignore[attr-defined]
@@ -51,7 +58,7 @@ MAX_PATHS = 1000
 MAX_SILENCE_SECONDS = 120.0
 """Seconds without a byte after which a request counts as lost."""
 
-Operation = CommitOperationAdd | CommitOperationDelete
+Operation = CommitOperationAdd | CommitOperationCopy | CommitOperationDelete
 Result = TypeVar("Result")
 
 
@@ -209,9 +216,9 @@ class HubClient:
         """
         additions = [operation for operation in operations if isinstance(operation, CommitOperationAdd)]
         with self.errors("uploading"):
-            if additions:
+            for part in _without_repeats(additions):
                 self.api.preupload_lfs_files(
-                    additions=additions,
+                    additions=part,
                     revision=self.location.revision,
                     free_memory=False,
                     gitignore_content="",
@@ -275,6 +282,19 @@ class HubClient:
             raise
         except (httpx2.HTTPError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
             raise translated(error, f"{operation}: {self.location.url}", self.location.revision) from error
+
+
+def _without_repeats(additions: Iterable[CommitOperationAdd]) -> list[list[CommitOperationAdd]]:
+    """The additions, then those that repeat the bytes of another one: the Hub has these by then."""
+    first: dict[bytes, CommitOperationAdd] = {}
+    repeats = []
+    for addition in additions:
+        digest = addition.upload_info.sha256
+        if digest is None or first.setdefault(digest, addition) is not addition:
+            repeats.append(addition)
+    unknown = [addition for addition in repeats if addition.upload_info.sha256 is None]
+    known_repeats = [addition for addition in repeats if addition.upload_info.sha256 is not None]
+    return [part for part in ([*first.values(), *unknown], known_repeats) if part]
 
 
 def _bound(client: httpx2.Client) -> None:

@@ -3,25 +3,33 @@
 import secrets
 import stat
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, cast
+from types import MappingProxyType
+from typing import Any, BinaryIO, cast
 
-from huggingface_hub import CommitOperationAdd
+from huggingface_hub import CommitOperationAdd, CommitOperationCopy
 
 from onnxreg.registry.store import hash_stream
-from onnxreg.registry.store.hub import repo_card
+from onnxreg.registry.store.hub import hub_layout, repo_card
 from onnxreg.registry.store.hub.commits import CommitHead, CommitSnapshot, Decide, is_file, token_of
 from onnxreg.registry.store.hub.hub_client import Operation
-from onnxreg.registry.store.layout import BlobKey, index_path, usable_key
-from onnxreg.registry.store.protocol import Hasher, IncomingBlob
+from onnxreg.registry.store.hub.hub_layout import RepositoryLayout
+from onnxreg.registry.store.layout import BlobKey, index_path, keys_of, usable_key
+from onnxreg.registry.store.protocol import Hasher, IncomingBlob, MissingBlobError
 from onnxreg.registry.store.streams import Borrowed, hand_over
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import LostRaceError
 from onnxreg.schema.core.progress import Advance
 from onnxreg.schema.core.ref import POLICY_LOG
+from onnxreg.schema.formats.hub_layout import LayoutFile
+from onnxreg.schema.formats.repository_card import card_metadata
+from onnxreg.schema.log.state import State
+
+NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 
 
 class HubPush:
@@ -29,8 +37,11 @@ class HubPush:
 
     last_step = "uploading and committing"
 
-    def __init__(self, head: CommitHead, url: str, directory: Path) -> None:
+    def __init__(
+        self, head: CommitHead, url: str, directory: Path, layout: RepositoryLayout | None = None
+    ) -> None:
         self.id = secrets.token_hex(8)
+        self._layout = layout
         self._head = head
         self._url = url
         self._directory = directory
@@ -139,19 +150,57 @@ class HubPush:
                 raise LostRaceError(f"the index of {name} changed meanwhile")
             if not relied <= at.blobs(relied) or at.condemned() & (relied | staged):
                 raise LostRaceError(f"a collector came between the push of {name} and its blobs")
-            return [*self._additions(at), CommitOperationAdd(path, index), *self._card(at, name, index)]
+            shown = [] if name == POLICY_LOG else self._presentation(at, name, index)
+            return [*self._additions(at), CommitOperationAdd(path, index), *shown]
 
         self._transact(f"Publish {name}", decide)
 
-    def _card(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
+    def refresh(self, name: str, index: bytes) -> None:
+        """Bring the card and the layout of a model up to date, if they are not."""
+        self._transact(f"Show {name}", lambda at, doubt: self._presentation(at, name, index) or None)
+
+    def _presentation(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
+        """The changes to what visitors see: the card and, if the repository has one, the layout of the model."""
+        current = hub_layout.chosen(at, name, self._layout)
+        if current is None:
+            return self._card(at, name, index)
+        state = State.decode(index.partition(b"\n")[0])
+        read = partial(self._read, at)
+        manifest = current.manifest_in(state, read)
+        files = current.files_in(state, manifest, read)
+        metadata = {} if manifest is None else card_metadata(manifest, files)
+        return [
+            *hub_layout.update(at, current, files, self._layout_operation),
+            *self._card(at, name, index, metadata),
+        ]
+
+    def _read(self, at: CommitSnapshot, digest: Digest) -> bytes:
+        """A small blob: staged, or in the repository."""
+        if digest in self._staged:
+            return self._staged[digest].read_bytes()
+        data = next(filter(None, (at.read(key.path) for key in keys_of(digest))), None)
+        if data is None:
+            raise MissingBlobError(digest, self._url)
+        hash_stream.check(Digest.of(data), digest, f"blob {digest}")
+        return data
+
+    def _layout_operation(self, file: LayoutFile) -> Operation:
+        """A second path of a blob; its bytes are not sent again."""
+        if file.digest in self._staged:
+            return self._addition(file.path, file.digest)
+        return CommitOperationCopy(self._path(file.digest), file.path)
+
+    def _card(
+        self, at: CommitSnapshot, name: str, index: bytes, metadata: Mapping[str, Any] = NO_METADATA
+    ) -> list[Operation]:
         """The repository's card, if this push changes it. A card that is not text is left alone."""
-        if name == POLICY_LOG:
-            return []
         try:
             card = (at.read(repo_card.PATH) or b"").decode()
         except UnicodeDecodeError:
             return []
         new = repo_card.updated(card or None, name, index, self._url)
+        if new is not None and metadata:
+            new = repo_card.described(new, metadata)
         return [] if new in (None, card) else [CommitOperationAdd(repo_card.PATH, str(new).encode())]
 
 

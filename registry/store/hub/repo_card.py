@@ -5,13 +5,15 @@ people, and sections of other models, stay.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.state import State, VersionEntry
 
 PATH = "README.md"
+_FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)^---[ \t]*\r?\n", re.DOTALL | re.MULTILINE)
 EMPTY_CARD = """---
 library_name: onnxreg
 tags:
@@ -39,6 +41,21 @@ def updated(card: str | None, name: str, index: bytes, url: str) -> str | None:
     if section_pattern.search(text):
         return section_pattern.sub(lambda _: block, text, count=1)
     return f"{text.rstrip()}\n\n{block}\n"
+
+
+def described(card: str, metadata: Mapping[str, Any]) -> str:
+    """The card with these keys of metadata in place of its own; unchanged if its metadata cannot be read."""
+    import yaml
+
+    match = _FRONT_MATTER.match(card)
+    try:
+        value = yaml.safe_load(match[1]) if match else {}
+    except yaml.YAMLError:
+        return card
+    if not isinstance(value, dict) or value == {**value, **metadata}:
+        return card
+    text = yaml.safe_dump({**value, **metadata}, sort_keys=False, allow_unicode=True)
+    return f"---\n{text}---\n{card[match.end() :] if match else card}"
 
 
 def _marks(name: str) -> tuple[str, str]:

@@ -104,6 +104,14 @@ def hub(world: World) -> None:
     world.fixture("hub")
 
 
+def layout(world: World) -> None:
+    """acme/pii has a release, in the channel `stable`; `hf://` is an emulator of the Hub."""
+    hub(world)
+    registry = Registry(world.scratch / "home")
+    registry.add(_judged(world.scratch / "draft", "1.0.0"), "1.0.0")
+    registry.tag("acme/pii:1.0.0", "stable")
+
+
 def rolling(world: World) -> None:
     """acme/pii has two versions; `stable` is the first."""
     registry = Registry(world.scratch / "home")

@@ -1,0 +1,209 @@
+"""`reg push --layout hub`: the usual files of a model beside the registry, in the same commit and without a second upload."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from huggingface_hub import snapshot_download
+from huggingface_hub.utils import close_session
+from support.registries.drafts import write_draft
+from support.registries.gated import draft as judged_draft
+from support.servers.hub import Hub, running
+
+from onnxreg.registry import Registry
+from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.store.hub import commits
+from onnxreg.registry.store.open import open_url
+from onnxreg.registry.transfer.layout_choice import LayoutChoice
+from onnxreg.schema.core.errors import InputError, IntegrityError, RemoteError
+
+# The client hands its uploads to its HTTP library in a way that this one calls outdated.
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
+REPO, NAME = "acme/pii", "acme/pii"
+URL = f"hf://{REPO}"
+NEWEST, STABLE = LayoutChoice.parse("hub"), LayoutChoice.parse("hub:stable")
+LAYOUT = {
+    "config.json",
+    "tokenizer.json",
+    "openmed-onnx.json",
+    "model.onnx",
+    "model_int8.onnx",
+    "model_quantized.onnx",
+    "onnx/model.onnx",
+    "onnx/model_int8.onnx",
+    "onnx/model_quantized.onnx",
+}
+OTHERS = re.compile(r"blobs/.*|index/.*|gc/.*|registry\.json|\.gitattributes|README\.md|layout\.json")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with running(tmp_path / "hub") as hub:
+        hub.enter(monkeypatch, tmp_path / "hf")
+        monkeypatch.setattr(commits, "MAX_WAIT_SECONDS", 0.02)
+        yield hub
+        close_session()
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    registry = Registry(tmp_path / "home")
+    registry.add(write_draft(tmp_path / "a", NAME, "a", 100), "0.1.0")
+    registry.add(write_draft(tmp_path / "b", NAME, "b", 100), "0.2.0")
+    return registry
+
+
+def shown(hub: Hub) -> set[str]:
+    """The paths that are not part of the registry."""
+    return {path for path in hub.files(REPO) if not OTHERS.fullmatch(path)}
+
+
+def card(hub: Hub) -> dict[str, object]:
+    return dict(yaml.safe_load(hub.read(REPO, "README.md").split(b"---\n")[1]))
+
+
+def test_a_client_of_the_hub_loads_what_was_pushed(hub: Hub, registry: Registry, tmp_path: Path) -> None:
+    registry.push(f"{NAME}:0.1.0", URL, layout=NEWEST)
+    assert shown(hub) == LAYOUT
+    patterns = ["*.json", "onnx/*"]
+    root = Path(
+        snapshot_download(REPO, endpoint=hub.endpoint, cache_dir=tmp_path / "c", allow_patterns=patterns)
+    )
+    assert (root / "onnx" / "model_quantized.onnx").read_bytes() == b"int8 a " * 25
+    assert (root / "config.json").read_bytes() == b"{}"
+    assert json.loads((root / "openmed-onnx.json").read_bytes())["name"] == NAME
+
+
+def test_it_is_the_commit_of_the_push_and_no_byte_goes_twice(hub: Hub, registry: Registry) -> None:
+    registry.push(f"{NAME}:0.1.0", URL)
+    commits_before = len(hub.history(REPO))
+    hub.requests.clear()
+    registry.push(f"{NAME}:0.2.0", URL, layout=NEWEST)
+    titles = [commit.title for commit in hub.history(REPO)[commits_before:]]
+    assert titles == ["Prepare the layout", f"Publish {NAME}"]
+    uploads = [line for line in hub.requests if line.startswith("PUT")]
+    assert len(uploads) == len(set(uploads))
+    graphs = {path: hub.files(REPO)[path] for path in shown(hub) if path.endswith(".onnx")}
+    blobs = {file.sha256 for path, file in hub.files(REPO).items() if path.startswith("blobs/")}
+    assert {file.sha256 for file in graphs.values()} <= blobs
+
+
+def test_what_is_there_already_is_copied_without_an_upload(hub: Hub, registry: Registry) -> None:
+    registry.push(f"{NAME}:0.1.0", URL)
+    hub.requests.clear()
+    assert not registry.push(f"{NAME}:0.1.0", URL, layout=NEWEST).blobs
+    assert shown(hub) == LAYOUT
+    assert not [line for line in hub.requests if line.startswith("PUT")]
+    head = hub.history(REPO)[-1]
+    registry.push(f"{NAME}:0.1.0", URL, layout=NEWEST)
+    assert hub.history(REPO)[-1] is head
+
+
+def test_later_pushes_and_yanks_move_it(hub: Hub, registry: Registry) -> None:
+    registry.push(f"{NAME}:0.1.0", URL, layout=NEWEST)
+    registry.push(f"{NAME}:0.2.0", URL)
+    assert hub.read(REPO, "onnx/model.onnx") == b"fp32 b " * 100
+    registry.yank(f"{NAME}:0.2.0", "broken")
+    registry.push(f"{NAME}:0.2.0", URL)
+    assert hub.read(REPO, "onnx/model.onnx") == b"fp32 a " * 100
+    registry.yank(f"{NAME}:0.1.0", "broken too")
+    registry.push(f"{NAME}:0.1.0", URL)
+    assert shown(hub) == set()
+
+
+def test_it_follows_a_channel(hub: Hub, registry: Registry) -> None:
+    registry.tag(f"{NAME}:0.1.0", "stable")
+    registry.push(f"{NAME}:0.2.0", URL, layout=STABLE)
+    assert shown(hub) == set()
+    registry.push(f"{NAME}:0.1.0", URL, channels=["stable"])
+    assert hub.read(REPO, "model.onnx") == b"fp32 a " * 100
+    registry.tag(f"{NAME}:0.2.0", "stable")
+    registry.push(f"{NAME}:0.2.0", URL, channels=["stable"])
+    assert hub.read(REPO, "model.onnx") == b"fp32 b " * 100
+    registry.push(f"{NAME}:0.2.0", URL, layout=NEWEST)
+    assert json.loads(hub.read(REPO, "layout.json")).keys() == {"layout", "name", "files"}
+
+
+def test_a_refused_file_is_not_shown(hub: Hub, registry: Registry, tmp_path: Path) -> None:
+    registry.add(judged_draft(tmp_path / "refused", "r", "refused"), "0.3.0")
+    registry.push(f"{NAME}:0.3.0", URL, layout=NEWEST)
+    assert shown(hub) == {"config.json", "openmed-onnx.json", "model.onnx", "onnx/model.onnx"}
+
+
+def test_a_file_of_others_is_never_replaced(hub: Hub, registry: Registry) -> None:
+    registry.push(f"{NAME}:0.1.0", URL)
+    hub.commit(REPO, {"config.json": b"mine", "onnx/model.onnx": b"mine", "notes.txt": b"mine"})
+    with pytest.raises(InputError, match=r"would replace: config\.json, onnx/model\.onnx"):
+        registry.push(f"{NAME}:0.2.0", URL, layout=NEWEST)
+    assert "layout.json" not in hub.files(REPO)
+    assert hub.read(REPO, "config.json") == b"mine"
+    registry.push(f"{NAME}:0.2.0", URL)
+    hub.commit(REPO, {"config.json": None, "onnx/model.onnx": None})
+    registry.push(f"{NAME}:0.2.0", URL, layout=NEWEST)
+    assert shown(hub) == LAYOUT | {"notes.txt"}
+
+
+def test_a_repository_has_the_layout_of_one_model(hub: Hub, registry: Registry, tmp_path: Path) -> None:
+    registry.add(write_draft(tmp_path / "c", "tiny", "c", 100), "1.0.0")
+    registry.push(f"{NAME}:0.1.0", URL, layout=NEWEST)
+    with pytest.raises(InputError, match="has the layout of acme/pii already"):
+        registry.push("tiny", URL, layout=NEWEST)
+    registry.push("tiny", URL)
+    assert hub.read(REPO, "onnx/model.onnx") == b"fp32 a " * 100
+
+
+def test_only_the_hub_has_a_layout(registry: Registry, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a repository on the Hub"):
+        registry.push(NAME, str(tmp_path / "remote"), layout=NEWEST)
+    for text in ("hug", "hub:", "hub:a b"):
+        with pytest.raises(InputError):
+            LayoutChoice.parse(text)
+
+
+def test_the_card_says_what_the_manifest_says(hub: Hub, registry: Registry, tmp_path: Path) -> None:
+    registry.add(judged_draft(tmp_path / "d", "d", task="token-classification"), "0.3.0")
+    registry.push(f"{NAME}:0.3.0", URL)
+    hub.commit(REPO, {"README.md": hub.read(REPO, "README.md") + b"\nWords of people.\n"})
+    registry.push(f"{NAME}:0.3.0", URL, layout=NEWEST)
+    metadata = card(hub)
+    assert metadata["license"] == "apache-2.0"
+    assert metadata["pipeline_tag"] == "token-classification"
+    assert metadata["base_model"] == "acme/base"
+    assert metadata["library_name"] == "onnxreg"
+    assert hub.read(REPO, "README.md").endswith(b"\nWords of people.\n")
+
+
+def test_the_registry_is_sound_and_its_files_are_known(hub: Hub, registry: Registry) -> None:
+    registry.push(f"{NAME}:0.1.0", URL, layout=NEWEST)
+    assert verify(open_url(URL)).damages == []
+
+
+def test_a_damaged_record_is_named(hub: Hub, registry: Registry) -> None:
+    registry.push(f"{NAME}:0.1.0", URL, layout=NEWEST)
+    for data in (b"{", b"[]", b'{"name": "acme/pii"}', b'{"name": "A", "files": {}}'):
+        hub.commit(REPO, {"layout.json": data})
+        with pytest.raises(IntegrityError, match=r"layout\.json is damaged"):
+            registry.push(f"{NAME}:0.2.0", URL)
+
+
+@pytest.mark.parametrize("step", ["commit", "preupload"])
+def test_after_an_interruption_the_next_push_finishes(
+    hub: Hub, registry: Registry, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.fail(rf"POST .*/{step}/", times=1, status=400)
+    with pytest.raises(RemoteError):
+        registry.push(f"{NAME}:0.1.0", URL, layout=NEWEST)
+    registry.push(f"{NAME}:0.1.0", URL, layout=NEWEST)
+    assert shown(hub) == LAYOUT
+
+
+def test_somebody_elses_commit_comes_between(hub: Hub, registry: Registry) -> None:
+    registry.push(f"{NAME}:0.1.0", URL, layout=NEWEST)
+    other: Callable[[], object] = lambda: hub.commit(REPO, {"notes.txt": b"mine"})
+    hub.before(r"POST .*/commit/", other)
+    registry.push(f"{NAME}:0.2.0", URL)
+    assert shown(hub) == LAYOUT | {"notes.txt"}
+    assert hub.read(REPO, "model_quantized.onnx") == b"int8 b " * 25
