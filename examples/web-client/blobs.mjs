@@ -8,7 +8,8 @@
  *     arriving/<hex>/<offset>   the part of a piece that arrived, and `etag`; only a resumed download reads these
  */
 
-import { concat, pause, RemoteError } from './http.mjs'
+import { concat, RemoteError } from './http.mjs'
+import { platform } from './platform.mjs'
 import { hexOf, IntegrityError, NotFoundError } from './values.mjs'
 
 /** @typedef {import('./stores.mjs').Store} Store */
@@ -23,8 +24,7 @@ const GENERATIONS = ['', '.1', '.2', '.3', '.4', '.5', '.6', '.7']
 
 /** The SHA-256 of some bytes, in hex. @param {Uint8Array} bytes */
 export async function sha256(bytes) {
-  const found = new Uint8Array(await crypto.subtle.digest('SHA-256', /** @type {BufferSource} */ (bytes)))
-  return Array.from(found, (byte) => byte.toString(16).padStart(2, '0')).join('')
+  return Array.from(await platform.sha256(bytes), (byte) => byte.toString(16).padStart(2, '0')).join('')
 }
 
 /** The parts of a file that are verified one by one. @param {File} file @returns {Piece[]} */
@@ -147,7 +147,7 @@ export class Blobs {
         failures = arriving.size > most ? 0 : failures + 1
         most = Math.max(most, arriving.size)
         if (failures > this.http.delays.length) throw error
-        await pause(this.http.delays[failures - 1] ?? 0)
+        await platform.wait(this.http.delays[failures - 1] ?? 0)
       }
     }
     return arriving.bytes()
@@ -168,7 +168,7 @@ export class Blobs {
       await arriving.clear()
     }
     let skip = isPart ? 0 : piece.start
-    const begun = performance.now()
+    const begun = platform.now()
     try {
       await arriving.begin(answer.headers.get('ETag'))
       for await (const chunk of answer.chunks) {
@@ -180,7 +180,7 @@ export class Blobs {
         if (arriving.size === piece.size) return
       }
     } finally {
-      this.#milliseconds += performance.now() - begun
+      this.#milliseconds += platform.now() - begun
       await arriving.putAway()
     }
     throw new RemoteError(`${path} ended early`, true)
@@ -230,7 +230,7 @@ class Arriving {
   static async of(store, piece) {
     const found = new Arriving(store, piece)
     const etag = await store.get(`${found.prefix}etag`)
-    found.etag = etag ? new TextDecoder().decode(etag) : null
+    found.etag = etag ? platform.decode(etag) : null
     for (let part = await found.#next(); part && found.size + part.length <= piece.size; part = await found.#next()) {
       found.#stored.push(part)
       found.size += part.length
@@ -248,7 +248,7 @@ class Arriving {
    */
   async begin(etag) {
     this.etag = etag?.startsWith('"') ? etag : null
-    if (this.etag) await this.store.put(`${this.prefix}etag`, new TextEncoder().encode(this.etag))
+    if (this.etag) await this.store.put(`${this.prefix}etag`, platform.encode(this.etag))
   }
 
   /** @param {Uint8Array} bytes */

@@ -4,6 +4,7 @@
  * A delta is trusted by nobody: its caller checks the digest of every piece that comes out.
  */
 
+import { platform } from './platform.mjs'
 import { count, digest, IntegrityError, items, mapping } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
@@ -45,12 +46,11 @@ export async function* applyDelta(chunks, expected, readOld) {
 
 /** @param {Input} input @returns {Promise<Header>} */
 async function readHeader(input) {
-  const decoder = new TextDecoder()
-  if (decoder.decode(await input.take(MAGIC.length)) !== MAGIC) throw malformed('is none, or of a later format')
+  if (String.fromCharCode(...(await input.take(MAGIC.length))) !== MAGIC) throw malformed('is none, or of a later format')
   const size = view(await input.take(4)).getUint32(0, true)
   if (size > MAX_HEADER) throw malformed('has a header that is too long')
   try {
-    const header = mapping(JSON.parse(decoder.decode(await input.take(size))))
+    const header = mapping(JSON.parse(platform.decode(await input.take(size))))
     only(header, ['format', 'format_version', 'new', 'old'])
     const old = items(header.old, descriptor)
     const isKnown = header.format === 'onnxreg-delta' && header.format_version === 1
@@ -188,18 +188,15 @@ function restoreWide(planes, after, changed, isFloat) {
  * @param {Uint8Array} payload @param {number} least @param {number} most
  */
 async function inflate(payload, least, most) {
-  const stream = new Blob([/** @type {BlobPart} */ (payload)]).stream().pipeThrough(new DecompressionStream('deflate-raw'))
-  const reader = stream.getReader()
   const out = new Uint8Array(most)
   let size = 0
   try {
-    for (let part = await reader.read(); !part.done; part = await reader.read()) {
-      if (size + part.value.length > most) throw malformed('inflates to more bytes than it states')
-      out.set(part.value, size)
-      size += part.value.length
+    for await (const part of platform.inflate(payload)) {
+      if (size + part.length > most) throw malformed('inflates to more bytes than it states')
+      out.set(part, size)
+      size += part.length
     }
   } catch (error) {
-    reader.cancel().catch(() => {})
     throw error instanceof IntegrityError ? error : malformed('has a payload that is not deflated data')
   }
   if (size < least) throw malformed('inflates to fewer bytes than it states')
@@ -221,6 +218,7 @@ const malformed = (what) => new IntegrityError(`a delta ${what}`)
 /** Chunks, read in parts of any size. */
 class Input {
   #chunks
+  /** @type {Uint8Array} */
   #rest = new Uint8Array()
 
   /** @param {AsyncIterable<Uint8Array> | Iterable<Uint8Array>} chunks */

@@ -6,6 +6,7 @@
  */
 
 import { sha256 } from './blobs.mjs'
+import { platform } from './platform.mjs'
 import { canonical } from './summary.mjs'
 import { IntegrityError } from './values.mjs'
 
@@ -91,7 +92,7 @@ async function checkYanks({ name, versions }, lines) {
   const yanks = new Map()
   for (const { event } of lines) {
     if (event.kind === 'yank') {
-      yanks.set(`sha256:${await sha256(new TextEncoder().encode(canonical(event)))}`, event.version)
+      yanks.set(`sha256:${await sha256(platform.encode(canonical(event)))}`, event.version)
     }
     if (event.kind === 'unyank') yanks.delete(event.yank)
     if (event.kind === 'drop') yanks.forEach((version, yank) => version === event.version && yanks.delete(yank))

@@ -2,6 +2,7 @@
  * Requests to a static tree: limited waits, and errors that say whether a retry may help.
  */
 
+import { platform } from './platform.mjs'
 import { InputError, NotFoundError, RegError } from './values.mjs'
 
 /** Bytes of a document, at most. */
@@ -23,17 +24,18 @@ export class Http {
   /**
    * @param {string} url of the tree
    * @param {object} [options]
-   * @param {typeof fetch} [options.fetch]
+   * @param {import('./platform.mjs').Platform['fetch']} [options.fetch]
    * @param {string} [options.token] the token of a server with `--token-file`
    * @param {number} [options.patience] milliseconds without a byte after which a server counts as gone
    * @param {number[]} [options.delays] milliseconds before each new attempt
    */
-  constructor(url, { fetch = globalThis.fetch, token, patience = 60_000, delays = [200, 1000, 3000] } = {}) {
+  constructor(url, { fetch = platform.fetch, token, patience = 60_000, delays = [200, 1000, 3000] } = {}) {
     this.url = url.replace(/\/+$/, '')
     if (token && !/^[A-Za-z0-9._~+/-]+=*$/.test(token)) throw new InputError('the token has characters that no token has')
     if (token && !isPrivate(this.url)) throw new InputError('a token is sent over https only, or to this machine')
     this.delays = delays
-    this.fetch = fetch.bind(globalThis)
+    /** @type {import('./platform.mjs').Platform['fetch']} */
+    this.fetch = (...request) => fetch(...request)
     this.patience = patience
     /** @type {Record<string, string>} */
     this.headers = token ? { Authorization: `Bearer ${token}` } : {}
@@ -93,7 +95,7 @@ export class Http {
         return await attempt()
       } catch (error) {
         if (!(error instanceof RemoteError && error.passing)) throw error
-        await pause(delay)
+        await platform.wait(delay)
       }
     }
     return attempt()
@@ -102,13 +104,16 @@ export class Http {
 
 /** Whether nobody on the way can read along. @param {string} url */
 function isPrivate(url) {
-  const { protocol, hostname } = new URL(url, globalThis.location?.href)
-  return protocol === 'https:' || /^(localhost|127(\.\d+){3}|\[::1\])$/.test(hostname)
+  const absolute = /^[a-z][a-z0-9+.-]*:/i.test(url) ? url : String(globalThis.location?.href)
+  return /^(https:\/\/|http:\/\/(localhost|127(\.\d+){3}|\[::1\])(:\d+)?([/?#]|$))/i.test(absolute)
 }
 
-/** Ends a request that brings nothing for a while, or that its caller gave up. */
+/**
+ * Ends a request that brings nothing for a while, or that its caller gave up. A host without AbortController (an iOS
+ * app) ends its own requests.
+ */
 class Waiting {
-  #controller = new AbortController()
+  #controller = globalThis.AbortController && new AbortController()
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #timer
 
@@ -116,17 +121,18 @@ class Waiting {
   constructor(patience, signal) {
     this.patience = patience
     this.caller = signal
-    this.signal = signal ? AbortSignal.any([signal, this.#controller.signal]) : this.#controller.signal
+    this.signal = this.#controller && signal ? AbortSignal.any([signal, this.#controller.signal]) : this.#controller?.signal
     this.renew()
   }
 
   renew() {
+    if (!this.#controller) return
     clearTimeout(this.#timer)
     this.#timer = setTimeout(() => this.#controller.abort(new Error('nothing came for a while')), this.patience)
   }
 
   end() {
-    clearTimeout(this.#timer)
+    if (this.#controller) clearTimeout(this.#timer)
   }
 }
 
@@ -144,6 +150,7 @@ function check(path, response) {
 async function* chunks(path, response, waiting) {
   const reader = response.body?.getReader()
   try {
+    if (!response.body && response.arrayBuffer) yield new Uint8Array(await response.arrayBuffer())
     while (reader) {
       const { done, value } = await reader.read()
       if (done) return
@@ -194,7 +201,3 @@ export function concat(parts) {
   return whole
 }
 
-/** @param {number} milliseconds */
-export function pause(milliseconds) {
-  return new Promise((done) => setTimeout(done, milliseconds))
-}

@@ -16,7 +16,8 @@
 import { Blobs, piecesOf, sha256 } from './blobs.mjs'
 import { Http, RemoteError } from './http.mjs'
 import { readNeeds } from './operators.mjs'
-import { isShared, resolve } from './resolve.mjs'
+import { platform } from './platform.mjs'
+import { downloadSize, isShared, resolve } from './resolve.mjs'
 import { newSeed } from './rollout.mjs'
 import { checkContinues, decode, readIndex } from './state.mjs'
 import { isSummaryOf, summarize } from './summary.mjs'
@@ -25,6 +26,8 @@ import { hexOf, IntegrityError, isVersion, modelName, NotFoundError, own, RegErr
 
 export { IntegrityError, InputError, NotFoundError, RegError } from './values.mjs'
 export { RemoteError } from './http.mjs'
+export { preset, presets } from './presets.mjs'
+export { usePlatform } from './platform.mjs'
 export { browserStore, memoryStore } from './stores.mjs'
 export { resolve, sha256 }
 
@@ -111,7 +114,7 @@ export class Registry {
     const state = await this.#withVersion(found, question.tag ?? null, signal)
     const seed = question.seed === undefined ? await this.#seed(state, question.tag) : question.seed
     const operatorSet = async (/** @type {string} */ digest) =>
-      readNeeds(JSON.parse(new TextDecoder().decode(await this.#blobs.document(digest, signal))))
+      readNeeds(JSON.parse(platform.decode(await this.#blobs.document(digest, signal))))
     return { ...(await resolve(state, { ...question, seed }, operatorSet)), state, offline }
   }
 
@@ -141,6 +144,42 @@ export class Registry {
     const previous = isSame(release, slot.current) ? slot.previous : slot.current
     await this.#save(`slot/${name}`, { ...slot, current: release, previous })
     return release
+  }
+
+  /**
+   * The models with an artifact for a task that answers the question, the smallest download first.
+   *
+   * `names` are the models to look at. Without them the server is asked, which must be `reg serve`: a static one lists
+   * nothing. A model that this client cannot read is left out.
+   * @param {string} task as `reg show` prints it, such as `token-classification`
+   * @param {Question} [question]
+   * @param {{names?: string[], signal?: AbortSignal}} [options]
+   */
+  async find(task, question = {}, { names, signal } = {}) {
+    const found = []
+    for (const name of names ?? (await this.#names(signal))) {
+      const answer = await this.resolve(name, question, signal).catch((error) => {
+        if (error instanceof NotFoundError || error instanceof IntegrityError) return null
+        throw error
+      })
+      if (!answer?.version || !answer.artifact) continue
+      const { version, artifact, state } = answer
+      const summary = state.summaries[version]
+      if (summary?.task === task) found.push({ name, version, artifact, size: downloadSize(artifact, summary) })
+    }
+    return found.sort((left, right) => left.size - right.size)
+  }
+
+  /** The names of all models, from `reg serve`. @param {AbortSignal} [signal] */
+  async #names(signal) {
+    const names = []
+    for (let after = ''; after !== undefined; ) {
+      const page = await this.#http.document(`v1/models?after=${encodeURIComponent(after)}`, null, signal)
+      const { models, next } = decode(page?.bytes ?? new Uint8Array())
+      names.push(...models.map((/** @type {Json} */ model) => modelName(model.name)))
+      after = next
+    }
+    return names
   }
 
   /** Run a new release; if it fails, its artifact is never taken again. @param {Release} release @param {Options['selfTest']} selfTest */
@@ -235,7 +274,7 @@ export class Registry {
    * A new index file, which must continue the one that was seen before. Then it is the one that was seen.
    * @param {string} name
    * @param {{bytes: Uint8Array, etag: string | null}} found
-   * @param {{state: Json} | null} seen
+   * @param {{state: Json, confirmed?: boolean} | null} seen
    */
   async #accept(name, { bytes, etag }, seen) {
     const index = await readIndex(bytes, name)
@@ -343,12 +382,12 @@ export class Registry {
   /** @param {string} key */
   async #load(key) {
     const bytes = await this.#store.get(key)
-    return bytes ? JSON.parse(new TextDecoder().decode(bytes)) : null
+    return bytes ? JSON.parse(platform.decode(bytes)) : null
   }
 
   /** @param {string} key @param {any} value */
   async #save(key, value) {
-    await this.#store.put(key, new TextEncoder().encode(JSON.stringify(value)))
+    await this.#store.put(key, platform.encode(JSON.stringify(value)))
   }
 }
 

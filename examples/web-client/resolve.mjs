@@ -167,7 +167,7 @@ export function isShared({ role }) {
  * @param {Json} artifact
  * @param {Json} summary
  */
-function downloadSize(artifact, summary) {
+export function downloadSize(artifact, summary) {
   const files = [artifact, ...(artifact.files ?? []), ...summary.files.filter(isShared)]
   const sizes = new Map(files.map((file) => [file.digest, file.size]))
   return [...sizes.values()].reduce((sum, bytes) => sum + bytes, 0)

@@ -4,6 +4,7 @@
 
 import { sha256 } from './blobs.mjs'
 import { readDevice } from './device.mjs'
+import { platform } from './platform.mjs'
 import { InputError, count, digest, mapping, optional, text, version } from './values.mjs'
 import { parse } from './where.mjs'
 
@@ -28,7 +29,7 @@ const KINDS = {
 export async function admits({ salt, percent, where }, seed, device) {
   if (seed === null) return false
   if (!SEED.test(seed)) throw new InputError('a seed is not 64 lower-case hex digits')
-  const hash = await sha256(new TextEncoder().encode(salt + seed))
+  const hash = await sha256(platform.encode(salt + seed))
   if (parseInt(hash.slice(0, 8), 16) * PARTS >= Math.round(percent * 100) * 2 ** 32) return false
   if ((where ?? null) === null) return true
   return device !== null && parse(where, KINDS)(fieldsOf(device))
@@ -55,5 +56,5 @@ export function readRollout(value) {
 
 /** A new seed for this device. */
 export function newSeed() {
-  return [...crypto.getRandomValues(new Uint8Array(32))].map((byte) => byte.toString(16).padStart(2, '0')).join('')
+  return Array.from(platform.random(32), (byte) => byte.toString(16).padStart(2, '0')).join('')
 }

@@ -7,6 +7,7 @@
 
 import { sha256 } from './blobs.mjs'
 import { checkChanges } from './history.mjs'
+import { platform } from './platform.mjs'
 import { readRollout } from './rollout.mjs'
 import { canonical } from './summary.mjs'
 import { count, digest, IntegrityError, InputError, items, mapping, text, version } from './values.mjs'
@@ -15,7 +16,6 @@ import { count, digest, IntegrityError, InputError, items, mapping, text, versio
 /** @typedef {import('./history.mjs').Line} Line */
 
 const SEGMENT = 64
-const decoder = new TextDecoder('utf-8', { fatal: true })
 
 /**
  * Read an index file. Throws IntegrityError if its lines do not form a chain that ends in the state's head.
@@ -118,7 +118,7 @@ async function chain(lines) {
 /** @param {Uint8Array} bytes @returns {Json} */
 export function decode(bytes) {
   try {
-    return mapping(JSON.parse(decoder.decode(bytes)))
+    return mapping(JSON.parse(platform.decode(bytes)))
   } catch {
     throw new IntegrityError('what the registry sent is not JSON')
   }

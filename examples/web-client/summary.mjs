@@ -4,6 +4,7 @@
  */
 
 import { sha256 } from './blobs.mjs'
+import { platform } from './platform.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
 
@@ -104,7 +105,7 @@ function tensor({ name, dtype, shape = [] }) {
 
 /** @param {any} value */
 async function digestOf(value) {
-  return `sha256:${await sha256(new TextEncoder().encode(canonical(value)))}`
+  return `sha256:${await sha256(platform.encode(canonical(value)))}`
 }
 
 /** @param {Json} entry */

@@ -8,6 +8,7 @@
 import { piecesOf, sha256 } from './blobs.mjs'
 import { needsOf, planRoutes } from './choose.mjs'
 import { applyDelta } from './delta.mjs'
+import { platform } from './platform.mjs'
 import { canonical } from './summary.mjs'
 import { count, digest, hexOf, IntegrityError, items, mapping, own, RegError } from './values.mjs'
 
@@ -42,9 +43,9 @@ export async function offeredDeltas(blobs, state, version, signal) {
       if (tag !== version || !entry) continue
       const repeated = { deltas: offer.deltas, format: 'onnxreg-deltas', format_version: 1, version }
       const table = canonical({ ...repeated, manifest: entry.manifest, name: state.name })
-      if (new TextEncoder().encode(table).length < count(mapping(offer.table).size)) {
+      if (platform.encode(table).length < count(mapping(offer.table).size)) {
         const bytes = await blobs.document(digest(offer.table.digest), signal)
-        found = [...found, ...items(mapping(JSON.parse(new TextDecoder().decode(bytes))).deltas, readDelta)]
+        found = [...found, ...items(mapping(JSON.parse(platform.decode(bytes))).deltas, readDelta)]
       }
     }
   } catch (error) {
@@ -150,6 +151,7 @@ function partsOf(file) {
 /** A file in the store, read anywhere; one part of it is in memory. */
 class StoredFile {
   #number = -1
+  /** @type {Uint8Array} */
   #part = new Uint8Array()
 
   /** @param {import('./stores.mjs').Store} store @param {Parts} parts */

@@ -25,6 +25,7 @@ def publish(
     size: int = 100_000,
     checks: Sequence[Any] = (),
     metadata: Mapping[str, Any] | None = None,
+    name: str = "acme/pii",
     **manifest: Any,
 ) -> dict[str, str]:
     """Publish a version with one large and one small, certified artifact, and evidence; returns the digests of the files
@@ -43,7 +44,7 @@ def publish(
     fields = {"metadata": {"opset": 18, **(metadata or {})}}
     certified = Verdict("certified", "G4/point", (), Digest.of(b"suite"))
     draft = Draft(
-        "acme/pii",
+        name,
         root,
         (
             DraftArtifact("onnx-android", "float32", "model.onnx", fields=fields),

@@ -1,0 +1,29 @@
+/**
+ * Builds the package into `dist/`: npm install --no-package-lock && npm run build && npm pack
+ *
+ * The modules are bundled without comments, with their types beside them. `onnxreg.script.js` is the client as one script
+ * with the global `onnxreg`, for hosts without modules such as a JSContext on iOS. The same sources give the same bytes.
+ */
+
+import { execFileSync } from 'node:child_process'
+import { copyFileSync, readdirSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+
+import { build } from 'esbuild'
+
+const root = import.meta.dirname
+const at = (/** @type {string} */ path) => join(root, path)
+const entries = ['onnxreg.mjs', 'directory-store.mjs', 'transformers.mjs'].map(at)
+const options = { bundle: true, minify: true, target: 'es2022', legalComments: /** @type {const} */ ('none'), absWorkingDir: root }
+
+rmSync(at('dist'), { recursive: true, force: true })
+await build({ ...options, entryPoints: entries, outdir: at('dist'), format: 'esm', splitting: true, external: ['node:*'] })
+await build({ ...options, entryPoints: [entries[0]], outfile: at('dist/onnxreg.script.js'), format: 'iife', globalName: 'onnxreg' })
+const types = ['--allowJs', '--checkJs', '--declaration', '--emitDeclarationOnly', '--strict', '--skipLibCheck']
+const library = ['--lib', 'es2024,dom,dom.iterable,dom.asynciterable', '--types', 'node', '--target', 'es2022']
+const modules = ['--module', 'nodenext', '--outDir', at('dist'), '--rootDir', root]
+execFileSync(process.execPath, [at('node_modules/typescript/bin/tsc'), ...types, ...library, ...modules, ...entries], {
+  stdio: 'inherit',
+})
+copyFileSync(join(root, '../../LICENSE'), at('dist/LICENSE'))
+console.log(readdirSync(at('dist')).sort().join('\n'))

@@ -1,0 +1,91 @@
+/**
+ * Transformers.js reads its models from a registry: `pipeline()` gets the artifact that this device gets.
+ *
+ *     import { env, pipeline } from '@huggingface/transformers'
+ *     serveTransformers(env, registry, { query: { certified: true }, device: preset('ort-web-1.30') })
+ *     const tag = await pipeline('token-classification', 'acme/pii', { revision: 'stable' })
+ *
+ * Every request of the library for a model's file is answered from the client's store, after `Registry.update`: resolved,
+ * verified, resumed, and available offline. Whichever precision the library asks for, it gets the resolved artifact.
+ * Written for `env.customCache` and `env.fetch` of @huggingface/transformers 4.
+ */
+
+import { NotFoundError } from './values.mjs'
+
+/** @typedef {import('./onnxreg.mjs').Registry} Registry */
+/** @typedef {import('./onnxreg.mjs').Release} Release */
+/** @typedef {import('./values.mjs').Json} Json */
+
+/** Nobody answers at this address (RFC 6761); each request is answered here. */
+export const HOST = 'https://registry.invalid/'
+const REQUEST = /^\/([a-z0-9._-]+(?:\/[a-z0-9._-]+)?)\/resolve\/([^/]+)\/(.+)$/
+
+/**
+ * Let Transformers.js load from a registry.
+ * @param {Json} env of the library
+ * @param {Registry} registry
+ * @param {{query?: any, device?: any}} [question]
+ * @param {import('./onnxreg.mjs').Options} [options] of each update
+ */
+export function serveTransformers(env, registry, question = {}, options = {}) {
+  /** @type {Map<string, Promise<Release>>} */
+  const releases = new Map()
+  const before = env.fetch ?? globalThis.fetch
+  Object.assign(env, { remoteHost: HOST, remotePathTemplate: '{model}/resolve/{revision}/' })
+  Object.assign(env, { allowLocalModels: false, useBrowserCache: false, useFSCache: false, useCustomCache: true })
+
+  /** The release of a model, updated once while the page lives. @param {string} name @param {string} revision */
+  const releaseOf = (name, revision) => {
+    const key = `${name}:${revision}`
+    const release = releases.get(key) ?? registry.update(name, { ...question, tag: revision === 'main' ? null : revision }, options)
+    releases.set(key, release)
+    release.catch(() => releases.delete(key))
+    return release
+  }
+
+  /** The answer to a request of the library; null if it is not about a model. @param {any} address @param {any} [init] */
+  const answer = async (address, init) => {
+    const { href, pathname } = new URL(address, HOST)
+    const request = href.startsWith(HOST) && REQUEST.exec(decodeURIComponent(pathname))
+    if (!request) return null
+    const release = await releaseOf(request[1], request[2])
+    const file = fileFor(release, request[3])
+    if (!file) return new Response(null, { status: 404, statusText: 'Not Found' })
+    return respond(await registry.read(release, file), new Headers(init?.headers).get('Range'), file)
+  }
+
+  env.fetch = async (/** @type {any} */ address, /** @type {any} */ init) => (await answer(address, init)) ?? before(address, init)
+  env.customCache = {
+    match: async (/** @type {any} */ address) => {
+      const found = await answer(address)
+      return found?.ok ? found : undefined
+    },
+    put: async () => {},
+  }
+}
+
+/**
+ * The path of the file that the library means: any graph in `onnx/` is the artifact, other files have their names.
+ * @param {Release} release
+ * @param {string} path
+ */
+export function fileFor({ artifact, files }, path) {
+  const folder = artifact.path.slice(0, artifact.path.lastIndexOf('/') + 1)
+  if (/^(onnx\/)?[^/]+\.onnx$/.test(path)) return artifact.path
+  const name = path.replace(/^onnx\//, '')
+  return [path, folder + name, name].find((candidate) => files.some((file) => file.path === candidate)) ?? null
+}
+
+/** @param {Uint8Array} bytes @param {string | null} range @param {string} path */
+function respond(bytes, range, path) {
+  const type = path.endsWith('.json') ? 'application/json' : 'application/octet-stream'
+  const limits = /^bytes=(\d+)-(\d+)$/.exec(range ?? '')
+  if (!limits) return new Response(body(bytes), { headers: { 'Content-Type': type, 'Content-Length': `${bytes.length}` } })
+  const [start, end] = [Number(limits[1]), Math.min(Number(limits[2]), bytes.length - 1)]
+  if (start > end) throw new NotFoundError(`${path} has no such range`)
+  const headers = { 'Content-Type': type, 'Content-Range': `bytes ${start}-${end}/${bytes.length}` }
+  return new Response(body(bytes.subarray(start, end + 1)), { status: 206, headers })
+}
+
+/** @param {Uint8Array} bytes */
+const body = (bytes) => /** @type {BodyInit} */ (bytes)

@@ -1,0 +1,191 @@
+/**
+ * The vectors of `docs/resolve.md`, `docs/query.md`, `docs/delta.md` and `docs/rollouts.md`, for any host.
+ *
+ * `run-vectors.mjs` runs them in Node, `tests/examples/jsc_shell.mjs` in JavaScriptCore.
+ */
+
+import { sha256 } from './blobs.mjs'
+import { planRoutes } from './choose.mjs'
+import { applyDelta } from './delta.mjs'
+import { concat } from './http.mjs'
+import { readNeeds } from './operators.mjs'
+import { platform } from './platform.mjs'
+import { resolve } from './resolve.mjs'
+import { admits } from './rollout.mjs'
+import { checkContinues, readIndex } from './state.mjs'
+import { IntegrityError, RegError } from './values.mjs'
+import { ExpressionError, parse } from './where.mjs'
+
+/** @typedef {import('./values.mjs').Json} Json */
+
+/**
+ * Run all vectors; returns how many passed, and a message for each that failed.
+ * @param {(path: string) => Promise<Json> | Json} load reads a JSON file by its path in `tests/vectors`
+ * @param {string[]} resolveFiles the names of the files in `resolve/`
+ */
+export async function runVectors(load, resolveFiles) {
+  let passed = 0
+  /** @type {string[]} */
+  const failures = []
+
+  /** @param {string} name @param {() => void | Promise<void>} test */
+  async function check(name, test) {
+    try {
+      await test()
+      passed++
+    } catch (error) {
+      failures.push(`${name}\n${error instanceof Error ? error.message : error}`)
+    }
+  }
+
+  for (const file of resolveFiles) {
+    const document = await load(`resolve/${file}`)
+    for (const vector of document.vectors) {
+      await check(`${file}: ${vector.name}`, async () => {
+        const found = /** @type {Json} */ (await answer(document, vector))
+        const keys = Object.keys(vector.expect)
+        equal(Object.fromEntries(keys.map((key) => [key, found[key]])), vector.expect)
+      })
+    }
+  }
+
+  const where = await load('where.json')
+  for (const expression of where.true) {
+    await check(`true: ${expression}`, () => {
+      equal(parse(expression)(where.candidate), true)
+      equal(parse(`not (${expression})`)(where.candidate), false)
+    })
+  }
+  for (const expression of where.unknown) {
+    await check(`unknown: ${expression}`, () => {
+      for (const candidate of [where.candidate, {}]) {
+        equal(parse(expression)(candidate), false)
+        equal(parse(`not ${expression}`)(candidate), true)
+      }
+    })
+  }
+  for (const { expression, span } of where.errors) {
+    await check(`error: ${expression}`, () => equal(spanOf(expression), span))
+  }
+
+  const rollout = await load('rollout.json')
+  for (const { in: expected, seed, ...admission } of rollout.admissions) {
+    await check(`rollout: ${seed} at ${admission.percent} %`, async () =>
+      equal(await admits(admission, seed, null), expected))
+  }
+  for (const { where: cohort, device, error, in: expected } of rollout.cohorts) {
+    await check(`cohort: ${cohort}`, async () => {
+      const outcome = admits({ salt: '0', percent: 100, where: cohort }, '0'.repeat(64), device)
+      equal(await outcome.catch((failure) => failure.family ?? failure), error ?? expected)
+    })
+  }
+  for (const vector of rollout.vectors) {
+    await check(`rollout: ${vector.name}`, async () => {
+      const found = /** @type {Json} */ (await answer(rollout, vector))
+      const keys = Object.keys(vector.expect)
+      equal(Object.fromEntries(keys.map((key) => [key, found[key]])), vector.expect)
+    })
+  }
+
+  const history = await load('history.json')
+  const documents = async (/** @type {string} */ digest) => platform.encode(history.documents[digest])
+  for (const { name, after, error } of history.vectors) {
+    await check(`history: ${name}`, async () => {
+      const [seen, index] = [history.before, after].map((text) => platform.encode(text))
+      const { state } = await readIndex(seen, 'acme/pii')
+      const outcome = readIndex(index, 'acme/pii').then((found) => checkContinues(state, found, documents))
+      equal(await outcome.then(() => null, (failure) => failure.family ?? failure), error)
+    })
+  }
+
+  for (const vector of (await load('delta/apply.json')).vectors) {
+    await check(`delta: ${vector.name}`, async () => {
+      const outcome = applied(vector).then((bytes) => [...bytes], (error) => error instanceof IntegrityError || error)
+      equal(await outcome, 'new' in vector ? [...fromBase64(vector.new)] : true)
+    })
+  }
+  for (const { name, sizes, present, deltas, rate, apply_rate: applyRate, routes } of (await load('delta/choose.json')).vectors) {
+    await check(`choose: ${name}`, () => {
+      const found = planRoutes({ sizes, present: new Set(present), deltas, rate, applyRate })
+      const taken = [...found].map(([file, route]) => [file, route.deltas.map(({ delta }) => delta)])
+      equal(Object.fromEntries(taken), routes)
+    })
+  }
+  return { passed, failures }
+}
+
+/** The result of the code, in the shape of a vector's `expect`. @param {Json} document @param {Json} vector */
+async function answer(document, vector) {
+  try {
+    const { tag, query, device, seed = null } = vector
+    const operatorSet = async (/** @type {string} */ digest) => readNeeds(document.operator_sets[digest])
+    const found = await resolve(document.states[vector.state], { tag, query, device, seed }, operatorSet)
+    return { ...found, artifact: found.artifact?.path ?? null }
+  } catch (error) {
+    if (error instanceof RegError) return { error: error.family }
+    throw error
+  }
+}
+
+/** @param {string} expression */
+function spanOf(expression) {
+  try {
+    parse(expression)
+  } catch (error) {
+    if (error instanceof ExpressionError) return error.span
+    throw error
+  }
+  return null
+}
+
+/** The bytes that a vector's delta makes, by the header of the delta itself. @param {Json} vector */
+async function applied(vector) {
+  const [delta, ...old] = [vector.delta, ...vector.old].map((text) => fromBase64(text))
+  const size = delta.length >= 12 ? new DataView(delta.buffer, delta.byteOffset).getUint32(8, true) : 0
+  let header = { new: { digest: '' }, old: [] }
+  try {
+    header = JSON.parse(platform.decode(delta.subarray(12, 12 + size)))
+  } catch {
+    // the delta itself is what is tested
+  }
+  const expected = { digest: header.new.digest, old: header.old.map((/** @type {Json} */ file) => file.digest) }
+  const readOld = async (/** @type {number} */ source, /** @type {number} */ offset, /** @type {number} */ length) =>
+    old[source].slice(offset, offset + length)
+  const parts = []
+  for await (const part of applyDelta(inChunks(delta), expected, readOld)) parts.push(part)
+  const bytes = concat(parts)
+  if (`sha256:${await sha256(bytes)}` !== expected.digest) throw new IntegrityError('other bytes')
+  return bytes
+}
+
+/** @param {Uint8Array} bytes */
+function* inChunks(bytes) {
+  for (let at = 0; at < bytes.length; at += 7) yield bytes.subarray(at, at + 7)
+}
+
+/** Throw an error unless two JSON values are the same. @param {any} found @param {any} expected */
+function equal(found, expected) {
+  const [left, right] = [found, expected].map((value) => JSON.stringify(sorted(value)))
+  if (left !== right) throw new Error(`${left}\nis not\n${right}`)
+}
+
+/** A JSON value with its keys in order. @param {any} value @returns {any} */
+function sorted(value) {
+  if (Array.isArray(value)) return value.map(sorted)
+  if (value === null || typeof value !== 'object') return value === undefined ? '(undefined)' : value
+  return Object.fromEntries(Object.keys(value).sort().map((key) => [key, sorted(value[key])]))
+}
+
+const DIGITS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/'
+
+/** @param {string} text */
+function fromBase64(text) {
+  const digits = text.replace(/=+$/, '')
+  const bytes = new Uint8Array(Math.floor((digits.length * 3) / 4))
+  for (let at = 0, bits = 0, count = 0, end = 0; at < digits.length; at++) {
+    bits = ((bits << 6) | DIGITS.indexOf(digits[at])) & 0xffff
+    count += 6
+    if (count >= 8) bytes[end++] = (bits >> (count -= 8)) & 0xff
+  }
+  return bytes
+}

@@ -1,0 +1,270 @@
+"""The package `@onnxreg/client`: built, packed, installed and used, also in JavaScriptCore and in hosts that lack the web."""
+
+import gzip
+import json
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.registries.for_devices import publish
+from support.servers import client_package, static
+from support.servers.client_package import CLIENT, REPOSITORY, TOOLS
+from support.servers.regserve import running
+
+from onnxreg.registry import Registry
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.schema.query.device import presets
+
+JSC = shutil.which("jsc")
+NODE = shutil.which("node")
+SHELL = Path(__file__).with_name("jsc_shell.mjs")
+VECTORS = REPOSITORY / "tests" / "vectors"
+MAX_COMPRESSED_BYTES = 30_000
+needs_jsc = pytest.mark.skipif(JSC is None, reason="no jsc: apt-get install libjavascriptcoregtk-4.0-bin")
+needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed")
+
+USE = """
+import { memoryStore, preset, Registry } from '@onnxreg/client'
+import { directoryStore } from '@onnxreg/client/node'
+const [url, directory] = process.argv.slice(2)
+const store = directory ? directoryStore(directory) : memoryStore()
+const registry = new Registry(url, store)
+const release = await registry.update('acme/pii', { device: preset('ort-desktop-1.30') })
+const bytes = await registry.read(release, release.artifact.path)
+console.log(JSON.stringify({ version: release.version, size: bytes.length }))
+"""
+TYPED = """
+import { memoryStore, preset, Registry, type Release } from '@onnxreg/client'
+import { directoryStore } from '@onnxreg/client/node'
+import { serveTransformers } from '@onnxreg/client/transformers'
+
+const registry = new Registry('https://models.example', directoryStore('x'), { token: 't' })
+const release: Release = await registry.update('acme/pii', { tag: 'stable', device: preset('ort-web-1.30') })
+const bytes: Uint8Array = await registry.read(release, release.artifact.path)
+const found: { name: string; size: number }[] = await registry.find('token-classification')
+serveTransformers({}, new Registry('https://models.example', memoryStore()), { query: { certified: true } })
+console.log(bytes.length, found)
+"""
+
+
+def run(*words: str | Path, cwd: Path | None = None) -> str:
+    done = subprocess.run(
+        list(map(str, words)), capture_output=True, text=True, check=False, timeout=300, cwd=cwd
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return client_package.build(tmp_path_factory.mktemp("package"))
+
+
+@pytest.fixture(scope="module")
+def app(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An app with the package installed."""
+    return client_package.install(client_package.pack(built), tmp_path_factory.mktemp("app"))
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    registry = Registry(tmp_path / "home")
+    DirectoryRegistry.create(registry.store.root)
+    publish(registry, tmp_path / "1", "1.0.0")
+    return registry
+
+
+@pytest.fixture
+def url(registry: Registry) -> Iterator[str]:
+    with static.serve(registry.store.root) as url:
+        yield url
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    package = json.loads((CLIENT / "package.json").read_text("utf-8"))
+    assert (package["name"], package["version"]) == ("@onnxreg/client", project["version"])
+    assert "dependencies" not in package
+
+
+def test_two_builds_are_the_same_bytes(built: Path, tmp_path: Path) -> None:
+    again = client_package.pack(client_package.build(tmp_path / "again"))
+    digests = [sha256(path.read_bytes()).hexdigest() for path in (client_package.pack(built), again)]
+    assert digests[0] == digests[1]
+
+
+def test_an_app_loads_less_than_30_kilobytes(built: Path) -> None:
+    modules = [path for path in (built / "dist").glob("*.js") if path.name != "onnxreg.script.js"]
+    assert {"onnxreg.js", "directory-store.js", "transformers.js"} <= {path.name for path in modules}
+    assert sum(len(gzip.compress(path.read_bytes())) for path in modules) < MAX_COMPRESSED_BYTES
+
+
+@pytest.mark.parametrize("store", ["store", ""])
+def test_an_app_uses_it(app: Path, url: str, tmp_path: Path, store: str) -> None:
+    (app / "use.mjs").write_text(USE)
+    answer = json.loads(run("node", app / "use.mjs", url, store and tmp_path / store))
+    assert answer == {"version": "1.0.0", "size": 100_000}
+
+
+def test_its_types_hold_in_a_strict_program(app: Path) -> None:
+    (app / "use.mts").write_text(TYPED)
+    (app / "package.json").write_text('{"type": "module"}')
+    compiler = TOOLS / "node_modules" / "typescript" / "bin" / "tsc"
+    words = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2024,dom"]
+    run("node", compiler, *words, app / "use.mts", cwd=app)
+    (app / "use.mts").write_text(TYPED.replace("tag: 'stable'", "tag: 5"))
+    done = subprocess.run(
+        ["node", compiler, *words, app / "use.mts"], cwd=app, capture_output=True, text=True, check=False
+    )
+    assert "TS2322" in done.stdout
+
+
+def test_the_core_names_nothing_of_a_page() -> None:
+    """Only the store of a browser and the demo page may; the platform is replaceable."""
+    pages = {"demo.mjs", "tagger.mjs", "stores.mjs", "build.mjs", "run-vectors.mjs"}
+    for path in CLIENT.glob("*.mjs"):
+        text = re.sub(r"/\*.*?\*/|//.*", "", path.read_text("utf-8"), flags=re.DOTALL)
+        names = set(
+            re.findall(
+                r"\b(?:document\.(?:get|query|create|body)|window\.|navigator\.|localStorage|indexedDB)", text
+            )
+        )
+        used = set(re.findall(r"\b(crypto|TextDecoder|TextEncoder|DecompressionStream|performance)\b", text))
+        assert path.name in pages or not names, path.name
+        assert path.name in pages | {"platform.mjs", "directory-store.mjs"} or not used, path.name
+
+
+@needs_node
+def test_presets_are_those_of_reg_devices() -> None:
+    code = f"import {{ presets }} from '{CLIENT}/presets.mjs'; console.log(JSON.stringify(presets()))"
+    expected = [
+        {
+            "name": name,
+            "ort": preset.device.ort,
+            "platform": preset.device.platform,
+            "providers": list(preset.device.providers),
+        }
+        for name, preset in presets().items()
+    ]
+    assert json.loads(run("node", "--input-type=module", "-e", code)) == expected
+
+
+def found(url: str, task: str, names: list[str] | None = None) -> Any:
+    options = "{}" if names is None else json.dumps({"names": names})
+    code = f"""
+    import {{ memoryStore, Registry }} from '{CLIENT}/onnxreg.mjs'
+    const registry = new Registry('{url}', memoryStore())
+    const found = await registry.find('{task}', {{ device: {{ ort: '1.30' }} }}, {options})
+    console.log(JSON.stringify(found.map(({{ name, version, artifact, size }}) => [name, version, artifact.path, size])))
+    """
+    return json.loads(run("node", "--input-type=module", "-e", code))
+
+
+@needs_node
+def test_a_model_is_found_by_its_task(registry: Registry, url: str, tmp_path: Path) -> None:
+    task = "token-classification"
+    publish(registry, tmp_path / "2", "1.1.0", task=task)
+    publish(registry, tmp_path / "3", "1.0.0", name="acme/small", size=1000, task=task)
+    with running(registry.store.root) as site:
+        listed = found(site.url, task)
+    assert [row[:3] for row in listed] == [
+        ["acme/small", "1.0.0", "model_int8.onnx"],
+        ["acme/pii", "1.1.0", "model_int8.onnx"],
+    ]
+    assert listed[0][3] < listed[1][3]
+    assert found(url, task, ["acme/pii", "acme/nothing"]) == listed[1:]
+    assert found(url, "image-classification", ["acme/pii"]) == []
+
+
+@needs_jsc
+def test_the_vectors_in_the_engine_of_iphones() -> None:
+    files = sorted(path.name for path in (VECTORS / "resolve").iterdir())
+    out = run(str(JSC), "-m", SHELL, "--", CLIENT / "onnxreg.mjs", "vectors", VECTORS, *files)
+    passed, failed = map(int, re.findall(r"\d+", out.splitlines()[-1]))
+    assert (failed, passed > 800) == (0, True), out
+
+
+@needs_jsc
+def test_vectors_that_fail_there_are_noticed(tmp_path: Path) -> None:
+    shutil.copytree(VECTORS, tmp_path / "vectors")
+    where = tmp_path / "vectors" / "where.json"
+    where.write_text(where.read_text().replace("format = onnx-int8", "format = onnx", 1))
+    out = run(str(JSC), "-m", SHELL, "--", CLIENT / "onnxreg.mjs", "vectors", tmp_path / "vectors")
+    assert "1 failed" in out
+
+
+def update(registry: Registry, name: str = "acme/pii") -> Any:
+    question = json.dumps({"device": {"ort": "1.30"}})
+    words = ("-m", SHELL, "--", CLIENT / "onnxreg.mjs", "update", registry.store.root, name, question)
+    return json.loads(run(str(JSC), *words))
+
+
+@needs_jsc
+def test_a_shell_without_the_web_updates_and_verifies(registry: Registry, tmp_path: Path) -> None:
+    answer = update(registry)
+    expected = registry.resolve("acme/pii").artifact
+    assert (answer["version"], answer["path"]) == ("1.0.0", expected.path)
+    assert answer["digest"] == expected.digest.hex
+    blobs = [path for path in answer["requests"] if path.startswith("blobs/")]
+    assert len(blobs) == len(set(blobs))
+    assert update(registry, "acme/nothing")["error"] == "not-found"
+    blob = next(registry.store.root.glob(f"blobs/sha256/*/{expected.digest.hex}"))
+    blob.chmod(0o644)
+    blob.write_bytes(bytes(blob.stat().st_size))
+    assert update(registry)["error"] in ("integrity", "remote")
+
+
+@needs_jsc
+def test_one_script_is_enough_for_a_context_without_modules(built: Path) -> None:
+    code = "print(Object.keys(onnxreg).filter((name) => /^(Registry|usePlatform|preset)$/.test(name)).sort())"
+    out = run(str(JSC), built / "dist" / "onnxreg.script.js", "-e", code)
+    assert out.strip() == "Registry,preset,usePlatform"
+
+
+BARE = """
+import { readFileSync } from 'node:fs'
+import vm from 'node:vm'
+import { createHash, randomFillSync } from 'node:crypto'
+import { inflateRawSync } from 'node:zlib'
+
+const [script, url, clock] = process.argv.slice(2)
+const context = vm.createContext({ done: (text) => console.log(text), URL: undefined, native: {
+  sha256: (bytes) => new Uint8Array(createHash('sha256').update(bytes).digest()),
+  inflate: (bytes) => [new Uint8Array(inflateRawSync(bytes))],
+  random: (count) => randomFillSync(new Uint8Array(count)),
+  encode: (text) => new Uint8Array(Buffer.from(text)),
+  decode: (bytes) => Buffer.from(bytes).toString(),
+  now: () => 0,
+  wait: async () => {},
+  fetch: async (address, { headers }) => {
+    const answer = await fetch(address, { headers })
+    const bytes = await answer.arrayBuffer()
+    return { status: answer.status, headers: answer.headers, arrayBuffer: async () => bytes }
+  },
+} })
+vm.runInContext(readFileSync(script, 'utf-8'), context)
+if (clock) vm.runInContext('Date = function () { throw new Error("the clock was read") }; Date.now = Date', context)
+vm.runInContext(`(async () => {
+  onnxreg.usePlatform(native)
+  const registry = new onnxreg.Registry('${url}', onnxreg.memoryStore())
+  const release = await registry.update('acme/pii', { device: { ort: '1.30' } })
+  const bytes = await registry.read(release, release.artifact.path)
+  done([release.version, bytes.length].join(' '))
+})().catch((error) => done(error.stack))`, context)
+"""
+
+
+@pytest.mark.parametrize("clock", ["", "wrong"])
+def test_a_host_like_react_native_gives_what_it_lacks(
+    built: Path, url: str, tmp_path: Path, clock: str
+) -> None:
+    """No Web Crypto, no streams, no AbortController, no TextDecoder, no timers; and no clock that must be right."""
+    (tmp_path / "bare.mjs").write_text(BARE)
+    out = run("node", tmp_path / "bare.mjs", built / "dist" / "onnxreg.script.js", url, clock)
+    assert out.strip() == "1.0.0 100000"

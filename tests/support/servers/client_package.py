@@ -1,0 +1,54 @@
+"""The package of examples/web-client, built and packed as its authors do; the tools come from npm, into `.cache/client-package`."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[3]
+CLIENT = REPOSITORY / "examples" / "web-client"
+TOOLS = REPOSITORY / ".cache" / "client-package"
+
+
+def build(directory: Path) -> Path:
+    """Build the package in a copy of its sources; returns the copy. Skips the test if npm cannot install the tools."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("Node.js with npm is not installed")
+    sources = [path for path in CLIENT.iterdir() if path.is_file()]
+    for target in (directory, TOOLS):
+        target.mkdir(parents=True, exist_ok=True)
+    wanted = (CLIENT / "package.json").read_text("utf-8")
+    installed = TOOLS / "installed.json"
+    if not installed.is_file() or installed.read_text("utf-8") != wanted:
+        (TOOLS / "package.json").write_text(wanted, "utf-8")
+        install = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts"]
+        if subprocess.run(install, cwd=TOOLS, check=False, capture_output=True, timeout=300).returncode:
+            pytest.skip("npm cannot install esbuild and typescript")
+        installed.write_text(wanted, "utf-8")
+    copy = directory / "examples" / "web-client"
+    copy.mkdir(parents=True)
+    shutil.copy(REPOSITORY / "LICENSE", directory / "LICENSE")
+    for path in sources:
+        shutil.copy(path, copy / path.name)
+    (copy / "node_modules").symlink_to(TOOLS / "node_modules")
+    done = subprocess.run(["node", "build.mjs"], cwd=copy, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return copy
+
+
+def pack(built: Path) -> Path:
+    """The tarball of a built package."""
+    done = subprocess.run(["npm", "pack", "--json"], cwd=built, capture_output=True, text=True, check=True)
+    value = json.loads(done.stdout)
+    (entry,) = value if isinstance(value, list) else value.values()
+    return built / str(entry["filename"])
+
+
+def install(tarball: Path, directory: Path) -> Path:
+    """An app's directory with the package in `node_modules`."""
+    target = directory / "node_modules" / "@onnxreg" / "client"
+    target.mkdir(parents=True)
+    subprocess.run(["tar", "-xzf", tarball, "-C", target, "--strip-components=1"], check=True)
+    return directory
