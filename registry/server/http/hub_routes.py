@@ -8,6 +8,7 @@ are those of `hub_layout`. Source of the protocol: the requests of huggingface_h
 import os
 import re
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha1
 from typing import Any
 from urllib.parse import parse_qs
@@ -23,8 +24,10 @@ from onnxreg.registry.server.http.responses import HttpError, of_file, of_json
 from onnxreg.registry.server.lru import LruCache
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits
+from onnxreg.registry.server.worker_pool import WorkerPool
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.manifests import read_manifest
+from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.registry.trust.read_trust_file import trust_digest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
@@ -39,8 +42,10 @@ HUB_HEADERS = (COMMIT, "X-Error-Code", "X-Error-Message", "X-Linked-ETag", "X-Li
 COMMIT_DIGITS = 40
 MAIN = "main"
 """The revision that clients ask for by default: the newest release, unless a channel has this name."""
-MAX_CACHED_FILES = 200_000
+MAX_CACHED_FILES = 20_000
 """Files of the repositories in the cache."""
+HUB_THREADS = 2
+"""Threads that read manifests, so that no other kind of question waits for them."""
 IMMUTABLE, REVALIDATE = "max-age=31536000, immutable", "no-cache"
 
 
@@ -112,6 +117,7 @@ class HubRoutes:
     def __init__(self, registry: ServedRegistry, limits: Limits, shared: bool) -> None:
         self._registry = registry
         self._limits = limits
+        self._pool = WorkerPool("hub", HUB_THREADS, limits.waiting, limits.steps)
         self._scope = "public" if shared else "private"
         self._repositories: LruCache[tuple[str, ...], Repository] = LruCache(MAX_CACHED_FILES)
 
@@ -190,26 +196,32 @@ class HubRoutes:
         return _named(answer, repository)
 
     async def _repository(self, request: Request) -> Repository:
-        revision = request.path_params.get("revision", MAIN)
-        return await run_sync(self._read, _name(request), revision)
+        name, revision = _name(request), request.path_params.get("revision", MAIN)
+        index = self._registry.cached_index(name)
+        key = self._key(name, revision, index)
+        cached = None if key is None else self._repositories.get(key)
+        return cached or await self._pool.run(partial(self._read, name, revision))
+
+    def _key(self, name: str, revision: str, index: IndexFile | None) -> tuple[str, ...] | None:
+        """All that an answer follows from; None if the index file is not cached."""
+        if index is None:
+            return None
+        return name, revision, index.token, self._registry.policy_token(), str(trust_digest())
 
     def _read(self, name: str, revision: str) -> Repository:
         """A version as a repository. HttpError with the Hub's code if it does not exist, or a policy bars it."""
-        index = self._registry.cached_index(name) or self._registry.read_index(name)
+        index = self._registry.read_index(name)
         if index is None:
             raise _no_repository(name)
-        key = name, revision, index.token, self._registry.policy_token(), str(trust_digest())
-        repository = self._repositories.get(key)
-        if repository is None:
-            try:
-                state, target = self._registry.locate(name, lambda state: self._ref(state, revision))
-            except (InputError, NotFoundError) as error:
-                raise _refused(404, "RevisionNotFound", error.message) from error
-            except GateError as error:
-                raise _refused(409, "GatedRepo", error.message) from error
-            repository = self._repository_of(
-                state, target, pinned=target.channel is None and revision != MAIN
-            )
+        key = self._key(name, revision, index)
+        try:
+            state, target = self._registry.locate(name, lambda state: self._ref(state, revision))
+        except (InputError, NotFoundError) as error:
+            raise _refused(404, "RevisionNotFound", error.message) from error
+        except GateError as error:
+            raise _refused(409, "GatedRepo", error.message) from error
+        repository = self._repository_of(state, target, pinned=target.channel is None and revision != MAIN)
+        if key is not None:
             self._repositories.put(key, repository, len(repository.files))
         return repository
 
