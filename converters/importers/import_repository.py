@@ -23,16 +23,6 @@ from onnxreg.schema.formats.hub_layout import is_companion, is_model, stem_of
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 PROFILE = "repository"
-LICENSES = {
-    "apache-2.0": "Apache-2.0",
-    "bsd-2-clause": "BSD-2-Clause",
-    "bsd-3-clause": "BSD-3-Clause",
-    "cc-by-4.0": "CC-BY-4.0",
-    "cc-by-sa-4.0": "CC-BY-SA-4.0",
-    "cc0-1.0": "CC0-1.0",
-    "mit": "MIT",
-}
-"""SPDX identifiers for the Hub's names of licences; other names stay as they are."""
 
 
 def is_repository(directory: Path) -> bool:
@@ -137,7 +127,7 @@ def _described(card: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, 
     """The fields of a version with what its card says of licence, origin and task."""
     base = card.get("base_model")
     statements = {
-        "license": LICENSES.get(str(card.get("license")), card.get("license")),
+        "license": card.get("license"),
         "source_model_id": base[0] if isinstance(base, list) and len(base) == 1 else base,
         "task": card.get("pipeline_tag"),
     }

@@ -42,7 +42,7 @@ def test_a_repository_becomes_a_version(reg: Reg, hub: Hub) -> None:
     manifest = done.json["manifest"]
     commit = hub.history("acme/ner")[-1].id
     assert manifest["source"] == {"id": "acme/ner", "revision": commit}
-    assert manifest["license"] == "MIT"
+    assert manifest["license"] == "mit"
     assert [item["path"] for item in manifest["artifacts"]] == [
         "onnx/model.onnx",
         "onnx/model_quantized.onnx",
@@ -58,7 +58,7 @@ def test_a_revision(reg: Reg, hub: Hub) -> None:
     first = hub.history("acme/ner")[-1].id
     hub.commit("acme/ner", {"README.md": b"---\nlicense: apache-2.0\n---\n"})
     done = reg("import", f"hf://acme/ner@{first}", "--name", "acme/ner", "--json")
-    assert done.json["manifest"]["license"] == "MIT"
+    assert done.json["manifest"]["license"] == "mit"
 
 
 def test_what_is_not_there(reg: Reg, hub: Hub) -> None:

@@ -65,7 +65,7 @@ def test_many_graphs_become_one_version(repository: Path, tmp_path: Path) -> Non
     }
     assert {item.certification.state for item in manifest.artifacts} == {"unknown"}
     assert {entry.path for entry in manifest.files} == set(COMPANIONS)
-    assert (manifest.license, manifest.source_model_id) == ("Apache-2.0", "acme/base")
+    assert (manifest.license, manifest.source_model_id) == ("apache-2.0", "acme/base")
     assert (manifest.task, manifest.family) == ("token-classification", "bert")
     assert manifest.recipe is not None
     (step,) = manifest.recipe.to_json()["steps"]
