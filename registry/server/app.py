@@ -15,8 +15,8 @@ from onnxreg.registry.server import openapi
 from onnxreg.registry.server.api import Api
 from onnxreg.registry.server.auth import TokenGuard
 from onnxreg.registry.server.http import responses
-from onnxreg.registry.server.http.hub_routes import HUB_HEADERS, HubRoutes
 from onnxreg.registry.server.http.tree_routes import TreeRoutes
+from onnxreg.registry.server.hub_routes import HUB_HEADERS, HubRoutes
 from onnxreg.registry.server.metrics import MEDIA_TYPE, Metrics
 from onnxreg.registry.server.observability import Log, RequestObserver
 from onnxreg.registry.server.pages.pages import Pages

@@ -199,8 +199,9 @@ class HubRoutes:
         name, revision = _name(request), request.path_params.get("revision", MAIN)
         index = self._registry.cached_index(name)
         key = self._key(name, revision, index)
-        cached = None if key is None else self._repositories.get(key)
-        return cached or await self._pool.run(partial(self._read, name, revision))
+        if key is not None and (cached := self._repositories.get(key)) is not None:
+            return cached
+        return await self._pool.run(partial(self._read, name, revision))
 
     def _key(self, name: str, revision: str, index: IndexFile | None) -> tuple[str, ...] | None:
         """All that an answer follows from; None if the index file is not cached."""
