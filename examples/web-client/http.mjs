@@ -114,6 +114,7 @@ function isPrivate(url) {
  */
 class Waiting {
   #controller = globalThis.AbortController && new AbortController()
+  #giveUp = () => this.#controller?.abort(this.caller?.reason)
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #timer
 
@@ -121,7 +122,9 @@ class Waiting {
   constructor(patience, signal) {
     this.patience = patience
     this.caller = signal
-    this.signal = this.#controller && signal ? AbortSignal.any([signal, this.#controller.signal]) : this.#controller?.signal
+    this.signal = this.#controller?.signal
+    if (signal?.aborted) this.#giveUp()
+    signal?.addEventListener('abort', this.#giveUp)
     this.renew()
   }
 
@@ -133,6 +136,7 @@ class Waiting {
 
   end() {
     if (this.#controller) clearTimeout(this.#timer)
+    this.caller?.removeEventListener('abort', this.#giveUp)
   }
 }
 

@@ -7,6 +7,7 @@ import { directoryStore } from '../../examples/web-client/directory-store.mjs'
 import { memoryStore, Registry, RegError } from '../../examples/web-client/onnxreg.mjs'
 
 const delays = [1, 1, 1]
+delete AbortSignal.any // React Native and older browsers lack it
 
 async function whole(registry, release) {
   const found = {}
