@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.one_at_a_time import locked
+
 ROOT = Path(__file__).parents[2]
 PINS = str(ROOT / "constraints.txt")
 EXPORTING = ("onnx", "onnxruntime", "onnxscript", "torch", "transformers", "safetensors")
@@ -41,7 +43,9 @@ def installed(cache: Path, peer: str) -> Path:
     """The programs of a peer's environment, which is made where there is none."""
     home = cache.absolute() / "peers" / peer
     done = home / ".installed"
-    if not done.exists():
+    with locked(home.parent):
+        if done.exists():
+            return home / "bin"
         shutil.rmtree(home, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", home], check=True)
         subprocess.run([home / "bin" / "pip", "install", "--quiet", *PEERS[peer]], check=True)

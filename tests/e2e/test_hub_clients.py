@@ -13,6 +13,7 @@ import pytest
 from benchmarks.peers import installed
 from e2e.conftest import Export, export_in_process
 from e2e.test_web_client import checkpoint, serving
+from support.one_at_a_time import locked
 from support.servers.regserve import Site, running, wait
 
 from onnxreg.registry.server.settings import Settings
@@ -227,8 +228,9 @@ def modules() -> Path:
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("Node.js with npm is not installed")
     names = [package.rpartition("@")[0] for package in PACKAGES]
-    if not all((MODULES / "node_modules" / name).is_dir() for name in names):
-        MODULES.mkdir(parents=True, exist_ok=True)
+    with locked(MODULES):
+        if all((MODULES / "node_modules" / name).is_dir() for name in names):
+            return MODULES / "node_modules"
         install = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(MODULES)]
         if subprocess.run([*install, *PACKAGES], check=False, capture_output=True, timeout=300).returncode:
             pytest.skip(f"npm cannot install {' and '.join(PACKAGES)}")

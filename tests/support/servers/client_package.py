@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from support.one_at_a_time import locked
+
 REPOSITORY = Path(__file__).parents[3]
 CLIENT = REPOSITORY / "examples" / "web-client"
 TOOLS = REPOSITORY / ".cache" / "client-package"
@@ -17,16 +19,8 @@ def build(directory: Path) -> Path:
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("Node.js with npm is not installed")
     sources = [path for path in CLIENT.iterdir() if path.is_file()]
-    for target in (directory, TOOLS):
-        target.mkdir(parents=True, exist_ok=True)
-    wanted = (CLIENT / "package.json").read_text("utf-8")
-    installed = TOOLS / "installed.json"
-    if not installed.is_file() or installed.read_text("utf-8") != wanted:
-        (TOOLS / "package.json").write_text(wanted, "utf-8")
-        install = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts"]
-        if subprocess.run(install, cwd=TOOLS, check=False, capture_output=True, timeout=300).returncode:
-            pytest.skip("npm cannot install esbuild and typescript")
-        installed.write_text(wanted, "utf-8")
+    with locked(TOOLS):
+        _install_tools()
     copy = directory / "examples" / "web-client"
     copy.mkdir(parents=True)
     shutil.copy(REPOSITORY / "LICENSE", directory / "LICENSE")
@@ -36,6 +30,18 @@ def build(directory: Path) -> Path:
     done = subprocess.run(["node", "build.mjs"], cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return copy
+
+
+def _install_tools() -> None:
+    """Have esbuild and typescript in `TOOLS`, in the versions of the package."""
+    package, installed = (CLIENT / "package.json").read_text("utf-8"), TOOLS / "installed.json"
+    if installed.is_file() and installed.read_text("utf-8") == package:
+        return
+    (TOOLS / "package.json").write_text(package, "utf-8")
+    install = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts"]
+    if subprocess.run(install, cwd=TOOLS, check=False, capture_output=True, timeout=300).returncode:
+        pytest.skip("npm cannot install esbuild and typescript")
+    installed.write_text(package, "utf-8")
 
 
 def pack(built: Path) -> Path:
