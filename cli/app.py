@@ -17,7 +17,7 @@ from onnxreg.cli.options.help import VerbCommand, VerbGroup, epilog, usage_error
 
 PANELS: dict[str, tuple[str, ...]] = {
     "Make a version": ("export", "import", "add", "passes"),
-    "Move it": ("push", "pull", "mirror", "fetch-index"),
+    "Move it": ("push", "pull", "mirror", "publish", "fetch-index"),
     "Deliver it": ("lock", "package", "run", "serve"),
     "Find and compare": (
         "ls",

@@ -154,6 +154,17 @@ class Registry:
         """
         return self._publisher(version).add_again(digest)
 
+    def fetch_oci(
+        self, url: str, name: str | None = None, version: Version | None = None, progress: Progress = SILENT
+    ) -> PublishedVersion:
+        """Publish what `reg publish` published at an `oci://` URL; see `registry.oci.fetch_version.fetch`."""
+        from onnxreg.registry.oci.fetch_version import fetch
+        from onnxreg.registry.oci.target import OciTarget
+
+        target = OciTarget.parse(url)
+        DirectoryRegistry.create(self.store.root, self.store.disk)
+        return fetch(target, self._publisher(version), name, progress)
+
     def _publisher(self, version: Version | None, reason: str | None = None) -> Publisher:
         from onnxreg.registry.publish.add import Publisher
 

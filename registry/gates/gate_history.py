@@ -98,7 +98,7 @@ def evaluation_of(ledger: Ledger, event: Attest) -> Evaluation | None:
     """
     data = ledger.fetch(event.statement)
     try:
-        evaluation = _read(event.media_type, data)
+        evaluation = read_attested(event.media_type, data)
     except InputError as error:
         raise IntegrityError(f"{error.message} of {ledger.name}", error.advice) from error
     verdict = (evaluation.artifact, evaluation.state) if evaluation else (None, None)
@@ -110,7 +110,8 @@ def evaluation_of(ledger: Ledger, event: Attest) -> Evaluation | None:
     return evaluation
 
 
-def _read(media_type: str, data: bytes) -> Evaluation | None:
+def read_attested(media_type: str, data: bytes) -> Evaluation | None:
+    """Read the evaluation of a statement; None if it states something else. InputError if it is malformed."""
     if media_type == ENVELOPE:
         envelope = Envelope.decode(data)
         return read_statement(envelope.payload) if envelope.payload_type == PAYLOAD_TYPE else None

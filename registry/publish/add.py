@@ -78,6 +78,26 @@ class Publisher:
         except NotFoundError:
             return None
 
+    def add_fetched(
+        self, data: bytes, fetch: Callable[[Push, Manifest, Collection[Digest]], None]
+    ) -> PublishedVersion:
+        """Publish a manifest from elsewhere. `fetch` puts blobs that it names into a push."""
+        manifest = Manifest.decode(data)
+        self.look(check_name(manifest.name))
+        with self.store.push() as push:
+
+            def bring(missing: Collection[Digest]) -> None:
+                fetch(push, manifest, missing)
+
+            push.put(BytesIO(data))
+            for artifact in manifest.artifacts:
+                operators = operator_set(artifact)
+                if operators is not None:
+                    push.put(BytesIO(operators))
+            wanted = refers_to(manifest)
+            bring(wanted.keys() - push.has(wanted))
+            return self._publish(push, manifest, data, bring)
+
     def _publish(
         self,
         push: Push,

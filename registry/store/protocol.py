@@ -87,13 +87,17 @@ class IndexReader(Protocol):
         ...
 
 
-class RegistryReader(BlobReader, IndexReader, Protocol):
-    """A registry to read from."""
+class BlobSource(BlobReader, Protocol):
+    """A place that blobs come from."""
 
     @property
     def url(self) -> str:
         """The URL or path as people write it; without secrets."""
         ...
+
+
+class RegistryReader(BlobSource, IndexReader, Protocol):
+    """A registry to read from."""
 
     def blob_url(self, digest: Digest) -> str:
         """The URL from which any HTTP client can fetch the blob."""

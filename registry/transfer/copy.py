@@ -17,7 +17,14 @@ from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.store.abilities import LocalPush, LocalStore, local_file
 from onnxreg.registry.store.net.limits import one_file
-from onnxreg.registry.store.protocol import BlobReader, IndexFile, Push, RegistryReader, RegistryStore
+from onnxreg.registry.store.protocol import (
+    BlobReader,
+    BlobSource,
+    IndexFile,
+    Push,
+    RegistryReader,
+    RegistryStore,
+)
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support import cancellation
 from onnxreg.registry.transfer.plan import PlannedFile, TransferPlan, TransferRequest, make_plan
@@ -139,7 +146,7 @@ class BlobMover:
     Bytes may be garbled on their way: a blob that does not match its digest is fetched once more.
     """
 
-    source: RegistryReader
+    source: BlobSource
     routes: DeltaRoutes
     progress: Progress
     arrivals: list[Arrival] = field(default_factory=list)
@@ -194,7 +201,7 @@ class BlobTransfer:
     first read. `moved` are the bytes that the source sent.
     """
 
-    source: RegistryReader
+    source: BlobSource
     digest: Digest
     file: PlannedFile
     advance: Advance

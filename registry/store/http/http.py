@@ -50,13 +50,15 @@ class HttpStore(ReadOnlyStore):
 
     @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
-        """Build the URL opener. Servers on this machine are reached without a proxy, which would see the token."""
-        direct = [urllib.request.ProxyHandler({})] if self.url.startswith("http:") else []
-        return urllib.request.build_opener(tokens.SameOrigin, Plain, Secure, *direct)
+        return make_opener(self.url)
 
     @cached_property
     def _token(self) -> dict[str, str]:
         return tokens.bearer(self.url)
+
+    def authorization(self) -> dict[str, str]:
+        """The headers that only this server may see."""
+        return self._token
 
     def get(self, key: str, cached: StoredObject | None = None, fresh: bool = False) -> StoredObject | None:
         """Read a small file, see `ObjectStore.get`; `fresh` bypasses caches in between."""
@@ -156,14 +158,14 @@ class HttpStore(ReadOnlyStore):
         The body is read into `memory` if that is given.
         """
         request = urllib.request.Request(f"{self.url}/{key}", headers=headers, method=method)
-        for name, value in self._token.items():
+        for name, value in self.authorization().items():
             request.add_unredirected_header(name, value)
 
         def attempt() -> tuple[memoryview, Message]:
             try:
                 with self._opener.open(request, timeout=pace.timeout()) as answer:
                     http_headers.check_framing(answer.headers)
-                    return _body(answer, request.full_url, limit, memory), answer.headers
+                    return read_body(answer, request.full_url, limit, memory), answer.headers
             except urllib.error.HTTPError as error:
                 with error:
                     raise RefusedError(
@@ -181,10 +183,10 @@ class HttpStore(ReadOnlyStore):
                 raise _malformed(request.full_url, error) from error
 
         with pace.reading():
-            return retrying(attempt, _is_passing, request.host)
+            return retrying(attempt, is_passing, request.host)
 
 
-def _body(
+def read_body(
     answer: http.client.HTTPResponse, url: str, limit: int, memory: memoryview | None = None
 ) -> memoryview:
     """The whole body, read no further than `limit` bytes and one."""
@@ -246,7 +248,7 @@ class Secure(urllib.request.HTTPSHandler):
         return self.do_open(SecureConnection, req)
 
 
-def _is_passing(error: Exception) -> bool:
+def is_passing(error: Exception) -> bool:
     if isinstance(error, RefusedError):
         return error.status in PASSING_STATUS
     return isinstance(error, UnansweredError) and not isinstance(
@@ -257,6 +259,12 @@ def _is_passing(error: Exception) -> bool:
 def _trust(reason: object) -> str:
     untrusted = isinstance(reason, ssl.SSLCertVerificationError)
     return "if the server is right, name its certificate in SSL_CERT_FILE" if untrusted else ""
+
+
+def make_opener(url: str) -> urllib.request.OpenerDirector:
+    """Build a URL opener. Servers on this machine are reached without a proxy, which would see the token."""
+    direct = [urllib.request.ProxyHandler({})] if url.startswith("http:") else []
+    return urllib.request.build_opener(tokens.SameOrigin, Plain, Secure, *direct)
 
 
 def check_url(url: str) -> str:

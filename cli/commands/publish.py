@@ -1,0 +1,70 @@
+"""`reg publish`: a version into an OCI registry."""
+
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.errors import resumable
+from onnxreg.cli.options.shared import Json, RefArgument
+from onnxreg.cli.render import output
+from onnxreg.schema.core.ref import Ref
+
+EXAMPLES = (
+    "reg publish acme/pii-small:1.2.0 oci://ghcr.io/acme/pii-small",
+    "reg publish acme/pii-small:1.2.0 oci://localhost:5000/acme/pii-small:latest-tested",
+    "reg publish acme/pii-small oci://harbor.example/ml/pii --mount-from ml/base",
+)
+
+
+def command(
+    context: typer.Context,
+    ref: RefArgument,
+    url: Annotated[
+        str,
+        typer.Argument(
+            help="oci://host[:port]/repository[:tag]; default tag: the version.", metavar="OCI-URL"
+        ),
+    ],
+    mount_from: Annotated[
+        str | None,
+        typer.Option(help="Another repository of this server: blobs that it has are mounted, not sent."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Publish a version into an OCI registry, for skopeo, oras and other programs that read such registries.
+
+    Each artifact becomes a CNCF ModelPack manifest, unless it is refused; an index lists them with the whole
+    version, which `reg import` brings back. Signatures, evaluations and the bill of materials become
+    referrers. What is there already is not sent again. A tag that names another index is a conflict. A
+    yanked version is not published. Credentials are those of docker, skopeo and oras. See docs/oci.md.
+
+    With --json: {ref, url, digest, artifacts: [{path, digest}], blobs, bytes, mounted, referrers}: digest is
+    that of the index, blobs and bytes are what was sent, referrers are the statements there.
+    """
+    from onnxreg.registry.oci.publish_version import publish
+    from onnxreg.registry.oci.target import OciTarget
+
+    session: Session = context.obj
+    target = OciTarget.parse(url)
+    with resumable(), session.progress(f"publishing {ref}", as_json) as progress:
+        result = publish(session.reader(), Ref.parse(ref), target, mount_from, progress)
+    if as_json:
+        output.write_json(
+            {
+                "ref": str(result.version.ref),
+                "url": str(OciTarget(target.host, target.repository, result.target.tag)),
+                "digest": str(result.target.digest),
+                "artifacts": [{"path": path, "digest": str(digest)} for path, digest in result.artifacts],
+                "blobs": result.blobs,
+                "bytes": result.size,
+                "mounted": result.mounted,
+                "referrers": result.referrers,
+            }
+        )
+        return
+    session.table(("ARTIFACT", "MANIFEST"), [(path, str(digest)) for path, digest in result.artifacts])
+    session.say(f"published {result.version.ref} to {result.target}")
+    session.say(
+        f"sent {output.counted(result.blobs, 'blob')}, {output.size(result.size)}; {result.mounted} mounted"
+    )

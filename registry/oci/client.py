@@ -1,0 +1,254 @@
+"""The distribution protocol for one repository: manifests, blobs, referrers. Every byte is checked by its digest."""
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from email.message import Message
+from functools import cached_property
+from typing import Any, BinaryIO
+from urllib.parse import urlencode, urljoin, urlsplit
+
+from onnxreg.registry.oci.login import Login
+from onnxreg.registry.oci.model_pack import INDEX, MANIFEST, OciDocument, referrers_index
+from onnxreg.registry.oci.target import OciTarget
+from onnxreg.registry.store.http.http import (
+    PASSING_STATUS,
+    HttpStore,
+    RefusedError,
+    is_passing,
+    make_opener,
+    read_body,
+)
+from onnxreg.registry.store.net import pace, redirects
+from onnxreg.registry.store.net.retry import UnansweredError, retrying
+from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, MissingBlobError
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError, why
+
+MAX_ERROR_BYTES = 2**16
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: Message
+    data: bytes
+
+
+class OciBlobs(HttpStore):
+    """The blobs of a repository, read in ranges like files of a web server."""
+
+    def __init__(self, target: OciTarget, login: Login) -> None:
+        super().__init__(target.api)
+        self._login = login
+
+    def authorization(self) -> dict[str, str]:
+        return self._login.header
+
+
+class OciClient:
+    """One repository of an OCI registry. `url` is how people write it."""
+
+    def __init__(self, target: OciTarget, login: Login | None = None) -> None:
+        self.target = target
+        self.url = f"oci://{target.host}/{target.repository}"
+        self._login = login or Login(target)
+        self._blobs = OciBlobs(target, self._login)
+
+    @cached_property
+    def _opener(self) -> urllib.request.OpenerDirector:
+        return make_opener(self.target.base)
+
+    def manifest(self, reference: str) -> bytes:
+        """The manifest or index that a tag or digest names. NotFoundError if there is none."""
+        data = self.find_manifest(reference)
+        if data is None:
+            raise NotFoundError(f"{self.url} has no {reference}", "check the tag; is the version published?")
+        return data
+
+    def find_manifest(self, reference: str) -> bytes | None:
+        accept = {"Accept": f"{INDEX}, {MANIFEST}"}
+        answer = self._send("GET", f"manifests/{reference}", accept)
+        if answer.status == 404:
+            return None
+        self._check(answer, 200, f"reading {reference}")
+        if reference.startswith("sha256:") and str(Digest.of(answer.data)) != reference:
+            raise IntegrityError(f"{self.url} sends other bytes than {reference}")
+        return answer.data
+
+    def put_manifest(self, document: OciDocument, reference: str | None = None) -> Answer:
+        """Store a document whose blobs are there, under its digest or a tag."""
+        name = reference or str(document.digest)
+        answer = self._send(
+            "PUT", f"manifests/{name}", {"Content-Type": document.media_type}, lambda: document.data
+        )
+        self._check(answer, 201, f"storing the manifest {name}")
+        return answer
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        return {digest for digest in digests if self.has_blob(digest)}
+
+    def has_blob(self, digest: Digest) -> bool:
+        answer = self._send("HEAD", f"blobs/{digest}")
+        if answer.status == 404:
+            return False
+        self._check(answer, 200, f"looking for the blob {digest}")
+        return True
+
+    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
+        """A stream over a blob. The token is renewed before, if it expired."""
+        try:
+            stream = self._blobs.open(f"blobs/{digest}", start)
+        except RefusedError as error:
+            if error.status != 401:
+                raise
+            self.has_blob(digest)
+            stream = self._blobs.open(f"blobs/{digest}", start)
+        if stream is None:
+            raise MissingBlobError(digest, self.url)
+        return stream
+
+    def upload(
+        self, digest: Digest, size: int, body: Callable[[], Any], mount_from: str | None = None
+    ) -> bool:
+        """Send a blob that is not there; `body` opens it, for each try. False if the server had it in `mount_from`."""
+
+        def attempt() -> bool:
+            query = urlencode({"mount": str(digest), "from": mount_from}) if mount_from else ""
+            answer = self._send("POST", f"blobs/uploads/{'?' if query else ''}{query}", body=lambda: b"")
+            if answer.status == 201 and mount_from:
+                return False
+            self._check(answer, 202, "starting an upload")
+            place = self._upload_url(answer.headers.get("Location"))
+            joint = "&" if "?" in place else "?"
+            headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+            done = self._send("PUT", f"{place}{joint}{urlencode({'digest': str(digest)})}", headers, body)
+            self._check(done, 201, f"uploading the blob {digest}")
+            return True
+
+        return retrying(attempt, is_passing, self.target.host)
+
+    def _upload_url(self, location: str | None) -> str:
+        if not location:
+            raise RemoteError(f"{self.url} does not say where to upload to")
+        url = urljoin(f"{self.target.api}/blobs/uploads/", location)
+        return redirects.target(self.target.api, url)
+
+    def referrers(self, digest: Digest) -> list[Mapping[str, Any]]:
+        """The descriptors of the manifests whose subject is this one, by the API or by the fallback tag."""
+        answer = self._send("GET", f"referrers/{digest}")
+        data: bytes | None = answer.data
+        if answer.status == 404:
+            data = self.find_manifest(fallback_tag(digest))
+        elif answer.status != 200:
+            self._check(answer, 200, "reading the referrers")
+        return [] if data is None else list(entries(data, "manifests", self.url))
+
+    def put_referrer(self, document: OciDocument, subject: Digest) -> None:
+        """Store a manifest with a subject; if the registry does not index it, add it to the fallback tag."""
+        answer = self.put_manifest(document)
+        if answer.headers.get("OCI-Subject"):
+            return
+        tag = fallback_tag(subject)
+        data = self.find_manifest(tag)
+        before = [] if data is None else list(entries(data, "manifests", self.url))
+        own = document.descriptor()
+        if own["digest"] not in {entry.get("digest") for entry in before}:
+            self.put_manifest(OciDocument(referrers_index([*before, own]), INDEX), tag)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str] | None = None,
+        body: Callable[[], Any] | None = None,
+    ) -> Answer:
+        """Send a request, again after a passing failure, or once more with a new token."""
+        url = path if "://" in path else f"{self.target.api}/{path}"
+        is_own = urlsplit(url)[:2] == urlsplit(self.target.base)[:2]
+        is_stream = body is not None and int((headers or {}).get("Content-Length", 0)) > 0
+
+        def attempt() -> Answer:
+            authorization = self._login.header if is_own else {}
+            answer = self._try(method, url, headers or {}, authorization, body)
+            if answer.status == 401 and is_own:
+                challenges = answer.headers.get_all("WWW-Authenticate", [])
+                if self._login.renew(challenges, authorization):
+                    answer = self._try(method, url, headers or {}, self._login.header, body)
+            return answer
+
+        with pace.reading():
+            # A broken upload begins again with a new upload, which `upload` does.
+            return attempt() if is_stream else retrying(attempt, is_passing, self.target.host)
+
+    def _try(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        authorization: Mapping[str, str],
+        body: Callable[[], Any] | None,
+    ) -> Answer:
+        data = body() if body is not None else None
+        request = urllib.request.Request(url, data=data, headers=dict(headers), method=method)
+        for name, value in authorization.items():
+            request.add_unredirected_header(name, value)
+        shown = url.partition("?")[0]
+        try:
+            with self._opener.open(request, timeout=pace.timeout()) as answer:
+                content = b"" if method == "HEAD" else bytes(read_body(answer, shown, MAX_DOCUMENT_BYTES))
+                return Answer(answer.status, answer.headers, content)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code in PASSING_STATUS:
+                    raise RefusedError(
+                        f"{shown} answers {error.code} {error.reason}", error.code, "try again later"
+                    ) from None
+                content = b"" if method == "HEAD" else error.read(MAX_ERROR_BYTES)
+                return Answer(error.code, error.headers, content)
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            raise UnansweredError(
+                f"{method} {shown} failed: {why(reason)}", "check the network and the URL"
+            ) from error
+        finally:
+            if data is not None and not isinstance(data, bytes):
+                data.close()
+
+    def _check(self, answer: Answer, status: int, action: str) -> None:
+        """RemoteError if the server answered with another status."""
+        if answer.status == status:
+            return
+        if answer.status in (401, 403):
+            hint = f"log in: skopeo login {self.target.host}"
+        else:
+            hint = "does this server take OCI artifacts?"
+        raise RefusedError(
+            f"{action} in {self.url} failed: {answer.status}{_reason(answer.data)}", answer.status, hint
+        )
+
+
+def fallback_tag(digest: Digest) -> str:
+    return f"sha256-{digest.hex}"
+
+
+def entries(data: bytes, key: str, label: str) -> list[dict[str, Any]]:
+    """The descriptors of a manifest or an index. IntegrityError if it is malformed."""
+    try:
+        descriptors = json.loads(data)[key]
+        if all(isinstance(Digest.parse(entry["digest"]), Digest) for entry in descriptors):
+            return list(descriptors)
+    except (ValueError, KeyError, TypeError, RecursionError, InputError):
+        pass
+    raise IntegrityError(f"{label} sends a document without valid {key}")
+
+
+def _reason(data: bytes) -> str:
+    """The error code of the distribution protocol."""
+    try:
+        return f" {str(json.loads(data)['errors'][0]['code'])[:60]}"
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        return ""

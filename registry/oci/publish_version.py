@@ -1,0 +1,203 @@
+"""Publish a version into an OCI repository: blobs, then manifests, then the tag, then the statements about it."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from typing import Any
+
+from onnxreg.registry.gates.gate_history import attestations
+from onnxreg.registry.log import lookup
+from onnxreg.registry.log.commit import load
+from onnxreg.registry.oci.client import OciClient
+from onnxreg.registry.oci.login import Login
+from onnxreg.registry.oci.model_pack import (
+    EMPTY,
+    EMPTY_CONFIG,
+    MODEL_PACK,
+    OciDocument,
+    PackedVersion,
+    pack,
+    statement_document,
+)
+from onnxreg.registry.oci.target import OciTarget, tag_of
+from onnxreg.registry.read.versions import PublishedVersion, read_version
+from onnxreg.registry.store.blobs import read_blob
+from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.registry.store.streams import metered
+from onnxreg.registry.transfer.copy import run_parallel
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
+from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.formats.sbom import BomSubject, bill
+
+SBOM = "application/vnd.cyclonedx+json"
+
+
+@dataclass(frozen=True)
+class PublishResult:
+    """A version in an OCI repository: its target with tag and digest of the index, and what was sent."""
+
+    version: PublishedVersion
+    target: OciTarget
+    artifacts: tuple[tuple[str, Digest], ...]
+    """The path of each artifact that is not refused, with the digest of its manifest."""
+    blobs: int
+    size: int
+    mounted: int
+    referrers: int
+    """The statements about the version there."""
+
+
+@dataclass(frozen=True)
+class _Blob:
+    """A blob to send: bytes in memory, or else those of the registry."""
+
+    path: str
+    digest: Digest
+    size: int
+    data: bytes | None = None
+
+
+def publish(
+    reader: RegistryReader,
+    ref: Ref,
+    target: OciTarget,
+    mount_from: str | None = None,
+    progress: Progress = SILENT,
+) -> PublishResult:
+    """Publish a version. Blobs that the repository has are not sent; those of `mount_from` there are mounted.
+
+    ConflictError if the tag names another index. NotFoundError for a yanked version, and if some files of the
+    version are not here.
+    """
+    published = _complete_version(reader, ref)
+    if target.digest is not None:
+        raise InputError(f"{target} names a digest", "name a tag, or none")
+    packed = pack(published.manifest, published.data, published.version, published.states)
+    tag = target.tag or tag_of(published.version)
+    client = OciClient(target, Login(target, True, (mount_from,) if mount_from else ()))
+    index = packed.index
+    before = client.find_manifest(tag)
+    if before is not None and Digest.of(before) != index.digest:
+        raise ConflictError(
+            f"{client.url}:{tag} is another index, {Digest.of(before).short}...",
+            "what is published never changes: publish under another tag",
+        )
+    sender = _Sender(client, reader, progress, mount_from)
+    if before is None:
+        sender.send(_version_blobs(published, packed))
+        for document in packed.manifests:
+            client.put_manifest(document)
+        client.put_manifest(index, tag)
+    count = _publish_statements(client, sender, reader, published, index)
+    packs = [document for document in packed.manifests if document.artifact_type == MODEL_PACK]
+    return PublishResult(
+        published,
+        OciTarget(target.host, target.repository, tag, index.digest),
+        tuple(((document.about or {})["org.onnxreg.path"], document.digest) for document in packs),
+        sender.sent,
+        sender.size,
+        sender.mounted,
+        count,
+    )
+
+
+def _complete_version(reader: RegistryReader, ref: Ref) -> PublishedVersion:
+    """NotFoundError if the version is yanked, also if its digest is named, or incomplete."""
+    located = lookup.find(reader, ref)
+    if located.entry.yanked:
+        raise NotFoundError(f"{located.ref} is yanked", "publish another version")
+    if located.entry.held is not None:
+        raise NotFoundError(
+            f"only some artifacts of {located.ref} are here", f"fetch the others: reg pull {located.ref}"
+        )
+    return read_version(reader, Ref(located.name, str(located.version), located.entry.manifest))
+
+
+def _version_blobs(published: PublishedVersion, packed: PackedVersion) -> list[_Blob]:
+    files = [_Blob(file.path, file.digest, file.size) for file in published.manifest.all_files()]
+    documents = [_Blob(blob.media_type, blob.digest, len(blob.data), blob.data) for blob in packed.blobs]
+    return list({blob.digest: blob for blob in (*files, *documents)}.values())
+
+
+@dataclass
+class _Sender:
+    """Sends the blobs that a repository lacks, several at a time, the large ones first."""
+
+    client: OciClient
+    reader: RegistryReader
+    progress: Progress
+    mount_from: str | None
+    sent: int = 0
+    size: int = 0
+    mounted: int = 0
+
+    def send(self, blobs: list[_Blob]) -> None:
+        stop = threading.Event()
+        present = run_parallel(lambda blob: self.client.has_blob(blob.digest), blobs, stop)
+        missing = [blob for blob, is_there in zip(blobs, present, strict=True) if not is_there]
+        missing.sort(key=lambda blob: -blob.size)
+        self.progress.plan(len(missing), sum(blob.size for blob in missing))
+        is_sent = run_parallel(partial(self._send, stop), missing, stop)
+        sizes = [blob.size for blob, sent in zip(missing, is_sent, strict=True) if sent]
+        self.sent += len(sizes)
+        self.size += sum(sizes)
+        self.mounted += len(missing) - len(sizes)
+
+    def _send(self, stop: threading.Event, blob: _Blob) -> bool:
+        with self.progress.file(blob.path, blob.size) as advance:
+            moved = 0
+
+            def count(size: int) -> None:
+                nonlocal moved
+                moved += size
+                advance(size)
+
+            def body() -> Any:
+                count(-moved)  # what an earlier try sent
+                stream = BytesIO(blob.data) if blob.data is not None else self.reader.open_blob(blob.digest)
+                return metered(stream, count, stop, f"reading {blob.path}", blob.size)
+
+            return self.client.upload(blob.digest, blob.size, body, self.mount_from)
+
+
+def _publish_statements(
+    client: OciClient,
+    sender: _Sender,
+    reader: RegistryReader,
+    published: PublishedVersion,
+    index: OciDocument,
+) -> int:
+    """Send the statements that are not there, and the bill of materials; return how many there are."""
+    statements = list(_statements(reader, published))
+    present = {str(entry["digest"]) for entry in client.referrers(index.digest)}
+    documents = [
+        (statement_document(index, blob.digest, blob.size, blob.path, about), blob)
+        for blob, about in statements
+    ]
+    missing = [(document, blob) for document, blob in documents if str(document.digest) not in present]
+    if missing:
+        empty = _Blob(EMPTY, Digest.of(EMPTY_CONFIG), len(EMPTY_CONFIG), EMPTY_CONFIG)
+        blobs = {blob.digest: blob for blob in (empty, *(blob for _, blob in missing))}
+        sender.send(list(blobs.values()))
+    for document, _ in missing:
+        client.put_referrer(document, index.digest)
+    return len(documents)
+
+
+def _statements(
+    reader: RegistryReader, published: PublishedVersion
+) -> Iterator[tuple[_Blob, Mapping[str, str]]]:
+    """Every attested statement about the version, then its bill of materials. The path is the media type."""
+    ledger, _ = load(reader, published.name)
+    for event in attestations(ledger, published.digest, published.manifest):
+        data = read_blob(reader, event.statement)
+        about = {"org.onnxreg.artifact": str(event.artifact)} if event.artifact else {}
+        yield _Blob(event.media_type, event.statement, len(data), data), about
+    value = bill(BomSubject(published.manifest, published.digest, published.version), None)
+    data = canonical.encode(value)
+    yield _Blob(SBOM, Digest.of(data), len(data), data), {}
