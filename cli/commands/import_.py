@@ -1,4 +1,5 @@
-"""`reg import`: adopting model files that others published: OpenMed's, a model package, a repository of the Hub."""
+"""`reg import`: adopting model files that others published: OpenMed's, a model package, a repository of the Hub or of an OCI
+registry."""
 
 import json
 import sys
@@ -10,10 +11,11 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.delta_options import releases_of
-from onnxreg.cli.options.shared import Json, NewName, NewVersion
+from onnxreg.cli.options.shared import Json, NewVersion
 from onnxreg.cli.render.output import table
 from onnxreg.cli.reports.publish_report import announce
 from onnxreg.cli.services.delta_offers import offer_published
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ EXAMPLES = (
     "reg import ./openmed-export --name acme/pii-small --version 1.0.0",
     "reg import hf://onnx-community/bert-base-NER-ONNX --name acme/ner",
     "reg import ./all-MiniLM-L6-v2 --name acme/minilm",
+    "reg import oci://ghcr.io/acme/pii-small:1.2.0",
     "reg import ./pulled --name acme/pii-small",
     "reg import ./pii-small.ortpackage --name acme/pii-small",
 )
@@ -33,10 +36,12 @@ def command(
     source: Annotated[
         str,
         typer.Argument(
-            help="A directory: of OpenMed, of --output, a model package or a repository. Or hf://ORG/NAME[@REVISION]."
+            help="A directory: of OpenMed, of --output, a model package or a repository. Or hf://ORG/NAME[@REVISION], oci://HOST/REPOSITORY:TAG."
         ),
     ],
-    name: NewName,
+    name: Annotated[
+        str | None, typer.Option(help="The model's name: NAME or ORG/NAME; required unless from oci://.")
+    ] = None,
     version: NewVersion = None,
     as_json: Json = False,
 ) -> None:
@@ -53,6 +58,9 @@ def command(
     Or import what `reg pull --output` and `reg export --output` wrote (version 2): the same files give the
     same manifest digest, and a changed file is an integrity error.
 
+    Or import what `reg publish` put into an OCI registry, by tag or @digest: the same manifest digest, with
+    signatures and evaluations. Its name and version are kept. See docs/oci.md.
+
     Digests, sizes, contracts and operators are read again; differences from the claims are listed.
 
     With --json: {ref, name, version, digest, manifest, states, output, differences: [{path, claimed,
@@ -61,6 +69,15 @@ def command(
     session: Session = context.obj
     new_version = None if version is None else Version.parse(version)
     releases = releases_of(None)
+    if source.startswith("oci://"):
+        with session.progress(f"importing {source}", as_json) as moving:
+            registry = session.open(create=None)
+            published = registry.fetch_oci(source, name, new_version, moving)
+        announce(session, published, as_json, differences=[])
+        offer_published(session, registry, published, releases, as_json)
+        return
+    if name is None:
+        raise InputError("the model's name is missing", "add --name ORG/NAME")
     from onnxreg.converters.importers.confine import Child
 
     progress = not (session.quiet or as_json) and sys.stderr.isatty()

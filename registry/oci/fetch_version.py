@@ -1,14 +1,13 @@
 """Bring a version back from an OCI repository: the same manifest, every file checked, and the statements about it."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection
 
 from onnxreg.registry.delta.routes import DeltaRoutes
 from onnxreg.registry.gates.gate_history import read_attested
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.oci.client import OciClient, entries
-from onnxreg.registry.oci.model_pack import TAG, VERSION
+from onnxreg.registry.oci.model_pack import TAG, WHOLE
 from onnxreg.registry.oci.target import OciTarget
 from onnxreg.registry.publish.add import Publisher
 from onnxreg.registry.read.versions import PublishedVersion
@@ -21,7 +20,7 @@ from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.gates.evaluation import EVALUATION, RECALL_DELTA
-from onnxreg.schema.manifest.manifest import MEDIA_TYPE, Manifest
+from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
 
 STATEMENTS = frozenset({ENVELOPE, EVALUATION, RECALL_DELTA})
@@ -65,33 +64,19 @@ def fetch(
 
 
 def _version_of(client: OciClient, index: bytes) -> tuple[Digest, Version]:
-    """The digest of our manifest, and the version that the index states."""
-    whole = [entry for entry in _manifests(client, index) if entry.get("artifactType") == VERSION]
-    if len(whole) != 1:
-        raise InputError(
-            f"{client.url} has no version that reg published there",
-            "read it with oras, and `reg import` the files",
-        )
-    manifest = client.manifest(str(whole[0]["digest"]))
-    layers = [
-        layer for layer in entries(manifest, "layers", client.url) if layer.get("mediaType") == MEDIA_TYPE
-    ]
+    """The digest of our manifest, and the version, as the index states them."""
     try:
-        text = json.loads(index)["annotations"][TAG]
-        if len(layers) != 1 or not isinstance(text, str):
-            raise ValueError
-    except (ValueError, KeyError, TypeError):
+        value = json.loads(index)
+        annotations = [entry.get("annotations") or {} for entry in value.get("manifests") or ()]
+        digests = [about[WHOLE] for about in annotations if WHOLE in about]
+        if len(digests) == 1:
+            return Digest.parse(digests[0]), Version.parse(value["annotations"][TAG])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise IntegrityError(f"{client.url} sends a malformed index of a version") from None
-    return Digest.parse(layers[0]["digest"]), Version.parse(text)
-
-
-def _manifests(client: OciClient, index: bytes) -> Iterator[Mapping[str, Any]]:
-    try:
-        if "manifests" not in json.loads(index):
-            return
-    except (ValueError, TypeError, RecursionError):
-        pass
-    yield from entries(index, "manifests", client.url)
+    raise InputError(
+        f"{client.url} has no version there that reg published",
+        "read it with oras, and `reg import` the files",
+    )
 
 
 def _record_statements(

@@ -33,7 +33,8 @@ _DOC_ROLES = frozenset({"report", "readme", "license", "golden"})
 _TITLE = "org.opencontainers.image.title"
 _FILE_PATH = "org.cncf.model.filepath"
 TAG = "org.opencontainers.image.version"
-STATEMENT_TYPE = "org.onnxreg.media-type"
+WHOLE = "org.onnxreg.manifest"
+"""The annotation of the manifest that has the whole version: the digest of our manifest. Every copy of an index keeps it."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ def pack(manifest: Manifest, data: bytes, version: Version, states: ArtifactStat
             packs.append(_model_pack(manifest, artifact, config, version, state))
     files = {file.path: _layer(file) for file in manifest.all_files()}
     layers = [_titled(own.descriptor(), FILENAME), *(files[path] for path in sorted(files))]
-    whole = _manifest(VERSION, empty.descriptor(), layers, _about(manifest, version))
+    about = {**_about(manifest, version), WHOLE: str(own.digest)}
+    whole = _manifest(VERSION, empty.descriptor(), layers, about)
     manifests = (*packs, whole)
     index = {
         "schemaVersion": 2,
@@ -105,10 +107,9 @@ def statement_document(
     subject: OciDocument, statement: Digest, size: int, media_type: str, about: Mapping[str, str]
 ) -> OciDocument:
     """The referrer that brings a statement about a version."""
-    annotations = {**about, STATEMENT_TYPE: media_type}
     layer = descriptor(media_type, statement, size)
     config = OciDocument(EMPTY_CONFIG, EMPTY).descriptor()
-    return _manifest(media_type, config, [layer], annotations, subject)
+    return _manifest(media_type, config, [layer], about, subject)
 
 
 def referrers_index(descriptors: Iterable[Mapping[str, Any]]) -> bytes:

@@ -1,0 +1,128 @@
+"""Versions in a real OCI registry: what is sent, what other programs read, what comes back."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.servers.docker_registry import OciServer, docker_registry
+
+from onnxreg.registry import Registry
+from onnxreg.registry.oci.model_pack import MODEL_PACK, VERSION
+from onnxreg.registry.oci.publish_version import PublishResult, publish
+from onnxreg.registry.oci.target import OciTarget
+from onnxreg.registry.signing.crypto import generate
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.manifest.draft import Draft
+
+MakeDraft = Callable[..., Draft]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OciServer]:
+    with docker_registry(tmp_path_factory.mktemp("oci")) as running:
+        yield running
+
+
+@pytest.fixture
+def filled(registry: Registry, make_draft: MakeDraft) -> Registry:
+    registry.add(make_draft(), "1.0.0")
+    registry.sign("acme/pii:1.0.0", generate("ed25519"))
+    return registry
+
+
+def send(registry: Registry, url: str, mount_from: str | None = None) -> PublishResult:
+    return publish(registry.store, Ref.parse("acme/pii"), OciTarget.parse(url), mount_from)
+
+
+def test_an_import_has_the_same_manifest_and_the_same_statements(
+    filled: Registry, other: Registry, server: OciServer
+) -> None:
+    url = server.url("same/pii")
+    result = send(filled, url)
+    assert (result.target.tag, result.referrers) == ("1.0.0", 2)
+    fetched = other.fetch_oci(f"{url}:1.0.0")
+    assert (fetched.digest, str(fetched.version)) == (filled.get("acme/pii").digest, "1.0.0")
+    assert other.verify().damages == []
+    ((_, signatures),) = other.signatures("acme/pii:1.0.0")
+    assert len(signatures) == 1
+    assert not other.fetch_oci(f"{url}@{result.target.digest}").new
+
+
+def test_a_second_publish_sends_nothing(filled: Registry, server: OciServer) -> None:
+    url = server.url("twice/pii")
+    send(filled, url)
+    before = len(server.requests())
+    again = send(filled, url)
+    assert (again.blobs, again.size, again.mounted) == (0, 0, 0)
+    assert {method for method, _ in server.requests()[before:]} == {"GET"}
+
+
+def test_blobs_of_another_repository_are_mounted(filled: Registry, server: OciServer) -> None:
+    first = send(filled, server.url("mount/base"))
+    second = send(filled, server.url("mount/copy"), "mount/base")
+    assert (second.blobs, second.mounted) == (0, first.blobs)
+
+
+def test_a_tag_never_changes(filled: Registry, make_draft: MakeDraft, server: OciServer) -> None:
+    url = server.url("tag/pii:latest")
+    send(filled, url)
+    filled.add(make_draft(seed="b"), "2.0.0")
+    with pytest.raises(ConflictError, match="is another index"):
+        send(filled, url)
+
+
+def test_a_yanked_version_is_not_published(filled: Registry, server: OciServer) -> None:
+    filled.yank("acme/pii:1.0.0", "bad")
+    digest = f"acme/pii@{_digest(filled)}"
+    with pytest.raises(NotFoundError, match="yanked"):
+        publish(filled.store, Ref.parse(digest), OciTarget.parse(server.url("yanked/pii")))
+
+
+def test_garbled_bytes_are_refused(filled: Registry, other: Registry, server: OciServer) -> None:
+    url = server.url("garbled/pii")
+    send(filled, url)
+    digest = filled.get("acme/pii").manifest.artifacts[0].digest
+    file = server.blob(digest.hex)
+    good = file.read_bytes()
+    file.write_bytes(b"x" * len(good))
+    try:
+        with pytest.raises(IntegrityError):
+            other.fetch_oci(f"{url}:1.0.0")
+    finally:
+        file.write_bytes(good)
+    assert other.names() == []
+    assert other.fetch_oci(f"{url}:1.0.0").new
+
+
+def test_skopeo_reads_and_copies_the_index(
+    filled: Registry, other: Registry, server: OciServer, tmp_path: Path
+) -> None:
+    skopeo = shutil.which("skopeo")
+    if skopeo is None:
+        pytest.skip("skopeo is not installed: apt-get install skopeo")
+    result = send(filled, server.url("skopeo/pii"))
+    place = f"docker://{server.host}/skopeo/pii:1.0.0"
+    inspect = [skopeo, "inspect", "--raw", "--tls-verify=false", place]
+    index = json.loads(subprocess.run(inspect, capture_output=True, check=True).stdout)
+    assert [entry["artifactType"] for entry in index["manifests"]] == [MODEL_PACK, MODEL_PACK, VERSION]
+    options = ["--insecure-policy", "copy", "--all", "--src-tls-verify=false", "--dest-tls-verify=false"]
+    copied = f"docker://{server.host}/skopeo/copy:1.0.0"
+    subprocess.run([skopeo, *options, place, copied], check=True, capture_output=True)
+    assert other.fetch_oci(server.url("skopeo/copy:1.0.0")).digest == filled.get("acme/pii").digest
+    digest = result.artifacts[1][1]
+    one = f"docker://{server.host}/skopeo/pii@{digest}"
+    subprocess.run(
+        [skopeo, *options[:2], "--src-tls-verify=false", one, f"dir:{tmp_path / 'dir'}"], check=True
+    )
+    file = filled.get("acme/pii").manifest.artifacts[1]
+    assert Digest.of((tmp_path / "dir" / file.digest.hex).read_bytes()) == file.digest
+
+
+def _digest(registry: Registry) -> str:
+    (entry,) = registry.state("acme/pii").versions.values()
+    return str(entry.manifest)

@@ -1,0 +1,79 @@
+"""The distribution's `docker-registry` (`apt-get install docker-registry`), a real OCI registry, and a log of requests."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from onnxreg.registry.server import server
+from support.servers.regserve import wait
+
+CONFIG = """
+version: 0.1
+storage: {{filesystem: {{rootdirectory: {root}}}, delete: {{enabled: true}}}}
+http: {{addr: "127.0.0.1:{port}"}}
+log: {{level: info, formatter: json, accesslog: {{disabled: false}}}}
+{auth}
+"""
+
+
+@dataclass(frozen=True)
+class OciServer:
+    """A running registry. `host` is host and port, `data` its directory, `log` the file of its access log."""
+
+    host: str
+    data: Path
+    log: Path
+
+    def url(self, rest: str) -> str:
+        return f"oci://{self.host}/{rest}"
+
+    def requests(self) -> list[tuple[str, str]]:
+        """The methods and paths of all requests so far."""
+        lines = [line for line in self.log.read_text().splitlines() if line.startswith("{")]
+        entries = [json.loads(line) for line in lines]
+        return [
+            (entry["http.request.method"], entry["http.request.uri"])
+            for entry in entries
+            if entry.get("msg") == "response completed"
+        ]
+
+    def blob(self, hexadecimal: str) -> Path:
+        """The file that has the bytes of a blob."""
+        return self.data / "docker/registry/v2/blobs/sha256" / hexadecimal[:2] / hexadecimal / "data"
+
+
+@contextmanager
+def docker_registry(directory: Path, auth: str = "") -> Iterator[OciServer]:
+    """Run one in a directory; `auth` is the block of its configuration about authentication."""
+    program = shutil.which("docker-registry")
+    if program is None:
+        pytest.skip("docker-registry is not installed: apt-get install docker-registry")
+    with closing(server.listen("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    directory.mkdir(parents=True, exist_ok=True)
+    config, log = directory / "config.yml", directory / "log"
+    config.write_text(CONFIG.format(root=directory / "data", port=port, auth=auth))
+    with log.open("wb") as file:
+        # It takes each variable REGISTRY_... for a setting of its own.
+        own = {name: value for name, value in os.environ.items() if not name.startswith("REGISTRY_")}
+        process = subprocess.Popen([program, "serve", config], stdout=file, stderr=subprocess.STDOUT, env=own)
+    try:
+        wait(lambda: process.poll() is not None or _listens(port))
+        assert process.poll() is None, log.read_text()
+        yield OciServer(f"127.0.0.1:{port}", directory / "data", log)
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
