@@ -151,6 +151,8 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "remove-remote": "`reg remote remove {name}` first",
     "list-remotes": "see `reg remote list`",
     "list-remotes-or-path": "see `reg remote list`; a directory is written ./{name}",
+    "import-files": "read it with oras, and import the files: reg import DIRECTORY --name NAME",
+    "import-name": "write --name {name}, or leave it out",
     "fetch-index": "`reg fetch-index` fetches it",
     "fetch-index-of": "fetch what is needed offline: reg fetch-index --remote {remote!q}",
     "finish-mirror": "`reg mirror` into it goes on where it was cut off; used offline, `reg fetch-index` brings more",

@@ -63,7 +63,7 @@ class OciClient:
         return make_opener(self.target.base)
 
     def manifest(self, reference: str) -> bytes:
-        """The manifest or index that a tag or digest names. NotFoundError if there is none."""
+        """The manifest or index that a tag or digest names. NotFoundError if nothing has that name."""
         data = self.find_manifest(reference)
         if data is None:
             raise NotFoundError(f"{self.url} has no {reference}", "check the tag; is the version published?")
@@ -122,11 +122,13 @@ class OciClient:
             if answer.status == 201 and mount_from:
                 return False
             self._check(answer, 202, "starting an upload")
-            place = self._upload_url(answer.headers.get("Location"))
-            joint = "&" if "?" in place else "?"
+            upload_url = self._upload_url(answer.headers.get("Location"))
+            joint = "&" if "?" in upload_url else "?"
             headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-            done = self._send("PUT", f"{place}{joint}{urlencode({'digest': str(digest)})}", headers, body)
-            self._check(done, 201, f"uploading the blob {digest}")
+            answer = self._send(
+                "PUT", f"{upload_url}{joint}{urlencode({'digest': str(digest)})}", headers, body
+            )
+            self._check(answer, 201, f"uploading the blob {digest}")
             return True
 
         return retrying(attempt, is_passing, self.target.host)
@@ -155,9 +157,9 @@ class OciClient:
         tag = fallback_tag(subject)
         data = self.find_manifest(tag)
         before = [] if data is None else list(entries(data, "manifests", self.url))
-        own = document.descriptor()
-        if own["digest"] not in {entry.get("digest") for entry in before}:
-            self.put_manifest(OciDocument(referrers_index([*before, own]), INDEX), tag)
+        entry = document.descriptor()
+        if entry["digest"] not in {entry.get("digest") for entry in before}:
+            self.put_manifest(OciDocument(referrers_index([*before, entry]), INDEX), tag)
 
     def _send(
         self,

@@ -51,9 +51,9 @@ def find_credential(host: str, repository: str) -> Credential | None:
 
 
 def _files() -> Iterator[Path]:
-    named, runtime = environment.read("REGISTRY_AUTH_FILE"), environment.read("XDG_RUNTIME_DIR")
-    if named:
-        yield Path(named)
+    auth_file, runtime = environment.read("REGISTRY_AUTH_FILE"), environment.read("XDG_RUNTIME_DIR")
+    if auth_file:
+        yield Path(auth_file)
     if runtime:
         yield Path(runtime) / "containers" / "auth.json"
     config = environment.read("XDG_CONFIG_HOME")
@@ -107,8 +107,8 @@ def _keys(host: str, repository: str) -> Iterator[str]:
 
 def _key(name: str) -> str:
     """A key without its scheme; of an old key with a scheme only the host."""
-    scheme, separator, rest = name.partition("://")
-    return rest.partition("/")[0] if separator else scheme.rstrip("/")
+    scheme, separator, tail = name.partition("://")
+    return tail.partition("/")[0] if separator else scheme.rstrip("/")
 
 
 def _of_entry(entry: Mapping[str, Any], path: Path, key: str) -> Credential | None:
@@ -133,17 +133,17 @@ def _ask(helper: str, host: str) -> Credential | None:
         raise InputError(f"not the name of a credential helper: {helper[:60]!r}")
     program = f"docker-credential-{helper}"
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [program, "get"], input=host.encode(), capture_output=True, timeout=HELPER_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise HostError(f"{program} failed: {error}", "install it, or log in again") from error
-    if done.returncode:
-        if b"not found" in done.stdout + done.stderr:
+    if completed.returncode:
+        if b"not found" in completed.stdout + completed.stderr:
             return None
-        raise HostError(f"{program} failed with status {done.returncode}", f"try it: {program} get")
+        raise HostError(f"{program} failed with status {completed.returncode}", f"try it: {program} get")
     try:
-        answer = json.loads(done.stdout)
+        answer = json.loads(completed.stdout)
         user, secret = str(answer["Username"]), str(answer["Secret"])
     except (ValueError, KeyError, TypeError):
         raise HostError(f"{program} gave no credential", f"try it: {program} get") from None

@@ -16,7 +16,7 @@ from onnxreg.registry.store.protocol import Push
 from onnxreg.registry.transfer.copy import BlobMover
 from onnxreg.registry.transfer.plan import PlannedFile
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError
+from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.gates.evaluation import EVALUATION, RECALL_DELTA
@@ -45,7 +45,7 @@ def fetch(
     manifest = Manifest.decode(data)
     if name is not None and manifest.name != name:
         raise InputError(
-            f"{target} is {manifest.name}, not {name}", f"leave --name away, or write {manifest.name}"
+            f"{target} is {manifest.name}, not {name}", Advice("import-name", name=manifest.name)
         )
 
     def bring(push: Push, manifest: Manifest, missing: Collection[Digest]) -> None:
@@ -73,10 +73,7 @@ def _version_of(client: OciClient, index: bytes) -> tuple[Digest, Version]:
             return Digest.parse(digests[0]), Version.parse(value["annotations"][TAG])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise IntegrityError(f"{client.url} sends a malformed index of a version") from None
-    raise InputError(
-        f"{client.url} has no version there that reg published",
-        "read it with oras, and `reg import` the files",
-    )
+    raise InputError(f"{client.url} has no version of onnxreg there", Advice("import-files"))
 
 
 def _record_statements(

@@ -75,9 +75,9 @@ def descriptor(media_type: str, digest: Digest, size: int) -> dict[str, Any]:
 def pack(manifest: Manifest, data: bytes, version: Version, states: ArtifactStates) -> PackedVersion:
     """Pack a version; `data` are the bytes of its manifest, `states` those of its artifacts now."""
     empty = OciDocument(EMPTY_CONFIG, EMPTY)
-    own = OciDocument(data, MEDIA_TYPE)
+    original = OciDocument(data, MEDIA_TYPE)
     state_of = {item.path: item.state for item in states}
-    packs, blobs = [], [empty, own]
+    packs, blobs = [], [empty, original]
     for artifact in manifest.artifacts:
         state = state_of[artifact.path]
         if state != "refused":
@@ -85,10 +85,10 @@ def pack(manifest: Manifest, data: bytes, version: Version, states: ArtifactStat
             blobs.append(config)
             packs.append(_model_pack(manifest, artifact, config, version, state))
     files = {file.path: _layer(file) for file in manifest.all_files()}
-    layers = [_titled(own.descriptor(), FILENAME), *(files[path] for path in sorted(files))]
-    about = {**_about(manifest, version), WHOLE: str(own.digest)}
-    whole = _manifest(VERSION, empty.descriptor(), layers, about)
-    manifests = (*packs, whole)
+    layers = [_titled(original.descriptor(), FILENAME), *(files[path] for path in sorted(files))]
+    about = {**_about(manifest, version), WHOLE: str(original.digest)}
+    version_manifest = _manifest(VERSION, empty.descriptor(), layers, about)
+    manifests = (*packs, version_manifest)
     index = {
         "schemaVersion": 2,
         "mediaType": INDEX,
@@ -168,13 +168,13 @@ def _titled(layer: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def _config(manifest: Manifest, artifact: Artifact, version: Version) -> OciDocument:
-    described: dict[str, Any] = {"name": manifest.name, "version": str(version)}
+    about_model: dict[str, Any] = {"name": manifest.name, "version": str(version)}
     if manifest.family:
-        described["family"] = manifest.family
+        about_model["family"] = manifest.family
     if manifest.license:
-        described["licenses"] = [manifest.license]
+        about_model["licenses"] = [manifest.license]
     value = {
-        "descriptor": described,
+        "descriptor": about_model,
         "config": {
             "format": "ort" if artifact.format.startswith("ort") else "onnx",
             "precision": artifact.precision,

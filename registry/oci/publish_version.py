@@ -29,7 +29,7 @@ from onnxreg.registry.store.streams import metered
 from onnxreg.registry.transfer.copy import run_parallel
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
+from onnxreg.schema.core.errors import Advice, ConflictError, InputError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.formats.sbom import BomSubject, bill
@@ -113,7 +113,7 @@ def _complete_version(reader: RegistryReader, ref: Ref) -> PublishedVersion:
         raise NotFoundError(f"{located.ref} is yanked", "publish another version")
     if located.entry.held is not None:
         raise NotFoundError(
-            f"only some artifacts of {located.ref} are here", f"fetch the others: reg pull {located.ref}"
+            f"only some artifacts of {located.ref} are here", Advice("pull-rest", ref=str(located.ref))
         )
     return read_version(reader, Ref(located.name, str(located.version), located.entry.manifest))
 

@@ -94,8 +94,8 @@ class Publisher:
                 operators = operator_set(artifact)
                 if operators is not None:
                     push.put(BytesIO(operators))
-            wanted = refers_to(manifest)
-            bring(wanted.keys() - push.has(wanted))
+            references = refers_to(manifest)
+            bring(references.keys() - push.has(references))
             return self._publish(push, manifest, data, bring)
 
     def _publish(

@@ -106,13 +106,13 @@ def test_skopeo_reads_and_copies_the_index(
     if skopeo is None:
         pytest.skip("skopeo is not installed: apt-get install skopeo")
     result = send(filled, server.url("skopeo/pii"))
-    place = f"docker://{server.host}/skopeo/pii:1.0.0"
-    inspect = [skopeo, "inspect", "--raw", "--tls-verify=false", place]
+    docker_url = f"docker://{server.host}/skopeo/pii:1.0.0"
+    inspect = [skopeo, "inspect", "--raw", "--tls-verify=false", docker_url]
     index = json.loads(subprocess.run(inspect, capture_output=True, check=True).stdout)
     assert [entry["artifactType"] for entry in index["manifests"]] == [MODEL_PACK, MODEL_PACK, VERSION]
     options = ["--insecure-policy", "copy", "--all", "--src-tls-verify=false", "--dest-tls-verify=false"]
-    copied = f"docker://{server.host}/skopeo/copy:1.0.0"
-    subprocess.run([skopeo, *options, place, copied], check=True, capture_output=True)
+    copy_place = f"docker://{server.host}/skopeo/copy:1.0.0"
+    subprocess.run([skopeo, *options, docker_url, copy_place], check=True, capture_output=True)
     assert other.fetch_oci(server.url("skopeo/copy:1.0.0")).digest == filled.get("acme/pii").digest
     digest = result.artifacts[1][1]
     one = f"docker://{server.host}/skopeo/pii@{digest}"

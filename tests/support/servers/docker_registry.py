@@ -32,8 +32,8 @@ class OciServer:
     data: Path
     log: Path
 
-    def url(self, rest: str) -> str:
-        return f"oci://{self.host}/{rest}"
+    def url(self, name: str) -> str:
+        return f"oci://{self.host}/{name}"
 
     def requests(self) -> list[tuple[str, str]]:
         """The methods and paths of all requests so far."""
@@ -63,8 +63,10 @@ def docker_registry(directory: Path, auth: str = "") -> Iterator[OciServer]:
     config.write_text(CONFIG.format(root=directory / "data", port=port, auth=auth))
     with log.open("wb") as file:
         # It takes each variable REGISTRY_... for a setting of its own.
-        own = {name: value for name, value in os.environ.items() if not name.startswith("REGISTRY_")}
-        process = subprocess.Popen([program, "serve", config], stdout=file, stderr=subprocess.STDOUT, env=own)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("REGISTRY_")}
+        process = subprocess.Popen(
+            [program, "serve", config], stdout=file, stderr=subprocess.STDOUT, env=environment
+        )
     try:
         wait(lambda: process.poll() is not None or _listens(port))
         assert process.poll() is None, log.read_text()
