@@ -181,7 +181,7 @@ export class Blobs {
       }
     } finally {
       this.#milliseconds += platform.now() - begun
-      await arriving.putAway()
+      if (arriving.size < piece.size) await arriving.putAway()
     }
     throw new RemoteError(`${path} ended early`, true)
   }

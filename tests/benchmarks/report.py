@@ -71,6 +71,9 @@ judges and times all eight candidates; with the objective bytes it ends at the f
     "deltas": """The demo's model, retrained, exported by the android profile. Sizes of single files: the ratio is the delta's
 share of the file, or its size over that of another tool's difference. *Head alone*, *LoRA* and *drawn anew* are changed weights,
 the others are trainings: 220 steps with another seed, 40 of MobileNetV2, 6 of SmolLM2 (its int4 grid absorbs most of them). Making is parallel, applying and SHA-256 run on one thread.""",
+    "javascript": """The package `@onnxreg/client` reads from nginx on the same machine. *First tagged sentence* is the time from a
+page's navigation in a new profile of headless Chromium to the spans of a sentence, with the demo's INT8 model in ONNX Runtime Web;
+the peer's page loads the same files with `fetch` and keeps nothing.""",
     "encoders": "",
     "remotes": """Server and client share the machine, so the wall time of a push or pull is mostly the server's; the
 processor time is the client's own. `aws s3 cp` neither hashes what it pulls nor waits until it is on the disk; our pull does

@@ -19,6 +19,7 @@ from benchmarks import (
     encoders,
     export,
     growth,
+    javascript,
     oci,
     peers,
     remotes,
@@ -49,6 +50,13 @@ def _certification() -> list[Row]:
     return certification.benchmark(trained)
 
 
+def _javascript() -> list[Row]:
+    trained = CACHE / "pii"
+    if not (trained / "0.2.0").exists():
+        raise SystemExit("the checkpoint is missing: run `make demo` first")
+    return javascript.benchmark(trained)
+
+
 def _deltas() -> list[Row]:
     trained = CACHE / "pii"
     if not (trained / "0.2.0").exists():
@@ -68,6 +76,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "export": _export,
     "certification": _certification,
     "deltas": _deltas,
+    "javascript": _javascript,
     "encoders": lambda: encoders.benchmark(CACHE),
     **{f"remotes {part}": partial(remotes.benchmark, CACHE, part) for part in remotes.PARTS},
     **{f"oci {peer}": partial(oci.benchmark, CACHE, peer) for peer in ("oras", "skopeo")},

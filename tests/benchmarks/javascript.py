@@ -1,0 +1,143 @@
+"""The JavaScript client in Node and in headless Chromium, beside the same work without it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from support.registries.for_devices import blob, publish
+from support.servers import client_package
+from support.servers.nginx import nginx
+
+from benchmarks.measure import Row, Run, pairs, row, run
+from onnxreg.registry import Registry
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.schema.query.requirements import Query
+
+DRIVER = Path(__file__).with_suffix(".mjs")
+BLOCK = "server { listen 443 ssl http2; root /srv/models; access_log off; }"
+SIZE = 100_000_000
+VERSIONS = 40
+RESOLVES, BATCH = 400, 20
+NAME = "acme/pii"
+QUESTION = json.dumps({"query": {"certified": True, "where": "size <= 200MB"}, "device": {"ort": "1.30"}})
+CURL = 'curl -sS -o "$1" "$2" && sha256sum "$1" && rm "$1"'
+SENTENCE = "Anna Berger was born on 3 May 1990 in Oslo; call her at 555-0199."
+FORMAT = "onnx-int8"
+PAGE = """<!doctype html><script type="importmap">
+{"imports": {"onnxruntime-web": "/modules/onnxruntime-web/dist/ort.wasm.min.mjs"}}</script>
+<script type="module">
+import * as ort from 'onnxruntime-web'
+import { Tagger } from '/client/tagger.mjs'
+ort.env.wasm.wasmPaths = `${location.origin}/modules/onnxruntime-web/dist/`
+ort.env.wasm.numThreads = 1
+%s
+const { spans } = await tagger.tag(%s)
+globalThis.answer = { milliseconds: performance.now(), spans }
+</script>"""
+OURS = """
+import { browserStore, preset, Registry } from '/client/dist/onnxreg.js'
+const registry = new Registry(`${location.origin}/registry`, browserStore('models'))
+const question = { query: { formats: ['%s'] }, device: preset('ort-web-1.30') }
+const tagger = await Tagger.load(ort, registry, await registry.update('demo/pii', question))"""
+BARE = """
+const json = async (path) => (await fetch(`/files/${path}`)).json()
+const [tokenizer, labels, config] = await Promise.all(['tokenizer.json', 'id2label.json', 'config.json'].map(json))
+const model = new Uint8Array(await (await fetch('/files/%s')).arrayBuffer())
+const tagger = new Tagger(ort, await ort.InferenceSession.create(model), { tokenizer, labels, config })"""
+
+
+def benchmark(trained: Path) -> list[Row]:
+    """Downloads and resolves from nginx on this machine; the page with the checkpoint `trained/0.2.0`."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
+        root = Path(directory)
+        client = client_package.build(root / "package")
+        return [_download(root, client), _resolve(root, client), _first_sentence(root, client, trained)]
+
+
+def _download(root: Path, client: Path, count: int = 7) -> Row:
+    """Whole processes; ours starts Node, resolves, verifies each piece, and syncs the file."""
+    registry = _new_registry(root / "download")
+    files = publish(registry, root / "draft", "1.0.0", SIZE)
+    path = blob(registry, files["model_int8.onnx"]).relative_to(registry.store.root)
+    with nginx(root / "nginx", registry.store.root, BLOCK) as site:
+        store = root / "store"
+
+        def ours() -> Run:
+            measured = run(["node", DRIVER, "download", client / "dist", site.url, store, NAME, QUESTION])
+            shutil.rmtree(store)
+            return measured
+
+        def theirs() -> Run:
+            return run(["sh", "-c", CURL, "sh", root / "curl", f"{site.url}/{path}"])
+
+        walls = [(a.wall, b.wall) for a, b in pairs(ours, theirs, count)]
+    return row("Node: download and verify 100 MB", "curl, then sha256sum", walls, "s", "<= 1.25")
+
+
+def _resolve(root: Path, client: Path) -> Row:
+    """In a process that runs already; the peer is the conditional request that a resolve makes."""
+    registry = _new_registry(root / "resolve")
+    for number in range(VERSIONS):
+        publish(registry, root / f"draft{number}", f"1.{number}.0", 1000)
+    with nginx(root / "nginx-resolve", registry.store.root, BLOCK) as site:
+        words = [client / "dist", site.url, root / "resolved", NAME, QUESTION, str(RESOLVES)]
+        times = _node("resolve", *words)
+    warm = [
+        tuple(map(median, zip(*times[start : start + BATCH], strict=True)))
+        for start in range(RESOLVES // 2, RESOLVES, BATCH)
+    ]
+    return row(f"Node: a warm resolve, {VERSIONS} versions", "its conditional request", warm, "ms", "")
+
+
+def _first_sentence(root: Path, client: Path, trained: Path, count: int = 5) -> Row:
+    """From a new profile of Chromium to the spans of a sentence; both pages get the same files and the same runtime."""
+    home = root / "pii"
+    site = root / "site"
+    site.mkdir()
+    export = ["export", trained / "0.2.0", "--profile", "android", "--name", "demo/pii"]
+    output = ["--version", "0.2.0", "--output", site / "files"]
+    run([sys.executable, "-m", "onnxreg.cli", "--registry", home, *export, *output])
+    registry = Registry(home)
+    artifact = registry.resolve("demo/pii", Query(formats=(FORMAT,))).artifact
+    (site / "modules").symlink_to(client_package.TOOLS / "node_modules")
+    (site / "client").symlink_to(client)
+    (site / "registry").symlink_to(registry.store.root)
+    sentence = json.dumps(SENTENCE)
+    (site / "ours.html").write_text(PAGE % (OURS % FORMAT, sentence))
+    (site / "bare.html").write_text(PAGE % (BARE % artifact.path, sentence))
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    found = []
+    types = "types { text/html html; text/javascript js mjs; application/wasm wasm; }"
+    with nginx(root / "nginx-page", site, BLOCK.replace("root", f"{types} root")) as server:
+        modules = client_package.TOOLS / "node_modules"
+
+        def opened(page: str) -> Run:
+            with tempfile.TemporaryDirectory(dir=root) as profile:
+                answer = _node("open", modules, chromium, profile, f"{server.url}/{page}")
+            found.append(answer["spans"])
+            return Run(answer["milliseconds"] / 1000, 0, 0)
+
+        measured = pairs(lambda: opened("ours.html"), lambda: opened("bare.html"), count)
+    if not found[0] or any(spans != found[0] for spans in found):
+        raise SystemExit("the two pages found different spans")
+    walls = [(a.wall, b.wall) for a, b in measured]
+    megabytes = artifact.size / 1e6
+    what = f"Chromium: first tagged sentence, cold cache, {megabytes:.0f} MB"
+    return row(what, "onnxruntime-web alone", walls, "s", "<= 1.3")
+
+
+def _new_registry(home: Path) -> Registry:
+    registry = Registry(home)
+    DirectoryRegistry.create(registry.store.root)
+    return registry
+
+
+def _node(*words: Any) -> Any:
+    done = subprocess.run(["node", DRIVER, *map(str, words)], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
