@@ -39,8 +39,9 @@ def command(
     referrers. What is there already is not sent again. A tag that names another index is a conflict. A
     yanked version is not published. Credentials are those of docker, skopeo and oras. See docs/oci.md.
 
-    With --json: {ref, url, digest, artifacts: [{path, digest}], blobs, bytes, mounted, referrers}: digest is
-    that of the index, blobs and bytes are what was sent, referrers are the statements there.
+    With --json: {ref, url, digest, artifacts: [{path, digest}], all_files, blobs, bytes, mounted, referrers}:
+    digest is that of the index, all_files that of the manifest with every file, blobs and bytes are what was
+    sent, referrers are the statements there.
     """
     from onnxreg.registry.oci.publish_version import publish
     from onnxreg.registry.oci.target import OciTarget
@@ -48,7 +49,7 @@ def command(
     session: Session = context.obj
     target = OciTarget.parse(url)
     with resumable(), session.progress(f"publishing {ref}", as_json) as progress:
-        result = publish(session.reader(), Ref.parse(ref), target, mount_from, progress)
+        result = publish(session.reader(), Ref.parse(ref), target, mount_from, progress, session.heads())
     if as_json:
         output.write_json(
             {
@@ -56,6 +57,7 @@ def command(
                 "url": str(OciTarget(target.host, target.repository, result.target.tag)),
                 "digest": str(result.target.digest),
                 "artifacts": [{"path": path, "digest": str(digest)} for path, digest in result.artifacts],
+                "all_files": str(result.all_files),
                 "blobs": result.blobs,
                 "bytes": result.size,
                 "mounted": result.mounted,
@@ -63,7 +65,8 @@ def command(
             }
         )
         return
-    session.table(("ARTIFACT", "MANIFEST"), [(path, str(digest)) for path, digest in result.artifacts])
+    rows = [(path, str(digest)) for path, digest in result.artifacts]
+    session.table(("ARTIFACT", "MANIFEST"), [*rows, ("(all files)", str(result.all_files))])
     session.say(f"published {result.version.ref} to {result.target}")
     session.say(
         f"sent {output.counted(result.blobs, 'blob')}, {output.size(result.size)}; {result.mounted} mounted"

@@ -7,6 +7,7 @@ from functools import partial
 from io import BytesIO
 from typing import Any
 
+from onnxreg.registry.deliver.trusted_read import check_version_trust
 from onnxreg.registry.gates.gate_history import attestations
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load
@@ -27,6 +28,7 @@ from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.transfer.copy import run_parallel
+from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, InputError, NotFoundError
@@ -45,6 +47,8 @@ class PublishResult:
     target: OciTarget
     artifacts: tuple[tuple[str, Digest], ...]
     """The path of each artifact that is not refused, with the digest of its manifest."""
+    all_files: Digest
+    """The manifest that has every file of the version."""
     blobs: int
     size: int
     mounted: int
@@ -68,13 +72,14 @@ def publish(
     target: OciTarget,
     mount_from: str | None = None,
     progress: Progress = SILENT,
+    heads: CheckpointStore | None = None,
 ) -> PublishResult:
     """Publish a version. Blobs that the repository has are not sent; those of `mount_from` there are mounted.
 
     ConflictError if the tag names another index. NotFoundError for a yanked version, and if some files of the
-    version are not here.
+    version are not here. GateError if the ref names a governed channel whose version fails the policy.
     """
-    published = _complete_version(reader, ref)
+    published = _complete_version(reader, ref, heads)
     if target.digest is not None:
         raise InputError(f"{target} names a digest", "name a tag, or none")
     packed = pack(published.manifest, published.data, published.version, published.states)
@@ -99,6 +104,7 @@ def publish(
         published,
         OciTarget(target.host, target.repository, tag, index.digest),
         tuple(((document.about or {})["org.onnxreg.path"], document.digest) for document in packs),
+        packed.manifests[-1].digest,
         sender.sent,
         sender.size,
         sender.mounted,
@@ -106,9 +112,10 @@ def publish(
     )
 
 
-def _complete_version(reader: RegistryReader, ref: Ref) -> PublishedVersion:
-    """NotFoundError if the version is yanked, also if its digest is named, or incomplete."""
+def _complete_version(reader: RegistryReader, ref: Ref, heads: CheckpointStore | None) -> PublishedVersion:
+    """NotFoundError if the version is yanked, also if its digest is named, or incomplete; else as `check_version_trust`."""
     located = lookup.find(reader, ref)
+    check_version_trust(reader, ref, located, None, heads)
     if located.entry.yanked:
         raise NotFoundError(f"{located.ref} is yanked", "publish another version")
     if located.entry.held is not None:

@@ -18,6 +18,7 @@ PEERS: dict[str, tuple[str, ...]] = {
     "hf": ("huggingface_hub",),
     "mlflow": ("mlflow", "boto3"),
     "oras": ("oras",),
+    "olot": ("olot",),
     "openmed": ("-c", PINS, "openmed==3.1.0", *EXPORTING),
     "txtai": ("-c", PINS, "txtai", "onnxmltools", "skl2onnx", *EXPORTING),
     "optimum": ("torch==2.13.0", "optimum-onnx[onnxruntime]==0.1.0"),

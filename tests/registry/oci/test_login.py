@@ -1,6 +1,7 @@
 """Credentials as docker, skopeo and oras keep them, against a real registry with Basic and with Bearer tokens."""
 
 import base64
+import io
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -15,9 +16,11 @@ import pytest
 from support.servers.docker_registry import docker_registry
 
 from onnxreg.registry import Registry
+from onnxreg.registry.oci.client import OciClient
 from onnxreg.registry.oci.credentials import Credential, find_credential
 from onnxreg.registry.oci.publish_version import publish
 from onnxreg.registry.oci.target import OciTarget
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft
@@ -210,3 +213,64 @@ def test_bearer_tokens(
             ]
             fetched = other.fetch_oci(server.url("acme/pii:1.0.0"))
             assert fetched.digest == registry.get("acme/pii").digest
+
+
+def test_an_expired_token_is_renewed(tmp_path: Path, auth_file: Path) -> None:
+    pytest.importorskip("cryptography")
+    tokens = TokenServer(tmp_path, 1)
+    with tokens.serving() as realm:
+        auth = (
+            f"auth: {{token: {{realm: '{realm}', service: registry, issuer: test,"
+            f" rootcertbundle: {tokens.certificate}}}}}"
+        )
+        with docker_registry(tmp_path / "oci", auth) as server:
+            auth_file.write_text(json.dumps({"auths": {server.host: encoded("me", "secret")}}))
+            client = OciClient(OciTarget.parse(server.url("acme/pii")))
+            assert client.find_manifest("none") is None
+            time.sleep(2.1)
+            assert client.find_manifest("none") is None
+            assert len(tokens.requests) == 2
+
+
+class UploadElsewhere(BaseHTTPRequestHandler):
+    """Asks for a password, and sends uploads to `elsewhere`; `authorizations` has that of each upload."""
+
+    elsewhere = ""
+    authorizations: list[str | None]
+
+    def do_POST(self) -> None:
+        has_password = self.headers.get("Authorization") is not None
+        self.send_response(202 if has_password else 401)
+        self.send_header("WWW-Authenticate", 'Basic realm="test"')
+        self.send_header("Location", f"{self.elsewhere}/upload?id=1")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_PUT(self) -> None:
+        self.authorizations.append(self.headers.get("Authorization"))
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(201)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_an_upload_to_another_server_gets_no_password(auth_file: Path) -> None:
+    authorizations: list[str | None] = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), UploadElsewhere) as store:
+        UploadElsewhere.authorizations = authorizations
+        UploadElsewhere.elsewhere = f"http://127.0.0.1:{store.server_address[1]}"
+        with ThreadingHTTPServer(("127.0.0.1", 0), UploadElsewhere) as server:
+            for each_server in (store, server):
+                Thread(target=each_server.serve_forever, daemon=True).start()
+            host = f"127.0.0.1:{server.server_address[1]}"
+            auth_file.write_text(json.dumps({"auths": {host: encoded("me", "secret")}}))
+            client = OciClient(OciTarget.parse(f"oci://{host}/a"))
+            assert client.upload(Digest.of(b"data"), 4, lambda: io.BytesIO(b"data"))
+            UploadElsewhere.elsewhere = f"http://{host}"
+            assert client.upload(Digest.of(b"data"), 4, lambda: io.BytesIO(b"data"))
+            for each_server in (store, server):
+                each_server.shutdown()
+    assert authorizations == [None, f"Basic {encoded('me', 'secret')['auth']}"]

@@ -3,6 +3,8 @@
 import json
 import shutil
 import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from onnxreg.registry.oci.publish_version import PublishResult, publish
 from onnxreg.registry.oci.target import OciTarget
 from onnxreg.registry.signing.crypto import generate
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import ConflictError, GateError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft
 
@@ -81,6 +83,66 @@ def test_a_yanked_version_is_not_published(filled: Registry, server: OciServer) 
     digest = f"acme/pii@{_digest(filled)}"
     with pytest.raises(NotFoundError, match="yanked"):
         publish(filled.store, Ref.parse(digest), OciTarget.parse(server.url("yanked/pii")))
+
+
+def test_a_refused_artifact_has_no_manifest_of_its_own(gated: Registry, server: OciServer) -> None:
+    result = publish(gated.store, Ref.parse("acme/pii:1.2.0"), OciTarget.parse(server.url("gates/pii")))
+    assert [path for path, _ in result.artifacts] == ["model.onnx"]
+
+
+def test_a_governed_channel_is_judged(gated: Registry, server: OciServer) -> None:
+    gated.promote("acme/pii:1.1.0", "stable")
+    url = server.url("gates/stable")
+    assert publish(gated.store, Ref.parse("acme/pii:stable"), OciTarget.parse(url)).target.tag == "1.1.0"
+    report = evaluation(gated, "1.1.0")
+    gated.attest("acme/pii:1.1.0", report)
+    with pytest.raises(GateError):
+        publish(gated.store, Ref.parse("acme/pii:stable"), OciTarget.parse(url))
+
+
+def test_evaluations_come_back(gated: Registry, other: Registry, server: OciServer) -> None:
+    gated.attest("acme/pii:1.0.0", evaluation(gated, "1.0.0"))
+    url = server.url("gates/evaluated")
+    publish(gated.store, Ref.parse("acme/pii:1.0.0"), OciTarget.parse(url))
+    other.fetch_oci(f"{url}:1.0.0")
+    assert [item.state for item in other.get("acme/pii").states] == [
+        item.state for item in gated.get("acme/pii:1.0.0").states
+    ]
+    assert "refused" in [item.state for item in other.get("acme/pii").states]
+
+
+def evaluation(registry: Registry, version: str) -> bytes:
+    """A report that refuses the INT8 artifact of a version."""
+    full, small = registry.get(f"acme/pii:{version}").manifest.artifacts
+    value = {
+        "format": "onnxreg-evaluation",
+        "format_version": 1,
+        "artifact": str(small.digest),
+        "suite": str(Digest.of(b"another suite")),
+        "state": "refused",
+        "checks": [],
+    }
+    if small.parent is not None:
+        value["parent"] = str(full.digest)
+    return json.dumps(value).encode()
+
+
+def test_a_killed_publish_is_finished_by_the_next(
+    registry: Registry, other: Registry, make_draft: MakeDraft, server: OciServer
+) -> None:
+    registry.add(make_draft(size=8_000_000), "1.0.0")
+    url = server.url("killed/pii")
+    command = [sys.executable, "-m", "onnxreg.cli", "--registry", str(registry.store.root)]
+    process = subprocess.Popen([*command, "publish", "acme/pii", url], stderr=subprocess.DEVNULL)
+    while not any("killed/pii/blobs/uploads" in uri for _, uri in server.requests()):
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    with pytest.raises(NotFoundError):
+        other.fetch_oci(f"{url}:1.0.0")
+    send(registry, url)
+    assert other.fetch_oci(f"{url}:1.0.0").digest == registry.get("acme/pii").digest
 
 
 def test_garbled_bytes_are_refused(filled: Registry, other: Registry, server: OciServer) -> None:

@@ -1,0 +1,114 @@
+"""Other people's programs read what `reg publish` sent: oras pulls, olot parses, OpenSSF's model_signing verifies."""
+
+import json
+import os
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from benchmarks.peers import installed
+from support.registries.drafts import write_draft
+from support.servers.docker_registry import OciServer, docker_registry
+
+from onnxreg.registry import Registry
+from onnxreg.registry.oci.publish_version import PublishResult, publish
+from onnxreg.registry.oci.target import OciTarget
+from onnxreg.registry.signing.crypto import generate
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.ref import Ref
+
+CACHE = Path(__file__).parents[2] / ".cache"
+MODEL_SIGNING = CACHE / "bench" / "model-signing" / "bin" / "model_signing"
+PULL = """
+import sys
+from oras.client import OrasClient
+OrasClient(insecure=True).pull(target=sys.argv[1], outdir=sys.argv[2])
+"""
+PARSE = """
+import sys
+from olot.modelpack.model_config import Model
+model = Model.model_validate_json(sys.stdin.read())
+print(model.descriptor.name, model.descriptor.version, model.config.precision, len(model.modelfs.diffIds))
+"""
+pytestmark = pytest.mark.more
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Registry:
+    directory = tmp_path_factory.mktemp("registry")
+    registry = Registry(directory / "home")
+    registry.add(write_draft(directory / "files", "acme/pii", "a", 100_000), "1.0.0")
+    return registry
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OciServer]:
+    with docker_registry(tmp_path_factory.mktemp("oci")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def published(registry: Registry, server: OciServer) -> PublishResult:
+    return publish(registry.store, Ref.parse("acme/pii"), OciTarget.parse(server.url("acme/pii")))
+
+
+def python(peer: str) -> Path:
+    try:
+        return installed(CACHE, peer) / "python"
+    except subprocess.CalledProcessError:
+        pytest.skip(f"pip cannot install {peer}")
+
+
+def pull(server: OciServer, digest: Digest, target: Path) -> list[str]:
+    """The paths that oras wrote."""
+    image = f"{server.host}/acme/pii@{digest}"
+    subprocess.run([python("oras"), "-c", PULL, image, target], check=True, capture_output=True)
+    return sorted(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file())
+
+
+def test_oras_pulls_an_artifact_that_runs_alone(
+    registry: Registry, server: OciServer, published: PublishResult, tmp_path: Path
+) -> None:
+    path, digest = published.artifacts[1]
+    assert pull(server, digest, tmp_path) == ["config.json", path, "tokenizer.json"]
+    artifact = registry.get("acme/pii").manifest.artifacts[1]
+    assert Digest.of((tmp_path / path).read_bytes()) == artifact.digest
+
+
+def test_olot_parses_the_config(server: OciServer, published: PublishResult) -> None:
+    def get(kind: str, digest: str) -> bytes:
+        url = f"http://{server.host}/v2/acme/pii/{kind}/{digest}"
+        headers = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
+            return bytes(answer.read())
+
+    manifest = json.loads(get("manifests", str(published.artifacts[1][1])))
+    config = get("blobs", manifest["config"]["digest"])
+    command = [python("olot"), "-c", PARSE]
+    parsed = subprocess.run(command, input=config, capture_output=True, check=True).stdout
+    assert parsed.decode().split() == ["acme/pii", "1.0.0", "int8", "3"]
+
+
+def test_model_signing_verifies_what_oras_pulled(
+    registry: Registry, server: OciServer, published: PublishResult, tmp_path: Path
+) -> None:
+    program = str(MODEL_SIGNING) if MODEL_SIGNING.exists() else shutil.which("model_signing")
+    if program is None:
+        pytest.skip("model_signing is not installed")
+    files, bundle, public = tmp_path / "pii", tmp_path / "pii.sig", tmp_path / "key.pub"
+    assert "openmed-onnx.json" in pull(server, published.all_files, files)
+    key = generate("ecdsa-p256")
+    registry.sign_bundle("acme/pii", key, bundle)
+    public.write_text(key.public.pem)
+    command = [program, "verify", "key", "--public_key", public, "--signature", bundle, files]
+
+    def status() -> int:
+        environment = {"PATH": os.environ["PATH"]}
+        return subprocess.run(command, capture_output=True, check=False, env=environment).returncode
+
+    assert status() == 0
+    (files / "config.json").write_bytes(b"changed")
+    assert status() != 0
