@@ -7,7 +7,7 @@ import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from email.message import Message
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, BinaryIO
 from urllib.parse import urlencode, urljoin, urlsplit
 
@@ -39,14 +39,26 @@ class Answer:
 
 
 class OciBlobs(HttpStore):
-    """The blobs of a repository, read in ranges like files of a web server."""
+    """The blobs of a repository, read in ranges like files of a web server. `renew` logs in for a path."""
 
-    def __init__(self, target: OciTarget, login: Login) -> None:
+    def __init__(self, target: OciTarget, login: Login, renew: Callable[[str], object]) -> None:
         super().__init__(target.api)
         self._login = login
+        self._renew = renew
 
     def authorization(self) -> dict[str, str]:
         return self._login.header
+
+    def _fetch(
+        self, method: str, key: str, limit: int, headers: dict[str, str], memory: memoryview | None = None
+    ) -> tuple[memoryview, Message]:
+        try:
+            return super()._fetch(method, key, limit, headers, memory)
+        except RefusedError as error:
+            if error.status != 401:
+                raise
+        self._renew(key)
+        return super()._fetch(method, key, limit, headers, memory)
 
 
 class OciClient:
@@ -56,7 +68,7 @@ class OciClient:
         self.target = target
         self.url = f"oci://{target.host}/{target.repository}"
         self._login = login or Login(target)
-        self._blobs = OciBlobs(target, self._login)
+        self._blobs = OciBlobs(target, self._login, partial(self._send, "HEAD"))
 
     @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
@@ -99,14 +111,8 @@ class OciClient:
         return True
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """A stream over a blob. The token is renewed before, if it expired."""
-        try:
-            stream = self._blobs.open(f"blobs/{digest}", start)
-        except RefusedError as error:
-            if error.status != 401:
-                raise
-            self.has_blob(digest)
-            stream = self._blobs.open(f"blobs/{digest}", start)
+        """A stream over a blob. A token that expires meanwhile is renewed."""
+        stream = self._blobs.open(f"blobs/{digest}", start)
         if stream is None:
             raise MissingBlobError(digest, self.url)
         return stream

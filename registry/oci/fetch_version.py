@@ -71,7 +71,7 @@ def _version_of(client: OciClient, index: bytes) -> tuple[Digest, Version]:
         digests = [about[WHOLE] for about in annotations if WHOLE in about]
         if len(digests) == 1:
             return Digest.parse(digests[0]), Version.parse(value["annotations"][TAG])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InputError):
         raise IntegrityError(f"{client.url} sends a malformed index of a version") from None
     raise InputError(f"{client.url} has no version of onnxreg there", Advice("import-files"))
 
@@ -86,7 +86,7 @@ def _record_statements(
         document = client.manifest(str(entry["digest"]))
         for layer in entries(document, "layers", client.url):
             data = read_blob(client, Digest.parse(layer["digest"]))
-            media_type = str(layer["mediaType"])
+            media_type = str(layer.get("mediaType"))
             evaluation = read_attested(media_type, data)
             verdict = (evaluation.artifact, evaluation.state) if evaluation else None
             decisions.attest(published.ref, data, media_type, None, verdict)

@@ -18,6 +18,7 @@ from support.servers.docker_registry import docker_registry
 from onnxreg.registry import Registry
 from onnxreg.registry.oci.client import OciClient
 from onnxreg.registry.oci.credentials import Credential, find_credential
+from onnxreg.registry.oci.login import Login
 from onnxreg.registry.oci.publish_version import publish
 from onnxreg.registry.oci.target import OciTarget
 from onnxreg.schema.core.digest import Digest
@@ -225,10 +226,11 @@ def test_an_expired_token_is_renewed(tmp_path: Path, auth_file: Path) -> None:
         )
         with docker_registry(tmp_path / "oci", auth) as server:
             auth_file.write_text(json.dumps({"auths": {server.host: encoded("me", "secret")}}))
-            client = OciClient(OciTarget.parse(server.url("acme/pii")))
-            assert client.find_manifest("none") is None
+            target, digest = OciTarget.parse(server.url("acme/pii")), Digest.of(b"data")
+            client = OciClient(target, Login(target, writes=True))
+            client.upload(digest, 4, lambda: io.BytesIO(b"data"))
             time.sleep(2.1)
-            assert client.find_manifest("none") is None
+            assert client.open_blob(digest).read() == b"data"
             assert len(tokens.requests) == 2
 
 

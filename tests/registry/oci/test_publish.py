@@ -12,6 +12,7 @@ import pytest
 from support.servers.docker_registry import OciServer, docker_registry
 
 from onnxreg.registry import Registry
+from onnxreg.registry.oci.client import OciClient
 from onnxreg.registry.oci.model_pack import MODEL_PACK, VERSION
 from onnxreg.registry.oci.publish_version import PublishResult, publish
 from onnxreg.registry.oci.target import OciTarget
@@ -159,6 +160,23 @@ def test_garbled_bytes_are_refused(filled: Registry, other: Registry, server: Oc
         file.write_bytes(good)
     assert other.names() == []
     assert other.fetch_oci(f"{url}:1.0.0").new
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        b"[]",
+        b'{"manifests": [1]}',
+        b'{"manifests": [{"annotations": {"org.onnxreg.manifest": "sha256:x"}}]}',
+        b'{"manifests": [{"annotations": ["org.onnxreg.manifest"]}]}',
+    ],
+)
+def test_a_malformed_index_is_an_integrity_error(
+    index: bytes, other: Registry, server: OciServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OciClient, "manifest", lambda client, reference: index)
+    with pytest.raises(IntegrityError, match="malformed index"):
+        other.fetch_oci(server.url("any/pii:1.0.0"))
 
 
 def test_skopeo_reads_and_copies_the_index(
