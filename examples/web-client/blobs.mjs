@@ -18,8 +18,8 @@ import { hexOf, IntegrityError, NotFoundError } from './values.mjs'
 /** @typedef {{hex: string, start: number, size: number}} Piece */
 /** @typedef {{signal?: AbortSignal, onBytes?: (count: number) => void}} Options */
 
-/** So many bytes are put away at once while a piece arrives. */
-const CHUNK = 2 ** 20
+/** Milliseconds after which the bytes that arrived of a piece are stored: a program that ends loses no more. */
+const STORE_AFTER = 1000
 const GENERATIONS = ['', '.1', '.2', '.3', '.4', '.5', '.6', '.7']
 
 /** The SHA-256 of some bytes, in hex. @param {Uint8Array} bytes */
@@ -170,7 +170,7 @@ export class Blobs {
     let skip = isPart ? 0 : piece.start
     const begun = platform.now()
     try {
-      await arriving.begin(answer.headers.get('ETag'))
+      arriving.begin(answer.headers.get('ETag'))
       for await (const chunk of answer.chunks) {
         const wanted = chunk.subarray(skip, skip + piece.size - arriving.size)
         skip -= Math.min(skip, chunk.length)
@@ -219,6 +219,9 @@ class Arriving {
   #stored = []
   /** @type {Uint8Array[]} */
   #fresh = []
+  #storedAt = platform.now()
+  /** @type {string | null} */
+  #storedEtag = null
 
   /** @param {Store} store @param {Piece} piece */
   constructor(store, piece) {
@@ -230,7 +233,7 @@ class Arriving {
   static async of(store, piece) {
     const found = new Arriving(store, piece)
     const etag = await store.get(`${found.prefix}etag`)
-    found.etag = etag ? platform.decode(etag) : null
+    found.etag = found.#storedEtag = etag ? platform.decode(etag) : null
     for (let part = await found.#next(); part && found.size + part.length <= piece.size; part = await found.#next()) {
       found.#stored.push(part)
       found.size += part.length
@@ -246,26 +249,24 @@ class Arriving {
    * An answer begins, whose strong entity tag says later whether the file is still the same.
    * @param {string | null} etag
    */
-  async begin(etag) {
+  begin(etag) {
     this.etag = etag?.startsWith('"') ? etag : null
-    if (this.etag) await this.store.put(`${this.prefix}etag`, platform.encode(this.etag))
   }
 
   /** @param {Uint8Array} bytes */
   async add(bytes) {
     this.#fresh.push(bytes)
     this.size += bytes.length
-    if (this.#freshSize >= CHUNK) await this.putAway()
-  }
-
-  get #freshSize() {
-    return this.#fresh.reduce((sum, part) => sum + part.length, 0)
+    if (platform.now() - this.#storedAt >= STORE_AFTER) await this.putAway()
   }
 
   /** Store the bytes that are only in memory. */
   async putAway() {
     const bytes = concat(this.#fresh)
+    this.#storedAt = platform.now()
     if (!bytes.length) return
+    if (this.etag && this.etag !== this.#storedEtag) await this.store.put(`${this.prefix}etag`, platform.encode(this.etag))
+    this.#storedEtag = this.etag ?? this.#storedEtag
     await this.store.put(`${this.prefix}${this.size - bytes.length}`, bytes)
     this.#stored.push(bytes)
     this.#fresh = []
@@ -276,9 +277,12 @@ class Arriving {
   }
 
   async clear() {
-    for (const key of await this.store.keys(this.prefix)) await this.store.delete(key)
+    if (this.#stored.length || this.#storedEtag) {
+      for (const key of await this.store.keys(this.prefix)) await this.store.delete(key)
+    }
     this.#stored = []
     this.#fresh = []
+    this.#storedEtag = null
     this.size = 0
   }
 }
