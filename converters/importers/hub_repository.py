@@ -26,6 +26,8 @@ PATTERNS = (
     "*.jinja",
     "*.txt",
     "*.model",
+    "*.spm",
+    "*.tiktoken",
     "*.config",
     "README.md",
 )
@@ -67,10 +69,17 @@ def is_snapshot(directory: Path) -> bool:
 def resolve_links(snapshot: Path, target: Path) -> Path:
     """Put the files of a snapshot into an empty directory: as hard links if possible, else as copies.
 
-    ONNX Runtime refuses a graph whose external data is a link.
+    ONNX Runtime refuses a graph whose external data is a link. InputError for a link that leads out of the cache.
     """
+    blobs = (snapshot.parent.parent / "blobs").resolve()
     for link in snapshot.rglob("*"):
         if link.is_file():
+            if not link.resolve().is_relative_to(blobs) and not link.resolve().is_relative_to(
+                snapshot.resolve()
+            ):
+                raise InputError(
+                    f"{link.name} is a link that leads out of the cache", "replace the link by the file"
+                )
             file = target / link.relative_to(snapshot)
             file.parent.mkdir(parents=True, exist_ok=True)
             try:

@@ -9,7 +9,7 @@ import filecmp
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 from onnxreg.converters.importers.add_files import adopt
@@ -72,11 +72,17 @@ def _paths(directory: Path) -> list[str]:
 
 def _check_inside(directory: Path, path: str) -> bool:
     """InputError for a link that leads elsewhere."""
-    if not (directory / path).resolve().is_relative_to(directory.resolve()):
+    real, root = (directory / path).resolve(), directory.resolve()
+    if not real.is_relative_to(root) or _is_hidden(real.relative_to(root)):
         raise InputError(
             f"{path} is a link that leads out of {directory.name}", "replace the link by the file"
         )
     return True
+
+
+def _is_hidden(path: PurePath) -> bool:
+    """Return True for a file that is not part of a repository, such as `.git/config`."""
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
@@ -95,7 +101,10 @@ def _external(directory: Path, model: str) -> list[str]:
         return []
     file = directory / model
     folder = PurePosixPath(model).parent
-    return [(folder / location).as_posix() for location in external_files(load_onnx(file), file)]
+    paths = [(folder / location) for location in external_files(load_onnx(file), file)]
+    if hidden := next(filter(_is_hidden, paths), None):
+        raise InputError(f"{model} keeps tensors in {hidden}, which is hidden", "look at who made the file")
+    return [path.as_posix() for path in paths]
 
 
 def _with_parents(

@@ -177,6 +177,7 @@ export class Registry {
       const page = await this.#http.document(`v1/models?after=${encodeURIComponent(after)}`, null, signal)
       const { models, next } = decode(page?.bytes ?? new Uint8Array())
       names.push(...models.map((/** @type {Json} */ model) => modelName(model.name)))
+      if (next !== undefined && !(next > after)) throw new RemoteError('the list of models does not end', false)
       after = next
     }
     return names

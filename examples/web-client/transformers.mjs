@@ -65,15 +65,25 @@ export function serveTransformers(env, registry, question = {}, options = {}) {
 }
 
 /**
- * The path of the file that the library means: any graph in `onnx/` is the artifact, other files have their names.
+ * The path of the file that the library means: any precision of a graph is the artifact, other files have their names.
+ * Null if it means something else, such as the decoder of a model of which the artifact is the encoder.
  * @param {Release} release
  * @param {string} path
  */
 export function fileFor({ artifact, files }, path) {
+  const graph = /^(?:onnx\/)?([^/]+)\.onnx$/.exec(path)
+  if (graph) return ['model', stem(artifact.path)].includes(stem(graph[1])) ? artifact.path : null
   const folder = artifact.path.slice(0, artifact.path.lastIndexOf('/') + 1)
-  if (/^(onnx\/)?[^/]+\.onnx$/.test(path)) return artifact.path
   const name = path.replace(/^onnx\//, '')
-  return [path, folder + name, name].find((candidate) => files.some((file) => file.path === candidate)) ?? null
+  const exact = [path, folder + name, name].find((candidate) => files.some((file) => file.path === candidate))
+  const companion = files.find((file) => ['config', 'tokenizer', 'labels'].includes(file.role) && file.path.endsWith(`/${name}`))
+  return exact ?? companion?.path ?? null
+}
+
+/** The name of a graph without its folder, its suffix and the type of its weights. @param {string} path */
+function stem(path) {
+  const name = path.slice(path.lastIndexOf('/') + 1).replace(/\.(onnx|ort)$/, '')
+  return name.replace(/_(fp32|fp16|bf16|int8|uint8|int4|quantized|q[1248](f16)?|uint8f16|bnb4)$/, '')
 }
 
 /** @param {Uint8Array} bytes @param {string | null} range @param {string} path */

@@ -1,15 +1,17 @@
 """The Hugging Face Hub's protocol for reading: `hf`, transformers, Optimum and transformers.js take this server for the Hub.
 
 A model is a repository, and a revision is a version, a channel or a manifest's digest. `X-Repo-Commit` is the start of
-the digest of the version's manifest, so a client that cached a file by its commit has the right one for ever. The paths
-are those of `hub_layout`. Source of the protocol: the requests of huggingface_hub 2.4 and transformers.js 3 and 4.
+the digest of the version's manifest. The paths are those of `hub_layout`; which file has a second name may change with
+the verdicts, so only a version's own paths never change. Source of the protocol: the requests of huggingface_hub 2.4 and transformers.js 3 and 4.
 """
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha1
+from posixpath import dirname
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -87,25 +89,32 @@ class Repository:
             ],
         }
 
+    @cached_property
+    def entries(self) -> dict[str, dict[str, Any]]:
+        """Every file and folder by its path, as the Hub lists them."""
+        entries = {path: _entry(file) for path, file in sorted(self.files.items())}
+        listings: dict[str, list[str]] = {}
+        for path in sorted(entries, key=lambda path: (-path.count("/"), path)):
+            listings.setdefault(dirname(path), []).append(f"{path} {entries[path]['oid']}")
+        for folder in sorted(_folders(self.files), key=lambda folder: (-folder.count("/"), folder)):
+            oid = sha1("\n".join(listings[folder]).encode()).hexdigest()
+            entries[folder] = {"type": "directory", "oid": oid, "size": 0, "path": folder}
+            listings.setdefault(dirname(folder), []).append(f"{folder} {oid}")
+        return entries
+
     def tree(self, folder: str, recursive: bool) -> list[dict[str, Any]]:
         """The entries below a folder, "" for the root."""
         start = f"{folder}/" if folder else ""
-        below = {
-            path.removeprefix(start): file for path, file in self.files.items() if path.startswith(start)
-        }
-        folders = {relative[: slash.start()] for relative in below for slash in re.finditer("/", relative)}
-        files = [_entry(file) for relative, file in below.items() if recursive or "/" not in relative]
-        directories = [
-            {"type": "directory", "oid": self._tree_id(start + path), "size": 0, "path": start + path}
-            for path in folders
-            if recursive or "/" not in path
+        return [
+            entry
+            for path, entry in sorted(self.entries.items())
+            if path.startswith(start) and (recursive or "/" not in path[len(start) :])
         ]
-        return sorted([*files, *directories], key=lambda entry: str(entry["path"]))
 
-    def _tree_id(self, folder: str) -> str:
-        """The id of a directory: it follows from the entries below it."""
-        listing = "".join(f"{entry['path']} {entry['oid']}\n" for entry in self.tree(folder, recursive=False))
-        return sha1(listing.encode()).hexdigest()
+
+def _folders(paths: Iterable[str]) -> set[str]:
+    """Every folder that holds one of these files, directly or not."""
+    return {path[: slash.start()] for path in paths for slash in re.finditer("/", path)}
 
 
 class HubRoutes:
@@ -123,7 +132,8 @@ class HubRoutes:
 
     def routes(self) -> list[Route]:
         """Every route, for names of two parts and of one."""
-        return [route for name in ("{org}/{name}", "{name}") for route in self._routes(name)]
+        routes = [route for name in ("{org}/{name}", "{name}") for route in self._routes(name)]
+        return sorted(routes, key=lambda route: route.path != "/api/models/{name}/refs")
 
     def _routes(self, name: str) -> list[Route]:
         api = f"/api/models/{name}"
@@ -155,11 +165,9 @@ class HubRoutes:
     async def paths_info(self, request: Request) -> Response:
         repository = await self._repository(request)
         form = parse_qs((await read_body(request, self._limits)).decode("utf-8", "replace"))
-        entries = repository.tree("", recursive=True)
-        requested = {path.strip("/") for path in form.get("paths", [])}
-        return _named(
-            of_json(request, [entry for entry in entries if entry["path"] in requested]), repository
-        )
+        requested = dict.fromkeys(path.strip("/") for path in form.get("paths", []))
+        entries = [repository.entries[path] for path in requested if path in repository.entries]
+        return _named(of_json(request, entries), repository)
 
     async def references(self, request: Request) -> Response:
         """Channels are branches, versions are tags."""
@@ -167,7 +175,7 @@ class HubRoutes:
         index = await run_sync(self._registry.read_index, name)
         if index is None:
             raise _no_repository(name)
-        state = self._registry.state_of(name, index)
+        state = await run_sync(self._registry.state_of, name, index)
         entries = await run_sync(all_versions, self._registry, state)
         tags = {str(version): entry.manifest for version, entry in entries.items() if entry.usable}
         branches = {tag: channel.manifest for tag, channel in state.channels.items()}
@@ -188,7 +196,7 @@ class HubRoutes:
             raise _no_file(repository, request.path_params["path"])
         source = self._registry.open_blob(file.digest)
         digits = request.path_params["revision"].removeprefix("sha256:")
-        immutable = len(digits) >= COMMIT_DIGITS and digits.startswith(repository.commit)
+        immutable = digits.startswith(repository.commit) and file.alias_of is None
         caching = f"{self._scope}, {IMMUTABLE}" if immutable else REVALIDATE
         answer = of_file(request, source, os.fstat(source.fileno()).st_size, file.digest.hex, caching)
         answer.headers["X-Linked-ETag"] = f'"{file.digest.hex}"'
@@ -221,7 +229,8 @@ class HubRoutes:
             raise _refused(404, "RevisionNotFound", error.message) from error
         except GateError as error:
             raise _refused(409, "GatedRepo", error.message) from error
-        repository = self._repository_of(state, target, pinned=target.channel is None and revision != MAIN)
+        repository = self._repository_of(state, target, pinned=_is_pinned(target, revision))
+        assert repository.entries, "made here, in a thread"
         if key is not None:
             self._repositories.put(key, repository, len(repository.files))
         return repository
@@ -246,6 +255,15 @@ class HubRoutes:
         files = layout(manifest, digest, len(data), states, target.entry.held, refused=pinned)
         tags = tuple(sorted(tag for tag, item in state.channels.items() if item.version == target.version))
         return Repository(target.name, digest.hex[:COMMIT_DIGITS], manifest, files, tags)
+
+
+def _is_pinned(target: LocatedVersion, revision: str) -> bool:
+    """Return True for a version or a whole digest, which list refused files.
+
+    A commit does not: clients ask for the files of a channel by its commit.
+    """
+    is_commit = re.fullmatch(f"[0-9a-f]{{{COMMIT_DIGITS}}}", revision) is not None
+    return target.channel is None and revision != MAIN and not is_commit
 
 
 def _name(request: Request) -> str:

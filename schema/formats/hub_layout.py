@@ -84,8 +84,10 @@ def _own(artifacts: Collection[Artifact]) -> Iterator[FileEntry]:
 
 
 def _add(files: dict[str, LayoutFile], aliases: Collection[LayoutFile]) -> None:
-    """Add the aliases of one graph together, or none if a path has other bytes already."""
-    if all(files.get(item.path, item).digest == item.digest for item in aliases):
+    """Add the aliases of one graph together, or none: if a path has other bytes already, or leads out of its folder."""
+    if not any(".." in item.path.split("/") for item in aliases) and all(
+        files.get(item.path, item).digest == item.digest for item in aliases
+    ):
         for item in aliases:
             files.setdefault(item.path, item)
 
@@ -136,7 +138,7 @@ _COMPANIONS = re.compile(
 """Files beside a model that a runtime reads: configurations, tokenizers, the modules of sentence-transformers."""
 _FOREIGN = re.compile(r".*\.index\.json|openmed-onnx\.json|registry\.json")
 _VARIANT = re.compile(
-    r"_(?:fp16|int8|uint8|quantized|q4|q4f16|q8|bnb4|optimized|O[1-4]|qint8_\w+|quint8_\w+)$"
+    r"_(?:fp32|fp16|bf16|int8|uint8|int4|quantized|q[1248](?:f16)?|uint8f16|bnb4|optimized|O[1-4]|qint8_\w+|quint8_\w+)$"
 )
 
 

@@ -182,6 +182,48 @@ def test_a_model_is_found_by_its_task(registry: Registry, url: str, tmp_path: Pa
     assert found(url, "image-classification", ["acme/pii"]) == []
 
 
+@needs_node
+def test_a_list_of_models_that_does_not_end_is_an_error() -> None:
+    code = f"""
+    import {{ memoryStore, Registry }} from '{CLIENT}/onnxreg.mjs'
+    const body = JSON.stringify({{ models: [], next: 'acme/pii' }})
+    const fetch = async () => new Response(body, {{ headers: {{ 'Content-Type': 'application/json' }} }})
+    const registry = new Registry('http://127.0.0.1:1', memoryStore(), {{ fetch }})
+    console.log(await registry.find('x').catch((error) => error.family))
+    """
+    assert run("node", "--input-type=module", "-e", code).strip() == "remote"
+
+
+MAPPED = [
+    ("onnx/model_int8.onnx", "onnx/model.onnx", "onnx/model_int8.onnx"),
+    ("onnx/model_int8.onnx", "onnx/model_q4f16.onnx", "onnx/model_int8.onnx"),
+    ("ner.onnx", "onnx/model_quantized.onnx", "ner.onnx"),
+    ("onnx/encoder_model.onnx", "onnx/encoder_model_fp16.onnx", "onnx/encoder_model.onnx"),
+    ("onnx/encoder_model.onnx", "onnx/decoder_model_merged.onnx", None),
+    ("model.onnx", "config.json", "config.json"),
+    ("model.onnx", "tokenizer.json", "text/tokenizer.json"),
+    ("a/model.onnx", "onnx/model.onnx_data", "a/model.onnx_data"),
+    ("model.onnx", "nothing.json", None),
+]
+
+
+@needs_node
+def test_the_adapter_never_gives_another_graph() -> None:
+    files = [
+        {"role": "config", "path": "config.json"},
+        {"role": "tokenizer", "path": "text/tokenizer.json"},
+        {"role": "external-data", "path": "a/model.onnx_data"},
+    ]
+    code = f"""
+    import {{ fileFor }} from '{CLIENT}/transformers.mjs'
+    const cases = {json.dumps([case[:2] for case in MAPPED])}
+    console.log(JSON.stringify(cases.map(([path, request]) =>
+      fileFor({{ artifact: {{ path }}, files: {json.dumps(files)} }}, request))))
+    """
+    answers = json.loads(run("node", "--input-type=module", "-e", code))
+    assert answers == [expected for _, _, expected in MAPPED]
+
+
 @needs_jsc
 def test_the_vectors_in_the_engine_of_iphones() -> None:
     files = sorted(path.name for path in (VECTORS / "resolve").iterdir())

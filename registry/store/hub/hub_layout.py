@@ -6,16 +6,17 @@ not written here is never replaced.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
 from onnxreg.registry.store.hub.commits import LAYOUT, CommitSnapshot
-from onnxreg.registry.store.hub.hub_client import Operation
+from onnxreg.registry.store.hub.hub_client import HubFile, Operation
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
+from onnxreg.schema.core.paths import check_path
 from onnxreg.schema.core.ref import check_name, check_tag
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.formats.hub_layout import LayoutFile, layout
@@ -29,6 +30,13 @@ LFS_PATTERNS = ("*.onnx", "*.ort", "*.onnx_data", "*.onnx.data", "tokenizer.json
 MAX_LISTED_PATHS = 5
 """Paths that an error names."""
 
+HUB = "hub"
+RESERVED_FOLDERS = frozenset({"blobs", "index", "gc", "local"})
+POLICIES = "policy.jsonl"
+RESERVED_FILES = frozenset(
+    {LAYOUT, "registry.json", POLICIES, "README.md", "LICENSE", "LICENSE.md", "LICENSE.txt"}
+)
+
 ReadBlob = Callable[[Digest], bytes]
 
 
@@ -39,6 +47,8 @@ class RepositoryLayout:
     name: str
     channel: str | None = None
     files: Mapping[str, Digest] = field(default_factory=dict)
+    card: Mapping[str, Any] = field(default_factory=dict)
+    """The keys of the card's metadata that were written, with their values."""
 
     @classmethod
     def read(cls, at: CommitSnapshot) -> "RepositoryLayout | None":
@@ -48,17 +58,22 @@ class RepositoryLayout:
             return None
         try:
             value = json.loads(data)
-            files = {str(path): Digest.parse(digest) for path, digest in value["files"].items()}
+            files = {check_path(path): Digest.parse(digest) for path, digest in value["files"].items()}
+            if value["layout"] != HUB or any(map(is_reserved, files)):
+                raise ValueError
             channel = value.get("channel")
-            return cls(check_name(value["name"]), None if channel is None else check_tag(channel), files)
-        except (ValueError, KeyError, TypeError, AttributeError, InputError) as error:
+            name, tag = check_name(value["name"]), None if channel is None else check_tag(channel)
+            return cls(name, tag, files, dict(value.get("card", {})))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InputError) as error:
             raise IntegrityError(f"{LAYOUT} is damaged", Advice("write-layout-again")) from error
 
     def encode(self) -> bytes:
-        value: dict[str, Any] = {"layout": "hub", "name": self.name}
+        value: dict[str, Any] = {"layout": HUB, "name": self.name}
         if self.channel is not None:
             value["channel"] = self.channel
         value["files"] = {path: str(digest) for path, digest in sorted(self.files.items())}
+        if self.card:
+            value["card"] = dict(self.card)
         return json.dumps(value, indent=1).encode() + b"\n"
 
     def version_in(self, state: State) -> tuple[Version, Digest] | None:
@@ -67,7 +82,10 @@ class RepositoryLayout:
             version = state.newest_release()
             return None if version is None else (version, state.versions[version].manifest)
         channel = state.channels.get(self.channel)
-        return None if channel is None else (channel.version, channel.manifest)
+        entry = None if channel is None else state.versions.get(channel.version)
+        if channel is None or (entry is not None and not entry.usable):
+            return None
+        return channel.version, channel.manifest
 
     def manifest_in(self, state: State, read_blob: ReadBlob) -> Manifest | None:
         """The manifest of the version whose files are shown."""
@@ -90,11 +108,18 @@ class RepositoryLayout:
             item.path: verdicts.get(item.digest, item.certification.state) for item in manifest.artifacts
         }
         held_paths = None if entry is None else entry.held
-        return layout(manifest, digest, len(read_blob(digest)), states, held_paths)
+        files = layout(manifest, digest, len(read_blob(digest)), states, held_paths)
+        return {path: file for path, file in files.items() if not is_reserved(path)}
 
-    def after(self, files: Iterable[LayoutFile]) -> "RepositoryLayout":
-        """The same layout with these files."""
-        return replace(self, files={file.path: file.digest for file in files})
+    def after(self, files: Iterable[LayoutFile], card: Mapping[str, Any]) -> "RepositoryLayout":
+        """The same layout with these files, and this metadata."""
+        return replace(self, files={file.path: file.digest for file in files}, card=card)
+
+
+def is_reserved(path: str) -> bool:
+    """True for a path that is part of the registry or of the repository itself."""
+    top = path.partition("/")[0]
+    return top.startswith(".") or top in RESERVED_FOLDERS or path in RESERVED_FILES
 
 
 def attributes(at: CommitSnapshot) -> list[Operation]:
@@ -118,35 +143,49 @@ def chosen(at: CommitSnapshot, name: str, request: RepositoryLayout | None) -> R
             f"the repository has the layout of {current.name} already",
             "push each model that other libraries load to a repository of its own",
         )
-    return replace(request, files=current.files if current else {})
+    if request.channel is not None and at.entries([POLICIES]):
+        raise InputError(
+            "the registry has a policy, and clients of the Hub cannot check that a channel meets it",
+            "show the newest release instead",
+        )
+    return request if current is None else replace(request, files=current.files, card=current.card)
 
 
 def update(
     at: CommitSnapshot,
     current: RepositoryLayout,
     files: Mapping[str, LayoutFile],
+    card: Mapping[str, Any],
     add: Callable[[LayoutFile], Operation],
 ) -> list[Operation]:
     """The changes after which the repository has these files; what it has is not sent again."""
-    _check_foreign(at, current, files.values())
     present = at.entries([*current.files, *files])
-    unchanged = {
-        path for path, file in files.items() if path in present and current.files.get(path) == file.digest
+    intact = {
+        path for path in present if path in current.files and _has(at, present[path], current.files[path])
     }
+    _check_foreign([path for path in present if path not in intact])
+    unchanged = {path for path in intact if path in files and current.files[path] == files[path].digest}
     operations: list[Operation] = [add(file) for path, file in files.items() if path not in unchanged]
     outdated = [path for path in current.files if path not in files and path in present]
     operations += [CommitOperationDelete(path, is_folder=False) for path in outdated]
-    content = current.after(files.values()).encode()
+    content = current.after(files.values(), card).encode()
     return operations if at.read(LAYOUT) == content else [*operations, CommitOperationAdd(LAYOUT, content)]
 
 
-def _check_foreign(at: CommitSnapshot, current: RepositoryLayout, files: Iterable[LayoutFile]) -> None:
-    """InputError, listing them, if the layout would replace files that it did not write."""
-    paths = [file.path for file in files if file.path not in current.files]
-    foreign = sorted(at.entries(paths))
-    if foreign:
-        more = f" and {len(foreign) - MAX_LISTED_PATHS} more" if len(foreign) > MAX_LISTED_PATHS else ""
-        listed = ", ".join(foreign[:MAX_LISTED_PATHS])
+def _has(at: CommitSnapshot, entry: HubFile, digest: Digest) -> bool:
+    """True if a file of a commit still has the bytes that were written."""
+    if entry.oid == digest.hex:
+        return True
+    in_lfs = len(entry.oid) == len(digest.hex)
+    data = None if in_lfs or entry.size is None else at.read(entry.path)
+    return data is not None and Digest.of(data) == digest
+
+
+def _check_foreign(paths: Collection[str]) -> None:
+    """InputError, listing them, if the layout would replace or delete files that it did not write."""
+    if paths:
+        more = f" and {len(paths) - MAX_LISTED_PATHS} more" if len(paths) > MAX_LISTED_PATHS else ""
+        listed = ", ".join(sorted(paths)[:MAX_LISTED_PATHS])
         raise InputError(
             f"the repository has files that the layout would replace: {listed}{more}",
             "move them away there, or push to another repository",

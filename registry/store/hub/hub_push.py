@@ -22,7 +22,7 @@ from onnxreg.registry.store.protocol import Hasher, IncomingBlob, MissingBlobErr
 from onnxreg.registry.store.streams import Borrowed, hand_over
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import LostRaceError
+from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError
 from onnxreg.schema.core.progress import Advance
 from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.formats.hub_layout import LayoutFile
@@ -160,18 +160,30 @@ class HubPush:
         self._transact(f"Show {name}", lambda at, doubt: self._presentation(at, name, index) or None)
 
     def _presentation(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
-        """The changes to what visitors see: the card and, if the repository has one, the layout of the model."""
+        """The changes to what visitors see: the card and, if the repository has one, the layout of the model.
+
+        A layout that cannot be written stops only a push that asks for it: yanks must reach the log.
+        """
+        try:
+            return self._with_layout(at, name, index)
+        except (InputError, IntegrityError, MissingBlobError):
+            if self._layout is not None:
+                raise
+            return self._card(at, name, index)
+
+    def _with_layout(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
         current = hub_layout.chosen(at, name, self._layout)
         if current is None:
             return self._card(at, name, index)
         state = State.decode(index.partition(b"\n")[0])
         read = partial(self._read, at)
-        manifest = current.manifest_in(state, read)
+        governed = current.channel is not None and at.entries([hub_layout.POLICIES])
+        manifest = None if governed else current.manifest_in(state, read)
         files = current.files_in(state, manifest, read)
         metadata = {} if manifest is None else card_metadata(manifest, files)
         return [
-            *hub_layout.update(at, current, files, self._layout_operation),
-            *self._card(at, name, index, metadata),
+            *hub_layout.update(at, current, files, metadata, partial(self._layout_operation, at)),
+            *self._card(at, name, index, metadata, current.card),
         ]
 
     def _read(self, at: CommitSnapshot, digest: Digest) -> bytes:
@@ -184,14 +196,23 @@ class HubPush:
         hash_stream.check(Digest.of(data), digest, f"blob {digest}")
         return data
 
-    def _layout_operation(self, file: LayoutFile) -> Operation:
+    def _layout_operation(self, at: CommitSnapshot, file: LayoutFile) -> Operation:
         """A second path of a blob; its bytes are not sent again."""
         if file.digest in self._staged:
             return self._addition(file.path, file.digest)
-        return CommitOperationCopy(self._path(file.digest), file.path)
+        paths = [key.path for key in keys_of(file.digest)]
+        source = next((path for path in paths if path in at.blobs(paths)), None)
+        if source is None:
+            raise MissingBlobError(file.digest, self._url)
+        return CommitOperationCopy(source, file.path)
 
     def _card(
-        self, at: CommitSnapshot, name: str, index: bytes, metadata: Mapping[str, Any] = NO_METADATA
+        self,
+        at: CommitSnapshot,
+        name: str,
+        index: bytes,
+        metadata: Mapping[str, Any] = NO_METADATA,
+        written: Mapping[str, Any] = NO_METADATA,
     ) -> list[Operation]:
         """The repository's card, if this push changes it. A card that is not text is left alone."""
         try:
@@ -199,8 +220,8 @@ class HubPush:
         except UnicodeDecodeError:
             return []
         new = repo_card.updated(card or None, name, index, self._url)
-        if new is not None and metadata:
-            new = repo_card.described(new, metadata)
+        if new is not None and (metadata or written):
+            new = repo_card.described(new, metadata, written)
         return [] if new in (None, card) else [CommitOperationAdd(repo_card.PATH, str(new).encode())]
 
 

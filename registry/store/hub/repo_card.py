@@ -43,8 +43,11 @@ def updated(card: str | None, name: str, index: bytes, url: str) -> str | None:
     return f"{text.rstrip()}\n\n{block}\n"
 
 
-def described(card: str, metadata: Mapping[str, Any]) -> str:
-    """The card with these keys of metadata in place of its own; unchanged if its metadata cannot be read."""
+def described(card: str, metadata: Mapping[str, Any], written: Mapping[str, Any]) -> str:
+    """The card with this metadata in place of what was `written` before; the keys of people stay.
+
+    Unchanged if its metadata cannot be read.
+    """
     import yaml
 
     match = _FRONT_MATTER.match(card)
@@ -52,9 +55,13 @@ def described(card: str, metadata: Mapping[str, Any]) -> str:
         value = yaml.safe_load(match[1]) if match else {}
     except yaml.YAMLError:
         return card
-    if not isinstance(value, dict) or value == {**value, **metadata}:
+    if not isinstance(value, dict):
         return card
-    text = yaml.safe_dump({**value, **metadata}, sort_keys=False, allow_unicode=True)
+    of_people = {key: item for key, item in value.items() if key not in written or written[key] != item}
+    new = {**of_people, **{key: item for key, item in metadata.items() if key not in of_people}}
+    if new == value:
+        return card
+    text = yaml.safe_dump(new, sort_keys=False, allow_unicode=True)
     return f"---\n{text}---\n{card[match.end() :] if match else card}"
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from support.registries.drafts import write_draft
 from support.registries.gated import LAX, draft
 from support.servers.regserve import Site, running, wait
 
@@ -20,6 +22,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.schema.gates.policy import read_policy
+from onnxreg.schema.manifest.draft import DraftFile
 
 NAME = "acme/pii"
 OWN = {
@@ -164,6 +167,58 @@ def test_a_refused_file_has_no_alias_and_is_in_no_channel(
         == sound | {"model_int8.onnx"}
     )
     assert paths(api, "beta") == paths(api) == sound
+
+
+@pytest.mark.parametrize("revision", ["beta", "main"])
+def test_a_snapshot_of_a_channel_has_no_refused_file(
+    site: Site, filled: Registry, tmp_path: Path, revision: str
+) -> None:
+    """The client asks for the files of a channel by its commit."""
+    filled.add(draft(tmp_path / "refused", "r", "refused"), "0.3.0")
+    filled.tag(f"{NAME}:0.3.0", "beta")
+    root = Path(
+        snapshot_download(NAME, revision=revision, endpoint=site.url, cache_dir=tmp_path / "c", token=False)
+    )
+    files = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+    assert files == {"model.onnx", "onnx/model.onnx", "config.json", "openmed-onnx.json"}
+
+
+def test_a_second_name_is_never_immutable(site: Site, filled: Registry) -> None:
+    digest = filled.get(NAME).digest
+    caching = [
+        site.get(f"/{NAME}/resolve/{digest.hex}/{path}").headers["cache-control"]
+        for path in ("model_int8.onnx", "onnx/model_int8.onnx")
+    ]
+    assert ["immutable" in item for item in caching] == [True, False]
+
+
+def test_external_data_beside_the_graphs_folder_gets_no_second_name(filled: Registry, tmp_path: Path) -> None:
+    plain = draft(tmp_path / "plain", "x")
+    (tmp_path / "plain" / "a").mkdir()
+    (tmp_path / "plain" / "model.onnx").rename(tmp_path / "plain" / "a" / "model.onnx")
+    (tmp_path / "plain" / "weights.data").write_bytes(b"weights")
+    graph = replace(
+        plain.artifacts[0], path="a/model.onnx", sidecars=(DraftFile("external-data", "weights.data"),)
+    )
+    filled.add(replace(plain, artifacts=(graph,)), "0.4.0")
+    with running(filled.store.root) as site:
+        names = paths(HfApi(endpoint=site.url, token=False), "0.4.0")
+    assert names == {"a/model.onnx", "weights.data", "config.json", "openmed-onnx.json"}
+
+
+def test_many_files_in_deep_folders_are_listed_at_once(filled: Registry, tmp_path: Path) -> None:
+    deep = write_draft(tmp_path / "deep", NAME, "d", 100)
+    folder = "/".join("abcdefghij")
+    (tmp_path / "deep" / folder).mkdir(parents=True)
+    files = [DraftFile("other", f"{folder}/{number}.json") for number in range(2000)]
+    for file in files:
+        (tmp_path / "deep" / file.path).write_bytes(b"{}")
+    filled.add(replace(deep, companions=(*deep.companions, *files)), "0.5.0")
+    with running(filled.store.root) as site:
+        entries = site.get(f"/api/models/{NAME}/tree/0.5.0?recursive=true").json
+    folders = {entry["path"]: entry["oid"] for entry in entries if entry["type"] == "directory"}
+    assert len(folders) == 11
+    assert len(set(folders.values())) == 11
 
 
 def test_a_policy_bars_a_channel(api: HfApi, filled: Registry) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from onnxreg.registry.store.hub import commits
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.schema.core.errors import InputError, IntegrityError, RemoteError
+from onnxreg.schema.manifest.draft import DraftFile
 
 # The client hands its uploads to its HTTP library in a way that this one calls outdated.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
@@ -36,7 +38,9 @@ LAYOUT = {
     "onnx/model_int8.onnx",
     "onnx/model_quantized.onnx",
 }
-OTHERS = re.compile(r"blobs/.*|index/.*|gc/.*|registry\.json|\.gitattributes|README\.md|layout\.json")
+OTHERS = re.compile(
+    r"blobs/.*|index/.*|gc/.*|registry\.json|policy\.jsonl|\.gitattributes|README\.md|layout\.json"
+)
 
 
 @pytest.fixture
@@ -124,7 +128,7 @@ def test_it_follows_a_channel(hub: Hub, registry: Registry) -> None:
     registry.push(f"{NAME}:0.2.0", URL, channels=["stable"])
     assert hub.read(REPO, "model.onnx") == b"fp32 b " * 100
     registry.push(f"{NAME}:0.2.0", URL, layout=NEWEST)
-    assert json.loads(hub.read(REPO, "layout.json")).keys() == {"layout", "name", "files"}
+    assert json.loads(hub.read(REPO, "layout.json")).get("channel") is None
 
 
 def test_a_refused_file_is_not_shown(hub: Hub, registry: Registry, tmp_path: Path) -> None:
@@ -181,12 +185,24 @@ def test_the_registry_is_sound_and_its_files_are_known(hub: Hub, registry: Regis
     assert verify(open_url(URL)).damages == []
 
 
-def test_a_damaged_record_is_named(hub: Hub, registry: Registry) -> None:
+def test_a_damaged_record_is_named(hub: Hub, registry: Registry, tmp_path: Path) -> None:
     registry.push(f"{NAME}:0.1.0", URL, layout=NEWEST)
-    for data in (b"{", b"[]", b'{"name": "acme/pii"}', b'{"name": "A", "files": {}}'):
+    registry.push(f"{NAME}:0.2.0", URL)
+    deep = b"[" * 100_000
+    for data in (
+        b"{",
+        deep,
+        b'{"theme": "dark"}',
+        b"[]",
+        b'{"name": "acme/pii"}',
+        b'{"name": "A", "files": {}}',
+    ):
         hub.commit(REPO, {"layout.json": data})
         with pytest.raises(IntegrityError, match=r"layout\.json is damaged"):
-            registry.push(f"{NAME}:0.2.0", URL)
+            registry.push(f"{NAME}:0.2.0", URL, layout=NEWEST)
+    registry.yank(f"{NAME}:0.1.0", "broken")
+    registry.push(f"{NAME}:0.1.0", URL)
+    assert Registry(tmp_path / "other").pull(f"{NAME}:0.2.0", URL).versions
 
 
 @pytest.mark.parametrize("step", ["commit", "preupload"])
@@ -207,3 +223,73 @@ def test_somebody_elses_commit_comes_between(hub: Hub, registry: Registry) -> No
     registry.push(f"{NAME}:0.2.0", URL)
     assert shown(hub) == LAYOUT | {"notes.txt"}
     assert hub.read(REPO, "model_quantized.onnx") == b"int8 b " * 25
+
+
+@pytest.mark.parametrize(
+    "path", ["notes.txt", "registry.json", "index/tiny.jsonl", "README.md", "../x", ".git/x"]
+)
+def test_an_edited_record_deletes_nothing_of_others(hub: Hub, registry: Registry, path: str) -> None:
+    registry.push(f"{NAME}:0.1.0", URL, layout=NEWEST)
+    hub.commit(REPO, {"notes.txt": b"mine"})
+    record = json.loads(hub.read(REPO, "layout.json"))
+    record["files"][path] = record["files"]["config.json"]
+    hub.commit(REPO, {"layout.json": json.dumps(record).encode()})
+    before = hub.files(REPO)
+    with pytest.raises((InputError, IntegrityError)):
+        registry.push(f"{NAME}:0.2.0", URL, layout=NEWEST)
+    registry.push(f"{NAME}:0.2.0", URL)
+    assert not before.keys() - hub.files(REPO).keys()
+
+
+def test_a_file_that_somebody_changed_is_theirs(hub: Hub, registry: Registry) -> None:
+    registry.push(f"{NAME}:0.1.0", URL, layout=NEWEST)
+    hub.commit(REPO, {"onnx/model.onnx": b"mine"})
+    with pytest.raises(InputError, match=r"would replace: onnx/model\.onnx"):
+        registry.push(f"{NAME}:0.1.0", URL, layout=NEWEST)
+    registry.push(f"{NAME}:0.2.0", URL)
+    assert hub.read(REPO, "onnx/model.onnx") == b"mine"
+
+
+def test_no_path_of_a_model_is_part_of_the_registry(hub: Hub, registry: Registry, tmp_path: Path) -> None:
+    draft = write_draft(tmp_path / "evil", NAME, "e", 100)
+    names = ["index/tiny.jsonl", "gc/condemned/x", "LICENSE", "layout.json"]
+    for name in names:
+        (tmp_path / "evil" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "evil" / name).write_bytes(b"evil")
+    extra = tuple(DraftFile("other", name) for name in names)
+    registry.add(replace(draft, companions=(*draft.companions, *extra)), "0.3.0")
+    registry.push(f"{NAME}:0.3.0", URL, layout=NEWEST)
+    assert shown(hub) == LAYOUT
+    assert json.loads(hub.read(REPO, "layout.json"))["name"] == NAME
+
+
+def test_a_yanked_version_of_a_channel_is_not_shown(hub: Hub, registry: Registry) -> None:
+    registry.tag(f"{NAME}:0.1.0", "stable")
+    registry.push(f"{NAME}:0.1.0", URL, channels=["stable"], layout=STABLE)
+    assert shown(hub) == LAYOUT
+    registry.yank(f"{NAME}:0.1.0", "broken")
+    registry.push(f"{NAME}:0.1.0", URL)
+    assert shown(hub) == set()
+
+
+def test_a_channel_with_a_policy_is_not_shown(hub: Hub, registry: Registry) -> None:
+    registry.tag(f"{NAME}:0.1.0", "stable")
+    registry.push(f"{NAME}:0.1.0", URL, channels=["stable"], layout=STABLE)
+    hub.commit(REPO, {"policy.jsonl": b"{}"})
+    with pytest.raises(InputError, match="has a policy"):
+        registry.push(f"{NAME}:0.2.0", URL, layout=STABLE)
+    registry.push(f"{NAME}:0.2.0", URL)
+    assert shown(hub) == set()
+
+
+def test_the_card_forgets_what_is_no_longer_shown(hub: Hub, registry: Registry, tmp_path: Path) -> None:
+    registry.add(judged_draft(tmp_path / "d", "d", task="token-classification"), "0.3.0")
+    registry.push(f"{NAME}:0.1.0", URL)
+    people = hub.read(REPO, "README.md").replace(b"---\n", b"---\nlicense: mit\n", 1)
+    hub.commit(REPO, {"README.md": people})
+    registry.push(f"{NAME}:0.3.0", URL, layout=NEWEST)
+    assert (card(hub)["license"], card(hub)["base_model"]) == ("mit", "acme/base")
+    registry.yank(f"{NAME}:0.3.0", "broken")
+    registry.push(f"{NAME}:0.3.0", URL)
+    assert card(hub)["license"] == "mit"
+    assert "base_model" not in card(hub)
