@@ -120,20 +120,22 @@ class OciClient:
     def upload(
         self, digest: Digest, size: int, body: Callable[[], Any], mount_from: str | None = None
     ) -> bool:
-        """Send a blob that is not there; `body` opens it, for each try. False if the server had it in `mount_from`."""
+        """Send a blob that is not there; `body` opens it, for each try. False if the server had it in `mount_from`.
+
+        A broken upload begins again with a new one.
+        """
 
         def attempt() -> bool:
-            query = urlencode({"mount": str(digest), "from": mount_from}) if mount_from else ""
-            answer = self._send("POST", f"blobs/uploads/{'?' if query else ''}{query}", body=lambda: b"")
+            mount = f"?{urlencode({'mount': str(digest), 'from': mount_from})}" if mount_from else ""
+            answer = self._send("POST", f"blobs/uploads/{mount}", body=lambda: b"", retries=False)
             if answer.status == 201 and mount_from:
                 return False
             self._check(answer, 202, "starting an upload")
             upload_url = self._upload_url(answer.headers.get("Location"))
             joint = "&" if "?" in upload_url else "?"
             headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-            answer = self._send(
-                "PUT", f"{upload_url}{joint}{urlencode({'digest': str(digest)})}", headers, body
-            )
+            finish = f"{upload_url}{joint}{urlencode({'digest': str(digest)})}"
+            answer = self._send("PUT", finish, headers, body, retries=False)
             self._check(answer, 201, f"uploading the blob {digest}")
             return True
 
@@ -173,11 +175,11 @@ class OciClient:
         path: str,
         headers: Mapping[str, str] | None = None,
         body: Callable[[], Any] | None = None,
+        retries: bool = True,
     ) -> Answer:
-        """Send a request, again after a passing failure, or once more with a new token."""
+        """Send a request, again after a passing failure if it `retries`, once more with a new token."""
         url = path if "://" in path else f"{self.target.api}/{path}"
         is_own = urlsplit(url)[:2] == urlsplit(self.target.base)[:2]
-        is_stream = body is not None and int((headers or {}).get("Content-Length", 0)) > 0
 
         def attempt() -> Answer:
             authorization = self._login.header if is_own else {}
@@ -189,8 +191,7 @@ class OciClient:
             return answer
 
         with pace.reading():
-            # A broken upload begins again with a new upload, which `upload` does.
-            return attempt() if is_stream else retrying(attempt, is_passing, self.target.host)
+            return retrying(attempt, is_passing, self.target.host) if retries else attempt()
 
     def _try(
         self,

@@ -238,6 +238,7 @@ class UploadElsewhere(BaseHTTPRequestHandler):
     """Asks for a password, and sends uploads to `elsewhere`; `authorizations` has that of each upload."""
 
     elsewhere = ""
+    failures = 0
     authorizations: list[str | None]
 
     def do_POST(self) -> None:
@@ -251,7 +252,8 @@ class UploadElsewhere(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         self.authorizations.append(self.headers.get("Authorization"))
         self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(201)
+        UploadElsewhere.failures -= 1
+        self.send_response(503 if UploadElsewhere.failures >= 0 else 201)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -273,6 +275,8 @@ def test_an_upload_to_another_server_gets_no_password(auth_file: Path) -> None:
             assert client.upload(Digest.of(b"data"), 4, lambda: io.BytesIO(b"data"))
             UploadElsewhere.elsewhere = f"http://{host}"
             assert client.upload(Digest.of(b"data"), 4, lambda: io.BytesIO(b"data"))
+            UploadElsewhere.failures = 2
+            assert client.upload(Digest.of(b"data"), 4, lambda: io.BytesIO(b"data"))
             for each_server in (store, server):
                 each_server.shutdown()
-    assert authorizations == [None, f"Basic {encoded('me', 'secret')['auth']}"]
+    assert authorizations == [None, *[f"Basic {encoded('me', 'secret')['auth']}"] * 4]
