@@ -27,6 +27,7 @@ PATTERNS = (
     "*.txt",
     "*.model",
     "*.spm",
+    "[0-9]*_*/model.safetensors",
     "*.tiktoken",
     "*.config",
     "README.md",

@@ -132,7 +132,7 @@ def pipeline_tag(manifest: Manifest) -> str | None:
 
 _MODELS = (".onnx", ".ort")
 _COMPANIONS = re.compile(
-    r"(?:[0-9]+_[A-Za-z]+/)?[^/]+\.json|[^/]+\.jinja|[^/]+\.tiktoken|(?:vocab|merges)\.txt"
+    r"(?:[0-9]+_[A-Za-z]+/)?[^/]+\.json|[0-9]+_[A-Za-z]+/model\.safetensors|[^/]+\.jinja|[^/]+\.tiktoken|(?:vocab|merges)\.txt"
     r"|(?:sentencepiece\.bpe|spiece|spm|tokenizer|target|source)\.(?:model|spm)"
 )
 """Files beside a model that a runtime reads: configurations, tokenizers, the modules of sentence-transformers."""

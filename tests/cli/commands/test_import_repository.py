@@ -31,7 +31,13 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         hub.repositories["models/acme/ner"].add("main", "new", {})
         files = {path: (BERT / name).read_bytes() for path, name in FILES.items()}
         hub.commit(
-            "acme/ner", {**files, "model.safetensors": b"weights", "README.md": b"---\nlicense: mit\n---\n"}
+            "acme/ner",
+            {
+                **files,
+                "model.safetensors": b"weights",
+                "2_Dense/model.safetensors": b"dense",
+                "README.md": b"---\nlicense: mit\n---\n",
+            },
         )
         yield hub
 
@@ -48,7 +54,10 @@ def test_a_repository_becomes_a_version(reg: Reg, hub: Hub) -> None:
         "onnx/model_quantized.onnx",
     ]
     assert manifest["artifacts"][1]["parent"] == manifest["artifacts"][0]["digest"]
-    assert not any("safetensors" in line for line in hub.requests)
+    assert [line for line in hub.requests if line.startswith("GET") and "safetensors" in line] == [
+        f"GET /acme/ner/resolve/{commit}/2_Dense/model.safetensors"
+    ]
+    assert "2_Dense/model.safetensors" in {file["path"] for file in manifest["files"]}
     hub.requests.clear()
     assert "nothing new" in reg(*WORDS[:4]).out
     assert not any(line.startswith("GET") and "/resolve/" in line for line in hub.requests)

@@ -96,10 +96,14 @@ def test_the_layout_of_sentence_transformers(repository: Path, tmp_path: Path) -
     (repository / "1_Pooling").mkdir()
     (repository / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
     (repository / "modules.json").write_text("[]")
+    (repository / "2_Dense").mkdir()
+    (repository / "2_Dense" / "config.json").write_text("{}")
+    (repository / "2_Dense" / "model.safetensors").write_bytes(b"weights of the dense module")
     (repository / "onnx" / "model_int8.onnx").rename(repository / "onnx" / "model_qint8_arm64.onnx")
     manifest = imported(repository, tmp_path)
     roles = {entry.path: entry.role for entry in manifest.files}
     assert (roles["config.json"], roles["1_Pooling/config.json"]) == ("config", "other")
+    assert (roles["2_Dense/config.json"], roles["2_Dense/model.safetensors"]) == ("other", "other")
     assert manifest.config_path == "config.json"
     assert "onnx/model_qint8_arm64.onnx" in {item.path for item in manifest.artifacts}
 
