@@ -15,6 +15,7 @@ REPOSITORY = Path(__file__).parents[2]
 from support.servers import showroom
 from support.servers.regserve import running
 
+pytestmark = pytest.mark.more
 DRIVER = Path(__file__).with_name("web.mjs")
 MODULES = REPOSITORY / ".cache" / "web"
 PACKAGES = {"playwright-core": "1.65.1", "axe-core": "4.14.1"}
