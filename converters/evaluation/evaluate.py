@@ -39,7 +39,7 @@ class ScoreCache(Protocol):
     def remember(self, kind: str, key: Mapping[str, Any], value: Any) -> None: ...
 
 
-class Evaluation:
+class SourceEvaluation:
     """One evaluation of a source: its predictions are computed once, for every artifact that is judged.
 
     The scores of an artifact are kept in a cache, if there is one; then the source need not be run at all.
@@ -177,7 +177,7 @@ def evaluate(
             "the evaluation judges nothing: every output is in full precision",
             "name the outputs: evaluation: {artifacts: [...]}, or quantize one",
         )
-    evaluation = Evaluation(plan, lambda: subject, trust_remote_code, cache, key)
+    evaluation = SourceEvaluation(plan, lambda: subject, trust_remote_code, cache, key)
     judged = {}
     for artifact in chosen:
         progress.step(f"judging {artifact.path}")

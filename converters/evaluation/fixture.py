@@ -12,7 +12,7 @@ LABEL_KEYS = ("canonical_label", "label", "entity_type", "entity_group", "entity
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TextSpan:
     """Half-open, in code points."""
 
     start: int
@@ -25,7 +25,7 @@ class Fixture:
     """A text and its gold. Spans of different labels may nest; those of one label are disjoint."""
 
     text: str
-    spans: tuple[Span, ...]
+    spans: tuple[TextSpan, ...]
 
 
 def read_fixture(row: dict[str, Any], position: str) -> Fixture:
@@ -49,7 +49,7 @@ def read_fixture(row: dict[str, Any], position: str) -> Fixture:
     return Fixture(text, tuple(spans))
 
 
-def _span(value: Any, text: str, position: str) -> Span:
+def _span(value: Any, text: str, position: str) -> TextSpan:
     if not isinstance(value, dict):
         raise InputError(f"{position}: not an object")
     start, end, label = value.get("start"), value.get("end"), _first(value, LABEL_KEYS)
@@ -68,7 +68,7 @@ def _span(value: Any, text: str, position: str) -> Span:
             f"{position}: `text` is not the text at {start}-{end}",
             "offsets count code points, not bytes or UTF-16 units",
         )
-    return Span(start, end, label)
+    return TextSpan(start, end, label)
 
 
 def _first(value: dict[str, Any], keys: tuple[str, ...]) -> Any:

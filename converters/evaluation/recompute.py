@@ -19,7 +19,7 @@ RELATIVE_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
-class Difference:
+class FigureDifference:
     """A figure of a certificate that is not what its item scores give. `metric` is "" for the verdict as a whole."""
 
     metric: str
@@ -41,7 +41,7 @@ class Difference:
 
 def recompute(
     certificate: EvaluationDocument, read: Callable[[Digest], bytes], label: str
-) -> list[Difference]:
+) -> list[FigureDifference]:
     """Compare every figure of a certificate with what its item scores give; empty if all are the same.
 
     Args:
@@ -52,7 +52,7 @@ def recompute(
     version here, IntegrityError for scores that are not those of the certificate.
     """
     judgements: list[Judgement] = []
-    differences: list[Difference] = []
+    differences: list[FigureDifference] = []
     for recorded in certificate.metrics:
         table = _table(recorded, read, label)
         metric = metric_catalog.find(recorded.metric)
@@ -72,7 +72,7 @@ def recompute(
         differences += _differences(recorded.metric, recorded.to_json(), record(judgement))
     state = combine(judgements)[0] if judgements else "unknown"
     if state != certificate.state:
-        differences.append(Difference("", "state", certificate.state, state))
+        differences.append(FigureDifference("", "state", certificate.state, state))
     return differences
 
 
@@ -89,11 +89,13 @@ def _table(recorded: MetricRecord, read: Callable[[Digest], bytes], label: str) 
         raise IntegrityError(error.message) from error
 
 
-def _differences(metric: str, recorded: dict[str, Any], recomputed: dict[str, Any]) -> Iterator[Difference]:
+def _differences(
+    metric: str, recorded: dict[str, Any], recomputed: dict[str, Any]
+) -> Iterator[FigureDifference]:
     for key in sorted((recorded.keys() | recomputed.keys()) - {"item_scores", "package"}):
         old, new = recorded.get(key), recomputed.get(key)
         if not _same(old, new):
-            yield Difference(metric, key, old, new)
+            yield FigureDifference(metric, key, old, new)
 
 
 def _same(old: Any, new: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from onnxreg.converters.engine import latency, run_plan, subjects
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import ExportPlan
-from onnxreg.converters.evaluation.evaluate import FULL_PRECISION, Evaluation
+from onnxreg.converters.evaluation.evaluate import FULL_PRECISION, SourceEvaluation
 from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
 from onnxreg.converters.evaluation.judgement import EvaluationError
 from onnxreg.converters.onnx.onnx_graph import load_onnx
@@ -125,14 +125,14 @@ class Search:
         return sorted(pairs, key=lambda pair: pair[1])
 
     @cached_property
-    def _evaluation(self) -> Evaluation:
+    def _evaluation(self) -> SourceEvaluation:
         def load() -> Any:
             self._progress.step("running the source on the suite to choose on")
             return subjects.load(self._plan, self._directory / "subject", None)
 
         key = {"subject": self._plan.subject_key()}
         trusted = self._plan.task.trust_remote_code
-        return Evaluation(self._search.choose, load, trusted, self._cache, key)
+        return SourceEvaluation(self._search.choose, load, trusted, self._cache, key)
 
     def _trials(self) -> Iterator[Trial]:
         smallest = float("inf")

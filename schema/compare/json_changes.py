@@ -1,8 +1,8 @@
 """Differences of two JSON values: the items of lists are matched by name, not by position.
 
 Pure JSON, knows no manifest: `Tables` says which lists are named and which values are one piece. Complete: two values
-that differ (as canonical JSON does) have at least one `Delta`. Symmetric: the deltas of (b, a) are those of (a, b) with
-added and removed, old and new exchanged.
+that differ (as canonical JSON does) have at least one `JsonChange`. Symmetric: the changes of (b, a) are those of
+(a, b) with added and removed, old and new exchanged.
 """
 
 import json
@@ -42,7 +42,7 @@ class Tables:
 
 
 @dataclass(frozen=True)
-class Delta:
+class JsonChange:
     """One difference. `path` names the items (`labels[O]`), `pattern` does not (`labels[]`), `names` are these names.
 
     `old` is None if added, `new` is None if removed; for reordered they are the whole lists. `within` are the two
@@ -67,7 +67,7 @@ def same(old: Any, new: Any) -> bool:
     return isinstance(old, bool) == isinstance(new, bool) and bool(old == new)
 
 
-def compare(old: Any, new: Any, tables: Tables) -> Iterator[Delta]:
+def compare(old: Any, new: Any, tables: Tables) -> Iterator[JsonChange]:
     """Every difference between two JSON values. An absent list or object is walked like an empty one."""
     return _compare(old, new, tables, _Spot())
 
@@ -86,11 +86,11 @@ class _Spot:
         path, pattern = f"{self.path}[{_quote(name)}]", f"{self.pattern}[]"
         return replace(self, path=path, pattern=pattern, names=(*self.names, name))
 
-    def delta(self, op: Op, old: Any, new: Any) -> Delta:
-        return Delta(self.path, self.pattern, self.names, op, old, new, self.within)
+    def delta(self, op: Op, old: Any, new: Any) -> JsonChange:
+        return JsonChange(self.path, self.pattern, self.names, op, old, new, self.within)
 
 
-def _compare(old: Any, new: Any, tables: Tables, at: _Spot) -> Iterator[Delta]:
+def _compare(old: Any, new: Any, tables: Tables, at: _Spot) -> Iterator[JsonChange]:
     if at.pattern in tables.pieces:
         yield from _leaf(old, new, at)
     elif at.pattern in tables.lists and _walkable(list, old, new):
@@ -106,7 +106,7 @@ def _compare(old: Any, new: Any, tables: Tables, at: _Spot) -> Iterator[Delta]:
         yield from _leaf(old, new, at)
 
 
-def _leaf(old: Any, new: Any, at: _Spot) -> Iterator[Delta]:
+def _leaf(old: Any, new: Any, at: _Spot) -> Iterator[JsonChange]:
     if old is _ABSENT:
         yield at.delta("added", None, new)
     elif new is _ABSENT:
@@ -115,7 +115,7 @@ def _leaf(old: Any, new: Any, at: _Spot) -> Iterator[Delta]:
         yield at.delta("changed", old, new)
 
 
-def _named(old: list[Any], new: list[Any], tables: Tables, at: _Spot) -> Iterator[Delta]:
+def _named(old: list[Any], new: list[Any], tables: Tables, at: _Spot) -> Iterator[JsonChange]:
     named_item = tables.lists[at.pattern]
     pairs, removed, added = match(old, new, named_item.namers)
     for name, i in removed:

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
-from onnxreg.schema.compare.json_changes import Delta, Matched, NamedItem, Tables, compare, match, same
+from onnxreg.schema.compare.json_changes import JsonChange, Matched, NamedItem, Tables, compare, match, same
 from onnxreg.schema.compare.severity import TABLES, DiffRule, Severity, by_member, rule_for
 from onnxreg.schema.core.document import Count, Document, First, Items, JsonValue
 from onnxreg.schema.manifest.evidence import LOSS
@@ -81,7 +81,7 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
     )
 
 
-def _with_suites(delta: Delta, old: Manifest, new: Manifest) -> Delta:
+def _with_suites(delta: JsonChange, old: Manifest, new: Manifest) -> JsonChange:
     """The mirrored loss with the suites that it was measured on, if each side has one."""
     if delta.pattern != LOSS:
         return delta
@@ -153,7 +153,7 @@ def artifact_pairs(old: Manifest, new: Manifest) -> list[tuple[str, Artifact, Ar
     return [(name, old.artifacts[i], new.artifacts[j]) for name, i, j in _matched(old, new)[0]]
 
 
-def _change(delta: Delta) -> Change:
+def _change(delta: JsonChange) -> Change:
     rule = rule_for(delta.pattern)
     note = rule.remark(delta)
     return Change(
@@ -168,7 +168,7 @@ def _change(delta: Delta) -> Change:
     )
 
 
-def _message(delta: Delta, rule: DiffRule) -> str:
+def _message(delta: JsonChange, rule: DiffRule) -> str:
     """`input renamed in onnx/float32/model.onnx: "ids" -> "input_ids"`"""
     inside = delta.pattern.startswith("artifacts[]") and delta.pattern != "artifacts[]"
     kind = rule.kind(delta).replace("-", " ") + (f" in {_clip(delta.names[0])}" if inside else "")

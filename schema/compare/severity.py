@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from onnxreg.schema.compare.json_changes import Delta, NamedItem, Tables, same
+from onnxreg.schema.compare.json_changes import JsonChange, NamedItem, Tables, same
 
 Severity = Literal["breaking", "degrading", "notable", "cosmetic"]
-Judge = Callable[[Delta], Severity]
+Judge = Callable[[JsonChange], Severity]
 
 
 def by_member(owners: Mapping[str, str], item: Any, position: int) -> str:
@@ -88,20 +88,20 @@ class DiffRule:
     reordered: Severity | Judge = "cosmetic"
     changed_is: str = "changed"
     why: str = ""
-    note: Callable[[Delta], str] = lambda delta: ""
+    note: Callable[[JsonChange], str] = lambda delta: ""
 
-    def severity(self, delta: Delta) -> Severity:
+    def severity(self, delta: JsonChange) -> Severity:
         """An empty value that appears or goes says nothing, whatever the field."""
         empty = delta.op in ("added", "removed") and _is_nothing(delta.old) and _is_nothing(delta.new)
         verdict: Severity | Judge = "cosmetic" if empty else getattr(self, delta.op)
         return verdict if isinstance(verdict, str) else verdict(delta)
 
-    def remark(self, delta: Delta) -> str:
+    def remark(self, delta: JsonChange) -> str:
         """The text in brackets at the end of a message."""
         severe = self.severity(delta) in ("breaking", "degrading")
         return self.note(delta) or (self.why if severe else "")
 
-    def kind(self, delta: Delta) -> str:
+    def kind(self, delta: JsonChange) -> str:
         return f"{self.noun}-{self.changed_is if delta.op == 'changed' else delta.op}"
 
 
@@ -133,16 +133,16 @@ def _falls(worse: Severity) -> Judge:
     return lambda delta: worse if _is_known(delta) and delta.new < delta.old else "notable"
 
 
-def _is_known(delta: Delta) -> bool:
+def _is_known(delta: JsonChange) -> bool:
     return delta.old is not None and delta.new is not None
 
 
-def _new_domain(delta: Delta) -> Severity:
+def _new_domain(delta: JsonChange) -> Severity:
     """Every graph has operators of ai.onnx: its opset was not recorded before. Another domain is a new demand."""
     return "notable" if delta.pattern.endswith(('["ai.onnx"]', '[""]')) else "breaking"
 
 
-def _new_need(delta: Delta) -> Severity:
+def _new_need(delta: JsonChange) -> Severity:
     """Earlier builds did not record the needs of contrib operators: of their artifacts nothing follows."""
     old = (delta.within or ({}, {}))[0]
     domains = {operator.get("domain") for operator in old.get("operators", ())}
@@ -152,14 +152,14 @@ def _new_need(delta: Delta) -> Severity:
 def _rank(order: Mapping[Any, int]) -> Judge:
     """Down in the order is degrading; a state that was only spelled out is cosmetic."""
 
-    def judge(delta: Delta) -> Severity:
+    def judge(delta: JsonChange) -> Severity:
         old, new = order[delta.old], order[delta.new]
         return "degrading" if new < old else "notable" if new > old or delta.op == "changed" else "cosmetic"
 
     return judge
 
 
-def _measure(delta: Delta) -> Severity:
+def _measure(delta: JsonChange) -> Severity:
     """A quality that falls, a loss that grows and a value that is lost are degrading.
 
     The direction of a check says which one it is, or else the name of its metric. Numerical distances (parity of logits)
@@ -177,13 +177,13 @@ def _measure(delta: Delta) -> Severity:
     return "degrading" if _QUALITY.search(delta.names[-1]) and delta.new < delta.old else "notable"
 
 
-def _direction(delta: Delta) -> str:
+def _direction(delta: JsonChange) -> str:
     """The better direction of a check: "higher" or "lower"; "" if none is stated, or another one on each side."""
     directions = {item.get("direction") for item in delta.within or () if isinstance(item, dict)} - {None}
     return str(directions.pop()) if len(directions) == 1 else ""
 
 
-def _other_suite(delta: Delta) -> str:
+def _other_suite(delta: JsonChange) -> str:
     """The note on two values that cannot be compared, since they were measured on different suites; else "".
 
     A check with a direction must name its suite: without one its values cannot be compared either.
@@ -194,7 +194,7 @@ def _other_suite(delta: Delta) -> str:
     return "measured on another suite" if differ else ""
 
 
-def _semantics(delta: Delta) -> str:
+def _semantics(delta: JsonChange) -> str:
     """The note on what two artifacts share, by their semantic digests; "" if one of these is not known."""
     semantics = [artifact.get("semantic") for artifact in delta.within or ()]
     if len(semantics) != 2 or not all(isinstance(side, dict) for side in semantics):
@@ -203,31 +203,31 @@ def _semantics(delta: Delta) -> str:
     return SEMANTICS[frozenset(shared)]
 
 
-def _file_only(delta: Delta) -> Severity:
+def _file_only(delta: JsonChange) -> Severity:
     """Other bytes that compute the same are only another way to write them down."""
     return "cosmetic" if _semantics(delta) == SEMANTICS[frozenset({"graph", "weights"})] else "notable"
 
 
-def _in_minimal_build(delta: Delta) -> Severity:
+def _in_minimal_build(delta: JsonChange) -> Severity:
     """ORT-format models are what minimal builds load, with exactly the kernels that were asked for."""
     return "breaking" if delta.names[0].startswith("ort") else "notable"
 
 
-def _fixed_input(delta: Delta) -> Severity:
+def _fixed_input(delta: JsonChange) -> Severity:
     """An input axis that becomes dynamic still accepts the old inputs; the name of a dynamic axis does not matter."""
     if isinstance(delta.old, dict) and isinstance(delta.new, dict) and delta.new.get("kind") == "dynamic":
         return "cosmetic" if delta.old.get("kind") == "dynamic" else "notable"
     return "breaking"
 
 
-def _fixed_output(delta: Delta) -> Severity:
+def _fixed_output(delta: JsonChange) -> Severity:
     kinds = [side.get("kind") if isinstance(side, dict) else None for side in (delta.old, delta.new)]
     if kinds == ["dynamic", "dynamic"]:
         return "cosmetic"
     return "notable" if kinds == ["dynamic", "static"] else "breaking"
 
 
-def _rerouted(delta: Delta) -> Severity:
+def _rerouted(delta: JsonChange) -> Severity:
     """A class that gets its first head is new; one that loses it answers less; another head gives other classes."""
     if delta.old is None:
         return "notable"
@@ -238,7 +238,7 @@ def _companion(tokenizer: Severity, default: Severity = "notable") -> Judge:
     return lambda delta: tokenizer if delta.names[0].partition(":")[0] == "tokenizer" else default
 
 
-def _companion_gone(delta: Delta) -> Severity:
+def _companion_gone(delta: JsonChange) -> Severity:
     role = delta.names[0].partition(":")[0]
     return "breaking" if role in ("config", "labels", "tokenizer") else "notable"
 
@@ -373,7 +373,7 @@ _BRANCHES = sorted((key[:-1] for key in RULES if key.endswith("*")), key=len, re
 
 
 def rule_for(location: str) -> DiffRule:
-    """The rule for a place, in the notation of `changes.Delta.pattern`."""
+    """The rule for a place, in the notation of `JsonChange.pattern`."""
     if location in RULES:
         return RULES[location]
     for branch in _BRANCHES:

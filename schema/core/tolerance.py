@@ -13,7 +13,7 @@ DISTANCE_KEYS = frozenset({"atol", "least"})
 SKIPPED_KEYS = frozenset({"reasons"})
 """Sentences that repeat numbers, which are compared themselves."""
 
-Difference = tuple[str, Any, Any]
+ValueDifference = tuple[str, Any, Any]
 """A path, and the two values; None for a missing one."""
 
 
@@ -25,7 +25,7 @@ def is_near(metric: str, old: float | None, new: float | None) -> bool:
     return abs(old - new) <= max(RATE_TOLERANCE, share)
 
 
-def differences(old: Any, new: Any, metric: str = "", at: str = "") -> Iterator[Difference]:
+def differences(old: Any, new: Any, metric: str = "", at: str = "") -> Iterator[ValueDifference]:
     """Yield the differences of two JSON values: measured numbers only beyond a tolerance, other values always.
 
     With a `metric` every number that is not whole in both is measured by it; without, those under the keys `MEASURED_KEYS`. The
@@ -53,7 +53,7 @@ def _are_numbers(*values: Any) -> bool:
     return all(type(value) in (int, float) for value in values)
 
 
-def _tensors(old: Mapping[str, Any], new: Mapping[str, Any], at: str) -> Iterator[Difference]:
+def _tensors(old: Mapping[str, Any], new: Mapping[str, Any], at: str) -> Iterator[ValueDifference]:
     """Tensors of one shape, type and `rtol`; the recorded `atol` counts."""
     keys = {"dtype", "shape", "rtol"}
     same = all(old.get(key) == new.get(key) for key in keys)

@@ -13,7 +13,7 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.log.summary import STATES, ArtifactSummary, VersionSummary
 
 if TYPE_CHECKING:
-    from onnxreg.schema.query.expression.fields import Candidate
+    from onnxreg.schema.query.expression.fields import FieldValues
     from onnxreg.schema.query.expression.parser import Expression
 
 
@@ -99,7 +99,7 @@ class Query(NamedTuple):
         }
         return {key: item for key, item in value.items() if item not in ([], None, False, {})}
 
-    def requirements(self, row: "Callable[[ArtifactSummary, int], Candidate]") -> list[Requirement]:
+    def requirements(self, row: "Callable[[ArtifactSummary, int], FieldValues]") -> list[Requirement]:
         """The requirements on an artifact, in the order in which they are tested. `row` makes the fields that `where` tests."""
         requirements: list[Requirement] = []
         if self.member is not None:
@@ -160,7 +160,7 @@ def _at_most(size: int) -> Requirement:
     return Requirement("too-large", problem)
 
 
-def _where(expression: "Expression", row: "Callable[[ArtifactSummary, int], Candidate]") -> Requirement:
+def _where(expression: "Expression", row: "Callable[[ArtifactSummary, int], FieldValues]") -> Requirement:
     def problem(artifact: ArtifactSummary, download: int) -> str:
         return "" if expression.matches(row(artifact, download)) else f"does not meet {expression}"
 

@@ -17,7 +17,7 @@ from onnxreg.schema.query.requirements import ONE_MEMBER, Query, Ranking, judge,
 
 if TYPE_CHECKING:
     from onnxreg.schema.query.device import Device, OperatorSets
-    from onnxreg.schema.query.expression.fields import Candidate
+    from onnxreg.schema.query.expression.fields import FieldValues
 
 MAX_NEAREST = 3
 """The most near misses that an error names."""
@@ -194,7 +194,7 @@ def _withheld(version: Version, entry: VersionEntry) -> str:
     return "prerelease" if version.is_prerelease else ""
 
 
-def _row(state: State, offer: Offer) -> "Callable[[ArtifactSummary, int], Candidate]":
+def _row(state: State, offer: Offer) -> "Callable[[ArtifactSummary, int], FieldValues]":
     """Makes the fields of an artifact, as `where` tests them."""
 
     @cache
@@ -203,7 +203,7 @@ def _row(state: State, offer: Offer) -> "Callable[[ArtifactSummary, int], Candid
 
         return of_version(state, offer.version, offer.entry)
 
-    def row(artifact: ArtifactSummary, download: int) -> "Candidate":
+    def row(artifact: ArtifactSummary, download: int) -> "FieldValues":
         from onnxreg.schema.query.expression.fields import of_artifact
 
         return status() | of_artifact(offer.summary, artifact, download)

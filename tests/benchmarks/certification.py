@@ -53,7 +53,7 @@ def _judging(trained: Path, count: int) -> list[Row]:
     from onnxreg.converters.engine.read_recipe import from_value
     from onnxreg.converters.engine.run_plan import execute
     from onnxreg.converters.evaluation import predict
-    from onnxreg.converters.evaluation.evaluate import Evaluation
+    from onnxreg.converters.evaluation.evaluate import SourceEvaluation
     from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation
     from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
@@ -69,7 +69,7 @@ def _judging(trained: Path, count: int) -> list[Row]:
 
         def judge(paths: Sequence[str]) -> float:
             begin = time.perf_counter()
-            evaluation = Evaluation(evaluation_plan, lambda: subject)
+            evaluation = SourceEvaluation(evaluation_plan, lambda: subject)
             for path in paths:
                 evaluation.judge(artifacts[path], workspace / path)
             return time.perf_counter() - begin

@@ -27,7 +27,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class AnswerSpan:
     """The best answer in one window: its score (the sum of two logits), and its half-open range of characters."""
 
     score: float
@@ -99,14 +99,14 @@ class Answers(TextEvaluator):
                     "shorten the question, or state a larger max_seq_length",
                 )
 
-    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> tuple[Candidate, float]:
+    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> tuple[AnswerSpan, float]:
         """The best answer, and the score of none: both logits of the first token."""
         start, end = (output(outputs, f"{name}_logits", model_input) for name in ("start", "end"))
         return _best(start.astype(np.float64), end.astype(np.float64), model_input.context), float(
             start[0] + end[0]
         )
 
-    def prediction(self, item: Question, parts: Sequence[tuple[Candidate, float]]) -> str:
+    def prediction(self, item: Question, parts: Sequence[tuple[AnswerSpan, float]]) -> str:
         best = max((candidate for candidate, _ in parts), key=lambda candidate: candidate.score)
         return "" if min(score for _, score in parts) > best.score else item.context[best.start : best.end]
 
@@ -118,13 +118,13 @@ def _context_offsets(encoded: Any, number: int) -> Any:
     return np.where(outside[:, None], -1, offsets)
 
 
-def _best(start: Any, end: Any, offsets: Any) -> Candidate:
+def _best(start: Any, end: Any, offsets: Any) -> AnswerSpan:
     """The pair of tokens of the context with the largest sum of logits, the end not before the beginning."""
     tokens = np.flatnonzero(offsets[:, 0] >= 0)
     if not len(tokens):
-        return Candidate(float("-inf"), 0, 0)
+        return AnswerSpan(float("-inf"), 0, 0)
     sums = start[tokens][:, None] + end[tokens][None]
     distance = np.arange(len(tokens))[None] - np.arange(len(tokens))[:, None]
     sums = np.where((distance >= 0) & (distance < MAX_ANSWER_TOKENS), sums, -np.inf)
     first, last = np.unravel_index(int(sums.argmax()), sums.shape)
-    return Candidate(float(sums[first, last]), int(offsets[tokens[first], 0]), int(offsets[tokens[last], 1]))
+    return AnswerSpan(float(sums[first, last]), int(offsets[tokens[first], 0]), int(offsets[tokens[last], 1]))

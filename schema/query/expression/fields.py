@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.log.state import State, VersionEntry
     from onnxreg.schema.log.summary import ArtifactSummary, VersionSummary
 
-Candidate = Mapping[str, Any]
+FieldValues = Mapping[str, Any]
 
 
 class FieldKind(Enum):

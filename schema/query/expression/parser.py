@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.suggest import nearest
 from onnxreg.schema.log.summary import RECALL
-from onnxreg.schema.query.expression.fields import FIELDS, LABELLED, Candidate, FieldKind
+from onnxreg.schema.query.expression.fields import FIELDS, LABELLED, FieldKind, FieldValues
 from onnxreg.schema.query.expression.literals import TOKEN_KINDS, read_literal, short, written
 from onnxreg.schema.query.expression.tokens import ExpressionError, Token, tokenize
 from onnxreg.schema.query.expression.tree import (
@@ -45,7 +45,7 @@ class Expression:
     def __str__(self) -> str:
         return str(self.tree)
 
-    def matches(self, candidate: Candidate) -> bool:
+    def matches(self, candidate: FieldValues) -> bool:
         """True if the candidate meets the expression; see `fields` for candidates."""
         return self.tree.matches(candidate)
 

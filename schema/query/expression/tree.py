@@ -15,7 +15,7 @@ from typing import Any
 from onnxreg.schema.core.budget import spend
 from onnxreg.schema.core.globs import matcher
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.query.expression.fields import Candidate
+from onnxreg.schema.query.expression.fields import FieldValues
 
 Value = str | int | float | Version
 
@@ -79,7 +79,7 @@ class Leaf(ABC):
 
     field: Field
 
-    def matches(self, candidate: Candidate) -> bool:
+    def matches(self, candidate: FieldValues) -> bool:
         spend(1)
         return self.accepts(candidate.get(self.field.name))
 
@@ -185,7 +185,7 @@ class Not:
     def __str__(self) -> str:
         return f"not {_inner(self.operand, And, Or)}"
 
-    def matches(self, candidate: Candidate) -> bool:
+    def matches(self, candidate: FieldValues) -> bool:
         return not self.operand.matches(candidate)
 
     def fields(self) -> frozenset[str]:
@@ -199,7 +199,7 @@ class And:
     def __str__(self) -> str:
         return " and ".join(_inner(operand, And, Or) for operand in self.operands)
 
-    def matches(self, candidate: Candidate) -> bool:
+    def matches(self, candidate: FieldValues) -> bool:
         return all(operand.matches(candidate) for operand in self.operands)
 
     def fields(self) -> frozenset[str]:
@@ -213,7 +213,7 @@ class Or:
     def __str__(self) -> str:
         return " or ".join(_inner(operand, Or) for operand in self.operands)
 
-    def matches(self, candidate: Candidate) -> bool:
+    def matches(self, candidate: FieldValues) -> bool:
         return any(operand.matches(candidate) for operand in self.operands)
 
     def fields(self) -> frozenset[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.evaluation.fixture import Fixture, Span
+from onnxreg.converters.evaluation.fixture import Fixture, TextSpan
 from onnxreg.converters.evaluation.judgement import EvaluationError
 from onnxreg.converters.evaluation.metrics import metric_catalog
 from onnxreg.converters.evaluation.metrics.metric import Metric
@@ -48,12 +48,12 @@ SUBJECTS: dict[str, tuple[Sequence[Any], Sequence[Any], Sequence[Any]]] = {
     "top_1": ([None] * 6, [(0, 8)] * 6, [(3, 8)] * 6),
     "top_5": ([None] * 6, [(4, 8)] * 6, [(7, 8)] * 6),
     "span_f1": (
-        [Fixture("0123", (Span(0, 2, "A"),))] * 6,
+        [Fixture("0123", (TextSpan(0, 2, "A"),))] * 6,
         [np.array([0, 0, -1, -1])] * 6,
         [np.array([0, -1, -1, -1])] * 6,
     ),
     "character_recall": (
-        [Fixture("0123456789" * 10, (Span(0, 40, "A"),))] * 6,
+        [Fixture("0123456789" * 10, (TextSpan(0, 40, "A"),))] * 6,
         [np.array([0] * 40 + [-1] * 60)] * 6,
         [np.array([0] * 30 + [-1] * 70)] * 6,
     ),

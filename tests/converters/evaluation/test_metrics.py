@@ -15,7 +15,7 @@ from seqeval.metrics import f1_score as span_f1
 from seqeval.scheme import IOB2
 from sklearn.metrics import accuracy_score, f1_score, ndcg_score, top_k_accuracy_score
 
-from onnxreg.converters.evaluation.fixture import Fixture, Span
+from onnxreg.converters.evaluation.fixture import Fixture, TextSpan
 from onnxreg.converters.evaluation.metrics import metric_catalog
 from onnxreg.converters.evaluation.metrics.metric import Metric
 from onnxreg.converters.evaluation.scores import ScoreTable
@@ -136,8 +136,8 @@ def tags(text: str) -> Any:
 
 def test_spans_as_seqeval_counts_them() -> None:
     items = [
-        Fixture("0123456789", (Span(0, 4, "A"), Span(6, 8, "B"))),
-        Fixture("0123456789", (Span(2, 8, "A"),)),
+        Fixture("0123456789", (TextSpan(0, 4, "A"), TextSpan(6, 8, "B"))),
+        Fixture("0123456789", (TextSpan(2, 8, "A"),)),
         Fixture("0123", ()),
     ]
     predictions = [tags("AAAA..B..."), tags("..AAAAAA.."), tags(".BB.")]

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxreg.converters.evaluation.decode import Integers
-from onnxreg.converters.evaluation.fixture import Fixture, Span
+from onnxreg.converters.evaluation.fixture import Fixture, TextSpan
 from onnxreg.converters.evaluation.metrics.spans import CharacterRecall, tally_of
 from onnxreg.converters.evaluation.recall import (
     LabelRecall,
@@ -41,8 +41,8 @@ def measured(counts: Tally) -> list[LabelRecall]:
 
 def test_recall_worked_out_by_hand() -> None:
     fixtures = [
-        Fixture("0123456789", (Span(0, 4, "A"), Span(6, 8, "B"))),
-        Fixture("0123456789", (Span(2, 8, "A"), Span(2, 4, "C"))),
+        Fixture("0123456789", (TextSpan(0, 4, "A"), TextSpan(6, 8, "B"))),
+        Fixture("0123456789", (TextSpan(2, 8, "A"), TextSpan(2, 4, "C"))),
     ]
     parent = [chars("AAA...BB.."), chars("..AAAA...A")]
     candidate = [chars("AA....BBBB"), chars("..BBAAAA..")]
@@ -53,19 +53,19 @@ def test_recall_worked_out_by_hand() -> None:
 
 
 def test_a_label_without_gold_has_no_figures() -> None:
-    _, b = measured(tally([Fixture("01", (Span(0, 1, "A"),))], [chars("AB")], [chars("..")]))
+    _, b = measured(tally([Fixture("01", (TextSpan(0, 1, "A"),))], [chars("AB")], [chars("..")]))
     assert b == LabelRecall("B", 0, 0)
 
 
 def test_a_model_that_says_one_label_everywhere_is_not_informed() -> None:
-    fixtures = [Fixture("0123456789", (Span(0, 4, "A"),))]
+    fixtures = [Fixture("0123456789", (TextSpan(0, 4, "A"),))]
     always = [chars("AAAAAAAAAA")]
     a, _ = measured(tally(fixtures, always, always))
     assert (a.parent, a.false_alarms, a.informedness) == (1.0, 1.0, 0.0)
 
 
 def test_gold_that_fills_every_text_tells_nothing_of_guessing() -> None:
-    fixtures = [Fixture("0123", (Span(0, 4, "A"),))]
+    fixtures = [Fixture("0123", (TextSpan(0, 4, "A"),))]
     a, _ = measured(tally(fixtures, [chars("AAAA")], [chars("AAAA")]))
     assert (a.parent, a.informedness) == (1.0, 0.0)
 
@@ -79,7 +79,7 @@ def corpora(draw: st.DrawFn) -> tuple[list[Fixture], list[Integers], list[Intege
         for label in LABELS:
             start = draw(st.integers(0, length))
             end = draw(st.integers(start, length))
-            spans += [Span(start, end, label)] if start < end else []
+            spans += [TextSpan(start, end, label)] if start < end else []
         fixtures.append(Fixture("x" * length, tuple(spans)))
         letters = st.text(".AB", min_size=length, max_size=length).map(chars)
         parents.append(draw(letters))

@@ -1,6 +1,6 @@
 import pytest
 
-from onnxreg.converters.evaluation.fixture import Fixture, Span
+from onnxreg.converters.evaluation.fixture import Fixture, TextSpan
 from onnxreg.converters.evaluation.recall import LabelRecall
 from onnxreg.converters.evaluation.rule import MAX_LISTED_LABELS, Decision, Floors, decide, thin_evidence
 from onnxreg.converters.evaluation.suite import Suite
@@ -132,7 +132,7 @@ def test_a_floor_that_is_not_a_number_is_refused() -> None:
 def suite_of(**spans: tuple[int, int]) -> Suite:
     """A suite with so many spans of so many characters for each label, one a text."""
     fixtures = [
-        Fixture("x" * length, (Span(0, length, name),))
+        Fixture("x" * length, (TextSpan(0, length, name),))
         for name, (count, length) in spans.items()
         for _ in range(count)
     ]

@@ -11,7 +11,7 @@ from support.evaluation import subject_of
 
 from onnxreg.converters.evaluation import evaluate as module
 from onnxreg.converters.evaluation import evaluation_plan
-from onnxreg.converters.evaluation.evaluate import Evaluation
+from onnxreg.converters.evaluation.evaluate import SourceEvaluation
 from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation
 from onnxreg.converters.evaluation.metrics.spans import SpanF1
 from onnxreg.schema.core import canonical
@@ -52,7 +52,7 @@ def judge(
         value = {"suite": str(write_suite(TEXTS)), "metrics": [{"metric": "span_f1"}], **request}
         plan = plan_evaluation(EvaluationRequest.from_json(value), "token-classification", Path(), ())
         runs.clear()
-        Evaluation(plan, lambda: subject, False, cache, key or {"subject": 1}).judge(artifact, path)
+        SourceEvaluation(plan, lambda: subject, False, cache, key or {"subject": 1}).judge(artifact, path)
         return bool(runs)
 
     run.cache, run.path = cache, path  # type: ignore[attr-defined]

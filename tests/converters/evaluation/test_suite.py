@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from onnxreg.converters.evaluation.fixture import Fixture, Span
+from onnxreg.converters.evaluation.fixture import Fixture, TextSpan
 from onnxreg.converters.evaluation.suite import load
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
@@ -14,7 +14,7 @@ ROW = {
     "text": "Ada in Rome",
     "gold_spans": [{"start": 0, "end": 3, "label": "NAME", "text": "Ada"}],
 }
-READ = Fixture("Ada in Rome", (Span(0, 3, "NAME"),))
+READ = Fixture("Ada in Rome", (TextSpan(0, 3, "NAME"),))
 
 
 def write(tmp_path: Path, content: Any, name: str = "suite.json") -> Path:
@@ -56,7 +56,7 @@ def test_offsets_count_code_points_and_lines_end_at_line_feeds_only(tmp_path: Pa
     text = "\U0001f600 e\u0301\u2028Ada\u0085"
     row = {"text": text, "gold_spans": [{"start": 5, "end": 8, "label": "NAME", "text": "Ada"}]}
     path = write(tmp_path, json.dumps(row, ensure_ascii=False).encode(), "suite.jsonl")
-    assert load(path).items == (Fixture(text, (Span(5, 8, "NAME"),)),)
+    assert load(path).items == (Fixture(text, (TextSpan(5, 8, "NAME"),)),)
 
 
 def test_spans_of_different_labels_may_nest_and_neighbours_may_touch(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from support.docs.nets import write_mlp
 from onnxreg.converters.android.android_options import AndroidOptions, recipe_of
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
-from onnxreg.converters.evaluation.evaluate import Evaluation
+from onnxreg.converters.evaluation.evaluate import SourceEvaluation
 from onnxreg.converters.evaluation.judgement import EvaluationError
 from onnxreg.converters.evaluation.metrics.embeddings import MeanCosine
 from onnxreg.converters.passes.graph_pass import GraphPass
@@ -517,14 +517,14 @@ def test_no_path_of_this_machine_is_published(
 ) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
     path = folder.format(tmp=tmp_path, start=encoder) + "/x.onnx"
-    judge = Evaluation.judge
+    judge = SourceEvaluation.judge
 
-    def fail(self: Evaluation, artifact: Any, file: Path) -> Any:
+    def fail(self: SourceEvaluation, artifact: Any, file: Path) -> Any:
         if "int8" in artifact.path:
             raise ConversionError(f"x.onnx does not load: '{path}' and {file} are broken; 1/2 is 0.5")
         return judge(self, artifact, file)
 
-    monkeypatch.setattr(Evaluation, "judge", fail)
+    monkeypatch.setattr(SourceEvaluation, "judge", fail)
     trials = record(search(choose, confirm=str(confirm), candidates=["int8", "fp16"], objective="pareto"))
     (failed,) = [trial for trial in trials["candidates"] if trial["state"] == "failed"]
     (reason,) = failed["reasons"]

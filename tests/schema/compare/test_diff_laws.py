@@ -11,7 +11,7 @@ from typing import Any, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.schema.compare.json_changes import Delta, compare
+from onnxreg.schema.compare.json_changes import JsonChange, compare
 from onnxreg.schema.compare.manifests import Change, ManifestDiff, diff
 from onnxreg.schema.compare.severity import RULES, TABLES
 from onnxreg.schema.core import canonical
@@ -50,7 +50,7 @@ FAMILY = "model_family"
 
 
 def place(path: Path) -> str:
-    """A path in the notation of `Delta.pattern`."""
+    """A path in the notation of `JsonChange.pattern`."""
     text = ""
     for key in path:
         if isinstance(key, int):
@@ -62,7 +62,7 @@ def place(path: Path) -> str:
     return text
 
 
-def names_it(delta: Delta, path: Path) -> bool:
+def names_it(delta: JsonChange, path: Path) -> bool:
     """Whether a difference stands at the field, below it, or at what holds it; the top does not count."""
     here, there = place(path), delta.pattern
     return bool(there) and (
@@ -123,12 +123,12 @@ def test_no_unknown_field_goes_unreported(full: dict[str, Any]) -> None:
             assert any(names_it(delta, (*path, "unknown")) for delta in compare(full, new, TABLES)), path
 
 
-def mirrored(delta: Delta) -> tuple[str, ...]:
+def mirrored(delta: JsonChange) -> tuple[str, ...]:
     op = {"added": "removed", "removed": "added"}.get(delta.op, delta.op)
     return (delta.path, delta.pattern, op, json.dumps(delta.new), json.dumps(delta.old))
 
 
-def plain(delta: Delta) -> tuple[str, ...]:
+def plain(delta: JsonChange) -> tuple[str, ...]:
     return (delta.path, delta.pattern, delta.op, json.dumps(delta.old), json.dumps(delta.new))
 
 
