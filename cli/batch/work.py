@@ -14,7 +14,7 @@ from onnxreg.cli.batch.jobs import OPTION_PATHS, Job
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.interrupts import interruptible
-from onnxreg.cli.render.progress import Checked
+from onnxreg.cli.render.progress import CheckedProgress
 from onnxreg.cli.services import export_service
 from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
 from onnxreg.schema.core.errors import ConflictError, HostError, NotFoundError, RegError
@@ -81,7 +81,7 @@ def _run(job: Job, terms: Terms, outcome: JobOutcome, check: Callable[[], None])
         return replace(
             outcome, status="current", ref=str(earlier.ref), digest=str(earlier.digest), pushed=True
         )
-    progress, repeatable = Checked(SILENT, check), request if terms.cached else None
+    progress, repeatable = CheckedProgress(SILENT, check), request if terms.cached else None
     published, _ = export_service.publish(registry, order, version, progress, repeatable)
     status: Status = "published" if published.new else "current"
     outcome = replace(outcome, status=status, ref=str(published.ref), digest=str(published.digest))

@@ -121,7 +121,7 @@ def set_policy(
     the demand `signed_by`), before and after are its values.
     """
     from onnxreg.registry.support.disk import read_given
-    from onnxreg.schema.gates.loosened import weaker
+    from onnxreg.schema.gates.policy_comparison import weaker
 
     session: Session = context.obj
     policy = read_policy(read_given(file), str(file))

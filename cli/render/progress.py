@@ -37,10 +37,10 @@ def steps(silent: bool) -> Iterator[Progress]:
     Ctrl-C is raised at the next step and at the end of the last one, even if the work in between swallowed it.
     """
     with _steps(silent) as drawn, interruptible() as check:
-        yield Checked(drawn, check)
+        yield CheckedProgress(drawn, check)
 
 
-class Checked(Progress):
+class CheckedProgress(Progress):
     """Calls `check` before each step is drawn; `check` may raise."""
 
     def __init__(self, drawn: Progress, check: Callable[[], None]) -> None:

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from onnxreg.cli.render import output
-from onnxreg.registry.store.net import pending
+from onnxreg.registry.store.net import server_waits
 from onnxreg.registry.transfer.copy import WORKERS
 from onnxreg.schema.core.progress import Advance, Progress
 
@@ -38,7 +38,7 @@ class ProgressDisplay(Progress):
             expand=True,
         )
         self._task = self._all.add_task(_fit(label, self._room), total=None)
-        self.lines = Constrain(Group(self._files, self._all, Waiting()), width - len(CONTROL_C))
+        self.lines = Constrain(Group(self._files, self._all, WaitLine()), width - len(CONTROL_C))
 
     def plan(self, files: int, size: int) -> None:
         self._planned += size
@@ -69,11 +69,11 @@ class ProgressDisplay(Progress):
         self._all.advance(self._task, count)
 
 
-class Waiting:
+class WaitLine:
     """A line on the server that is waited for, if there is one."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown = pending.shown()
+        shown = server_waits.shown()
         if shown:
             yield Text(output.printable(shown), overflow="ellipsis", no_wrap=True)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from onnxreg.converters.families.covariance import Covariance, estimate
-from onnxreg.converters.families.fitting_evidence import Embedded
+from onnxreg.converters.families.fitting_evidence import RowEmbeddings
 from onnxreg.converters.families.head_graph import BATCH, INPUT, Values, make_graph
 from onnxreg.converters.families.rows import keys_of
 from onnxreg.converters.families.statistics import Interval, least_rows, wilson
@@ -72,7 +72,9 @@ class Detector:
         }
 
 
-def fit(rows: Embedded, held_out: Embedded, percentile: float, shrinkage: float | None = None) -> Detector:
+def fit(
+    rows: RowEmbeddings, held_out: RowEmbeddings, percentile: float, shrinkage: float | None = None
+) -> Detector:
     """Fit on embeddings `[n, d]` and take the threshold from others `[m, d]`.
 
     Args:
@@ -102,7 +104,7 @@ def fit(rows: Embedded, held_out: Embedded, percentile: float, shrinkage: float 
     return replace(detector, threshold=threshold, rejected=rejected)
 
 
-def _check_rows(rows: Embedded, held_out: Embedded, percentile: float) -> int:
+def _check_rows(rows: RowEmbeddings, held_out: RowEmbeddings, percentile: float) -> int:
     """Count the distinct rows of the fit; InputError if either side is not enough for a detector."""
     for side in (rows, held_out):
         check_finite(side.embeddings, f"ood: an embedding of {side.name}")

@@ -51,7 +51,7 @@ def _key(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Embedded:
+class RowEmbeddings:
     """A backbone's `outputs` for the rows of the file `name`; `embedding` is float32 `[n, d]`.
 
     `keys` are those of the rows in the file. `stored` is True if the file has embeddings, of any backbone.
@@ -68,7 +68,7 @@ class Embedded:
     def embeddings(self) -> Any:
         return self.outputs[INPUT]
 
-    def check_apart(self, used: "Embedded") -> None:
+    def check_apart(self, used: "RowEmbeddings") -> None:
         """Raise InputError if both have a row: rows that made a detector say nothing about it."""
         if self.dataset == used.dataset:
             raise InputError(f"ood: {self.name} and {used.name} are one set, {self.dataset}", HELD_OUT_HINT)
@@ -89,7 +89,7 @@ class Embedder:
         self._session, self._directory = session, directory
         self.embed_images = cache(self._embed_images)
 
-    def embed(self, path: str) -> Embedded:
+    def embed(self, path: str) -> RowEmbeddings:
         """Return the embeddings of a file's rows: stored as `embedding`, or made from `input`.
 
         Raises InputError if the file has neither, or of another shape than the backbone's.
@@ -100,15 +100,15 @@ class Embedder:
         width = next(item.shape[1] for item in self._session.get_outputs() if item.name == INPUT)
         name = Path(path).name
         embeddings = as_float32(rows["embedding"], (width,), f"{name}: embedding")
-        return Embedded(name, str(digest([rows])), keys_of(embeddings), {INPUT: embeddings}, stored=True)
+        return RowEmbeddings(name, str(digest([rows])), keys_of(embeddings), {INPUT: embeddings}, stored=True)
 
-    def _embed_images(self, path: str) -> Embedded:
+    def _embed_images(self, path: str) -> RowEmbeddings:
         """Run the backbone on a file's `input`, even if it has embeddings too."""
         rows, name = read_rows(self._directory / path), Path(path).name
         if "input" not in rows:
             raise InputError(f"{name} has neither an array called input nor one called embedding")
         images = as_float32(rows["input"], self._session.get_inputs()[0].shape[1:], f"{name}: input")
-        return Embedded(name, str(digest([rows])), keys_of(images), outputs_of(self._session, images))
+        return RowEmbeddings(name, str(digest([rows])), keys_of(images), outputs_of(self._session, images))
 
 
 def outputs_of(session: Any, rows: Any) -> Arrays:

@@ -6,7 +6,7 @@ from typing import Any
 
 from onnxreg.converters.engine.output_checks import make_check
 from onnxreg.converters.families.detector import VERDICT, Detector
-from onnxreg.converters.families.fitting_evidence import Embedded, HeldOut, outputs_of
+from onnxreg.converters.families.fitting_evidence import HeldOut, RowEmbeddings, outputs_of
 from onnxreg.converters.families.precisions import Check
 from onnxreg.converters.families.statistics import PairedTest, wilson
 from onnxreg.schema.core.errors import InputError
@@ -96,8 +96,8 @@ def rejected(session: Any, embeddings: Any) -> int:
 def detection(
     detector: Any,
     backbone: str,
-    held_out: Embedded | None,
-    outliers: Embedded | None,
+    held_out: RowEmbeddings | None,
+    outliers: RowEmbeddings | None,
     limits: FamilyLimits,
 ) -> Iterator[Check]:
     """Yield the checks of held-out rows and of outliers: the share that the detector rejects.

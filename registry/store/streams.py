@@ -127,7 +127,7 @@ def hand_over(source: BinaryIO) -> Advance:
     return source.hand_over() if isinstance(source, ReportingStream) else lambda count: None
 
 
-class Borrowed(io.RawIOBase):
+class UnownedFile(io.RawIOBase):
     """A file that somebody else closes."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -146,7 +146,7 @@ class Borrowed(io.RawIOBase):
         return True
 
 
-class UploadBody(Borrowed):
+class UploadBody(UnownedFile):
     """A request body whose reads are reported to `advance`. Closing it leaves the file open."""
 
     def __init__(self, file: BinaryIO, advance: Advance) -> None:

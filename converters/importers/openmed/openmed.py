@@ -8,7 +8,7 @@ from onnxreg.converters.importers.companions import check_labels, describe
 from onnxreg.converters.importers.difference import Difference
 from onnxreg.converters.importers.import_files import Intake
 from onnxreg.converters.importers.openmed.artifacts import CONFIG_VERDICTS, check_formats, make_artifacts
-from onnxreg.converters.importers.openmed.claimed import artifact_differences, compare, read_segmenter
+from onnxreg.converters.importers.openmed.manifest_claims import artifact_differences, compare, read_segmenter
 from onnxreg.converters.importers.openmed.survey import Survey, survey
 from onnxreg.converters.source.scrub import scrub
 from onnxreg.schema.core.ref import check_name

@@ -19,7 +19,7 @@ from onnxreg.registry.store.hub.hub_client import Operation
 from onnxreg.registry.store.hub.hub_layout import RepositoryLayout
 from onnxreg.registry.store.layout import BlobKey, index_path, keys_of, usable_key
 from onnxreg.registry.store.protocol import Hasher, IncomingBlob, MissingBlobError
-from onnxreg.registry.store.streams import Borrowed, hand_over
+from onnxreg.registry.store.streams import UnownedFile, hand_over
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError
@@ -268,7 +268,7 @@ class MeteredAddition(CommitOperationAdd):
             yield cast(BinaryIO, _Sending(file, cast(UploadMeter, self._meter))) if metered else file
 
 
-class _Sending(Borrowed):
+class _Sending(UnownedFile):
     """A file that reports how far it was read. Closing it leaves the file open."""
 
     def __init__(self, file: BinaryIO, meter: UploadMeter) -> None:

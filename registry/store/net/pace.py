@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from http.client import HTTPResponse
 from typing import Any
 
-from onnxreg.registry.store.net import pending
+from onnxreg.registry.store.net import server_waits
 from onnxreg.registry.store.net.limits import DEFAULTS, FileBudget, setting
 
 
@@ -88,7 +88,7 @@ class Meter:
     def count(self, size: int, began: float) -> None:
         """Note what came, and since when it was waited for. TimeoutError if the answer is too slow."""
         now, pace = time.monotonic(), _pace.get()
-        pending.arrived(now)
+        server_waits.arrived(now)
         if pace is None or not self._begun:
             self._begun = True
             return

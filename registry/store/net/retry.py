@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from onnxreg.registry.store.net import pace, pending
+from onnxreg.registry.store.net import pace, server_waits
 from onnxreg.registry.support import cancellation
 from onnxreg.schema.core.errors import RemoteError, why
 
@@ -31,7 +31,7 @@ def retrying(attempt: Callable[[], Result], passing: Callable[[Exception], bool]
     `host` is shown to those who watch. A read ends with its time: see `pace`.
     """
     silent = 0
-    with pending.noted(host or "the server") as request:
+    with server_waits.noted(host or "the server") as request:
         for number in range(1, MAX_TRIES):
             try:
                 return attempt()

@@ -3,8 +3,8 @@
 import pytest
 
 from onnxreg.schema.gates import channel_rules
-from onnxreg.schema.gates.loosened import _PARTS, weaker
 from onnxreg.schema.gates.policy import Policy, read_policy
+from onnxreg.schema.gates.policy_comparison import _PARTS, weaker
 
 
 def policy(*rules: str) -> Policy:

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from onnxreg.converters.families.fitting_evidence import Embedded
+from onnxreg.converters.families.fitting_evidence import RowEmbeddings
 from onnxreg.converters.families.head_checkpoints import HeadCheckpoint, Layer
 from onnxreg.converters.families.rows import keys_of
 from onnxreg.converters.passes.tools.samples import digest
@@ -13,10 +13,10 @@ from onnxreg.converters.passes.tools.samples import digest
 WIDTH = 24
 
 
-def embedded(rows: np.ndarray, name: str = "rows.npz", *, stored: bool = False) -> Embedded:
+def embedded(rows: np.ndarray, name: str = "rows.npz", *, stored: bool = False) -> RowEmbeddings:
     """Rows as if they had come out of a backbone."""
     dataset = str(digest([{"embedding": rows}]))
-    return Embedded(name, dataset, keys_of(rows), {"embedding": rows}, stored)
+    return RowEmbeddings(name, dataset, keys_of(rows), {"embedding": rows}, stored)
 
 
 MakeHead = Callable[..., HeadCheckpoint]
