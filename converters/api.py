@@ -96,7 +96,7 @@ def _companions(draft: Draft, enabled: bool) -> list[str]:
 
 def _bytes(draft: Draft, artifact: DraftArtifact) -> bytes:
     if len(_files(artifact)) > 1:
-        raise InputError("a graph of more than 2 GB is no single run of bytes", "name an output")
+        raise InputError("a graph of more than 2 GB cannot be returned as bytes", "name an output")
     return (draft.root / artifact.path).read_bytes()
 
 

@@ -29,7 +29,7 @@ from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.recorded_recipe import Recipe
 
 RECIPE = "recipe"
-"""The profile of a recipe that is none of a profile."""
+"""The profile of a recipe that belongs to no profile."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def _contract(recipe: Recipe, suite: Path | None) -> ProfilePromises:
         return profile_catalog.find(recipe.profile).contract(recipe.parameters, suite)
     except InputError as error:
         raise IntegrityError(
-            f"the recipe is none of the {recipe.profile} profile: {error.message}"
+            f"the recipe does not belong to the {recipe.profile} profile: {error.message}"
         ) from error
 
 

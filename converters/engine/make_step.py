@@ -80,7 +80,7 @@ def make(
     if not _can_take(node.kind.takes, subject):
         input_label = "the source" if parent is None else f"the result of {node.step.input}"
         raise InputError(
-            f"step {node.name}: {node.kind.id} takes a {node.kind.takes}, and {input_label} is none",
+            f"step {node.name}: {node.kind.id} takes a {node.kind.takes}, and {input_label} is not one",
             "a step names what it takes: input: STEP; without it that is the source",
         )
     with model_file.scratch_in(directory.parent):

@@ -64,7 +64,7 @@ class RecipeDocument:
                 Advice("begin-recipe") if label == RECIPE else "check the path",
             ) from error
         except UnicodeDecodeError as error:
-            raise InputError(f"{path.name} is no text", f"a {label} is YAML or JSON, in UTF-8") from error
+            raise InputError(f"{path.name} is not text", f"a {label} is YAML or JSON, in UTF-8") from error
         try:
             return cls(path, text, Digest.of(data), yaml.load(text, Loader=_loader(yaml)))
         except yaml.MarkedYAMLError as error:
@@ -146,7 +146,7 @@ def _parts(node: Any, yaml: Any) -> list[tuple[Any, Any]]:
 def from_value(value: Any, label: str) -> RecipeFile:
     """Make a recipe from a decoded document, also of Olive or Orchard; InputError names the wrong key."""
     if not isinstance(value, dict):
-        raise InputError(f"{label} is no recipe: it holds no keys")
+        raise InputError(f"{label} is not a recipe: it has no keys")
     if olive.is_olive(value):
         value = olive.translate(value, label)
     elif "export" in value:

@@ -195,7 +195,7 @@ def _check_limits(checks: Sequence[RecipeCheck], paths: Sequence[str]) -> None:
     limited = [(check.output, check.metric) for check in checks]
     for output, metric in limited:
         if output not in ("*", *paths):
-            raise InputError(f"a check is about {output}, which is no output", suggest(output, paths))
+            raise InputError(f"a check is about {output}, which is not an output", suggest(output, paths))
         if limited.count((output, metric)) > 1:
             raise InputError(f"two checks limit {metric} of {output}", "state one limit")
 

@@ -87,7 +87,9 @@ def _read(path: Path, name: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
         return arrays, notes
     if path.suffix in (".pth", ".pt"):
         return _read_torch(path, name)
-    raise InputError(f"{name}: {path.name} is none of {', '.join(SUFFIXES)}; a pickle is never read", HINT)
+    raise InputError(
+        f"{name}: {path.name} must end in one of {', '.join(SUFFIXES)}; a pickle is never read", HINT
+    )
 
 
 def _read_safetensors(path: Path, name: str) -> tuple[dict[str, Any], Mapping[str, Any]]:

@@ -143,7 +143,7 @@ def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:
 def _own_files(model: Path, configs: dict[Path, Path], vectors: dict[Path, Path]) -> list[tuple[str, Path]]:
     """The operator config and the golden vectors of a model, with their roles.
 
-    Raise InputError if these are none.
+    Raise InputError if these are invalid.
     """
     files = []
     if model in configs:

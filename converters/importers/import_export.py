@@ -30,7 +30,7 @@ MINE = Advice("add-without-manifest", manifest=FILENAME)
 
 
 def is_written(directory: Path) -> bool:
-    """Return True if the manifest of a directory has format version 2. Raise InputError if it is none."""
+    """Return True if the manifest of a directory has format version 2. Raise InputError if it is not a manifest."""
     path = directory / FILENAME
     if not path.is_file():
         return False

@@ -46,23 +46,3 @@ def quieted(name: str) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
-
-
-@contextmanager
-def without_onnx_log() -> Iterator[None]:
-    """Inside, PyTorch's exporter does not print a whole graph to stdout when it fails.
-
-    It means to do that only when asked, but its question whether it was (torch 2.13, `setup_onnx_logging`) is always true.
-    """
-    import torch
-
-    name = "_jit_onnx_log"
-    log = getattr(torch._C, name, None)
-    if log is None:
-        yield
-        return
-    setattr(torch._C, name, lambda *parts: None)
-    try:
-        yield
-    finally:
-        setattr(torch._C, name, log)

@@ -115,7 +115,7 @@ def _tensor(array: Any, data: list[Any]) -> dict[str, Any]:
 
 
 def decode(data: bytes, label: str) -> tuple[GoldenCase, ...]:
-    """Read golden vectors; InputError, naming `label`, if they are none."""
+    """Read golden vectors; InputError, naming `label`, if they are invalid."""
     value = canonical.decode(data, label)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise InputError(f"{label} holds no golden vectors: its format is not {FORMAT!r}")

@@ -115,7 +115,7 @@ def _folders() -> _Folders:
 
 
 def _changed(folder: str) -> int | None:
-    """When a folder last changed, in nanoseconds; None if it does not exist."""
+    """The time of the last change of a folder, in nanoseconds; None if it does not exist."""
     try:
         return Path(folder).stat().st_mtime_ns
     except OSError:

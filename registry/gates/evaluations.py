@@ -1,4 +1,4 @@
-"""Who signed which later evaluation, and what each signature is worth."""
+"""The signers of later evaluations, and what each signature is worth."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

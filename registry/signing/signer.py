@@ -30,7 +30,7 @@ def line_signer() -> "Sign | None":
 
 
 def signing_key(name: str | None = None) -> "PrivateKey":
-    """A key by name, else the configured one, else the only one there is. InputError if that is none."""
+    """A key by name, else the configured one, else the only one there is. InputError if there is no such key."""
     from onnxreg.registry.signing.keystore import PASSPHRASE, Keystore
 
     secret, configured = environment.read(PASSPHRASE), environment.read(SIGNING_KEY)

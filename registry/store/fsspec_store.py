@@ -41,7 +41,10 @@ MAX_WORKERS = 8
 
 
 class FileStore:
-    """An `ObjectStore` for one writer: only threads of this process are kept apart."""
+    """An `ObjectStore` for one writer: only threads of this process are kept apart.
+
+    `root` is a path as the driver lists it, without a protocol (`fsspec.core.url_to_fs` returns it).
+    """
 
     def __init__(
         self, files: Any, root: str, url: str, is_whole: bool = False, single_writer: bool = False
@@ -126,7 +129,7 @@ class FileStore:
                 files = self._files.find(directory, detail=True)
             except FileNotFoundError:
                 files = {}
-        start = len(self._files._strip_protocol(self._root)) + 1
+        start = len(self._root) + 1
         keys = {path[start:]: int(info["size"]) for path, info in files.items()}
         return iter(sorted((key, size) for key, size in keys.items() if key.startswith(prefix)))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 CEILINGS = Path(__file__).with_name("prose.json")
 PATTERNS = {
-    "is no": r"\b(?:is|are) (?:no|none)\b",
+    "is no": r"(?<!\b[Tt]here )\b(?:is|are) (?:no(?! longer)|none)\b",
     "be had": r"\bbe had\b",
     "whoever": r"\bwho(?:so)?ever\b",
     "stands": r"\bstands?\b",

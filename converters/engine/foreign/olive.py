@@ -151,7 +151,7 @@ def _ordered(value: Mapping[str, Any], label: str) -> dict[str, Any]:
         if len(flows) != 1:
             raise InputError(f"{label}: pass_flows has more than one flow", "export them one by one")
         if missing := [name for name in flows[0] if name not in list(passes)]:
-            raise InputError(f"{label}: pass_flows names {missing[0]!r}, which is no pass there")
+            raise InputError(f"{label}: pass_flows names {missing[0]!r}, which is not a pass there")
         passes = {name: passes[name] for name in flows[0]}
     if not passes:
         raise InputError(f"{label}: there are no passes to run")

@@ -78,7 +78,7 @@ def translate(document: Mapping[str, Any], label: str) -> RecipeFile:
     """
     section = document["export"]
     if not isinstance(section, Mapping):
-        raise InputError(f"{label}: export is no section with keys")
+        raise InputError(f"{label}: export must be a section with keys")
     export = OrchardExport.from_json(section, f"{label}: export")
     siblings = OrchardFiles.from_json(
         {key: value for key, value in document.items() if key != "export" and key not in SECTIONS}, label

@@ -35,7 +35,7 @@ class SparseTensor:
             yield f"{part.dtype} {part.dims} {digest_of(part)}\n".encode()
 
     def array(self) -> Any:
-        raise ValueError("a sparse tensor is no array")
+        raise ValueError("a sparse tensor is not an array")
 
 
 class _Reader:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.onnx.internals import table_position
 from onnxreg.converters.onnx.ort.ort_bindings import register_bindings
 from onnxreg.schema.core.errors import ConversionError
 
@@ -46,7 +47,7 @@ def read_head(data: Any) -> OrtHeader:
     from ort_flatbuffers_py.fbs.InferenceSession import InferenceSession
 
     session = InferenceSession.GetRootAs(data, 0)
-    position = session.Model()._tab.Pos
+    position = table_position(session.Model())
     vtable = position - int.from_bytes(data[position : position + 4], "little", signed=True)
     resolver = session.KernelTypeStrResolver()
     entries = (resolver.OpKernelTypeStrArgs(i) for i in range(resolver.OpKernelTypeStrArgsLength()))

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.onnx.quiet import quiet, quieted, without_onnx_log
+from onnxreg.converters.onnx.internals import without_onnx_log
+from onnxreg.converters.onnx.quiet import quiet, quieted
 from onnxreg.converters.onnx.weightless import without_weights
 from onnxreg.converters.passes.tools import model_file, strip_notes, torch_model
 from onnxreg.converters.passes.tools.set_order import sorted_sets

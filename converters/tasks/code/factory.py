@@ -72,7 +72,7 @@ class Factory:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The installed packages that its files import by name, or that it is in; a file that is no Python has none."""
+        """The installed packages that its files import by name, or that it is in; a file that is not Python has none."""
         installed = distributions()
         imported = {top for label, path in self.files.items() for top in _imports(path, label)}
         imported |= {self.module.partition(".")[0]} if self.label is None else set()
@@ -161,7 +161,7 @@ def _installed(top: str) -> ModuleSpec | None:
 
 
 def _imports(path: Path, label: str) -> Iterator[str]:
-    """The first names of what a Python file imports; none of a file that is no Python."""
+    """The first names of what a Python file imports; none of a file that is not Python."""
     module = parse(path, label)
     for node in () if module is None else ast.walk(module):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

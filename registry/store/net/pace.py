@@ -25,7 +25,7 @@ from onnxreg.registry.store.net.limits import DEFAULTS, FileBudget, setting
 class Pace:
     """`timeout`: seconds of silence, and of the window over which the `rate` (bytes per second) is measured.
 
-    `end`: the monotonic time at which the read ends; 0 is no limit for the rate, infinity none for the end.
+    `end`: the monotonic time at which the read ends; 0 means no limit for the rate, infinity none for the end.
     """
 
     timeout: float

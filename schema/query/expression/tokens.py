@@ -68,7 +68,7 @@ def tokenize(text: str) -> Iterator[Token]:
         )
     stray = _SURROGATE.search(text)
     if stray is not None:
-        raise ExpressionError(text, stray.span(), "a character is cut in two: this is no valid text")
+        raise ExpressionError(text, stray.span(), "a character is cut in two: this is not valid text")
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)

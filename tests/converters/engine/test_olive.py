@@ -179,7 +179,7 @@ def test_the_order_is_that_of_a_flow_where_there_is_one() -> None:
         "flows of a number": ({"pass_flows": 5}, "pass_flows is not a list"),
         "flows of an object": ({"pass_flows": {"a": 1}}, "pass_flows is not a list"),
         "a flow of text": ({"pass_flows": ["a"]}, "pass_flows is not a list"),
-        "a flow of lists": ({"pass_flows": [[["a"]]]}, "which is no pass there"),
+        "a flow of lists": ({"pass_flows": [[["a"]]]}, "which is not a pass there"),
         "a path of text": (
             {"input_model": {**ONNX, "model_path": {"config": "x"}}},
             r"input_model\.model_path\.config is not a JSON object",

@@ -117,7 +117,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no recipe at"):
         read_recipe(tmp_path / "a.yaml")
     (tmp_path / "b.yaml").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="is no text"):
+    with pytest.raises(InputError, match="is not text"):
         read_recipe(tmp_path / "b.yaml")
     (tmp_path / "c.yaml").write_bytes(b" " * (MAX_DOCUMENT_BYTES + 1))
     with pytest.raises(InputError, match="too large"):

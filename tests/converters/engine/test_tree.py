@@ -122,7 +122,7 @@ def test_no_output_leaves_the_workspace(path: str) -> None:
 
 def test_a_check_of_no_output_is_a_mistake() -> None:
     check = {"output": "model_int8.onnx", "metric": "min_cosine", "min": 0.9}
-    with pytest.raises(InputError, match=r"a check is about model_int8\.onnx, which is no output"):
+    with pytest.raises(InputError, match=r"a check is about model_int8\.onnx, which is not an output"):
         read([INT8], checks=[check])
 
 

@@ -344,7 +344,7 @@ BAD: dict[str, tuple[Spoil, dict[str, Any], str]] = {
         "head:apple: the class scab has no training rows",
     ),
     "nan weights": (spoil, {}, "head:apple: weight holds NaN"),
-    "a pickle": (partial(pickled, suffix="pkl"), {}, "head:apple: apple.pkl is none of"),
+    "a pickle": (partial(pickled, suffix="pkl"), {}, "head:apple: apple.pkl must end in one of"),
     "a pickle called pth": (
         partial(pickled, suffix="pth"),
         {},
