@@ -121,7 +121,7 @@ def check_held(ledger: Ledger, log: PolicyLog, channel: str, trust: Trust | None
 
 
 def _check_moves(ledger: Ledger, log: PolicyLog, rules: Sequence[Rule], history: Sequence[Tag]) -> None:
-    """Check that the last move is a promotion, and each one before it if breaking changes are barred.
+    """Check that the last move is a promotion, and each one before it if changes are limited.
 
     Else an attacker could go from one holder to another by way of a third.
     """
@@ -139,11 +139,10 @@ def _check_moves(ledger: Ledger, log: PolicyLog, rules: Sequence[Rule], history:
             )
         newest = seq
         policy = log.at(move.policy) if move.policy else None
-        barring = [
-            r for r in (policy[1].covering(ledger.name, move.tag) if policy else ()) if r.breaking is False
-        ]
-        if move is not history[-1] and barring and move.version in ledger.entries:
-            _check_breaking(ledger, barring, history[:position], move)
+        rules_then = policy[1].covering(ledger.name, move.tag) if policy else ()
+        limiting = [rule for rule in rules_then if rule.breaking is False or rule.planned]
+        if move is not history[-1] and limiting and move.version in ledger.entries:
+            _check_changes(ledger, limiting, history[:position], move)
 
 
 def check_evidence(ledger: Ledger, log: PolicyLog, move: Tag | RolloutStep) -> int:
@@ -167,8 +166,9 @@ def check_evidence(ledger: Ledger, log: PolicyLog, move: Tag | RolloutStep) -> i
     return policy[0]
 
 
-def _check_breaking(ledger: Ledger, rules: Sequence[Rule], past: Sequence[Tag], move: Tag) -> None:
-    only = [Rule(rule.channel, rule.models, breaking=False) for rule in rules]
+def _check_changes(ledger: Ledger, rules: Sequence[Rule], past: Sequence[Tag], move: Tag) -> None:
+    """Check a former promotion against what its rules say of changes."""
+    only = [Rule(rule.channel, rule.models, breaking=rule.breaking, planned=rule.planned) for rule in rules]
     judged = judge_version(ledger, only, move.version, compared_with(past, move.manifest))
     if judged.failed:
         raise GateError(

@@ -5,5 +5,5 @@ A `Policy` has `Rule`s for channels; `channel_rules` compares a `PromotionCandid
 answers cheaply that no rule names a channel.
 
 Start with `policy.py`. The rules in words: docs/gates.md.
-Must not import: `inputs`, `compare`, `formats`. Reading logs and stores is the work of `registry.gates`.
+Must not import: `inputs`, `formats`. Reading logs and stores is the work of `registry.gates`.
 """

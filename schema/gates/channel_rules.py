@@ -3,8 +3,9 @@
 One function a demand, in the table `DEMANDS`; each reads the rule and the candidate, and nothing else.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import product
 from typing import Any, Literal
@@ -263,6 +264,22 @@ def _breaking(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool,
     yield not kinds, f"breaking changes: {', '.join(kinds)}" if kinds else "an app can go on unchanged"
 
 
+def _planned(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
+    """Every change since the channel's last promotion is of a planned kind or severity. A cosmetic one always may be."""
+    if candidate.before is None:
+        yield True, "the channel held nothing before"
+        return
+    comparison = diff(candidate.before, candidate.manifest)
+    changes = [change for change in comparison.changes if change.severity != "cosmetic"]
+    unplanned = sorted({c.kind for c in changes if not is_planned(rule.planned, c.kind, c.severity)})
+    yield not unplanned, f"not planned: {', '.join(unplanned)}" if unplanned else "every change was planned"
+
+
+def is_planned(planned: Sequence[str], kind: str, severity: str) -> bool:
+    """True if one of these severities and patterns of kinds allows a change."""
+    return severity in planned or any(fnmatchcase(kind, pattern) for pattern in planned)
+
+
 def _min_hours(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
     """The first version of a channel needs no rollout: no device has another one."""
     least = rule.min_hours or 0.0
@@ -288,6 +305,7 @@ DEMANDS: dict[str, Demand] = {
     "devices": _devices,
     "contract": _contract,
     "breaking": _breaking,
+    "planned": _planned,
     "min_hours": _min_hours,
 }
 """The demands of a rule, by their keys."""

@@ -16,14 +16,17 @@ licenses = ["Apache-2.0"]
 devices = ["ort-android-1.23"]         # presets, or device documents: each must get an artifact
 contract = ["sha256:..."]              # what apps in the field were written for: each is that of an artifact
 breaking = false                       # nothing breaks an app that ran what the channel held before
+planned = ["weights-*", "notable"]     # changes since then: kinds of `reg diff` or severities; cosmetic ones always may be
 min_hours = 24                         # a rollout of so many hours goes before it
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, get_args
 
+from onnxreg.schema.compare.severity import Severity
 from onnxreg.schema.core.codec import count, flag, items, mapping, number, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
@@ -36,6 +39,8 @@ from onnxreg.schema.query.expression.fields import ARTIFACT_FIELDS
 from onnxreg.schema.query.expression.parser import Expression
 from onnxreg.schema.query.requirements import digests, share
 
+PLANNED_KIND = re.compile(r"[a-z0-9*]+(-[a-z0-9*]+)+")
+"""A kind of change, `<noun>-<verb>`, or a pattern of kinds."""
 MAX_HOURS = 8760
 """A year: the longest rollout that a rule may demand."""
 
@@ -59,6 +64,7 @@ class Rule:
     devices: tuple[Device, ...] = ()
     contract: tuple[str, ...] = ()
     breaking: bool | None = None
+    planned: tuple[str, ...] = ()
     min_hours: float | None = None
 
     @property
@@ -144,6 +150,18 @@ def _device_to_json(device: Device) -> str | dict[str, Any]:
     return device.name if preset_device == device else device.to_json()
 
 
+def _planned(value: Any) -> tuple[str, ...]:
+    """Severities, and patterns of kinds of changes: each of these has a hyphen, so that a misspelt severity is refused."""
+    words = _texts(value)
+    for word in words:
+        if word not in get_args(Severity) and not PLANNED_KIND.fullmatch(word):
+            raise InputError(
+                f"{word[:40]!r} is neither a severity nor a kind of change",
+                f"write {', '.join(get_args(Severity))}, or a kind such as weights-changed or check-*",
+            )
+    return words
+
+
 def _hours(value: Any) -> float:
     hours = number(value)
     if not 0 < hours <= MAX_HOURS:
@@ -167,6 +185,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "devices": lambda value: items(value, _device),
     "contract": lambda value: tuple(map(str, digests(value))),
     "breaking": flag,
+    "planned": _planned,
     "min_hours": _hours,
 }
 """The words of a rule, and how each is read."""

@@ -197,6 +197,9 @@ _PARTS: dict[str, Callable[[Rule], Iterable[Part]]] = {
     ],
     "devices": _each("devices"),
     "contract": _each("contract"),
+    "planned": lambda old: [
+        [("planned", lambda rule: bool(rule.planned) and {*rule.planned} <= {*old.planned})]
+    ],
     "breaking": lambda old: [[("breaking", lambda rule: rule.breaking is False)]],
     "min_hours": lambda old: [
         [("min_hours", lambda rule: (rule.min_hours or 0.0) >= (old.min_hours or 0.0))]

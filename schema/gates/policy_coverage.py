@@ -22,6 +22,7 @@ KNOWN_KEYS = frozenset(
         "devices",
         "contract",
         "breaking",
+        "planned",
         "min_hours",
     ]
 )

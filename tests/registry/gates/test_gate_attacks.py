@@ -98,6 +98,15 @@ def breaking_after_taking_away(attacker: Attacker) -> None:
     attacker.forge("1.3.0")
 
 
+def unplanned_by_way_of_a_third(attacker: Attacker) -> None:
+    """The last move, to what the channel held before, would be within the plan."""
+    plan = b'[[rule]]\nchannel = "stable"\nplanned = ["artifact-*", "certification-*"]\n'
+    attacker.registry.set_policy(read_policy(plan, "policy"))
+    attacker.registry.promote(f"{NAME}:1.0.0", "stable")
+    attacker.forge("1.3.0")
+    attacker.forge("1.4.0")
+
+
 def swapped_evidence(attacker: Attacker) -> None:
     evidence = attacker.registry.state(NAME).channels["stable"].evidence
     assert evidence is not None
@@ -183,6 +192,7 @@ ATTACKS: dict[Attack, tuple[type[RegError], str]] = {
     breaking_by_way_of_a_third: (GateError, "on the way: breaking changes"),
     breaking_by_way_of_a_hand_made_move: (GateError, "breaking changes"),
     breaking_after_taking_away: (GateError, "breaking changes"),
+    unplanned_by_way_of_a_third: (GateError, "on the way: not planned: label-added, label-removed"),
     swapped_evidence: (IntegrityError, "damaged"),
     evidence_taken_away: (NotFoundError, "is not in"),
     a_verdict_that_its_statement_does_not_say: (IntegrityError, "other things than its statement"),

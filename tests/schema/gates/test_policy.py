@@ -30,6 +30,7 @@ licenses = ["Apache-2.0"]
 contract = ["sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"]
 devices = ["ort-android-1.23", {ort = "1.20", name = "old"}]
 breaking = false
+planned = ["notable", "check-*"]
 min_hours = 24.5
 """
 INT8 = Digest.of(b"int8")
@@ -352,6 +353,22 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], PromotionCandidate], str]] =
         ),
         "fail",
     ),
+    "no change to plan for": ({"planned": ["check-*"]}, candidate, "pass"),
+    "a change of a planned kind": (
+        {"planned": ["check-*", "license-*"]},
+        lambda: candidate(before=Manifest.from_json({**document(), "license": "MIT"})),
+        "pass",
+    ),
+    "a change of a planned severity": (
+        {"planned": ["notable"]},
+        lambda: candidate(before=Manifest.from_json({**document(), "license": "MIT"})),
+        "pass",
+    ),
+    "a change of a kind that was not planned": (
+        {"planned": ["license-added", "degrading"]},
+        lambda: candidate(before=Manifest.from_json({**document(), "license": "MIT"})),
+        "fail",
+    ),
 }
 
 
@@ -423,6 +440,7 @@ BAD = {
     "more signatures than keys": (b'[[rule]]\nchannel="a"\nsigned_by=["b"]\nsignatures=2', "signatures is 2"),
     "no signature": (b'[[rule]]\nchannel="a"\nsigned_by=["b"]\nsignatures=0', "signatures is 0"),
     "breaking wanted": (b'[[rule]]\nchannel="a"\nbreaking=true', "demands nothing"),
+    "a severity that is none": (b'[[rule]]\nchannel="a"\nplanned=["severe"]', "neither a severity nor a kind"),
     "synthetic wanted": (b'[[rule]]\nchannel="a"\nsynthetic=true', "demands nothing"),
 }
 

@@ -28,6 +28,7 @@ licenses = ["MIT", "Apache-2.0"]
 devices = ["ort-android-1.23"]
 contract = ["sha256:3333333333333333333333333333333333333333333333333333333333333333"]
 breaking = false
+planned = ["notable", "check-*"]
 min_hours = 48
 """
 
@@ -54,6 +55,7 @@ SAME_OR_STRICTER = {
     "fewer licenses": [OLD.replace('"MIT", ', "")],
     "more devices": [OLD.replace('23"]', '23", "ort-ios-1.23"]')],
     "more hours": [OLD.replace("min_hours = 48", "min_hours = 72")],
+    "fewer planned changes": [OLD.replace('"notable", "check', '"check')],
     "more contracts": [OLD.replace("contract = [", f'contract = ["{OTHER_CONTRACT}", ')],
     "two rules instead of one": [
         OLD.replace("breaking = false\n", ""),
@@ -158,6 +160,14 @@ WEAKER = {
     "breaking changes": (
         [OLD.replace("breaking = false\n", "")],
         ["breaking was false, is not demanded"],
+    ),
+    "another planned change": (
+        [OLD.replace('"check-*"]', '"check-*", "label-*"]')],
+        ['planned was ["notable", "check-*"], is ["notable", "check-*", "label-*"]'],
+    ),
+    "no planned changes": (
+        [OLD.replace('planned = ["notable", "check-*"]\n', "")],
+        ['planned was ["notable", "check-*"], is not demanded'],
     ),
 }
 
