@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,11 +12,19 @@ from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from onnxreg.schema.formats.sbom import SpecVersion
+
 EXAMPLES = (
     "reg sbom acme/pii-small > pii-small.cdx.json",
     "reg sbom acme/pii-small:1.2.0 --output pii-small.cdx.json",
+    "reg sbom acme/pii-small:1.2.0 --format slsa-v1 --output provenance.json",
     "reg sbom acme/pii-small --remote origin --timestamp 2026-01-31T12:00:00Z",
 )
+BillFormat = Literal["cyclonedx-1.6", "cyclonedx-1.7", "slsa-v1"]
+_SPEC: "Mapping[str, SpecVersion]" = {"cyclonedx-1.6": "1.6", "cyclonedx-1.7": "1.7"}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -25,27 +33,36 @@ def command(
     ref: RefArgument,
     remote: RemoteOption = None,
     out: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
+    form: Annotated[
+        BillFormat, typer.Option("--format", help="CycloneDX of this version, or SLSA provenance 1.")
+    ] = "cyclonedx-1.6",
     timestamp: Annotated[
         str | None, typer.Option(help="The bill's time, such as 2026-01-31T12:00:00Z; default: none.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print a version's bill of materials: CycloneDX 1.6 with model cards (ML-BOM).
+    """Print a version's bill of materials: CycloneDX 1.6 or 1.7 with model cards (ML-BOM), or its provenance.
 
     It uses only the manifest. It lists every file with its SHA-256, the source of the version, its tools
     and steps, and for each artifact its quantization, its recall by label with limit and interval, and its
-    certification. Without --timestamp the same version gives the same bytes anywhere. See docs/sbom.md.
+    certification. Without --timestamp the same version gives the same bytes anywhere. --format slsa-v1
+    prints an in-toto statement with the recorded recipe, source and tools; only exports have a recipe.
+    See docs/sbom.md.
 
     The output is JSON with or without --json.
     """
     from onnxreg.registry.read.versions import read_version
+    from onnxreg.schema.formats.provenance import provenance
     from onnxreg.schema.formats.sbom import BomSubject, bill
 
+    if timestamp is not None and form == "slsa-v1":
+        raise InputError("SLSA provenance has no time of a bill", "leave --timestamp away")
     if timestamp is not None and not TIME.fullmatch(timestamp):
         raise InputError(f"not a time: {timestamp[:40]!r}", "write --timestamp 2026-01-31T12:00:00Z")
     session: Session = context.obj
     published = read_version(session.reader(remote), Ref.parse(ref))
-    value = bill(BomSubject(published.manifest, published.digest, published.version), timestamp)
+    subject = BomSubject(published.manifest, published.digest, published.version)
+    value = provenance(subject) if form == "slsa-v1" else bill(subject, timestamp, _SPEC[form])
     if out is None:
         output.write_json(value)
         return

@@ -1,4 +1,4 @@
-"""A version as a bill of materials: CycloneDX 1.6 (ECMA-424) with model cards, made from its manifest alone.
+"""A version as a bill of materials: CycloneDX 1.6 (ECMA-424) or 1.7 with model cards, made from its manifest alone.
 
 The same manifest under the same version gives the same document: its serial number follows from the digest, and it has
 no time unless one is given. Facts without a place in the standard are in properties named `onnxreg:...`.
@@ -6,7 +6,7 @@ no time unless one is given. Facts without a place in the standard are in proper
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from uuid import NAMESPACE_URL, uuid5
 
 from onnxreg.schema.core.digest import Digest
@@ -16,7 +16,8 @@ from onnxreg.schema.formats.model_card import Json, properties
 from onnxreg.schema.manifest.manifest import MEDIA_TYPE, Artifact, FileEntry, Manifest, Source
 from onnxreg.schema.manifest.recorded_recipe import Recipe, Step
 
-SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
+SCHEMA = "http://cyclonedx.org/schema/bom-{}.schema.json"
+SpecVersion = Literal["1.6", "1.7"]
 ROOT, SOURCE, RECIPE = "version", "source", "recipe"
 SPDX = {
     name.lower(): name
@@ -49,13 +50,13 @@ class BomSubject:
         return f"{self.manifest.name}:{self.version}@{self.digest}"
 
 
-def bill(subject: BomSubject, timestamp: str | None = None) -> Json:
-    """The document as a JSON value. `timestamp`: RFC 3339, when the bill is said to be made."""
+def bill(subject: BomSubject, timestamp: str | None = None, spec: SpecVersion = "1.6") -> Json:
+    """The document as a JSON value. `timestamp`: RFC 3339, when the bill is said to be made; `spec`: the version of CycloneDX."""
     manifest = subject.manifest
     value: Json = {
-        "$schema": SCHEMA,
+        "$schema": SCHEMA.format(spec),
         "bomFormat": "CycloneDX",
-        "specVersion": "1.6",
+        "specVersion": spec,
         "serialNumber": f"urn:uuid:{uuid5(NAMESPACE_URL, f'onnxreg:{subject.ref}')}",
         "version": 1,
         "metadata": {

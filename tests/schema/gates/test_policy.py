@@ -440,7 +440,10 @@ BAD = {
     "more signatures than keys": (b'[[rule]]\nchannel="a"\nsigned_by=["b"]\nsignatures=2', "signatures is 2"),
     "no signature": (b'[[rule]]\nchannel="a"\nsigned_by=["b"]\nsignatures=0', "signatures is 0"),
     "breaking wanted": (b'[[rule]]\nchannel="a"\nbreaking=true', "demands nothing"),
-    "a severity that is none": (b'[[rule]]\nchannel="a"\nplanned=["severe"]', "neither a severity nor a kind"),
+    "a severity that is none": (
+        b'[[rule]]\nchannel="a"\nplanned=["severe"]',
+        "neither a severity nor a kind",
+    ),
     "synthetic wanted": (b'[[rule]]\nchannel="a"\nsynthetic=true', "demands nothing"),
 }
 

@@ -1,0 +1,86 @@
+"""The making of a version as SLSA provenance 1 (slsa.dev/spec/v1.0/provenance), from its manifest alone.
+
+An in-toto Statement v1 whose subjects are the version's files. It repeats the recorded recipe and is not signed: it says what
+the manifest's digest covers, and claims no SLSA level. docs/sbom.md describes the build type.
+"""
+
+from collections.abc import Iterator
+
+from onnxreg.schema.core.errors import NotFoundError
+from onnxreg.schema.formats.model_card import Json
+from onnxreg.schema.formats.sbom import BomSubject
+from onnxreg.schema.manifest.manifest import MEDIA_TYPE, Manifest
+from onnxreg.schema.manifest.recorded_recipe import Recipe
+from onnxreg.schema.signing.dsse import STATEMENT
+
+PREDICATE = "https://slsa.dev/provenance/v1"
+BUILD_TYPE = "urn:onnxreg:build:v1"
+BUILDER = "urn:onnxreg:reg-export"
+"""`reg export` on a machine of the publisher, about which the manifest says nothing."""
+
+
+def provenance(subject: BomSubject) -> Json:
+    """The statement as a JSON value. NotFoundError if the version has no recorded recipe."""
+    manifest, recipe = subject.manifest, subject.manifest.recipe
+    if recipe is None:
+        raise NotFoundError(
+            f"{manifest.name}:{subject.version} has no recorded recipe, so its making is not known",
+            "versions that `reg export` made have one",
+        )
+    return {
+        "_type": STATEMENT,
+        "subject": [
+            {"name": path, "digest": {"sha256": hex_digest}}
+            for path, hex_digest in sorted({(entry.path, entry.digest.hex) for entry in manifest.all_files()})
+        ],
+        "predicateType": PREDICATE,
+        "predicate": {
+            "buildDefinition": {
+                "buildType": BUILD_TYPE,
+                "externalParameters": _parameters(recipe),
+                "internalParameters": {"steps": [step.to_json() for step in recipe.steps]},
+                "resolvedDependencies": list(_dependencies(manifest, recipe)),
+            },
+            "runDetails": {
+                "builder": {"id": BUILDER, "version": dict(recipe.tools)},
+                "byproducts": [_manifest(subject)],
+            },
+        },
+    }
+
+
+def _parameters(recipe: Recipe) -> Json:
+    """The part of the recipe that a user chose."""
+    return {
+        "profile": recipe.profile,
+        "profile_version": recipe.profile_version,
+        "parameters": dict(recipe.parameters),
+        "trust_remote_code": recipe.trust_remote_code,
+    }
+
+
+def _dependencies(manifest: Manifest, recipe: Recipe) -> Iterator[Json]:
+    """The checkpoint and the code. A `dirHash` is the SHA-256 of the lines `<sha256>  <path>` of all files, as in Go's dirhash."""
+    source, code = manifest.source, recipe.code
+    if source is not None:
+        yield {
+            "name": source.id,
+            **({"digest": {"dirHash": source.digest.hex}} if source.digest else {}),
+            **({"annotations": {"revision": source.revision}} if source.revision else {}),
+        }
+    if code is not None:
+        facts = {"distribution": code.distribution, "version": code.version}
+        yield {
+            "name": code.name,
+            **({"digest": {"sha256": code.digest.hex}} if code.digest else {}),
+            "annotations": {key: value for key, value in facts.items() if value is not None},
+        }
+
+
+def _manifest(subject: BomSubject) -> Json:
+    """The manifest, which lists every file, check and step."""
+    return {
+        "name": f"{subject.manifest.name}:{subject.version}",
+        "digest": {"sha256": subject.digest.hex},
+        "mediaType": MEDIA_TYPE,
+    }
