@@ -44,7 +44,9 @@ def test_the_newer_standard_and_the_provenance(reg: Reg, registry: Registry, tmp
     made = reg("sbom", "acme/pii:0.1.0", "--format", "slsa-v1").json
     manifest = registry.get("acme/pii:0.1.0").manifest
     assert made["predicateType"] == "https://slsa.dev/provenance/v1"
-    assert {each["digest"]["sha256"] for each in made["subject"]} == {e.digest.hex for e in manifest.all_files()}
+    assert {each["digest"]["sha256"] for each in made["subject"]} == {
+        e.digest.hex for e in manifest.all_files()
+    }
     assert reg("sbom", "acme/pii:0.1.0", "--format", "spdx").status == 2
     dated = reg("sbom", "acme/pii", "--format", "slsa-v1", "--timestamp", "2026-01-31T12:00:00Z")
     assert dated.status == 2
