@@ -14,6 +14,7 @@ from onnxreg.cli import COMPLETES, VERSION
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import join_words
 from onnxreg.cli.options.help import VerbCommand, VerbGroup, epilog, usage_error
+from onnxreg.registry.support import actor
 
 PANELS: dict[str, tuple[str, ...]] = {
     "Make a version": ("export", "import", "add", "passes"),
@@ -143,7 +144,8 @@ def _globals(
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    context.obj = Session(registry, quiet, as_json=context.obj is JSON)
+    session = Session(registry, quiet, as_json=context.obj is JSON)
+    context.obj, actor.tell = session, session.tell_actor
     if context.invoked_subcommand is None:
         print(context.get_help())
 

@@ -101,6 +101,17 @@ class Session:
             document = {"warning": message.removeprefix("warning: ")}
             print(json.dumps(document) if self.as_json else message, file=sys.stderr)
 
+    def tell_actor(self, name: str) -> None:
+        """Say, once on this machine, that events name their author by default; not to programs."""
+        if not self.quiet and not self.as_json:
+            from onnxreg.registry.support.actor import first_use
+
+            if first_use(name):
+                shown = output.printable(name)
+                self.warn(
+                    f"events name you as {shown}; `reg config actor NAME` changes that, `reg config actor ''` names nobody"
+                )
+
     def _tell_age(self, name: str, age: float) -> None:
         self.warn(f"offline: {name} as it was {output.age(age)} ago")
         self._check_age(name, age)
@@ -127,6 +138,11 @@ class Session:
         """The registry, and a remote of it to be worked on; for that there need be no registry here, and none is made."""
         registry = self.open(create=False if remote is None else None)
         return registry, None if remote is None else registry.remotes.open(remote)
+
+    @staticmethod
+    def place(remote: "RegistryStore | None") -> str:
+        """The end of a sentence about what was written: the remote, if it was one."""
+        return "" if remote is None else f" in {remote.url}"
 
     def check_target(self, directory: Path) -> Path:
         """The folder that a version written there goes into: `exports/` of a run directory, else that directory.

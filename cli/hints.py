@@ -104,6 +104,7 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "name-key-or-pem": "`reg key list` shows the names; a PEM begins with -----BEGIN",
     # Policies and channels
     "promote": "promote instead: reg promote {name}:VERSION {channel}",
+    "promote-there": "promote instead: reg promote {name}:VERSION {channel} --remote {remote!q}",
     "promote-properly": "do not use it until you know why; `reg promote` by somebody who may puts it right",
     "replace-policy": "add its rules to the file (`reg policy show` prints them), or put this one in its place: --replace",
     "show-policy": "`reg policy show` shows it; then decide again",

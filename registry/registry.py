@@ -23,7 +23,6 @@ from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.hash_stream import measure
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
-from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors, replace_file
 from onnxreg.registry.support.environment import default_root
 from onnxreg.registry.transfer import push_record
@@ -90,7 +89,8 @@ class Registry:
         root: its directory; default: `REG_HOME`, else the user's data directory.
         create: create an empty registry if none exists; False: NotFoundError; None: neither, to work on
             remotes only.
-        actor: the claimed author of events; default: `REG_ACTOR`, else nobody.
+        actor: the claimed author of events, "" for nobody; default: `REG_ACTOR`, else the user's setting,
+            else `user@host` of this machine; see `support.actor`.
 
     `heads` are the checkpoints of the logs that this user read before.
     """
@@ -102,9 +102,8 @@ class Registry:
         self.store = DirectoryRegistry.create(path) if create else DirectoryRegistry(path)
         if create is False:
             self.store.check_exists()
-        self.actor = actor or environment.read("REG_ACTOR") or None
+        self.actor = actor
         self.heads = CheckpointStore()
-        self._decisions = Decisions(self.store, self.actor)
 
     @property
     def id(self) -> str:
@@ -173,15 +172,19 @@ class Registry:
     def _refuse_the_past(self, name: str) -> None:
         check_no_rollback(self.store, self.heads, [name])
 
-    def tag(self, ref: Ref | str, tag: str, reason: str | None = None) -> lookup.LocatedVersion:
+    def tag(
+        self, ref: Ref | str, tag: str, reason: str | None = None, remote: RegistryStore | None = None
+    ) -> lookup.LocatedVersion:
         """Move a channel to a version; does nothing if it holds that already.
 
-        GateError if a policy governs the channel; ConflictError if another move came first.
+        Here, or in a remote, whose log then gets the event; the same holds for each method with this
+        argument. GateError if a policy governs the channel; ConflictError if another move came first.
         """
         from onnxreg.registry.gates.policy_log import check_free
 
-        check_free(self.store, _ref(ref).name, tag)
-        return self._decisions_on(_ref(ref).name).tag(_ref(ref), tag, reason)
+        source = CheckedReader(remote or self.store, self.heads)
+        check_free(source, _ref(ref).name, tag, remote is not None)
+        return self._decisions_on(_ref(ref).name, remote).tag(_ref(ref), tag, reason)
 
     def promote(
         self,
@@ -210,12 +213,13 @@ class Registry:
         key: PrivateKey | None = None,
         reason: str | None = None,
         label: str = "report",
+        remote: RegistryStore | None = None,
     ) -> AttestResult:
         """Record a later evaluation of a version's artifact, signed if a key is given; see `gates.attest`."""
         from onnxreg.registry.gates.attest import attest
 
-        published = self.get(ref)
-        return attest(self._decisions_on(published.name), published, report, key, reason, label)
+        published = self.get(ref, remote)
+        return attest(self._decisions_on(published.name, remote), published, report, key, reason, label)
 
     def attest_benchmark(self, ref: Ref | str, report: bytes, label: str = "benchmark") -> None:
         """Record the measured speed of a version's artifacts; see `gates.attest.attest_benchmark`."""
@@ -258,17 +262,31 @@ class Registry:
 
         return read_policies(remote or CheckedReader(self.store, self.heads))
 
-    def untag(self, name: str, tag: str, reason: str | None = None) -> Version:
+    def untag(
+        self, name: str, tag: str, reason: str | None = None, remote: RegistryStore | None = None
+    ) -> Version:
         """Remove a channel; return the version that it held."""
-        return self._decisions_on(check_name(name)).untag(name, tag, reason)
+        return self._decisions_on(check_name(name), remote).untag(name, tag, reason)
 
-    def yank(self, ref: Ref | str, reason: str | None = None, undo: bool = False) -> lookup.LocatedVersion:
+    def yank(
+        self,
+        ref: Ref | str,
+        reason: str | None = None,
+        undo: bool = False,
+        remote: RegistryStore | None = None,
+    ) -> lookup.LocatedVersion:
         """Stop a version from being resolved; its digest still finds it."""
-        return self._decisions_on(_ref(ref).name).yank(_ref(ref), reason, undo)
+        return self._decisions_on(_ref(ref).name, remote).yank(_ref(ref), reason, undo)
 
-    def pin(self, ref: Ref | str, reason: str | None = None, undo: bool = False) -> lookup.LocatedVersion:
+    def pin(
+        self,
+        ref: Ref | str,
+        reason: str | None = None,
+        undo: bool = False,
+        remote: RegistryStore | None = None,
+    ) -> lookup.LocatedVersion:
         """Protect a version from every retention policy."""
-        return self._decisions_on(_ref(ref).name).pin(_ref(ref), reason, undo)
+        return self._decisions_on(_ref(ref).name, remote).pin(_ref(ref), reason, undo)
 
     def drop(self, ref: Ref | str, reason: str | None = None) -> lookup.LocatedVersion:
         """Remove a version that was never pushed; its number is free again. `gc` frees its bytes."""
@@ -319,23 +337,31 @@ class Registry:
         return usage(_check_registry(remote or self.store), names)
 
     def purge(
-        self, ref: Ref | str, reason: str, paths: Collection[str] = (), everywhere: bool = False
+        self,
+        ref: Ref | str,
+        reason: str,
+        paths: Collection[str] = (),
+        everywhere: bool = False,
+        remote: RegistryStore | None = None,
     ) -> PurgeResult:
         """Take a version down and delete its bytes now; see `Decisions.purge`."""
         from onnxreg.registry.log.collect import collect
 
-        check_no_rollback(self.store, self.heads, self.heads.models(self.id))
-        versions, blobs, sharing = self._decisions.purge(_ref(ref), reason, paths, everywhere)
-        return PurgeResult(
-            [located.ref for located in versions], blobs, collect(self.store, only=blobs), sharing
-        )
+        store = _check_registry(remote or self.store)
+        check_no_rollback(store, self.heads, self.heads.models(store.registry_id))
+        decisions = Decisions(store, self.actor)
+        versions, blobs, sharing = decisions.purge(_ref(ref), reason, paths, everywhere)
+        return PurgeResult([located.ref for located in versions], blobs, collect(store, only=blobs), sharing)
 
-    def _decisions_on(self, name: str) -> Decisions:
-        """Decisions about a model, after a check that its log continues its checkpoint. IntegrityError,
-        ForkError.
+    def _decisions_on(self, name: str, remote: RegistryStore | None = None) -> Decisions:
+        """Decisions about a model, after a check that its log continues its checkpoint; of a remote also
+        that it has the signatures that the trust file demands. IntegrityError, ForkError.
         """
-        self._refuse_the_past(name)
-        return self._decisions
+        if remote is None:
+            self._refuse_the_past(name)
+        else:
+            CheckedReader(remote, self.heads).read_index(name)
+        return Decisions(remote or self.store, self.actor)
 
     def names(self) -> list[str]:
         return list(self.store.names())
@@ -414,24 +440,33 @@ class Registry:
         store = _check_registry(remote or self.store)
         return verify_watched(store, self.heads, None if ref is None else _ref(ref), progress)
 
-    def sign(self, ref: Ref | str, key: PrivateKey, reason: str | None = None) -> lookup.LocatedVersion:
+    def sign(
+        self,
+        ref: Ref | str,
+        key: PrivateKey,
+        reason: str | None = None,
+        remote: RegistryStore | None = None,
+    ) -> lookup.LocatedVersion:
         """Sign a version: the statement of its release becomes a blob, and an event attests it. Signing is
         idempotent.
         """
         from onnxreg.registry.signing.crypto import sign_release
         from onnxreg.schema.signing.dsse import MEDIA_TYPE
 
-        published = self.get(ref)
+        published = self.get(ref, remote)
         envelope = sign_release(published.name, published.version, published.data, key)
-        return self._decisions_on(published.name).attest(published.ref, envelope.encode(), MEDIA_TYPE, reason)
+        decisions = self._decisions_on(published.name, remote)
+        return decisions.attest(published.ref, envelope.encode(), MEDIA_TYPE, reason)
 
-    def sign_bundle(self, ref: Ref | str, key: PrivateKey, path: Path) -> PublishedVersion:
+    def sign_bundle(
+        self, ref: Ref | str, key: PrivateKey, path: Path, remote: RegistryReader | None = None
+    ) -> PublishedVersion:
         """Write the bundle with which model_signing verifies a pulled version. InputError unless the key is
         ECDSA P-256.
         """
         from onnxreg.schema.signing.oms_bundle import make_bundle
 
-        published = self.get(ref)
+        published = self.get(ref, remote)
         files = {file.path: file.digest for file in held_files(published.manifest, published.held)}
         data = make_bundle(published.name, {FILENAME: published.digest, **files}, key.public, key.sign)
         with host_errors(f"writing {path}"):

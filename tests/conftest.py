@@ -88,7 +88,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def isolated_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test knows the keys, the trust and the known heads of whoever runs it."""
+    """No test knows the keys, the trust, the known heads, the name and the machine of whoever runs it."""
     own = tmp_path_factory.getbasetemp() / "own"
     with pytest.MonkeyPatch.context() as patch:
         for what in ("STATE", "KEYS", "TRUST"):
@@ -97,6 +97,7 @@ def isolated_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             patch.delenv(f"REG_{what}", raising=False)
         for former in environment.FORMER.values():
             patch.delenv(former, raising=False)
+        patch.setenv("REG_ACTOR", "")
         yield
 
 

@@ -6,12 +6,13 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Json, Reason, RefArgument
+from onnxreg.cli.options.shared import Json, Reason, RefArgument, TargetRemote
 from onnxreg.cli.render import output
 
 EXAMPLES = (
     "reg attest acme/pii-small:1.2.0 --report recall_delta.json",
     "reg attest acme/pii-small:1.2.0 --report field-test.json --key lab --reason 'field test of May'",
+    "reg attest acme/pii-small:1.2.0 --report field-test.json --remote origin",
 )
 
 
@@ -22,6 +23,7 @@ def command(
         Path, typer.Option(help="A recall_delta.json, or the document that docs/gates.md describes.")
     ],
     key: Annotated[str | None, typer.Option(help="Sign with this key of yours.")] = None,
+    remote: TargetRemote = None,
     reason: Reason = None,
     as_json: Json = False,
 ) -> None:
@@ -39,7 +41,8 @@ def command(
     session: Session = context.obj
     data = read_given(report)
     private = None if key is None else signing_key(key)
-    attestation = session.open().attest(ref, data, private, reason, str(report))
+    registry, store = session.with_remote(remote)
+    attestation = registry.attest(ref, data, private, reason, str(report), store)
     if as_json:
         document = {
             "path": attestation.path,

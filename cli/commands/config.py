@@ -1,9 +1,9 @@
-"""`reg config`: the places and the variables that are in force, and where each comes from."""
+"""`reg config`: the places, settings and variables that are in force, and where each comes from."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,9 +11,18 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
 from onnxreg.cli.services.export_lookup import cache_at
-from onnxreg.registry.support import environment
+from onnxreg.registry.support import actor, environment
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.suggest import suggest
 
-EXAMPLES = ("reg config", "reg --registry ./home config --json")
+EXAMPLES = (
+    "reg config",
+    "reg --registry ./home config --json",
+    "reg config actor 'Ada Lovelace'",
+    "reg config actor ''",
+    "reg config actor --unset",
+)
+SETTINGS = ("actor",)
 DEFAULT = "default"
 SECRETS = ("REG_SERVE_TOKEN", "REG_KEY_PASSPHRASE")
 
@@ -31,25 +40,68 @@ class Place:
         return {"name": self.name, "path": str(path), "source": self.source, "exists": path.exists()}
 
 
-def command(context: typer.Context, as_json: Json = False) -> None:
+def command(
+    context: typer.Context,
+    setting: Annotated[
+        str | None, typer.Argument(help="The setting to change: actor.", metavar="[SETTING]")
+    ] = None,
+    value: Annotated[str | None, typer.Argument(help="Its new value.", metavar="[VALUE]")] = None,
+    unset: Annotated[bool, typer.Option("--unset", help="Go back to the setting's default.")] = False,
+    as_json: Json = False,
+) -> None:
     """Show where everything is: the registry, your keys, the trust file, the known heads, the cache.
 
-    SET BY is the option or the variable that decides it, or default. Then come the environment variables
-    that are set; secrets are not shown. docs/cli.md explains each variable.
+    SET BY is the option or the variable that decides it, or default. Then come the settings and the
+    environment variables that are set; secrets are not shown. docs/cli.md explains each variable.
 
-    With --json: {places: [{name, path, source, exists}], variables: [{name, value, source}]}; name is
-    registry, cache, keys, trust or state; value is null for a secret; a variable's source is the name under
-    which it is set.
+    `reg config actor NAME` stores the claimed author of your events, who is otherwise user@host of this
+    machine; an empty NAME records nobody. REG_ACTOR takes precedence.
+
+    With --json: {places: [{name, path, source, exists}], settings: [{name, value, source}], variables:
+    [{name, value, source}]}; a place is registry, cache, keys, trust, state or settings; the value of a
+    setting is null for nobody, its source REG_ACTOR, settings or default; the value of a variable is null
+    for a secret, its source the name under which it is set.
     """
     session: Session = context.obj
+    if unset and (setting is None or value is not None):
+        raise InputError("--unset takes a setting and no value", "reg config actor --unset")
+    if setting is None:
+        _show(session, as_json)
+    else:
+        _change(session, setting, value, unset)
+        if as_json:
+            _show(session, as_json)
+
+
+def _change(session: Session, setting: str, value: str | None, unset: bool) -> None:
+    """Store a setting, or remove it; then say what is in force."""
+    if setting not in SETTINGS:
+        raise InputError(f"unknown setting: {setting}", suggest(setting, SETTINGS))
+    if unset or value is not None:
+        actor.write_setting(value)
+    if not session.as_json:
+        claimed = actor.claimed_actor()
+        session.say(f"events name {output.printable(claimed.name or 'nobody')} ({_decider(claimed)})")
+
+
+def _decider(claimed: actor.ClaimedActor) -> str:
+    """The file, variable or default that decides the author."""
+    return str(environment.settings_file()) if claimed.source == "settings" else claimed.source
+
+
+def _show(session: Session, as_json: bool) -> None:
     places, variables = [location.to_json() for location in _places(session)], list(_variables())
+    claimed = actor.claimed_actor()
     if as_json:
-        output.write_json({"places": places, "variables": variables})
+        settings = [{"name": "actor", "value": claimed.name, "source": claimed.source}]
+        output.write_json({"places": places, "settings": settings, "variables": variables})
         return
     session.table(
         ("PLACE", "PATH", "SET BY", "EXISTS"),
         [(item["name"], item["path"], item["source"], "yes" if item["exists"] else "no") for item in places],
     )
+    session.say("")
+    session.table(("SETTING", "VALUE", "SET BY"), [("actor", claimed.name or "(nobody)", claimed.source)])
     if variables:
         session.say("")
     session.table(
@@ -68,6 +120,7 @@ def _places(session: Session) -> Iterator[Place]:
     yield Place("keys", environment.key_directory(), _source("REG_KEYS"))
     yield Place("trust", environment.trust_file(), _source("REG_TRUST"))
     yield Place("state", environment.state_directory(), _source("REG_STATE"))
+    yield Place("settings", environment.settings_file(), DEFAULT)
 
 
 def _source(variable: str) -> str:

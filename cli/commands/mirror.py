@@ -9,7 +9,6 @@ from onnxreg.cli.errors import resumable
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.transfer_report import Stopwatch
-from onnxreg.registry.support import environment
 
 EXAMPLES = (
     "reg mirror origin /mnt/backup/models",
@@ -55,7 +54,7 @@ def command(
     places = open_both(remotes, source, destination, new_id)
     watch = Stopwatch()
     with resumable(), session.progress("mirroring", as_json) as progress:
-        result = mirror(*places, channels, progress, environment.read("REG_ACTOR") or None)
+        result = mirror(*places, channels, progress)
     if as_json:
         output.write_json(result.to_json())
     else:

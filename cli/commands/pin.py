@@ -5,21 +5,24 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Reason, RefArgument
+from onnxreg.cli.options.shared import Reason, RefArgument, TargetRemote
 
 EXAMPLES = (
     "reg pin acme/pii-small:1.2.0 --reason 'in devices until 2031'",
     "reg pin acme/pii-small:1.2.0 --undo",
+    "reg pin acme/pii-small:1.2.0 --remote origin",
 )
 
 
 def command(
     context: typer.Context,
     ref: RefArgument,
+    remote: TargetRemote = None,
     reason: Reason = None,
     undo: Annotated[bool, typer.Option("--undo", help="Take the pin back.")] = False,
 ) -> None:
     """Keep a version forever: `reg gc` does not let it expire. The REF must name the version."""
     session: Session = context.obj
-    version = session.open().pin(ref, reason, undo)
-    session.say(f"{version.ref} is {'no longer ' if undo else ''}pinned")
+    registry, store = session.with_remote(remote)
+    version = registry.pin(ref, reason, undo, store)
+    session.say(f"{version.ref} is {'no longer ' if undo else ''}pinned{session.place(store)}")

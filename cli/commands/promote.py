@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import ChannelArgument, Json, Reason, RefArgument
+from onnxreg.cli.options.shared import ChannelArgument, Json, Reason, RefArgument, TargetRemote
 from onnxreg.cli.render import output
 from onnxreg.registry.gates.promotion import Promotion
 
@@ -21,7 +21,7 @@ def command(
     ref: RefArgument,
     channel: ChannelArgument,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the findings, and move nothing.")] = False,
-    remote: Annotated[str | None, typer.Option(help="Promote in this remote (a name, path or URL).")] = None,
+    remote: TargetRemote = None,
     reason: Reason = None,
     as_json: Json = False,
 ) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Json, NameArgument, Reason, RefArgument, RemoteOption
+from onnxreg.cli.options.shared import Json, NameArgument, Reason, RefArgument, RemoteOption, TargetRemote
 from onnxreg.cli.render import output
 from onnxreg.schema.core.ref import Ref
 
@@ -24,9 +24,6 @@ Channel = Annotated[str, typer.Option("--channel", help="The channel, such as st
 Percent = Annotated[
     float, typer.Option("--percent", help="The share of the devices, from 0.01 to 100.", metavar="SHARE")
 ]
-OtherRemote = Annotated[
-    str | None, typer.Option("--remote", help="In this remote (a name, path or URL), not here.")
-]
 
 
 def start(
@@ -40,7 +37,7 @@ def start(
             help="Only devices for which this is true, such as 'app_version >= 3.2.0'; see docs/rollouts.md."
         ),
     ] = None,
-    remote: OtherRemote = None,
+    remote: TargetRemote = None,
     reason: Reason = None,
     as_json: Json = False,
 ) -> None:
@@ -62,7 +59,7 @@ def advance(
     name: NameArgument,
     channel: Channel,
     percent: Percent,
-    remote: OtherRemote = None,
+    remote: TargetRemote = None,
     reason: Reason = None,
     as_json: Json = False,
 ) -> None:
@@ -78,7 +75,7 @@ def halt(
     context: typer.Context,
     name: NameArgument,
     channel: Channel,
-    remote: OtherRemote = None,
+    remote: TargetRemote = None,
     reason: Reason = None,
     as_json: Json = False,
 ) -> None:
@@ -94,7 +91,7 @@ def finish(
     context: typer.Context,
     name: NameArgument,
     channel: Channel,
-    remote: OtherRemote = None,
+    remote: TargetRemote = None,
     reason: Reason = None,
     as_json: Json = False,
 ) -> None:

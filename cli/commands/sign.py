@@ -6,12 +6,13 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Reason, RefArgument
+from onnxreg.cli.options.shared import Reason, RefArgument, TargetRemote
 
 EXAMPLES = (
     "reg sign acme/pii-small:1.2.0",
     "reg sign acme/pii-small:1.2.0 --key release-2026 --reason 'passed review 17'",
     "reg sign acme/pii-small:1.2.0 --key models --bundle ./pii-small.sig",
+    "reg sign acme/pii-small:1.2.0 --remote origin",
 )
 
 
@@ -28,6 +29,7 @@ def command(
             help="Write a bundle for model_signing to this file, or to model.sig in this directory."
         ),
     ] = None,
+    remote: TargetRemote = None,
     reason: Reason = None,
 ) -> None:
     """Sign a version: its manifest's digest, and with it every file, the recipe and the certificates.
@@ -42,12 +44,12 @@ def command(
     from onnxreg.registry.signing.signer import signing_key
 
     session: Session = context.obj
-    registry = session.open()
+    registry, store = session.with_remote(remote)
     private = signing_key(key)
     if bundle is not None:
         path = bundle / "model.sig" if bundle.is_dir() else bundle
-        published = registry.sign_bundle(ref, private, path)
+        published = registry.sign_bundle(ref, private, path, store)
         session.say(f"signed the files of {published.ref} in {path}")
         return
-    version = registry.sign(ref, private, reason)
-    session.say(f"signed {version.ref} with key {private.public.id[:12]}")
+    version = registry.sign(ref, private, reason, store)
+    session.say(f"signed {version.ref} with key {private.public.id[:12]}{session.place(store)}")

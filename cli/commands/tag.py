@@ -3,18 +3,23 @@
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import ChannelArgument, Reason, RefArgument
+from onnxreg.cli.options.shared import ChannelArgument, Reason, RefArgument, TargetRemote
 
-EXAMPLES = ("reg tag acme/pii-small:1.2.0 stable --reason 'passed the field test'",)
+EXAMPLES = (
+    "reg tag acme/pii-small:1.2.0 stable --reason 'passed the field test'",
+    "reg tag acme/pii-small:1.2.0 stable --remote origin",
+)
 
 
 def command(
     context: typer.Context,
     ref: RefArgument,
     channel: ChannelArgument,
+    remote: TargetRemote = None,
     reason: Reason = None,
 ) -> None:
     """Move a channel to a version; the log records the move."""
     session: Session = context.obj
-    version = session.open().tag(ref, channel, reason)
-    session.say(f"{version.name}:{channel} is {version.version}")
+    registry, store = session.with_remote(remote)
+    version = registry.tag(ref, channel, reason, store)
+    session.say(f"{version.name}:{channel} is {version.version}{session.place(store)}")

@@ -29,6 +29,14 @@ RemoteOption = Annotated[
     str | None,
     typer.Option(help="Read this remote (a name, path or URL).", autocompletion=complete_remote),
 ]
+TargetRemote = Annotated[
+    str | None,
+    typer.Option(
+        "--remote",
+        help="Write to the log of this remote (a name, path or URL), not of the registry here.",
+        autocompletion=complete_remote,
+    ),
+]
 Offline = Annotated[
     bool,
     typer.Option(

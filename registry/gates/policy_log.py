@@ -172,10 +172,11 @@ def _publish(store: RegistryStore, log: PolicyLog, before: IndexFile | None) -> 
         raise ConflictError("somebody else set a policy meanwhile", Advice("show-policy")) from error
 
 
-def check_free(source: RegistryReader, name: str, channel: str) -> None:
+def check_free(source: RegistryReader, name: str, channel: str, is_remote: bool = False) -> None:
     """Raise GateError if a channel is governed: only a promotion moves it."""
     if read_policies(source).policy.covering(name, channel):
+        remote = {"remote": source.url} if is_remote else {}
         raise GateError(
             f"a policy governs {name}:{channel} in {source.url}",
-            Advice("promote", name=name, channel=channel),
+            Advice("promote-there" if is_remote else "promote", name=name, channel=channel, **remote),
         )

@@ -18,6 +18,7 @@ from onnxreg.registry.log.stamp import TIME_FORMAT, stamp
 from onnxreg.registry.store.blobs import steady
 from onnxreg.registry.store.layout import BlobKey, model_of, note_path
 from onnxreg.registry.store.protocol import IndexFile, Push, RegistryStore, TreeFile
+from onnxreg.registry.support.actor import NOBODY
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
@@ -148,7 +149,7 @@ def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
 def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
     """Move the head of the intent's model, so that the swap of a push that read it before fails."""
     name = _name_of(data)
-    fence = Fence(**stamp(name), intent=intent)
+    fence = Fence(**stamp(name, NOBODY), intent=intent)
 
     def change(ledger: Ledger) -> Collection[Digest]:
         ledger.append(fence)

@@ -11,6 +11,7 @@ from typing import Any
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.store.manifests import read_manifest
+from onnxreg.registry.support.actor import NOBODY
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
@@ -64,7 +65,7 @@ def _record(ledger: Ledger, digest: Digest, manifest: Manifest) -> dict[Digest, 
         evaluation = _statement(ledger, digest, artifact)
         if evaluation is not None:
             media_type, statement = evaluation
-            about = stamp(ledger.name, reason=REASON) | {"artifact": artifact.digest, "state": "refused"}
+            about = stamp(ledger.name, NOBODY, REASON) | {"artifact": artifact.digest, "state": "refused"}
             ledger.append(
                 Attest(**about, manifest=digest, statement=Digest.of(statement), media_type=media_type)
             )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 VARIABLES = {
     "REG_HOME": "The default registry's directory.",
-    "REG_ACTOR": "The claimed author of events, for the log.",
+    "REG_ACTOR": "The claimed author of events, for the log; empty: nobody; default: the setting, else user@host.",
     "REG_MAX_AGE": "The greatest age of a remote's answer: 12h, 7d.",
     "REG_DELTAS": "Make deltas from this many earlier releases whenever a version is published or pushed: 2.",
     "REG_READ_TIMEOUT": "Seconds without a byte after which a remote counts as silent: 60.",
@@ -71,6 +71,11 @@ def default_root() -> Path:
 def trust_file() -> Path:
     """`REG_TRUST`, else `trust.toml` in the user's configuration directory."""
     return _named("REG_TRUST") or _own("config", "XDG_CONFIG_HOME", ".config") / "trust.toml"
+
+
+def settings_file() -> Path:
+    """`settings.toml` in the user's configuration directory."""
+    return _own("config", "XDG_CONFIG_HOME", ".config") / "settings.toml"
 
 
 def key_directory() -> Path:

@@ -42,7 +42,6 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No registry, colour or width of the machine's user; a working directory of the test's own."""
     for name in (
         "REG_HOME",
-        "REG_ACTOR",
         "REG_DELTAS",
         "REG_MAX_AGE",
         "NO_COLOR",

@@ -42,7 +42,7 @@ class HttpStore(ReadOnlyStore):
     """An `ObjectStore` that refuses to write."""
 
     description = "a registry on a web server"
-    instead = "push to the place that it is served from"
+    instead = "write to the place that it is served from"
 
     def __init__(self, url: str) -> None:
         self.url = check_url(url)

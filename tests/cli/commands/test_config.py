@@ -10,7 +10,7 @@ from onnxreg.registry.support import environment
 from onnxreg.registry.support.environment import trust_file
 
 Reg = Callable[..., Any]
-PLACES = {"registry", "cache", "keys", "trust", "state"}
+PLACES = {"registry", "cache", "keys", "trust", "state", "settings"}
 
 
 def places(value: Any) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def variables(value: Any) -> dict[str, Any]:
 
 def test_every_place_with_what_decides_it(reg: Reg, home: Path, own_user: Path) -> None:
     done = reg("--registry", home, "config", "--json")
-    assert done.status == 0 and done.json.keys() == {"places", "variables"}
+    assert done.status == 0 and done.json.keys() == {"places", "settings", "variables"}
     found = places(done.json)
     assert found.keys() == PLACES
     assert found["registry"] == {
@@ -87,8 +87,83 @@ def test_config_is_a_table_for_people(reg: Reg, home: Path) -> None:
     lines = reg("--registry", home, "config").out.splitlines()
     assert lines[0].split() == ["PLACE", "PATH", "SET", "BY", "EXISTS"]
     assert lines[1].split() == ["registry", str(home), "--registry", "yes"]
-    assert "VARIABLE" in lines[len(PLACES) + 2]
+    assert lines[len(PLACES) + 2].split()[0] == "SETTING"
+    assert any(line.startswith("VARIABLE") for line in lines)
 
 
 def test_every_documented_variable_can_be_shown() -> None:
     assert set(environment.VARIABLES) - set(environment.names()) == {"REG_TOKEN_HOST"}
+
+
+@pytest.fixture
+def ada(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The user `ada` of the machine `analytical`, who set nothing."""
+    monkeypatch.delenv("REG_ACTOR")
+    settings = tmp_path / "config" / "settings.toml"
+    monkeypatch.setattr("onnxreg.registry.support.environment.settings_file", lambda: settings)
+    monkeypatch.setattr("getpass.getuser", lambda: "ada")
+    monkeypatch.setattr("socket.gethostname", lambda: "analytical")
+
+
+def actor(reg: Reg) -> dict[str, str | None]:
+    (setting,) = reg("config", "--json").json["settings"]
+    assert setting.pop("name") == "actor"
+    value: dict[str, str | None] = setting
+    return value
+
+
+def test_the_actor_is_a_setting(reg: Reg, ada: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert actor(reg) == {"value": "ada@analytical", "source": "default"}
+    assert reg("config", "actor").out == "events name ada@analytical (default)\n"
+    done = reg("config", "actor", "Ada Lovelace")
+    assert done.out.startswith("events name Ada Lovelace (") and "settings.toml" in done.out
+    assert actor(reg) == {"value": "Ada Lovelace", "source": "settings"}
+    reg("config", "actor", "")
+    assert actor(reg) == {"value": None, "source": "settings"}
+    assert "actor    (nobody)  settings" in reg("config").out
+    assert reg("config", "actor", "--unset").out == "events name ada@analytical (default)\n"
+    monkeypatch.setenv("REG_ACTOR", "ci")
+    assert actor(reg) == {"value": "ci", "source": "REG_ACTOR"}
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("acter", "ada"), "did you mean actor?"),
+        (("actor", "ada", "--unset"), "reg config actor --unset"),
+        (("--unset",), "reg config actor --unset"),
+        (("actor", "a" * 201), ""),
+    ],
+)
+def test_a_wrong_setting_changes_nothing(words: tuple[str, ...], hint: str, reg: Reg, ada: None) -> None:
+    done = reg("config", *words)
+    assert done.status == 2 and hint in done.err
+    assert actor(reg)["source"] == "default"
+
+
+def test_the_default_actor_is_announced_once_and_not_to_programs(
+    reg: Reg, home: Path, ada: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REG_HOME", str(home))
+    name = "acme/pii"
+    for words in (("ls",), ("resolve", name), ("pull", "tiny", home), ("--quiet", "pin", f"{name}:0.2.0")):
+        assert "analytical" not in reg(*words).err, words
+    assert (
+        reg("rollout", "start", f"{name}:0.2.0", "--channel", "stable", "--percent", "5", "--json").err == ""
+    )
+    done = reg("tag", f"{name}:0.1.0", "beta")
+    assert done.err == (
+        "events name you as ada@analytical; `reg config actor NAME` changes that,"
+        " `reg config actor ''` names nobody\n"
+    )
+    assert done.out == f"{name}:beta is 0.1.0\n"
+    assert reg("untag", f"{name}:beta").err == ""
+    actors = [line["event"].get("actor") for line in reg("log", name, "--json").json["lines"]]
+    assert actors[:4] == ["ada", None, "ada", None], "a refusal by a manifest names nobody"
+    assert actors[4] == "ada" and actors[5:] == ["ada@analytical"] * len(actors[5:])
+    assert "ada@analytical" in reg("log", name).out
+    monkeypatch.setattr("socket.gethostname", lambda: "difference")
+    assert "events name you as ada@difference" in reg("tag", f"{name}:0.1.0", "beta").err
+    monkeypatch.setenv("REG_ACTOR", "")
+    assert reg("untag", f"{name}:beta").err == ""
+    assert "actor" not in reg("log", name, "--json").json["lines"][-1]["event"]

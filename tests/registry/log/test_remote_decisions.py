@@ -1,0 +1,285 @@
+"""Decisions that are written straight to the log of a remote: a directory, a bucket, a repository on the Hub."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.registries.gated import NAME, refusal
+from support.servers import hub, regserve, s3servers, static
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.registry.log import commit
+from onnxreg.registry.log.decisions import Decisions
+from onnxreg.registry.read.versions import read_log
+from onnxreg.registry.signing.keystore import Keystore
+from onnxreg.registry.store.open import open_url
+from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.transfer.archive import choose, create_archive
+from onnxreg.registry.transfer.mirror_registry import mirror
+from onnxreg.schema.core.errors import ConflictError
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.signing.line_signature import read_sig
+
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
+
+
+@pytest.fixture(scope="session")
+def remote_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hub.Hub]:
+    with hub.running(tmp_path_factory.mktemp("hub")) as server:
+        yield server
+
+
+@pytest.fixture(params=["directory", "s3", "hub"])
+def url(
+    request: pytest.FixtureRequest,
+    ministack: s3servers.Server,
+    remote_hub: hub.Hub,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> str:
+    """The URL of a place where nothing is yet."""
+    ministack.enter(monkeypatch)
+    remote_hub.enter(monkeypatch, tmp_path / "hf")
+    places = {
+        "directory": str(tmp_path / "share"),
+        "s3": ministack.fresh(),
+        "hub": f"hf://acme/{os.urandom(4).hex()}",
+    }
+    return places[request.param]
+
+
+@pytest.fixture
+def home(gated: Registry, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    """The registry of this user; `reg` uses it too."""
+    monkeypatch.setenv("REG_HOME", str(gated.store.root))
+    monkeypatch.setenv("REG_KEY_PASSPHRASE", "long enough for a test")
+    return gated
+
+
+@pytest.fixture
+def there(home: Registry, url: str) -> RegistryStore:
+    """A remote with two versions of the model."""
+    for version in ("1.0.0", "1.1.0"):
+        home.push(f"{NAME}:{version}", url)
+    return home.remotes.open(url)
+
+
+def reg(*words: str) -> int:
+    return main(list(words))
+
+
+def kinds(url: str) -> list[str]:
+    """The kinds of the events there, as somebody reads them who comes now."""
+    return [line.event.kind for line in read_log(open_url(url), NAME)]
+
+
+def test_each_verb_writes_there_and_nothing_here(
+    home: Registry, there: RegistryStore, url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before, first = len(home.log(NAME)), len(kinds(url))
+    report = tmp_path / "report.json"
+    report.write_bytes(refusal(home, "1.0.0"))
+    Keystore().new("lab", "ed25519")
+    at = ("--remote", url)
+    for words in (
+        ("tag", f"{NAME}:1.0.0", "beta", *at),
+        ("pin", f"{NAME}:1.0.0", *at),
+        ("yank", f"{NAME}:1.1.0", *at),
+        ("yank", f"{NAME}:1.1.0", "--undo", *at),
+        ("attest", f"{NAME}:1.0.0", "--report", str(report), *at),
+        ("sign", f"{NAME}:1.1.0", "--key", "lab", *at),
+        ("untag", f"{NAME}:beta", *at),
+    ):
+        assert reg(*words) == 0, words
+    written = ["tag", "pin", "yank", "unyank", "attest", "attest", "untag"]
+    assert kinds(url)[first:] == written
+    assert len(home.log(NAME)) == before
+    assert f"{NAME}:beta is 1.0.0 in {there.url}" in capfd.readouterr().out
+    assert [artifact.state for artifact in home.get(f"{NAME}:1.0.0", open_url(url)).states] == [
+        "unknown",
+        "refused",
+    ]
+    assert not home.verify(remote=there).damages
+
+
+def test_neither_the_next_push_nor_the_next_pull_conflicts(
+    home: Registry, there: RegistryStore, url: str, tmp_path: Path
+) -> None:
+    home.tag(f"{NAME}:1.0.0", "beta", remote=there)
+    home.yank(f"{NAME}:1.1.0", remote=there)
+    home.attest(f"{NAME}:1.0.0", refusal(home, "1.0.0"), remote=there)
+    home.push(f"{NAME}:1.3.0", url, channels=())
+    home.tag(f"{NAME}:1.0.0", "beta")
+    home.push(f"{NAME}:1.0.0", url, channels=["beta"])
+    home.pull(f"{NAME}:1.0.0", url)
+    assert home.state(NAME).versions[Version(1, 1, 0)].yanked, "a yank travels with what is here"
+    assert [artifact.state for artifact in home.get(f"{NAME}:1.0.0").states] == ["unknown", "refused"]
+    other = Registry(tmp_path / "other")
+    other.pull(f"{NAME}:beta", url)
+    assert [str(version) for version in other.state(NAME).versions] == ["1.0.0"]
+    for registry in (home, other):
+        assert not registry.verify().damages
+    assert not home.verify(remote=there).damages
+
+
+def test_the_policy_of_the_remote_is_in_force_and_not_that_of_this_registry(
+    home: Registry, there: RegistryStore, url: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert reg("tag", f"{NAME}:1.0.0", "stable") == 8
+    assert "reg promote acme/pii:VERSION stable\n" in capfd.readouterr().err
+    assert reg("tag", f"{NAME}:1.0.0", "stable", "--remote", url) == 0
+    home.set_policy(home.policies().policy, remote=there)
+    assert reg("tag", f"{NAME}:1.1.0", "stable", "--remote", url) == 8
+    assert (
+        f"promote instead: reg promote {NAME}:VERSION stable --remote {there.url}" in capfd.readouterr().err
+    )
+    assert reg("promote", f"{NAME}:1.1.0", "stable", "--remote", url) == 0
+    assert home.resolve(f"{NAME}:stable", remote=open_url(url)).target.version == Version(1, 1, 0)
+
+
+def test_a_takedown_there_deletes_the_bytes_there(home: Registry, there: RegistryStore, url: str) -> None:
+    digests = [file.digest for file in home.get(f"{NAME}:1.1.0").manifest.artifacts]
+    assert reg("purge", f"{NAME}:1.1.0", "--reason", "unlicensed", "--remote", url) == 0
+    assert there.has(digests) == set() and home.store.has(digests) == set(digests)
+    with pytest.raises(ConflictError, match="purged there"):
+        home.push(f"{NAME}:1.1.0", url)
+
+
+def rival(monkeypatch: pytest.MonkeyPatch, decide: Callable[[], object]) -> None:
+    """Another writer decides once, after the next read of a log that is to be changed."""
+    pending, load_own = [decide], commit.load_own
+
+    def load(*arguments: Any) -> Any:
+        ledger = load_own(*arguments)
+        if pending:
+            pending.pop()()
+        return ledger
+
+    monkeypatch.setattr(commit, "load_own", load)
+
+
+def test_after_a_lost_race_it_decides_again(
+    home: Registry, there: RegistryStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rival(monkeypatch, lambda: Decisions(open_url(url)).pin(Ref(NAME, "1.0.0")))
+    home.tag(f"{NAME}:1.1.0", "beta", remote=there)
+    assert kinds(url)[-2:] == ["pin", "tag"]
+    rival(monkeypatch, lambda: Decisions(open_url(url)).tag(Ref(NAME, "1.0.0"), "beta"))
+    with pytest.raises(ConflictError, match=f"channel beta of {NAME} holds 1.0.0 by now"):
+        home.untag(NAME, "beta", remote=there)
+    assert kinds(url)[-3:] == ["pin", "tag", "tag"]
+
+
+def test_a_place_that_went_back_gets_no_event(
+    home: Registry, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What this user saw there before is compared first, also the policies."""
+    share = tmp_path / "share"
+    home.push(f"{NAME}:1.0.0", str(share))
+    there = home.remotes.open(str(share))
+    old = shutil.copytree(share, tmp_path / "old")
+    home.set_policy(home.policies().policy, remote=there)
+    governed = (share / "policy.jsonl").read_bytes()
+    assert reg("yank", f"{NAME}:1.0.0", "--remote", str(share)) == 0
+    assert reg("resolve", NAME, "--remote", str(share)) == 3
+
+    (share / "policy.jsonl").unlink()
+    assert reg("tag", f"{NAME}:1.0.0", "stable", "--remote", str(share)) == 4
+    (share / "policy.jsonl").write_bytes(governed)
+    index = share / "index" / f"{NAME}.jsonl"
+    index.chmod(0o644)
+    index.write_bytes((old / "index" / f"{NAME}.jsonl").read_bytes())
+    for words in (("tag", f"{NAME}:1.0.0", "beta"), ("untag", f"{NAME}:beta"), ("pin", f"{NAME}:1.0.0")):
+        capfd.readouterr()
+        assert reg(*words, "--remote", str(share)) == 4
+        assert "went back" in capfd.readouterr().err
+    assert index.read_bytes() == (old / "index" / f"{NAME}.jsonl").read_bytes()
+
+
+def test_lines_there_are_signed_with_the_key_of_this_user(
+    home: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.push(f"{NAME}:1.0.0", str(tmp_path / "share"))
+    there = home.remotes.open(str(tmp_path / "share"))
+    key = Keystore().new("release", "ed25519")
+    monkeypatch.setenv("REG_SIGNING_KEY", "release")
+    assert reg("tag", f"{NAME}:1.0.0", "beta", "--remote", there.url) == 0
+    line = read_log(there, NAME)[-1]
+    assert line.sig is not None and read_sig(line.sig).keyid == key.id
+
+
+def test_a_log_without_the_signatures_that_the_trust_file_demands_gets_no_event(
+    home: Registry, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    home.push(f"{NAME}:1.0.0", str(tmp_path / "share"))
+    Keystore().new("release", "ed25519")
+    assert reg("trust", "add", "release", str(Keystore().public("release"))) == 0
+    assert reg("trust", "require", "acme/*", "--lines") == 0
+    for words in (("tag", f"{NAME}:1.0.0", "beta"), ("yank", f"{NAME}:1.0.0")):
+        assert reg(*words, "--remote", str(tmp_path / "share")) == 4, words
+    assert "sign" in capfd.readouterr().err
+    assert kinds(str(tmp_path / "share")) == ["publish", "attest"], "as they were pushed"
+
+
+@pytest.mark.parametrize("kind", ["archive", "web", "serve", "mirror"])
+def test_what_is_only_read_is_refused(
+    kind: str,
+    home: Registry,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    root = home.store.root
+    if kind == "archive":
+        target = tmp_path / "site.onnxreg"
+        create_archive(home.store, choose(home.store, [f"{NAME}:1.0.0"], False), target)
+        refused(str(target), 5, "this is a mirror of registry", capfd)
+    elif kind == "mirror":
+        copy = open_url(str(tmp_path / "copy"), create=True, mirror_of=home.id)
+        mirror(home.store, copy)
+        refused(str(tmp_path / "copy"), 5, "this is a mirror of registry", capfd)
+    else:
+        server = static.serve(root) if kind == "web" else regserve.running(root)
+        with server as site:
+            address = site if isinstance(site, str) else site.url
+            refused(address, 6, "served from", capfd)
+
+
+def refused(url: str, status: int, message: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Each verb ends with this status and message; none leaves a traceback."""
+    for words in (
+        ("tag", f"{NAME}:1.0.0", "beta"),
+        ("yank", f"{NAME}:1.0.0"),
+        ("pin", f"{NAME}:1.0.0"),
+        ("purge", f"{NAME}:1.0.0", "--reason", "unlicensed"),
+    ):
+        assert reg(*words, "--remote", url) == status, words
+        error = capfd.readouterr().err
+        assert message in error and "Traceback" not in error
+
+
+def test_an_unknown_remote_model_or_channel_is_not_found(
+    home: Registry, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    share = str(tmp_path / "share")
+    home.push(f"{NAME}:1.0.0", share)
+    assert reg("tag", f"{NAME}:1.0.0", "beta", "--remote", "orign") == 3
+    assert reg("tag", "acme/pi:1.0.0", "beta", "--remote", share) == 3
+    assert reg("untag", f"{NAME}:beta", "--remote", share) == 3
+    assert reg("yank", NAME, "--remote", share) == 2
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_no_registry_here_is_needed(home: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    share = str(tmp_path / "share")
+    home.push(f"{NAME}:1.0.0", share)
+    monkeypatch.setenv("REG_HOME", str(tmp_path / "nothing"))
+    assert reg("tag", f"{NAME}:1.0.0", "beta", "--remote", share) == 0
+    assert not (tmp_path / "nothing" / "registry.json").exists()
+    assert str(open_url(share).registry_id) != ""
