@@ -50,6 +50,7 @@ def request_of(job: Job, trust: CodeTrust) -> ExportRequest:
     row = job.request
     recipe = None if row.recipe is None else Path(row.recipe)
     options = {key: Path(value) if key in OPTION_PATHS else value for key, value in row.options.items()}
+    options |= row.statements
     evaluation = None if row.evaluation is None else row.evaluation.to_json()
     return ExportRequest(row.source, row.name, row.profile, recipe, row.task, options, trust, evaluation)
 

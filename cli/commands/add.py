@@ -1,26 +1,41 @@
 """`reg add`: registering model files that exist already."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.delta_options import releases_of
-from onnxreg.cli.options.shared import Json, NewName, NewVersion
+from onnxreg.cli.options.shared import DescriptionOption, Json, License, NewName, NewVersion
 from onnxreg.cli.reports.publish_report import announce
 from onnxreg.cli.services.delta_offers import offer_published
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.manifest.pipeline import check_member
 
+if TYPE_CHECKING:
+    from onnxreg.schema.manifest.draft import Draft
+
 EXAMPLES = (
     "reg add model.onnx config.json tokenizer.json --name acme/ner",
     "reg add model.onnx model.onnx.golden.json --name acme/ner",
     "reg add --member detector=det.onnx --member recognizer=rec.onnx --name acme/ocr",
+    "reg add model.onnx --name acme/ner --license Apache-2.0 --task token-classification --description 'Names in letters'",
     "reg add model.ort model.required_operators_and_types.config --name acme/ner --version 1.0.0",
 )
+
+
+def _task(text: str) -> str:
+    """The name of a task, or that of an alias. InputError for text that is not a name."""
+    from onnxreg.converters.tasks.task_catalog import ALIASES
+
+    if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", text) is None:
+        raise InputError(f"not a task: {text[:80]!r}", "write lower-case words joined by hyphens")
+    return ALIASES.get(text, text)
 
 
 def command(
@@ -45,6 +60,16 @@ def command(
     precision: Annotated[
         str | None, typer.Option(help="The precision, if the weights do not show it.")
     ] = None,
+    license: License = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="What the model is for, such as token-classification; default: as config.json says.",
+            parser=_task,
+            metavar="TASK",
+        ),
+    ] = None,
+    description: DescriptionOption = None,
     as_json: Json = False,
 ) -> None:
     """Register existing .onnx or .ort files; contract and operators are read from the files.
@@ -73,9 +98,16 @@ def command(
             draft, _ = child.add(
                 chosen, workspace, name=name, format=format, precision=precision, members=named
             )
-            published = registry.add(draft, new_version)
+            statements = {"license": license, "task": task, "description": description}
+            published = registry.add(_with_statements(draft, statements), new_version)
     announce(session, published, as_json)
     offer_published(session, registry, published, releases, as_json)
+
+
+def _with_statements(draft: "Draft", statements: Mapping[str, str | None]) -> "Draft":
+    """The draft with what a person states about the model, in place of what the files say."""
+    texts = {key: text for key, text in statements.items() if text is not None}
+    return replace(draft, fields={**draft.fields, **texts})
 
 
 def _members(texts: Sequence[str]) -> dict[Path, str]:

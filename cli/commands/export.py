@@ -12,7 +12,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options.completion import complete_remote
 from onnxreg.cli.options.delta_options import releases_of
-from onnxreg.cli.options.shared import AllowCode, Json, NewVersion, Output
+from onnxreg.cli.options.shared import AllowCode, DescriptionOption, Json, License, NewVersion, Output
 from onnxreg.cli.reports.publish_report import announce, write_out
 from onnxreg.cli.services import export_service
 from onnxreg.cli.services.delta_offers import offer_published
@@ -29,6 +29,7 @@ EXAMPLES = (
     "reg export ./checkpoint --profile android --certify --eval-suite choose.jsonl --confirm-suite confirm.jsonl",
     "reg export ./checkpoint --task pooling --quantize --name acme/minilm",
     "reg export ./checkpoint --profile android --name acme/pii-small --push s3://models/prod",
+    "reg export ./checkpoint --task pooling --name acme/minilm --license MIT --description 'Vectors of sentences'",
     "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",
     "reg export --recipe family.yaml",
     "reg export --batch jobs.yaml --jobs 4 --to s3://models/prod",
@@ -79,6 +80,8 @@ def command(
         Path | None, typer.Option(help="The weights, if the source makes the module.", show_default=False)
     ] = None,
     name: Annotated[str | None, typer.Option(help="The model's name; default: the hub id.")] = None,
+    license: License = None,
+    description: DescriptionOption = None,
     version: NewVersion = None,
     output: Output = None,
     push: Annotated[

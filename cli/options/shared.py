@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli.options.completion import complete_channel, complete_name, complete_ref, complete_remote
+from onnxreg.schema.manifest.description import check_description
+from onnxreg.schema.manifest.license import check_license
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; a failure is JSON on stderr.")]
 RefArgument = Annotated[
@@ -51,6 +53,23 @@ MaxAge = Annotated[
     ),
 ]
 NewName = Annotated[str, typer.Option(help="The model's name: NAME or ORG/NAME.")]
+License = Annotated[
+    str | None,
+    typer.Option(
+        parser=check_license,
+        help="The licence: an SPDX expression such as Apache-2.0, or a name of the Hub.",
+        metavar="LICENCE",
+    ),
+]
+DescriptionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--description",
+        parser=check_description,
+        help="What the model does, in one line of at most 500 characters.",
+        metavar="TEXT",
+    ),
+]
 NewVersion = Annotated[str | None, typer.Option(help="A SemVer version; default: the next patch, or 0.1.0.")]
 Output = Annotated[
     Path | None, typer.Option(help="Also write the files here: a new directory, or an earlier export.")

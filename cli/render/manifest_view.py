@@ -23,6 +23,7 @@ def facts(manifest: Manifest) -> Iterator[str]:
     """`key  value` lines, folded at 80 columns, of what is known of the version as a whole."""
     source, labels = manifest.source, manifest.labels or ()
     rows = {
+        "about": manifest.description,
         "task": manifest.task,
         "family": manifest.family,
         "members": _members(manifest),

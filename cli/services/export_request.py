@@ -23,7 +23,8 @@ TASK_OPTIONS = ("opset", "quantize", "int8_embeddings", "max_seq_length")
 EVALUATION_OPTIONS = ("eval_suite", "item_scores")
 SEARCH_OPTIONS = ("certify", "confirm_suite", "candidate", "objective", "devices", "calibration")
 SCALES = "scales_from"
-COMMON_OPTIONS = (*EVALUATION_OPTIONS, *SEARCH_OPTIONS, SCALES)
+STATEMENTS = ("license", "description")
+COMMON_OPTIONS = (*EVALUATION_OPTIONS, *SEARCH_OPTIONS, SCALES, *STATEMENTS)
 """The options of every kind of export."""
 KINDS = (f"profile {ANDROID}", "task", "recipe")
 """Kinds of exports that have options of their own."""
@@ -137,6 +138,11 @@ class ExportRequest:
 
         Raises what `plan_export` raises, and InputError for an option that has no meaning for this kind of export.
         """
+        plan = self._plan()
+        statements = {key: self.options[key] for key in STATEMENTS if key in self.options}
+        return replace(plan, recipe=plan.recipe.with_statements(statements)) if statements else plan
+
+    def _plan(self) -> "ExportPlan":
         if self.is_typed:
             _check_options(self.options, self._kind)
         if self.profile == ANDROID:
@@ -203,7 +209,7 @@ def _options_of(kind: str) -> tuple[str, ...]:
     if kind == f"profile {ANDROID}":
         from onnxreg.converters.android.android_options import option_names
 
-        return (*option_names(), *SEARCH_OPTIONS, SCALES)
+        return (*option_names(), *SEARCH_OPTIONS, SCALES, *STATEMENTS)
     return {"task": TASK_OPTIONS, "recipe": ("checkpoint",)}.get(kind, ()) + COMMON_OPTIONS
 
 
@@ -299,7 +305,8 @@ def _search_start(recipe: "RecipeFile") -> Mapping[str, Any]:
 
 def _android(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the profile itself."""
-    return {key: value for key, value in options.items() if key not in (*SEARCH_OPTIONS, SCALES)}
+    others = (*SEARCH_OPTIONS, SCALES, *STATEMENTS)
+    return {key: value for key, value in options.items() if key not in others}
 
 
 def _evaluation(request: ExportRequest, recipe: "RecipeFile") -> Mapping[str, Any] | None:

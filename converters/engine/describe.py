@@ -72,6 +72,7 @@ def draft_of(
     steps += [item.step for item in described if item.step is not None]
     fields = {
         **subject.fields,
+        **plan.recipe.statements,
         "source": subject.origin.to_json(),
         "source_model_id": subject.origin.id,
         "recipe": _recipe(plan, subject, steps).to_json(),

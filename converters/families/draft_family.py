@@ -49,6 +49,7 @@ def draft_of(
         "source_model_id": plan.name,
         "recipe": _recipe(plan, files, tools, record).to_json(),
         **({"license": document.license} if document.license else {}),
+        **({"description": document.description} if document.description else {}),
         **({"preprocessing": preprocessing.to_json()} if preprocessing else {}),
     }
     companions = tuple(DraftFile("metadata", path) for path in layout)

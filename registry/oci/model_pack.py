@@ -173,6 +173,8 @@ def _config(manifest: Manifest, artifact: Artifact, version: Version) -> OciDocu
         about_model["family"] = manifest.family
     if manifest.license:
         about_model["licenses"] = [manifest.license]
+    if manifest.description:
+        about_model["description"] = manifest.description
     value = {
         "descriptor": about_model,
         "config": {
@@ -188,5 +190,6 @@ def _config(manifest: Manifest, artifact: Artifact, version: Version) -> OciDocu
 
 
 def _about(manifest: Manifest, version: Version) -> dict[str, str]:
-    about = {_TITLE: manifest.name, TAG: str(version)}
-    return about | ({"org.opencontainers.image.licenses": manifest.license} if manifest.license else {})
+    texts = {"licenses": manifest.license, "description": manifest.description}
+    stated = {f"org.opencontainers.image.{key}": text for key, text in texts.items() if text}
+    return {_TITLE: manifest.name, TAG: str(version), **stated}

@@ -36,6 +36,7 @@ from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref, is_name
 from onnxreg.schema.formats.hub_layout import LayoutFile, layout, pipeline_tag
 from onnxreg.schema.log.state import State
+from onnxreg.schema.manifest.license import hub_license
 from onnxreg.schema.manifest.manifest import Manifest
 
 COMMIT = "X-Repo-Commit"
@@ -66,7 +67,7 @@ class Repository:
         manifest = self.manifest
         tag = pipeline_tag(manifest)
         card = {
-            **({"license": manifest.license} if manifest.license else {}),
+            **(hub_license(manifest.license) if manifest.license else {}),
             **({"pipeline_tag": tag} if tag else {}),
             **({"base_model": manifest.source.id} if manifest.source else {}),
         }

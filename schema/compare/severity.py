@@ -362,6 +362,7 @@ RULES: dict[str, DiffRule] = {
     "recipe*": DiffRule("recipe"),
     "source*": DiffRule("source"),
     "license": DiffRule("license"),
+    "description": DiffRule("description", "cosmetic", "cosmetic", "cosmetic"),
     "max_sequence_length": DiffRule("max-sequence-length", changed=_falls("breaking")),
 }
 """Keyed by place; a `*` at the end takes in everything below. The longest key that fits holds."""

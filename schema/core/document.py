@@ -66,7 +66,7 @@ def freeze(value: Any) -> Any:
 T = TypeVar("T")
 
 
-def _value_error(check: Callable[[str], str]) -> Callable[[str], str]:
+def value_error(check: Callable[[str], str]) -> Callable[[str], str]:
     """The check with the exception that pydantic gives a place in the document to."""
 
     def checked(text: str) -> str:
@@ -96,7 +96,7 @@ First = Annotated[Literal[1], BeforeValidator(_no_flag)]
 
 Text = Annotated[str, Field(max_length=4096)]
 
-ModelName = Annotated[str, AfterValidator(_value_error(check_name))]
+ModelName = Annotated[str, AfterValidator(value_error(check_name))]
 
 RelPath = Annotated[
     str,

@@ -7,19 +7,20 @@ from collections.abc import Collection
 from typing import Any
 
 from onnxreg.schema.formats.hub_layout import pipeline_tag
+from onnxreg.schema.manifest.license import hub_license
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
 Json = dict[str, Any]
 
 
 def card_metadata(manifest: Manifest, paths: Collection[str]) -> Json:
-    """The keys `license`, `pipeline_tag`, `base_model` and `model-index`; `paths` are the artifacts to speak of."""
+    """The keys `license` (with `license_name`), `pipeline_tag`, `base_model` and `model-index`; `paths` are the artifacts to speak of."""
     tag = pipeline_tag(manifest)
     artifacts = [item for item in manifest.artifacts if item.path in paths]
     results = [result for item in artifacts for result in _results(item, tag)]
     origin = manifest.source_model_id or (manifest.source and manifest.source.id)
     return {
-        **({"license": manifest.license.lower()} if manifest.license else {}),
+        **(hub_license(manifest.license) if manifest.license else {}),
         **({"pipeline_tag": tag} if tag else {}),
         **({"base_model": origin} if origin and "/" in origin else {}),
         **({"model-index": [{"name": manifest.name, "results": results}]} if results else {}),

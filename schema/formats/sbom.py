@@ -4,6 +4,7 @@ The same manifest under the same version gives the same document: its serial num
 no time unless one is given. Facts without a place in the standard are in properties named `onnxreg:...`.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,28 +14,13 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.formats import model_card as card
 from onnxreg.schema.formats.model_card import Json, properties
+from onnxreg.schema.manifest.license import spdx_expression
 from onnxreg.schema.manifest.manifest import MEDIA_TYPE, Artifact, FileEntry, Manifest, Source
 from onnxreg.schema.manifest.recorded_recipe import Recipe, Step
 
 SCHEMA = "http://cyclonedx.org/schema/bom-{}.schema.json"
 SpecVersion = Literal["1.6", "1.7"]
 ROOT, SOURCE, RECIPE = "version", "source", "recipe"
-SPDX = {
-    name.lower(): name
-    for name in (
-        *(
-            "AGPL-3.0-only",
-            "Apache-2.0",
-            "BSD-2-Clause",
-            "BSD-3-Clause",
-            "CC-BY-4.0",
-            "CC-BY-NC-4.0",
-            "CC-BY-SA-4.0",
-        ),
-        *("CC0-1.0", "GPL-3.0-only", "LGPL-3.0-only", "MIT", "MPL-2.0", "Unlicense"),
-    )
-}
-"""Licences that a model card may name in small letters, by their SPDX identifiers. Any other is written by its name."""
 
 
 @dataclass(frozen=True)
@@ -89,15 +75,21 @@ def _version(subject: BomSubject) -> Json:
         "modelCard": card.of_version(manifest),
     }
     if manifest.license is not None:
-        value["licenses"] = [{"license": _license(manifest.license)}]
+        value["licenses"] = [_license(manifest.license)]
+    if manifest.description is not None:
+        value["description"] = manifest.description
     if manifest.source is not None:
         value["pedigree"] = {"ancestors": [_source(manifest.source)]}
     return value
 
 
 def _license(text: str) -> Json:
-    spdx_id = SPDX.get(text.lower())
-    return {"name": text} if spdx_id is None else {"id": spdx_id}
+    """An SPDX identifier or expression; any other licence is written by its name."""
+    expression = spdx_expression(text)
+    if expression is None:
+        return {"license": {"name": text}}
+    is_identifier = re.fullmatch(r"[A-Za-z0-9.-]+", expression) and not expression.startswith("LicenseRef-")
+    return {"license": {"id": expression}} if is_identifier else {"expression": expression}
 
 
 def _source(source: Source) -> Json:

@@ -28,6 +28,7 @@ from onnxreg.schema.core.document import (
 from onnxreg.schema.core.sizes import size
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, Strict
 from onnxreg.schema.manifest.family import ClassId
+from onnxreg.schema.manifest.manifest import Description
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Percentile = Annotated[float, Field(gt=50, lt=100)]
@@ -192,6 +193,7 @@ class FamilyFile(Strict):
     family: First
     name: ModelName
     license: Text | None = None
+    description: Description | None = None
     opset: Annotated[Count, Field(ge=17, le=23)] = 18
     backbone: BackboneSpec
     heads: HeadsSpec

@@ -8,12 +8,12 @@ A key that is not here is an error.
 
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from onnxreg.schema.core.document import Document, FrozenDict, JsonObject, ModelName, Text
+from onnxreg.schema.core.document import FrozenDict, JsonObject, ModelName, Text
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.inputs.recipe_file import EvaluationRequest
+from onnxreg.schema.inputs.recipe_file import EvaluationRequest, ModelStatements
 
 
 def _check_version(text: str) -> str:
@@ -23,15 +23,13 @@ def _check_version(text: str) -> str:
         raise ValueError(error.message) from error
 
 
-class JobRow(Document):
+class JobRow(ModelStatements):
     """One export of `reg export --batch`. Paths start at the job file.
 
     Exactly one of `profile` (a built-in recipe), `recipe` (a file) and `task` decides what is made; `options`
-    are those of the profile or the task; `evaluation` is that of a recipe. The default version is the next patch, or 0.1.0; the default name is
+    are those of the profile or the task; `license` and `description` go before the source's; `evaluation` is that of a recipe. The default version is the next patch, or 0.1.0; the default name is
     that of the recipe or of the hub.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     source: Text | None = None
     name: ModelName | None = None

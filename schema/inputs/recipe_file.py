@@ -20,7 +20,7 @@ A key that is not here is an error. What was done is another document: `recipe.R
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from onnxreg.schema.core.document import (
     Count,
@@ -32,9 +32,11 @@ from onnxreg.schema.core.document import (
     ModelName,
     RelPath,
     Text,
+    value_error,
 )
 from onnxreg.schema.manifest.family import MemberName
-from onnxreg.schema.manifest.manifest import FormatName
+from onnxreg.schema.manifest.license import check_license
+from onnxreg.schema.manifest.manifest import Description, FormatName
 
 StepName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Metric = Literal["max_abs_diff", "min_cosine", "argmax_agreement", "accuracy", "accuracy_loss", "bytes"]
@@ -214,7 +216,20 @@ class FieldTranslation(Strict):
     became: Text
 
 
-class RecipeFile(Strict):
+class ModelStatements(Strict):
+    """Statements of people about a model: an SPDX expression or a name of the Hub, and one line of text."""
+
+    license: Annotated[str, AfterValidator(value_error(check_license))] | None = None
+    description: Description | None = None
+
+    @property
+    def statements(self) -> dict[str, str]:
+        """Those that are made, by their key in the manifest."""
+        texts = {"license": self.license, "description": self.description}
+        return {key: text for key, text in texts.items() if text is not None}
+
+
+class RecipeFile(ModelStatements):
     """A recipe: the source's task, the steps, their outputs and the limits.
 
     `options` are those of the task. Three keys are set by the program and are an error in a file given to
@@ -245,6 +260,10 @@ class RecipeFile(Strict):
         if self.search is not None and self.evaluation is None:
             raise ValueError("a search needs an `evaluation`, whose suite it chooses on")
         return self
+
+    def with_statements(self, statements: Mapping[str, str]) -> Self:
+        """The same with another licence or description."""
+        return self.from_json({**self.to_json(), **statements}, "the recipe")
 
     def with_options(self, **options: Any) -> Self:
         """The same with further options of its task, in place of those of the same name."""

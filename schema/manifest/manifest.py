@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.descriptor import Piece, Pieces
@@ -24,9 +24,11 @@ from onnxreg.schema.core.document import (
     Size,
     Table,
     Text,
+    value_error,
 )
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.paths import check_distinct
+from onnxreg.schema.manifest.description import MAX_DESCRIPTION_CHARS, PATTERN, check_description
 from onnxreg.schema.manifest.evidence import LOSS, ArtifactCertification, Check
 from onnxreg.schema.manifest.family import Graph, ModelFamily, Tensor, check_artifacts
 from onnxreg.schema.manifest.mirrored_keys import check_mirrored
@@ -56,6 +58,12 @@ ASIDE = ("golden", "operator-config")
 
 FormatName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 PrecisionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]
+Description = Annotated[
+    str,
+    AfterValidator(value_error(check_description)),
+    WithJsonSchema({"type": "string", "maxLength": MAX_DESCRIPTION_CHARS, "pattern": PATTERN}),
+]
+"""One line of plain text, see `description.check_description`."""
 
 
 class PieceDigests(Document):
@@ -290,6 +298,7 @@ class Manifest(Document):
     source: Source | None = None
     recipe: Recipe | None = None
     license: Text | None = None
+    description: Description | None = None
     labels: Items[Text] | None = None
     task: Text | None = None
     family: Text | None = None

@@ -198,6 +198,7 @@ def manifest() -> dict[str, Any]:
             "parameters": {"opset": 18},
             "trust_remote_code": False,
         },
+        "description": "Names in letters",
         "license": "Apache-2.0",
         "labels": ["O", "B-NAME", "B-EMAIL"],
         "task": "token-classification",

@@ -183,7 +183,9 @@ class HubPush:
         metadata = {} if manifest is None else card_metadata(manifest, files)
         return [
             *hub_layout.update(at, current, files, metadata, partial(self._layout_operation, at)),
-            *self._card(at, name, index, metadata, current.card),
+            *self._card(
+                at, name, index, metadata, current.card, None if manifest is None else manifest.description
+            ),
         ]
 
     def _read(self, at: CommitSnapshot, digest: Digest) -> bytes:
@@ -213,13 +215,14 @@ class HubPush:
         index: bytes,
         metadata: Mapping[str, Any] = NO_METADATA,
         written: Mapping[str, Any] = NO_METADATA,
+        description: str | None = None,
     ) -> list[Operation]:
         """The repository's card, if this push changes it. A card that is not text is left alone."""
         try:
             card = (at.read(repo_card.PATH) or b"").decode()
         except UnicodeDecodeError:
             return []
-        new = repo_card.updated(card or None, name, index, self._url)
+        new = repo_card.updated(card or None, name, index, self._url, description)
         if new is not None and (metadata or written):
             new = repo_card.described(new, metadata, written)
         return [] if new in (None, card) else [CommitOperationAdd(repo_card.PATH, str(new).encode())]

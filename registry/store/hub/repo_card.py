@@ -27,11 +27,13 @@ A registry of exported ONNX models: every file under `blobs/` is named by its SH
 """
 
 
-def updated(card: str | None, name: str, index: bytes, url: str) -> str | None:
+def updated(
+    card: str | None, name: str, index: bytes, url: str, description: str | None = None
+) -> str | None:
     """The card (None: there is none yet) with a model's section as its index file says. None if it says nothing."""
     try:
         state = State.decode(index.partition(b"\n")[0])
-        section = "\n".join(_section(state, url))
+        section = "\n".join(_section(state, url, description))
     except InputError:
         return None
     text = EMPTY_CARD if card is None else card
@@ -69,11 +71,14 @@ def _marks(name: str) -> tuple[str, str]:
     return f"<!-- onnxreg {name} -->", f"<!-- /onnxreg {name} -->"
 
 
-def _section(state: State, url: str) -> Iterator[str]:
+def _section(state: State, url: str, description: str | None) -> Iterator[str]:
     """The versions that have a summary in the state line, one row for each artifact; the others are counted."""
     listed_versions = [version for version in _newest_first(state) if str(version) in state.summaries]
     yield f"## {state.name}"
     yield ""
+    if description:
+        yield _cell(description)
+        yield ""
     if listed_versions:
         yield "| version | artifact | precision | size | certification |"
         yield "|---|---|---|---:|---|"

@@ -33,6 +33,21 @@ def test_a_task_is_exported_published_and_rebuilt(reg: Reg, encoder: Path) -> No
     assert twice.out.startswith("nothing new: this is acme/x:0.1.0")
 
 
+def test_licence_and_description_are_of_the_version_and_its_rebuild(reg: Reg, encoder: Path) -> None:
+    words = ("export", encoder, "--task", "default", "--name", "acme/x", "--license", "mit")
+    first = reg("--registry", "r", *words, "--description", "Vectors", "--json").json["manifest"]
+    assert (first["license"], first["description"]) == ("MIT", "Vectors")
+    twice = reg("--registry", "r", *words, "--description", "Vectors")
+    assert twice.out.startswith("nothing new: this is acme/x:0.1.0")
+    other = reg("--registry", "r", *words, "--description", "Vectors of texts", "--json").json
+    assert (other["version"], other["manifest"]["description"]) == ("0.1.1", "Vectors of texts")
+    assert first["artifacts"] == other["manifest"]["artifacts"]
+    again = reg("--registry", "r", "rebuild", "acme/x", "--source", encoder)
+    assert again.status == 0, again.err
+    refused = reg("--registry", "r", *words[:-1], "mti")
+    assert refused.status == 2 and "no licence is called 'mti'" in refused.err
+
+
 def test_embedding_tables_are_int8_on_request(reg: Reg, encoder: Path) -> None:
     words = ("export", encoder, "--task", "pooling", "--quantize", "--name", "acme/x", "--json")
     plain = reg("--registry", "r", *words).json["manifest"]

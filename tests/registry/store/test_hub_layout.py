@@ -168,7 +168,9 @@ def test_only_the_hub_has_a_layout(registry: Registry, tmp_path: Path) -> None:
 
 
 def test_the_card_says_what_the_manifest_says(hub: Hub, registry: Registry, tmp_path: Path) -> None:
-    registry.add(judged_draft(tmp_path / "d", "d", task="token-classification"), "0.3.0")
+    text = "Finds <b>names</b> in letters"
+    draft = judged_draft(tmp_path / "d", "d", task="token-classification", description=text)
+    registry.add(draft, "0.3.0")
     registry.push(f"{NAME}:0.3.0", URL)
     hub.commit(REPO, {"README.md": hub.read(REPO, "README.md") + b"\nWords of people.\n"})
     registry.push(f"{NAME}:0.3.0", URL, layout=NEWEST)
@@ -177,6 +179,7 @@ def test_the_card_says_what_the_manifest_says(hub: Hub, registry: Registry, tmp_
     assert metadata["pipeline_tag"] == "token-classification"
     assert metadata["base_model"] == "acme/base"
     assert metadata["library_name"] == "onnxreg"
+    assert rb"Finds \<b\>names\</b\> in letters" in hub.read(REPO, "README.md")
     assert hub.read(REPO, "README.md").endswith(b"\nWords of people.\n")
 
 

@@ -146,6 +146,7 @@ OPTIONAL = [
     "source",
     "recipe",
     "license",
+    "description",
     "labels",
     "task",
     "family",
@@ -169,6 +170,23 @@ def test_whatever_a_manifest_has_or_lacks_the_bill_is_valid(
     make(value)
 
 
-@pytest.mark.parametrize(("said", "told"), [("mit", {"id": "MIT"}), ("our own", {"name": "our own"})])
-def test_licences_by_identifier_or_by_name(full: dict[str, Any], said: str, told: dict[str, str]) -> None:
-    assert make({**full, "license": said})["metadata"]["component"]["licenses"] == [{"license": told}]
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("mit", {"license": {"id": "MIT"}}),
+        ("EUPL-1.2", {"license": {"id": "EUPL-1.2"}}),
+        ("mit or apache-2.0", {"expression": "MIT OR Apache-2.0"}),
+        ("LicenseRef-Acme", {"expression": "LicenseRef-Acme"}),
+        ("openrail", {"license": {"name": "openrail"}}),
+        ("our own", {"license": {"name": "our own"}}),
+    ],
+)
+def test_licences_by_identifier_or_by_name(full: dict[str, Any], said: str, told: dict[str, Any]) -> None:
+    assert make({**full, "license": said})["metadata"]["component"]["licenses"] == [told]
+
+
+def test_the_description_of_the_model(full: dict[str, Any]) -> None:
+    text = "Names in letters"
+    assert make({**full, "description": text})["metadata"]["component"]["description"] == text
+    del full["description"]
+    assert "description" not in make(full)["metadata"]["component"]

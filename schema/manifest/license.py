@@ -1,0 +1,63 @@
+"""The licence of a model: an SPDX expression, or a name of the Hugging Face Hub.
+
+Sources: the SPDX specification, annex D, with the list of licences of the library `packaging`; the Hub's list
+of identifiers for the head of a card. Light: no pydantic on this path.
+"""
+
+import re
+
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.suggest import nearest
+
+_HUB_NAMES = (
+    "afl-3.0 agpl-3.0 apache-2.0 apple-amlr apple-ascl artistic-2.0 bigcode-openrail-m bigscience-bloom-rail-1.0 "
+    "bigscience-openrail-m bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear bsl-1.0 c-uda cc cc-by-2.0 cc-by-2.5 "
+    "cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 "
+    "cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc0-1.0 cdla-permissive-1.0 "
+    "cdla-permissive-2.0 cdla-sharing-1.0 creativeml-openrail-m deepfloyd-if-license ecl-2.0 epl-1.0 epl-2.0 "
+    "etalab-2.0 eupl-1.1 eupl-1.2 gemma gfdl gpl gpl-2.0 gpl-3.0 isc lgpl lgpl-2.1 lgpl-3.0 lgpl-lr llama2 llama3 "
+    "llama3.1 llama3.2 llama3.3 llama4 lppl-1.3c mit mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 openrail openrail++ "
+    "osl-3.0 other pddl postgresql unknown unlicense wtfpl zlib"
+)
+HUB_NAMES = frozenset(_HUB_NAMES.split())
+"""The names that the head of a card on the Hub may have; some are not SPDX identifiers."""
+HINT = "an SPDX expression such as 'MIT OR Apache-2.0', LicenseRef-NAME for a licence of your own, or other"
+
+
+def spdx_expression(text: str) -> str | None:
+    """The SPDX expression in its canonical spelling, such as `Apache-2.0` for `apache-2.0`; None for other text."""
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+    try:
+        return str(canonicalize_license_expression(text))
+    except InvalidLicenseExpression:
+        return None
+
+
+def check_license(text: str) -> str:
+    """Return a licence in its canonical spelling.
+
+    Raises InputError, with the nearest names, for text that is neither an SPDX expression nor a name of the Hub.
+    """
+    expression = spdx_expression(text)
+    if expression is not None:
+        return expression
+    if text.lower() in HUB_NAMES:
+        return text.lower()
+    raise InputError(f"no licence is called {text[:80]!r}", _alike(text))
+
+
+def hub_license(text: str) -> dict[str, str]:
+    """The keys `license`, and if the Hub has no name for it `license_name`, of a card."""
+    name = re.sub(r"-(only|or-later)$", "", text.lower())
+    if name in HUB_NAMES:
+        return {"license": name}
+    return {"license": "other", "license_name": text.lower()}
+
+
+def _alike(text: str) -> str:
+    from packaging.licenses._spdx import LICENSES
+
+    names = [entry["id"] for entry in LICENSES.values() if not entry["deprecated"]]
+    alike = nearest(text, [*names, *(HUB_NAMES - {name.lower() for name in names})])
+    return f"did you mean {' or '.join(alike)}? {HINT}" if alike else HINT
