@@ -23,13 +23,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
-from onnxreg.registry.search import db
+from onnxreg.registry.search import db, shards
 from onnxreg.registry.search.listing import ModelListing
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
     from onnxreg.schema.query.expression.parser import Expression
@@ -167,14 +165,6 @@ class SearchIndex:
 
         return self._answer(ask)
 
-    def holders(self, manifest: Digest) -> list[Ref]:
-        """Every version, in any model, that has this manifest."""
-        sql = (
-            "SELECT name, version FROM present JOIN models ON id = model WHERE manifest = ? "
-            "ORDER BY name, version"
-        )
-        return self._answer(lambda database: [Ref(*row) for row in database.execute(sql, (str(manifest),))])
-
     def damages(self, pattern: str = "*") -> list[str]:
         """Errors of the models that cannot be listed; each message names its model."""
         return self._answer(lambda database: _damages(database, pattern))
@@ -222,8 +212,7 @@ class SearchIndex:
         with self._remote.staging() as directory:
             aside = directory / "search.sqlite"
             with _opened(_connect(aside), keep=False) as database:
-                db.create(database, self._remote.registry_id)
-                db.update(database, self._remote, aside)
+                self._fill(database, aside)
             for beside in self._files()[1:]:
                 beside.unlink(missing_ok=True)
             aside.replace(self._file)
@@ -231,9 +220,13 @@ class SearchIndex:
 
     def _new_in_memory(self) -> sqlite3.Connection:
         with _opened(_connect(":memory:")) as database:
-            db.create(database, self._remote.registry_id)
-            db.update(database, self._remote, None)
+            self._fill(database, None)
         return database
+
+    def _fill(self, database: sqlite3.Connection, file: Path | None) -> None:
+        db.create(database, self._remote.registry_id)
+        shards.load(database, self._remote, file)
+        db.update(database, self._remote, file)
 
     def _connect(self) -> sqlite3.Connection:
         """Open the file. sqlite3.Error if it does not exist or does not fit this build and registry."""

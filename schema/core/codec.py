@@ -1,6 +1,7 @@
 """Strict reading of plain values from decoded JSON, without pydantic. A value of another type is an InputError."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from itertools import islice
 from typing import Any, TypeVar
 
 from onnxreg.schema.core.errors import InputError
@@ -33,6 +34,34 @@ def required(value: dict[str, Any], key: str) -> Any:
     if key not in value:
         raise InputError(f"{key} is missing")
     return value[key]
+
+
+def record(
+    value: Any, make: Callable[..., Value], readers: Mapping[str, Callable[[Any], Any]], required: int
+) -> Value:
+    """Make a value from a JSON object; keys without a reader are ignored.
+
+    Args:
+        make: takes the keys as arguments; those that are absent need a default there.
+        readers: a reader for each key, the required keys first.
+        required: the number of required keys.
+    """
+    given = mapping(value)
+    arguments = {key: readers[key](item) for key, item in given.items() if key in readers}
+    for key in islice(readers, required):
+        if key not in arguments:
+            raise InputError(f"{key} is missing")
+    return make(**arguments)
+
+
+def nullable(read: Callable[[Any], Value]) -> Callable[[Any], Value | None]:
+    """A reader that takes null too."""
+    return lambda value: None if value is None else read(value)
+
+
+def array_of(read: Callable[[Any], Value]) -> Callable[[Any], tuple[Value, ...]]:
+    """A reader of a JSON array."""
+    return lambda value: items(value, read)
 
 
 def pick(value: Any, keys: Collection[str]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from unicodedata import category, normalize
 
 MAX_PATH_CHARS = 1024
@@ -25,6 +26,7 @@ PATTERN = rf"^(?!(.*/)?\.{{1,2}}(/|$))[^/{_FORBIDDEN}]+(/[^/{_FORBIDDEN}]+)*$"
 """The part of `check_path` that a regular expression of JSON Schema can express."""
 
 
+@lru_cache(1024)
 def check_path(path: str) -> str:
     """Return a path unchanged, or raise ValueError with the reason that a manifest must not have it.
 

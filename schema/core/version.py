@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from functools import total_ordering
+from functools import lru_cache, total_ordering
 
 from onnxreg.schema.core.errors import InputError
 
@@ -56,6 +56,7 @@ class Version:
         return len(text) <= 128 and _SEMVER.fullmatch(text) is not None
 
     @classmethod
+    @lru_cache(1024)
     def parse(cls, text: str) -> "Version":
         match = _SEMVER.fullmatch(text) if len(text) <= 128 else None
         if match is None:

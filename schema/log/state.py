@@ -137,12 +137,16 @@ class VersionEntry(NamedTuple):
             Digest.parse(required(value, "manifest")),
             count(required(value, "size")),
             count(required(value, "seq")),
-            frozenset(items(value.get("yanks", []), Digest.parse)),
-            flag(value.get("pinned", False)),
+            frozenset(items(value["yanks"], Digest.parse)) if "yanks" in value else frozenset(),
+            flag(value["pinned"]) if "pinned" in value else False,
             optional(value.get("gone"), Gone.read),
             optional(value.get("held"), sorted_paths),
-            {Digest.parse(key): text(state) for key, state in mapping(value.get("attested", {})).items()},
+            _verdicts(value["attested"]) if "attested" in value else {},
         )
+
+
+def _verdicts(value: Any) -> dict[Digest, str]:
+    return {Digest.parse(key): text(state) for key, state in mapping(value).items()}
 
 
 class Channel(NamedTuple):

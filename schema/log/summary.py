@@ -3,13 +3,26 @@
 A summary is derived from the manifest by `summarize` and holds nothing else; `reg verify` compares the two.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import count, items, mapping, number, optional, path, pick, required, text
+from onnxreg.schema.core.codec import (
+    array_of,
+    count,
+    items,
+    mapping,
+    nullable,
+    number,
+    optional,
+    path,
+    pick,
+    record,
+    required,
+    text,
+)
 from onnxreg.schema.core.digest import Digest
 
 if TYPE_CHECKING:
@@ -162,31 +175,33 @@ class ArtifactSummary(NamedTuple):
     @classmethod
     def read(cls, value: Any) -> "ArtifactSummary":
         """Read what `summarize` wrote; InputError if it is anything else."""
-        value = mapping(value)
-        return cls(
-            text(required(value, "format")),
-            text(required(value, "precision")),
-            path(required(value, "path")),
-            Digest.parse(required(value, "digest")),
-            count(required(value, "size")),
-            text(required(value, "state")),
-            items(value.get("files", []), FileSummary.read),
-            optional(value.get("opset"), count),
-            optional(value.get("ort_format"), count),
-            optional(value.get("operators"), Digest.parse),
-            items(value.get("providers", []), text),
-            _numbers(value.get("recall", {})),
-            optional(value.get("ir_version"), count),
-            items(value.get("domains", []), text),
-            member=optional(value.get("member"), text),
-            metrics=_numbers(value.get("metrics", {})),
-            contrib=items(value.get("contrib", []), text),
-            contract=optional(value.get("contract"), Digest.parse),
-        )
+        return record(value, cls, _ARTIFACT, required=6)
 
 
 def _numbers(value: Any) -> dict[str, float]:
     return {name: number(item) for name, item in mapping(value).items()}
+
+
+_ARTIFACT: Mapping[str, Callable[[Any], Any]] = {
+    "format": text,
+    "precision": text,
+    "path": path,
+    "digest": Digest.parse,
+    "size": count,
+    "state": text,
+    "files": array_of(FileSummary.read),
+    "opset": nullable(count),
+    "ort_format": nullable(count),
+    "operators": nullable(Digest.parse),
+    "providers": array_of(text),
+    "recall": _numbers,
+    "ir_version": nullable(count),
+    "domains": array_of(text),
+    "member": nullable(text),
+    "metrics": _numbers,
+    "contrib": array_of(text),
+    "contract": nullable(Digest.parse),
+}
 
 
 @dataclass(frozen=True)

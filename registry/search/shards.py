@@ -1,0 +1,117 @@
+"""The first read of a registry with many models, on all cores.
+
+Processes read one share of the index files each, into a SQLite file of their own (a shard) with the tables of
+the search index. The shards are then copied into the index; SQLite copies rows far faster than Python makes
+them. Models that no shard holds (a process failed, a file changed just now) are read by the update that
+follows, as ever: so shards can make the first answer fast, but not wrong.
+"""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+
+from onnxreg.registry.search import db, scan
+from onnxreg.registry.search.model_tables import ModelTables
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+
+MIN_MODELS = 512
+"""Fewer models are read by one process in the time that others need to start."""
+Model = tuple[str, str, str]
+"""The name of a model, the directory of its index file below the root, and the mark of the file."""
+
+
+def load(database: sqlite3.Connection, remote: DirectoryRegistry, file: Path | None) -> None:
+    """Fill an empty index with the models whose files are settled, if there are many and several cores.
+
+    `file`: the path of the database, None if it is in memory.
+    """
+    workers = os.cpu_count() or 1
+    if workers == 1 or not scan.has_more(remote.root, MIN_MODELS):
+        return
+    models = list(_settled(remote.root, scan.clock(file)))
+    shares = [models[start::workers] for start in range(workers)]
+    with tempfile.TemporaryDirectory() as directory, suppress(OSError):
+        shards = [Path(directory) / f"{number}.sqlite" for number in range(workers)]
+        for shard in _read(remote.root, shares, shards):
+            with suppress(sqlite3.Error):
+                _copy(shard, database)
+
+
+def _settled(root: Path, now: int) -> Iterator[Model]:
+    listing = scan.scan(root, db.INDEX, now)
+    for directory in (db.INDEX, *(f"{db.INDEX}/{name}" for name in listing.directories)):
+        for name, mark in scan.scan(root, directory, now).models.items():
+            if mark != scan.UNSETTLED:
+                yield name, directory, mark
+
+
+def _read(root: Path, shares: Sequence[Sequence[Model]], shards: Sequence[Path]) -> Iterator[Path]:
+    """Start all processes; yield the shard of each that succeeds, in order."""
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for share, shard in zip(shares, shards, strict=True):
+            request = shard.with_suffix(".json")
+            request.write_text(json.dumps([str(root.absolute()), share]), "utf-8")
+            command = [sys.executable, "-P", "-m", "onnxreg.registry.search.shards", str(request), str(shard)]
+            processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        for process, shard in zip(processes, shards, strict=True):
+            if process.wait() == 0:
+                yield shard
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _copy(shard: Path, database: sqlite3.Connection) -> None:
+    """Append the rows of a shard to an index that has none of its models."""
+    database.execute("ATTACH ? AS shard", (str(shard),))
+    try:
+        with db.transaction(database):
+            (last,) = database.execute("SELECT coalesce(max(id), 0) FROM main.models").fetchone()
+            kinds = _copy_kinds(database)
+            for table in ("models", "summaries", "artifacts"):
+                columns = [row[1] for row in database.execute(f"PRAGMA main.table_info({table})")]
+                values = {name: name for name in columns}
+                values[columns[0]] = f"{columns[0]} + {last}"
+                if "kind" in values:
+                    values["kind"] = f"CASE kind {kinds} END"
+                database.execute(
+                    f"INSERT INTO main.{table} SELECT {', '.join(values.values())} FROM shard.{table}"
+                )
+    finally:
+        database.execute("DETACH shard")
+
+
+def _copy_kinds(database: sqlite3.Connection) -> str:
+    """Copy the kinds; return the branches of a CASE from the shard's ids to those of the index."""
+    names = "format, precision, state"
+    database.execute(f"INSERT OR IGNORE INTO main.kinds({names}) SELECT {names} FROM shard.kinds")
+    rows = database.execute(
+        f"SELECT old.id, new.id FROM shard.kinds AS old JOIN main.kinds AS new USING ({names})"
+    )
+    return " ".join(f"WHEN {old} THEN {new}" for old, new in rows) or "WHEN NULL THEN NULL"
+
+
+def main(request: Path, shard: Path) -> None:
+    """Read the models of a request into a new shard."""
+    root, models = json.loads(request.read_text("utf-8"))
+    remote = DirectoryRegistry.open(Path(root))
+    with closing(sqlite3.connect(shard, isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode = OFF")
+        database.execute("PRAGMA synchronous = OFF")
+        db.create(database, remote.registry_id)
+        tables = ModelTables(database, remote)
+        with db.transaction(database):
+            for name, directory, mark in models:
+                tables.read(name, directory, mark)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
