@@ -16,6 +16,7 @@ from onnxreg.schema.core.errors import InputError
 EXAMPLES = (
     "reg serve",
     "reg --registry /srv/models serve --port 8080 --cors https://app.example",
+    "reg serve --workers 4",
     "reg serve --host 0.0.0.0 --token-file /run/secrets/reg-token --url https://models.example",
 )
 VARIABLE = "REG_SERVE_TOKEN"
@@ -41,6 +42,9 @@ def command(
     ] = None,
     drain: Annotated[int, typer.Option(help="Seconds for downloads to end at SIGTERM.", min=0)] = 30,
     connections: Annotated[int, typer.Option(help="The most clients at once.", min=1)] = 16_384,
+    workers: Annotated[
+        int, typer.Option(help="Processes that answer, for example one for each core.", min=1, max=64)
+    ] = 1,
     access_log: Annotated[
         bool, typer.Option("--access-log/--no-access-log", help="One line of JSON per request on stderr.")
     ] = True,
@@ -68,11 +72,12 @@ def command(
     session.say(f"serving {root} at {server.url_of(listener)}")
     sys.stdout.flush()
     server.serve(
-        registry,
+        root,
         listener,
         settings,
         Limits(connections=connections),
         observability.to_stderr if access_log else None,
+        workers,
     )
 
 

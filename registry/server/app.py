@@ -34,9 +34,10 @@ def application(
     settings: Settings | None = None,
     limits: Limits | None = None,
     log: Log | None = None,
+    metrics: Metrics | None = None,
 ) -> ASGIApp:
-    """Create the ASGI application of a registry. `log` gets a line for each request."""
-    settings, limits, metrics = settings or Settings(), limits or Limits(), Metrics()
+    """Create the ASGI application of a registry. `log` gets a line for each request, `metrics` counts them."""
+    settings, limits, metrics = settings or Settings(), limits or Limits(), metrics or Metrics()
     pages = Pages(registry, settings, limits)
     app: ASGIApp = _router(routes(registry, settings, limits, metrics, pages), pages)
     if settings.token is not None:

@@ -42,11 +42,11 @@ class RequestObserver:
             return
         answer = _Answer(send, scope["method"] == "HEAD")
         started = time.perf_counter()
-        self._metrics.in_flight += 1
+        self._metrics.counters.in_flight += 1
         try:
             await self._app(scope, receive, answer.send)
         finally:
-            self._metrics.in_flight -= 1
+            self._metrics.counters.in_flight -= 1
             self._record(scope, answer, time.perf_counter() - started)
 
     def _record(self, scope: Scope, answer: "_Answer", seconds: float) -> None:

@@ -8,11 +8,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from ipaddress import ip_address
+from pathlib import Path
 
 import uvicorn
 
 from onnxreg.registry.server.app import application
 from onnxreg.registry.server.http.connection import Connection
+from onnxreg.registry.server.metrics import Metrics
 from onnxreg.registry.server.observability import JsonLines, Log
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
@@ -20,6 +22,8 @@ from onnxreg.schema.core.errors import Advice, HostError, InputError
 
 BACKLOG_CONNECTIONS = 2048
 """Connections that the kernel accepts in advance."""
+TICKS_PER_SAVE = 5
+"""Tenths of a second between two writes of the counters, if there are other workers."""
 RESERVED_FILES = 256
 """Open files other than connections: files being sent, the log, the search index."""
 
@@ -59,15 +63,19 @@ def is_loopback(listener: socket.socket) -> bool:
 
 
 def server(
-    registry: ServedRegistry, settings: Settings, limits: Limits | None = None, log: Log | None = None
+    registry: ServedRegistry,
+    settings: Settings,
+    limits: Limits | None = None,
+    log: Log | None = None,
+    metrics: Metrics | None = None,
 ) -> "Server":
     """A server whose `run([listener])` answers until SIGTERM or SIGINT.
 
     Then it takes no new connection, and lets running answers end.
     """
-    limits = fit_open_files(limits or Limits())
+    limits, metrics = fit_open_files(limits or Limits()), metrics or Metrics()
     config = uvicorn.Config(
-        application(registry, settings, limits, log),
+        application(registry, settings, limits, log, metrics),
         loop="asyncio",
         http=partial(Connection, limits=limits, waiting={}),  # type: ignore[arg-type]
         ws="none",
@@ -80,19 +88,50 @@ def server(
         timeout_keep_alive=limits.idle,
         timeout_graceful_shutdown=settings.drain,
     )
-    return Server(config)
+    return Server(config, metrics)
 
 
 def serve(
-    registry: ServedRegistry, listener: socket.socket, settings: Settings, limits: Limits, log: Log | None
+    root: Path,
+    listener: socket.socket,
+    settings: Settings,
+    limits: Limits,
+    log: Log | None,
+    workers: int = 1,
 ) -> None:
-    """Answer until SIGTERM or SIGINT, and log what goes wrong on stderr."""
+    """Answer until SIGTERM or SIGINT, in `workers` processes, and log what goes wrong on stderr.
+
+    The connections of `limits` are those of all workers.
+    """
     logging.getLogger("uvicorn.error").addHandler(JsonLines(logging.WARNING))
-    server(registry, settings, limits, log).run([listener])
+    share = replace(limits, connections=max(1, limits.connections // workers))
+
+    def work(metrics: Metrics) -> None:
+        server(ServedRegistry.open(root), settings, share, log, metrics).run([listener])
+
+    if workers == 1:
+        work(Metrics())
+    else:
+        from onnxreg.registry.server.workers import run_workers
+
+        run_workers(workers, work)
 
 
 class Server(uvicorn.Server):
     """A server whose `run` returns normally after a signal: an orderly stop is a success."""
+
+    def __init__(self, config: uvicorn.Config, metrics: Metrics) -> None:
+        super().__init__(config)
+        self._metrics = metrics
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % TICKS_PER_SAVE == 0:
+            self._metrics.save()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        self._metrics.save()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

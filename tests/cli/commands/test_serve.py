@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -213,3 +214,58 @@ def test_a_port_that_is_taken(reg: Reg, home: Path) -> None:
         done = reg("--registry", home, "serve", "--port", taken.getsockname()[1])
     assert done.status == 9
     assert "choose another --port" in done.err
+
+
+def children(process: Process) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def eventually(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def answered(url: str) -> int:
+    """The number of answers of all workers, as /metrics counts them."""
+    lines = get(f"{url}/metrics").decode().splitlines()
+    return sum(
+        int(line.rpartition(" ")[2])
+        for line in lines
+        if line.startswith('reg_requests_total{route="/healthz"')
+    )
+
+
+def test_workers_share_a_socket_and_their_counters(home: Path) -> None:
+    with serving(home, "--workers", "2") as (process, url):
+        eventually(lambda: len(children(process)) == 2)
+        for _ in range(20):
+            get(f"{url}/healthz")
+        eventually(lambda: answered(url) == 20)
+        status, lines = end(process)
+    assert status == 0
+    assert sum(line["path"] == "/healthz" for line in lines) == 20
+
+
+def test_a_worker_that_dies_is_replaced_and_its_counters_stay(home: Path) -> None:
+    with serving(home, "--workers", "2") as (process, url):
+        eventually(lambda: len(children(process)) == 2)
+        before = children(process)
+        for _ in range(10):
+            get(f"{url}/healthz")
+        eventually(lambda: answered(url) == 10)
+        time.sleep(1)  # each worker saves its counters twice a second
+        os.kill(before[0], signal.SIGKILL)
+        eventually(lambda: len(children(process)) == 2 and before[0] not in children(process))
+        eventually(lambda: answered(url) == 10)
+        status, _ = end(process, signal.SIGINT)
+    assert status == 0
+
+
+def test_workers_end_with_the_process_that_started_them(home: Path) -> None:
+    with serving(home, "--workers", "2") as (process, _):
+        eventually(lambda: len(children(process)) == 2)
+        workers = children(process)
+        process.kill()
+        eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
