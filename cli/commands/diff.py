@@ -13,9 +13,11 @@ from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Json, RemoteOption
 from onnxreg.cli.render import manifest_view, output
 from onnxreg.cli.reports import deep_diff as inside
+from onnxreg.cli.reports import diff_overview
 from onnxreg.cli.reports.deep_diff import DiffSide
 from onnxreg.schema.compare.graphs import DeepDiff
 from onnxreg.schema.compare.manifests import SEVERITIES, ManifestDiff, diff
+from onnxreg.schema.compare.overview import DiffOverview, overview
 from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
 
@@ -38,6 +40,7 @@ def command(
     context: typer.Context,
     old: Annotated[str, typer.Argument(help="The version before.", autocompletion=complete_ref)],
     new: Annotated[str, typer.Argument(help="The version after.", autocompletion=complete_ref)],
+    full: Annotated[bool, typer.Option("--full", help="List every change below the screen.")] = False,
     html: Annotated[
         Path | None, typer.Option(help="Write one self-contained page to this file; - is stdout.")
     ] = None,
@@ -56,18 +59,20 @@ def command(
     remote: RemoteOption = None,
     as_json: Json = False,
 ) -> None:
-    """Compare two versions: every change, the worst first, and whether an app can run the new one unchanged.
+    """Compare two versions on one screen: the verdict, artifacts, figures, other facts, and what follows from them.
 
-    Severities are breaking (for an app), degrading (results or evidence), notable and cosmetic;
-    docs/diff.md has the rules. With --deep, artifacts whose bytes differ are fetched for this run
-    and compared, unless their semantic digests are equal. --html replaces an earlier file.
+    Changes that follow from others, such as digests that follow from new weights, are counted; --full lists
+    every change below the screen, and so do --markdown and --html. Severities are breaking (for an app),
+    degrading (results or evidence), notable and cosmetic. docs/diff.md has the rules, and the meaning of the
+    intervals. With --deep, artifacts whose bytes differ are fetched for this run and compared, unless their
+    semantic digests are equal. --html replaces an earlier file.
 
     With --json: {format, format_version, compatible, summary, counts: {severity: n}, changes: [{kind, path,
-    severity, artifact?, old, new, message, note?}]}; for two model families also {members: {name:
-    [kinds]}}; with --deep also {deep: [{artifact, graph: {facts: [{name, old, new}], tensors: [{change,
-    old, new, max_abs, relative_l2, dequantized}], equal_tensors, nodes: [{change, name, operator, what}],
-    equal_nodes}, why_not}]}; if later evaluations refused artifacts, {attested: {old, new}}: the states by
-    path.
+    severity, artifact?, old, new, message, note?}], overview}, where overview is the screen with positions in
+    changes (reg schema diff-overview); for two model families also {members: {name: [kinds]}}; with --deep
+    also {deep: [{artifact, graph: {facts: [{name, old, new}], tensors: [{change, old, new, max_abs,
+    relative_l2, dequantized}], equal_tensors, nodes: [{change, name, operator, what}], equal_nodes},
+    why_not}]}; if later evaluations refused artifacts, {attested: {old, new}}: the states by path.
     """
     session: Session = context.obj
     gate = _severities(fail_on)
@@ -82,21 +87,24 @@ def command(
     if deep:
         with session.progress("reading what differs", as_json) as progress:
             opened = inside.open_pairs(sides[0], sides[1], progress)
+    screen = overview(before, after, changes)
     if as_json:
         later = {"old": _overruled(before), "new": _overruled(after)}
         more = ({} if opened is None else {"deep": _json(opened)}) | (
             {"attested": later} if any(later.values()) else {}
         )
-        output.write_json(changes.to_json() | more)
+        output.write_json(changes.to_json() | {"overview": screen.to_json()} | more)
     elif as_markdown:
         from onnxreg.cli.reports.diff_markdown import markdown
 
-        output.write_bytes(markdown(before, after, changes, opened).encode())
+        output.write_bytes(markdown(before, after, changes, screen, opened).encode())
     elif html != STDOUT:
-        _say(session, changes, opened)
+        session.say(*diff_overview.lines(screen))
         session.say(*manifest_view.doubts_of((before, after)))
+        _say_rest(session, changes, screen, full)
+        session.say(*inside.lines(opened or []))
     if html is not None:
-        _write_page(session, html, before, after, changes, opened)
+        _write_page(session, html, before, after, changes, screen, opened)
     _check_gate(changes, gate)
 
 
@@ -135,10 +143,12 @@ def _json(deep: list[DeepDiff]) -> list[dict[str, object]]:
     return [pair.model_dump(mode="json") for pair in deep]
 
 
-def _say(session: Session, changes: ManifestDiff, deep: list[DeepDiff] | None) -> None:
-    session.say(output.folded(changes.summary, ""))
-    if changes.members:
-        session.say(f"members that changed: {', '.join(map(output.printable, changes.members))}")
+def _say_rest(session: Session, changes: ManifestDiff, screen: DiffOverview, full: bool) -> None:
+    """The count of what the screen folds, or every change, the worst first."""
+    if not full:
+        folded = diff_overview.folded_line(screen, "--full")
+        session.say(*(["", output.folded(folded, "  ")] if folded else []))
+        return
     for severity, count in changes.counts.items():
         if count:
             session.say("", f"{output.paint(severity)} ({count})")
@@ -146,7 +156,6 @@ def _say(session: Session, changes: ManifestDiff, deep: list[DeepDiff] | None) -
             session.say(
                 *(output.folded(f"  {output.printable(change.message)}", "      ") for change in listed)
             )
-    session.say(*inside.lines(deep or []))
 
 
 def _write_page(
@@ -155,12 +164,13 @@ def _write_page(
     old: "PublishedVersion",
     new: "PublishedVersion",
     changes: ManifestDiff,
+    screen: DiffOverview,
     deep: list[DeepDiff] | None,
 ) -> None:
     from onnxreg.registry.server.pages.report import report
     from onnxreg.registry.support.atomic_file import outfile
 
-    page = report(old, new, changes, deep, list(manifest_view.doubts_of((old, new))))
+    page = report(old, new, changes, screen, deep, list(manifest_view.doubts_of((old, new))))
     if target == STDOUT:
         output.write_bytes(page)
         return

@@ -12,17 +12,45 @@ from onnxreg.schema.core import numbers
 size, counted = numbers.size, numbers.counted
 
 COLOURS = {
-    **dict.fromkeys(("certified", "pass", "kept"), "32"),
+    **dict.fromkeys(("certified", "pass", "kept", "better"), "32"),
     **dict.fromkeys(
         ("unknown", "degrading", "hint", "yanked", "partial", "expired", "purged", "stopped"), "33"
     ),
-    **dict.fromkeys(("refused", "fail", "failed", "breaking", "error", "damaged", "missing", "broken"), "31"),
+    **dict.fromkeys(
+        (
+            "refused",
+            "fail",
+            "failed",
+            "breaking",
+            "error",
+            "damaged",
+            "missing",
+            "broken",
+            "worse",
+            "now fails",
+        ),
+        "31",
+    ),
     **dict.fromkeys(("info", "cosmetic"), "2"),
 }
 """Words that have a colour (an ANSI number) if they are alone in a cell."""
 
 NUMBERS = frozenset(
-    {"SIZE", "SEQ", "VERSIONS", "EVENTS", "BLOBS", "VALUE", "LIMIT", "SAMPLES", "UNIQUE", "SHARED"}
+    {
+        "BEFORE",
+        "AFTER",
+        "CHANGE",
+        "SIZE",
+        "SEQ",
+        "VERSIONS",
+        "EVENTS",
+        "BLOBS",
+        "VALUE",
+        "LIMIT",
+        "SAMPLES",
+        "UNIQUE",
+        "SHARED",
+    }
 )
 """Columns that are aligned to the right."""
 

@@ -1,14 +1,15 @@
 """A difference as Markdown, for a pull request or the summary of a build."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from onnxreg.cli.render import manifest_view, output
+from onnxreg.cli.reports import diff_overview
 from onnxreg.cli.reports.deep_diff import lines as deep_lines
-from onnxreg.registry.server.pages.views import ArtifactPair, artifact_pairs, trend
 from onnxreg.schema.compare.graphs import DeepDiff
 from onnxreg.schema.compare.manifests import ManifestDiff
+from onnxreg.schema.compare.overview import DiffOverview
 
 if TYPE_CHECKING:
     from onnxreg.registry.read.versions import PublishedVersion
@@ -21,15 +22,14 @@ def markdown(
     old: "PublishedVersion",
     new: "PublishedVersion",
     changes: ManifestDiff,
+    screen: DiffOverview,
     deep: list[DeepDiff] | None = None,
 ) -> str:
-    """The whole text, with a newline at its end."""
-    parts = [f"### {escaped(f'{old.ref} → {new.ref}')}", "", f"**{escaped(changes.summary)}**"]
+    """The whole text, with a newline at its end: the screen of `reg diff`, then every change."""
+    parts = [f"### {escaped(f'{old.ref} → {new.ref}')}", ""]
+    parts += [f"**{escaped(screen.verdict[0])}**", *map(escaped, screen.verdict[1:])]
     parts += _list(manifest_view.doubts_of((old, new)))
-    for pair in artifact_pairs(old, new):
-        header = f"{escaped(str(old.version))} | {escaped(str(new.version))}"
-        parts += _figures(pair, "recall", _recalls(pair), header)
-        parts += _figures(pair, "metrics", _metrics(pair), header)
+    parts += _screen(screen)
     for severity, count in changes.counts.items():
         messages = [escaped(change.message) for change in changes.changes if change.severity == severity]
         if count:
@@ -40,6 +40,31 @@ def markdown(
     return "\n".join(parts) + "\n"
 
 
+def _screen(screen: DiffOverview) -> Iterator[str]:
+    """The tables of the overview, and the count of what it folds."""
+    for table in diff_overview.tables(screen):
+        yield from _table(table.header, table.rows)
+        yield from (f"\n{escaped(line)}" for line in table.notes)
+    if folded := diff_overview.folded_line(screen, "below"):
+        yield f"\n{escaped(folded)}"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A table without the columns that are empty in every row."""
+    shown = [index for index in range(len(header)) if any(row[index] for row in rows)]
+    if not rows:
+        return
+    yield ""
+    yield _row([header[index] for index in shown])
+    yield _row(["---:" if header[index] in output.NUMBERS else "---" for index in shown], str)
+    for row in rows:
+        yield _row([row[index] for index in shown])
+
+
+def _row(cells: Iterable[str], written: Callable[[str], str] | None = None) -> str:
+    return f"| {' | '.join(map(written or escaped, cells))} |"
+
+
 def _list(lines: Iterable[str]) -> list[str]:
     items = [f"- {escaped(line)}" for line in lines]
     return ["", *items] if items else []
@@ -48,36 +73,6 @@ def _list(lines: Iterable[str]) -> list[str]:
 def escaped(text: str) -> str:
     """Text from somebody's document, escaped so that Markdown and HTML read it as text only."""
     return re.sub(r"([\\`*_{}\[\]<>()#+!|&~$@-])", r"\\\1", output.printable(text))
-
-
-Row = tuple[str, float, float, str]
-"""The name of a figure, its value before and after, and the trend in a word, if it must be said."""
-
-
-def _recalls(pair: ArtifactPair) -> list[Row]:
-    return [(label, old.value, new.value, "") for label, old, new in pair.recalls() if old and new]
-
-
-def _metrics(pair: ArtifactPair) -> list[Row]:
-    return [
-        (name, old.value, new.value, trend(old, new).replace("quiet", ""))
-        for name, old, new in pair.metrics()
-        if old and new and old.value is not None and new.value is not None
-    ]
-
-
-def _figures(pair: ArtifactPair, title: str, rows: Iterable[Row], header: str) -> Iterator[str]:
-    """The figures of one artifact that changed, in a table; one line if they were measured on another suite."""
-    changed = [row for row in rows if row[1] != row[2]]
-    if changed and not pair.is_comparable:
-        yield from ("", f"{title} of {escaped(pair.path)}: measured on another suite, so not compared")
-        return
-    if changed:
-        yield from ("", f"| {title} of {escaped(pair.path)} | {header} | change |")
-        yield "|---|---:|---:|---:|"
-    for name, before, after, word in changed:
-        change = f"{after - before:+.4f} {word}".strip()
-        yield f"| {escaped(name)} | {before:.4f} | {after:.4f} | {change} |"
 
 
 def _group(title: str, body: list[str], is_open: bool) -> list[str]:

@@ -5,6 +5,10 @@ is the table from a field to its meaning, `json_changes` finds where two JSON va
 describes differences inside model files, `rebuild_outcome` compares a rebuilt version with the published
 one.
 
+`overview` groups the changes into one screen: `artifact_rows`, `figures` and `facts` are its tables,
+`change_place` says where each change belongs, `change_interval` if a change is larger than chance, and
+`verdict` has the first sentences.
+
 Start with `manifests.py`. The rules in words: docs/diff.md.
 Must not import: `formats`.
 """

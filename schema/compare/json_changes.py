@@ -10,14 +10,16 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
+T = TypeVar("T")
 Op = Literal["added", "removed", "changed", "reordered"]
 Namer = Callable[[Any, int], str]
 """The name of a list's item, given the item and its position."""
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _QUOTED = re.compile(r"[\[\]\"\x00-\x1f\x7f]")
+_BRACKETS = re.compile(r"\[(\"(?:[^\"\\]|\\.)*\"|[^\[\]]*)\]")
 _ABSENT = object()
 
 
@@ -180,3 +182,31 @@ def _join(path: str, key: str) -> str:
 
 def _quote(name: str) -> str:
     return json.dumps(name) if _QUOTED.search(name) else name
+
+
+def parsed_path(path: str) -> tuple[str, tuple[str, ...]]:
+    """The pattern of a delta's path, and the names in its brackets.
+
+    A key in brackets, such as `opset_imports["com.microsoft"]`, counts as a name.
+    """
+    names = _BRACKETS.findall(path)
+    return _BRACKETS.sub("[]", path), tuple(
+        json.loads(name) if name.startswith('"') else name for name in names
+    )
+
+
+class PlaceTable(Generic[T]):
+    """Values by place; a `*` at the end takes in everything below. The longest key that fits holds."""
+
+    def __init__(self, values: Mapping[str, T], default: T) -> None:
+        self._values, self._default = values, default
+        self._branches = sorted((key[:-1] for key in values if key.endswith("*")), key=len, reverse=True)
+
+    def at(self, pattern: str) -> T:
+        """The value for a place, in the notation of `JsonChange.pattern`."""
+        if pattern in self._values:
+            return self._values[pattern]
+        for branch in self._branches:
+            if pattern == branch or pattern.startswith((f"{branch}.", f"{branch}[")):
+                return self._values[f"{branch}*"]
+        return self._default

@@ -43,6 +43,14 @@ class Change(Document):
     message: str
     note: str | None = None
 
+    @property
+    def subject(self) -> str:
+        """The message without its kind, artifact and note: `license "MIT"`."""
+        where = "" if self.artifact is None else f" in {_clip(self.artifact)}"
+        head = self.kind.replace("-", " ")
+        text = self.message.removeprefix(head).removeprefix(where).removeprefix(": ")
+        return text.removesuffix(f" ({self.note})") if self.note else text
+
 
 class ManifestDiff(Document):
     """All changes, worst first. `compatible`: an app that ran the old version can run the new one unchanged.
@@ -151,6 +159,18 @@ def _matched(old: Manifest, new: Manifest) -> Matched:
 def artifact_pairs(old: Manifest, new: Manifest) -> list[tuple[str, Artifact, Artifact]]:
     """The matched artifacts of both, each by its name in the changes' paths."""
     return [(name, old.artifacts[i], new.artifacts[j]) for name, i, j in _matched(old, new)[0]]
+
+
+def all_artifacts(old: Manifest, new: Manifest) -> list[tuple[str, Artifact | None, Artifact | None]]:
+    """Every artifact by its name in the changes' paths; None on the side that lacks it. In the order of the new
+    manifest, then those that were removed."""
+    pairs, removed, added = _matched(old, new)
+    positions = [(name, i, j) for name, i, j in pairs] + [(name, None, j) for name, j in added]
+    present = sorted(positions, key=lambda position: position[2])
+    return [
+        *((name, None if i is None else old.artifacts[i], new.artifacts[j]) for name, i, j in present),
+        *((name, old.artifacts[i], None) for name, i in removed),
+    ]
 
 
 def _change(delta: JsonChange) -> Change:

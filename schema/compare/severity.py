@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from onnxreg.schema.compare.json_changes import JsonChange, NamedItem, Tables, same
+from onnxreg.schema.compare.json_changes import JsonChange, NamedItem, PlaceTable, Tables, same
 
 Severity = Literal["breaking", "degrading", "notable", "cosmetic"]
+Direction = Literal["higher", "lower"]
+"""The values of a figure that are better."""
 Judge = Callable[[JsonChange], Severity]
 
 
@@ -16,7 +18,7 @@ def by_member(owners: Mapping[str, str], item: Any, position: int) -> str:
     return f"{item['format']}/{item['precision']}/{owners.get(item['path'], item['path'])}"
 
 
-def _check_name(item: Any) -> str:
+def check_key(item: Any) -> str:
     """The name of a check; with its metric unless it has a direction: then the name has the metric."""
     return str(item["name"]) if item.get("direction") else f"{item['name']}/{item['metric']}"
 
@@ -47,7 +49,7 @@ TABLES = Tables(
         "artifacts[].operators": NamedItem(
             (lambda item, _: f"{item['domain']}:{item['name']}:{item['opset']}",)
         ),
-        "artifacts[].checks": NamedItem((lambda item, _: _check_name(item),)),
+        "artifacts[].checks": NamedItem((lambda item, _: check_key(item),)),
         "artifacts[].certification.reasons": NamedItem((lambda item, _: str(item),)),
         **{
             f"artifacts[].metadata.{side}": NamedItem(
@@ -169,18 +171,25 @@ def _measure(delta: JsonChange) -> Severity:
         return "notable"
     if not _is_known(delta):
         return "degrading" if delta.new is None else "notable"
-    if direction := _direction(delta):
-        worse = _falls if direction == "higher" else _rises
-        return worse("degrading")(delta)
-    if _QUALITY_LOST.search(delta.names[-1]):
-        return "degrading" if delta.new > delta.old else "notable"
-    return "degrading" if _QUALITY.search(delta.names[-1]) and delta.new < delta.old else "notable"
+    direction = better_direction(delta.names[-1], _direction(delta))
+    is_worse = delta.new < delta.old if direction == "higher" else delta.new > delta.old
+    return "degrading" if direction and is_worse else "notable"
 
 
-def _direction(delta: JsonChange) -> str:
-    """The better direction of a check: "higher" or "lower"; "" if none is stated, or another one on each side."""
+def better_direction(name: str, stated: Direction | None) -> Direction | None:
+    """`higher` or `lower`: the stated direction of a check, else that of its name; None if the name is not of a
+    quality or a loss."""
+    if stated:
+        return stated
+    if _QUALITY_LOST.search(name):
+        return "lower"
+    return "higher" if _QUALITY.search(name) else None
+
+
+def _direction(delta: JsonChange) -> Direction | None:
+    """The stated direction of a check; None if none is stated, or another one on each side."""
     directions = {item.get("direction") for item in delta.within or () if isinstance(item, dict)} - {None}
-    return str(directions.pop()) if len(directions) == 1 else ""
+    return directions.pop() if len(directions) == 1 else None
 
 
 def _other_suite(delta: JsonChange) -> str:
@@ -189,7 +198,7 @@ def _other_suite(delta: JsonChange) -> str:
     A check with a direction must name its suite: without one its values cannot be compared either.
     """
     suites = [item.get("dataset") for item in delta.within or () if isinstance(item, dict)]
-    is_stated = None not in suites or _direction(delta) != ""
+    is_stated = None not in suites or _direction(delta) is not None
     differ = len(suites) == 2 and is_stated and suites[0] != suites[1]
     return "measured on another suite" if differ else ""
 
@@ -370,14 +379,9 @@ RULES: dict[str, DiffRule] = {
 FIELD = DiffRule("field", reordered="notable")
 """The rule of fields without a rule: they are still reported."""
 
-_BRANCHES = sorted((key[:-1] for key in RULES if key.endswith("*")), key=len, reverse=True)
+_PLACES = PlaceTable(RULES, FIELD)
 
 
 def rule_for(location: str) -> DiffRule:
     """The rule for a place, in the notation of `JsonChange.pattern`."""
-    if location in RULES:
-        return RULES[location]
-    for branch in _BRANCHES:
-        if location == branch or location.startswith((f"{branch}.", f"{branch}[")):
-            return RULES[f"{branch}*"]
-    return FIELD
+    return _PLACES.at(location)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.schema.compare.manifests import ManifestDiff
+from onnxreg.schema.compare.overview import DiffOverview
 from onnxreg.schema.core.document import Document
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.suggest import suggest
@@ -32,6 +33,7 @@ MODELS: dict[str, type[Document]] = {
     "family-file": FamilyFile,
     "job": JobRow,
     "diff": ManifestDiff,
+    "diff-overview": DiffOverview,
     "evaluation": EvaluationDocument,
     "benchmark": BenchmarkDocument,
 }

@@ -1,7 +1,5 @@
 """What a person sees: colours on a terminal only, 80 columns, silence when asked, and a clean end on Ctrl-C."""
 
-import os
-import pty
 import re
 import signal
 import subprocess
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.terminal import on_a_terminal
 
 from onnxreg.cli.render import columns, output
 from onnxreg.registry import Registry
@@ -25,26 +24,6 @@ READING = (
     ["log", "acme/pii"],
     ["verify"],
 )
-
-
-def on_a_terminal(home: Path, *words: str, **environment: str) -> tuple[int, str]:
-    """Run `reg` on a pseudo terminal of 80 columns; its exit status and everything it drew."""
-    ours, theirs = pty.openpty()
-    values = {**os.environ, "REG_HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "80", **environment}
-    command = [sys.executable, "-m", "onnxreg.cli", *words]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=values) as process:
-        os.close(theirs)
-        drawn = b"".join(iter(lambda: _read(ours), b""))
-    os.close(ours)
-    return process.returncode, drawn.decode().replace("\r\n", "\n")
-
-
-def _read(descriptor: int) -> bytes:
-    """Some bytes from a terminal; none once its other side is closed, which Linux calls an input error."""
-    try:
-        return os.read(descriptor, 65536)
-    except OSError:
-        return b""
 
 
 @pytest.mark.parametrize("words", READING, ids=" ".join)

@@ -83,7 +83,6 @@ def environment() -> Environment:
         "recalls": views.recalls,
         "metrics": suite_checks,
         "reasons": views.reasons,
-        "trend": views.trend,
     }
     return templates
 

@@ -6,9 +6,9 @@ from markupsafe import Markup
 
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.server.pages.rendering import HERE, environment
-from onnxreg.registry.server.pages.views import artifact_pairs
 from onnxreg.schema.compare.graphs import DeepDiff, TensorChange, TensorForm
 from onnxreg.schema.compare.manifests import ManifestDiff
+from onnxreg.schema.compare.overview import DiffOverview
 from onnxreg.schema.core.numbers import measure
 
 
@@ -16,10 +16,11 @@ def report(
     old: PublishedVersion,
     new: PublishedVersion,
     manifest_diff: ManifestDiff,
+    screen: DiffOverview,
     deep: Sequence[DeepDiff] | None = None,
     later: Sequence[str] = (),
 ) -> bytes:
-    """The page, UTF-8. `deep`: differences inside the files, if compared; `later`: verdicts of later
+    """The page, UTF-8. `screen` comes first. `deep`: differences inside the files, if compared; `later`: verdicts of later
     evaluations.
     """
     page = environment()
@@ -29,12 +30,11 @@ def report(
         {"ref": side.ref, "tag": side.ref.tag, "digest": side.digest, "manifest": side.manifest}
         for side in (old, new)
     ]
-    pairs = artifact_pairs(old, new)
     values = {
         "old": sides[0],
         "new": sides[1],
-        "pairs": pairs,
         "diff": manifest_diff,
+        "screen": screen,
         "deep": deep,
         "style": style,
     }

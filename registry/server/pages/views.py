@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
 from onnxreg.registry.server.pages.log_view import LogView
 from onnxreg.schema.compare.manifests import ManifestDiff
+from onnxreg.schema.compare.overview import DiffOverview, overview
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
@@ -19,11 +20,9 @@ from onnxreg.schema.log.summary import (
     ArtifactState,
     ArtifactStates,
     artifact_states,
-    suite_checks,
     verdicts_of,
 )
 from onnxreg.schema.manifest.draft import NOT_EVALUATED
-from onnxreg.schema.manifest.evidence import LOSS, Check
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 
 
@@ -184,65 +183,6 @@ class VersionView:
         return tuple(self.row.states(self.manifest).values())
 
 
-def trend(old: Check, new: Check) -> str:
-    """`better` or `worse`, by the direction of a metric; `quiet` if it is neither, or the direction is not stated."""
-    assert old.value is not None and new.value is not None, "suite_checks have values"
-    direction = new.direction or ("lower" if new.name == LOSS else None)
-    if direction is None or old.value == new.value:
-        return "quiet"
-    return "better" if (new.value > old.value) == (direction == "higher") else "worse"
-
-
-@dataclass(frozen=True)
-class ArtifactPair:
-    """The artifacts of one path on both sides, and their states; None if a side has none."""
-
-    path: str
-    old: Artifact | None
-    new: Artifact | None
-    old_state: str | None = None
-    new_state: str | None = None
-
-    @property
-    def is_comparable(self) -> bool:
-        """True unless the sides were measured on different suites, so that their values cannot be compared."""
-        evidence = (side.certification.evidence for side in (self.old, self.new) if side is not None)
-        return len({item.suite for item in evidence if item is not None and item.suite is not None}) < 2
-
-    def recalls(self) -> list[tuple[str, Recall | None, Recall | None]]:
-        """Every label that was measured on either side, with both recalls."""
-        old, new = (
-            {item.label: item for item in recalls(side)} if side else {} for side in (self.old, self.new)
-        )
-        return [(label, old.get(label), new.get(label)) for label in dict.fromkeys([*old, *new])]
-
-    def metrics(self) -> list[tuple[str, Check | None, Check | None]]:
-        """Every metric of either side, with both checks."""
-        old, new = (
-            {item.name: item for item in suite_checks(side)} if side else {} for side in (self.old, self.new)
-        )
-        return [(name, old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])]
-
-
-class ComparedSide(Protocol):
-    """A version that is compared: its manifest, and the states of its artifacts."""
-
-    @property
-    def manifest(self) -> Manifest: ...
-    @property
-    def states(self) -> ArtifactStates: ...
-
-
-def artifact_pairs(before: ComparedSide, after: ComparedSide) -> list[ArtifactPair]:
-    """The artifacts of both, those of one path side by side."""
-    old, new = ({item.path: item for item in side.manifest.artifacts} for side in (before, after))
-    was, now = ({artifact.path: artifact.state for artifact in side.states} for side in (before, after))
-    return [
-        ArtifactPair(path, old.get(path), new.get(path), was.get(path), now.get(path))
-        for path in dict.fromkeys([*old, *new])
-    ]
-
-
 @dataclass(frozen=True)
 class ComparisonView:
     """Two versions, side by side."""
@@ -251,5 +191,6 @@ class ComparisonView:
     new: VersionView
     diff: ManifestDiff
 
-    def pairs(self) -> list[ArtifactPair]:
-        return artifact_pairs(self.old, self.new)
+    @cached_property
+    def screen(self) -> DiffOverview:
+        return overview(self.old, self.new, self.diff)

@@ -89,7 +89,7 @@ def test_a_diff_names_the_head_that_changed(reg: Reg, crops: Path) -> None:
     found = reg("--registry", crops, "diff", f"{NAME}:1.0.0", f"{NAME}:1.1.0", "--json").json
     assert found["members"] == {"head:species001": ["artifact-bytes-changed"]}
     shown = reg("--registry", crops, "diff", f"{NAME}:1.0.0", f"{NAME}:1.1.0").out
-    assert "members that changed: head:species001" in shown
+    assert "Members that changed: head:species001." in shown
 
 
 def test_a_family_says_itself_what_to_export(reg: Reg, tmp_path: Path) -> None:

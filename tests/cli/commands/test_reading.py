@@ -130,10 +130,11 @@ def test_resolve_says_why_nothing_answers(reg: Reg) -> None:
 
 def test_diff(reg: Reg) -> None:
     found = reg("diff", "acme/pii:0.1.0", "acme/pii", "--json").json
-    assert set(found) == {"format", "format_version", "compatible", "summary", "counts", "changes"}
+    keys = {"format", "format_version", "compatible", "summary", "counts", "changes", "overview"}
+    assert set(found) == keys
     label = next(change for change in found["changes"] if change["kind"] == "label-added")
     assert (label["old"], label["new"]) == (None, "I-NAME")
-    shown = reg("diff", "acme/pii:0.1.0", "acme/pii").out
+    shown = reg("diff", "acme/pii:0.1.0", "acme/pii", "--full").out
     assert shown.splitlines()[0] == found["summary"]
     assert f"  {label['message']}" in shown.splitlines()
 

@@ -242,7 +242,7 @@ def test_two_versions_stand_side_by_side(shown: Site) -> None:
     page = read(shown, "/diff?old=acme/pii:1.2.0&new=acme/pii:1.1.0")
     assert "can run the new one unchanged, with worse results or weaker evidence" in page.text
     assert "model_int8.onnx certified 220.0 kB onnx-int8, int8 refused 220.0 kB onnx-int8, int8" in page.text
-    assert "PHONE 0.9876 0.9312 -0.0564" in page.text
+    assert "PHONE model_int8.onnx 0.9876 0.9312 -0.0564" in page.text
     assert "degrading certification changed certification.state" in page.text
     assert "The two versions do not differ." in read(shown, "/diff?old=acme/pii&new=acme/pii:1.3.0").text
     assert "not in this version" not in page.text

@@ -10,17 +10,15 @@ from typing import Any, get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
+from support.schema.edits import MATCHED_BY, Path, at, edited, nodes, parsed
 
 from onnxreg.schema.compare.json_changes import JsonChange, compare
 from onnxreg.schema.compare.manifests import Change, ManifestDiff, diff
 from onnxreg.schema.compare.severity import RULES, TABLES
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.document import Document
-from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Manifest
 
-Path = tuple[str | int, ...]
-MATCHED_BY = {"format", "precision", "path", "role", "name", "metric", "domain", "opset"}
 FP32 = "artifacts[onnx-android/float32/model.onnx]"
 INT8 = "artifacts[onnx-int8/int8/model_int8.onnx]"
 ORT = "artifacts[ort-android/float32/model.ort]"
@@ -28,21 +26,6 @@ ORT = "artifacts[ort-android/float32/model.ort]"
 
 def sha(number: int) -> str:
     return f"sha256:{number:064x}"
-
-
-def at(value: Any, path: Path) -> Any:
-    for key in path:
-        value = value[key]
-    return value
-
-
-def nodes(value: Any, path: Path = ()) -> Iterator[Path]:
-    """The path of every value below the top."""
-    if path:
-        yield path
-    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in below:
-        yield from nodes(item, (*path, key))
 
 
 FAMILY = "model_family"
@@ -132,32 +115,6 @@ def plain(delta: JsonChange) -> tuple[str, ...]:
     return (delta.path, delta.pattern, delta.op, json.dumps(delta.old), json.dumps(delta.new))
 
 
-@st.composite
-def edited(draw: st.DrawFn, value: dict[str, Any]) -> dict[str, Any]:
-    """The manifest after some edits, each of which keeps the names by which lists are matched."""
-    new = copy.deepcopy(value)
-    for _ in range(draw(st.integers(0, 5))):
-        path = draw(st.sampled_from(list(nodes(new))))
-        holder, key = at(new, path[:-1]), path[-1]
-        edit = draw(st.sampled_from(["other", "remove", "double", "shuffle", "unknown", "move"]))
-        if edit == "other" and not isinstance(holder[key], dict | list):
-            old = holder[key]
-            holder[key] = (
-                f"{old}x" if isinstance(old, str) else draw(st.sampled_from([0, 1, True, None, 0.5]))
-            )
-        elif edit == "remove" and key not in MATCHED_BY:
-            del holder[key]
-        elif edit == "double" and isinstance(holder, list):
-            holder.append(copy.deepcopy(holder[int(key)]))
-        elif edit == "shuffle" and isinstance(holder, list):
-            holder[:] = draw(st.permutations(holder))
-        elif edit == "unknown" and isinstance(holder, dict):
-            holder[draw(st.sampled_from(["x", "y.z", "é"]))] = draw(st.sampled_from([None, [], {}, [1], 1]))
-        elif edit == "move" and isinstance(holder, list):
-            holder.insert(0, holder.pop())
-    return new
-
-
 @given(st.data())
 def test_complete_and_symmetric(full_once: dict[str, Any], data: st.DataObject) -> None:
     """JSON level: no delta exactly where the canonical bytes are equal, and the reverse mirrors."""
@@ -177,13 +134,6 @@ def exchanged(change: Change) -> tuple[str, ...]:
 
 def kept(change: Change) -> tuple[str, ...]:
     return (change.kind, change.path, str(change.artifact), json.dumps(change.old), json.dumps(change.new))
-
-
-def parsed(value: dict[str, Any]) -> Manifest | None:
-    try:
-        return Manifest.from_json(value)
-    except InputError:
-        return None
 
 
 @given(st.data())

@@ -19,6 +19,7 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdi
 from support.docs.nets import write_llama, write_mlp, write_stages
 from support.docs.pages import REPOSITORY
 from support.registries import retrained as retrained_drafts
+from support.registries.judged import judged_draft
 from support.servers.s3servers import Server
 
 TEXT = "the patient was seen by Dr w20"
@@ -84,6 +85,15 @@ def checkpoint(world: World) -> None:
 def models(world: World) -> None:
     """The registry has the stock."""
     shutil.copytree(world.fixture("stocked") / "home", world.scratch / "home")
+
+
+def judged(world: World) -> None:
+    """The registry has a tagger of four labels, and its retrained successor."""
+    registry = Registry(world.scratch / "home")
+    for number, worse in ((1, {}), (2, {"LABEL03": 0.89})):
+        registry.add(
+            judged_draft(world.scratch / f"tagger{number}", number, 4, worse=worse), f"1.{number - 1}.0"
+        )
 
 
 def origin(world: World) -> None:

@@ -1,0 +1,181 @@
+"""The overview of a difference as one screen of a terminal: about 40 lines of 80 columns."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from onnxreg.cli.render import output
+from onnxreg.cli.render.output import counted, printable
+from onnxreg.schema.compare.artifact_rows import ArtifactRow, ArtifactSide
+from onnxreg.schema.compare.change_place import SEVERE
+from onnxreg.schema.compare.facts import FactRow
+from onnxreg.schema.compare.figures import VERDICTS, FigureRow, UncomparedFigures
+from onnxreg.schema.compare.overview import DiffOverview
+
+MAX_ARTIFACTS, MAX_FIGURES, MAX_FACTS, MAX_REASONS = 10, 15, 7, 2
+"""Rows of each table. Breaking and degrading facts are always shown."""
+WITHOUT_EFFECT = "without effect on an app"
+BASES = {
+    "published": "the published interval of each version",
+    "samples": "the number of gold spans or items",
+    "scores": "the item scores of each version",
+}
+"""The end of the line that says what an interval is made of."""
+
+
+@dataclass(frozen=True)
+class OverviewTable:
+    """A table of the screen; `notes` are lines below it."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+
+def lines(screen: DiffOverview) -> Iterator[str]:
+    """The screen for a terminal, without the count of what is folded."""
+    yield from (output.folded(printable(sentence), "  ") for sentence in screen.verdict)
+    for table in tables(screen):
+        rows = list(output.table(table.header, table.rows))
+        rows += [output.folded(printable(note), "  ") for note in table.notes]
+        if rows:
+            yield from ("", *rows)
+
+
+def tables(screen: DiffOverview) -> list[OverviewTable]:
+    """The tables of artifacts, figures and facts, each cut to what a screen holds; none if nothing changed."""
+    if screen.is_empty:
+        return []
+    return [_artifact_table(screen.artifacts), _figure_table(screen), _fact_table(screen.facts)]
+
+
+def _artifact_table(rows: Sequence[ArtifactRow]) -> OverviewTable:
+    """Artifacts that changed come first; below are the reasons of verdicts that do not certify."""
+    ordered = sorted(rows, key=lambda row: not row.changes and (row.graph, row.weights) == ("same", "same"))
+    hidden = len(ordered) - MAX_ARTIFACTS
+    reasons = [
+        f"{row.name if row.new is None else row.new.path}: {reason}"
+        for row in ordered
+        for reason in row.reasons[:MAX_REASONS]
+    ]
+    return OverviewTable(
+        ("MEMBER", "ARTIFACT", "PRECISION", "SIZE", "CERTIFICATION", "GRAPH", "WEIGHTS"),
+        [_artifact(row) for row in ordered[:MAX_ARTIFACTS]],
+        ([f"and {counted(hidden, 'artifact')} more"] if hidden > 0 else []) + reasons,
+    )
+
+
+def _artifact(row: ArtifactRow) -> tuple[str, ...]:
+    graph = row.graph or ("added" if row.old is None else "removed")
+    return row.member or "", _name(row), *_sides(row), graph, row.weights or ""
+
+
+def _name(row: ArtifactRow) -> str:
+    if row.count > 1:
+        return row.name
+    paths = [side.path for side in (row.old, row.new) if side is not None]
+    return " -> ".join(dict.fromkeys(paths))
+
+
+def _sides(row: ArtifactRow) -> tuple[str, str, str]:
+    """Precision, size and state, each with both values if they differ."""
+    sides: list[ArtifactSide] = [side for side in (row.old, row.new) if side is not None]
+    columns = (
+        [side.precision for side in sides],
+        [output.size(side.size) for side in sides],
+        [side.state for side in sides],
+    )
+    precision, size, state = (" -> ".join(dict.fromkeys(values)) for values in columns)
+    unit = columns[1][-1][-3:]
+    return precision, size.replace(f"{unit} ->", " ->") if columns[1][0].endswith(unit) else size, state
+
+
+def _figure_table(screen: DiffOverview) -> OverviewTable:
+    """The figures that changed, the worst first; below are the others, counted, and the meaning of the interval."""
+    shown = [row for row in screen.figures if row.changes][:MAX_FIGURES]
+    names = places(screen, shown)
+    bases = dict.fromkeys(row.basis for row in shown if row.basis)
+    return OverviewTable(
+        ("FIGURE", "IN", "BEFORE", "AFTER", "CHANGE", "95 %", "VERDICT"),
+        [(*_figure(row, names[row.artifact]), verdict_word(row)) for row in shown],
+        [
+            *_more(screen.figures, shown),
+            *(f"95 %: interval of the change, from {BASES[basis]}" for basis in bases),
+            *(["unclear: the interval includes 0"] if bases else []),
+            *map(uncompared_text, screen.uncompared),
+        ],
+    )
+
+
+def places(screen: DiffOverview, rows: Sequence[FigureRow]) -> dict[str, str]:
+    """A short name for the artifact of each row: its precision, its file name or its path, the first that no other has."""
+    sides = {row.name: row.new or row.old for row in screen.artifacts if row.count == 1}
+    paths = {row.artifact: row.path for row in rows}
+    names = [
+        {name: side.precision for name, side in sides.items() if side is not None and name in paths},
+        {name: path.rpartition("/")[2] for name, path in paths.items()},
+    ]
+    return next((short for short in names if len(set(short.values())) == len(paths)), paths)
+
+
+def _figure(row: FigureRow, artifact: str) -> tuple[str, ...]:
+    interval = "" if row.interval is None else f"{row.interval[0]:+.3f}, {row.interval[1]:+.3f}"
+    change = "" if row.change is None else f"{row.change:+.4f}"
+    return row.name, artifact, number(row.old), number(row.new), change, interval
+
+
+def number(value: float | None) -> str:
+    """A figure with four decimals; `-` if there is none."""
+    return "-" if value is None else f"{value:.4f}"
+
+
+def verdict_word(row: FigureRow) -> str:
+    """The verdict, or for a check that fails now, or passes now on another suite, that."""
+    if row.is_new_failure:
+        return "now fails"
+    has_passed = row.verdict == "uncompared" and row.new_check == "pass" != row.old_check
+    return "now passes" if has_passed else row.verdict
+
+
+def _more(rows: Sequence[FigureRow], shown: Sequence[FigureRow]) -> Iterator[str]:
+    """The count of the other figures, by verdict."""
+    counts = Counter(row.verdict for row in rows)
+    counts.subtract(Counter(row.verdict for row in shown))
+    words = [f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]]
+    if words:
+        others = counted(len(rows) - len(shown), "figure")
+        yield f"{f'and {others} more' if shown else others}: {', '.join(words)}"
+
+
+def uncompared_text(item: UncomparedFigures) -> str:
+    """The reason for which figures are not compared."""
+    old, new = ("none named" if suite is None else suite.short for suite in (item.old_suite, item.new_suite))
+    figures = counted(item.figures, "figure")
+    return f"{item.path}: {figures} not compared: measured on another suite ({old}, then {new})"
+
+
+def _fact_table(rows: Sequence[FactRow]) -> OverviewTable:
+    """Other changes, the worst first, those that are not severe up to a limit."""
+    severe = sum(row.severity in SEVERE for row in rows)
+    shown = rows[: max(severe, MAX_FACTS)]
+    hidden = sum(len(row.changes) for row in rows[len(shown) :])
+    return OverviewTable(
+        ("  SEVERITY", "WHAT"),
+        [(f"  {row.severity}", row.text) for row in shown],
+        [f"and {counted(hidden, 'change')} of other kinds"] if hidden else [],
+    )
+
+
+def folded_line(screen: DiffOverview, listing: str) -> str:
+    """`and 47 changes that follow from new weights (--full)`; "" if none is folded. `listing` says where they are listed."""
+    groups = [
+        (len(group.changes), f"from {group.cause}" if group.cause else WITHOUT_EFFECT)
+        for group in screen.folded
+    ]
+    total = sum(count for count, _ in groups)
+    if not total:
+        return ""
+    if len(groups) == 1:
+        verb = "" if groups[0][1] == WITHOUT_EFFECT else "that follows " if total == 1 else "that follow "
+        return f"and {counted(total, 'change')} {verb}{groups[0][1]} ({listing})"
+    return f"and {total} changes that follow ({listing}): {', '.join(f'{count} {cause}' for count, cause in groups)}"

@@ -1,0 +1,219 @@
+"""The figures of two versions side by side: each quality and each loss by artifact and label, with its verdict."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from onnxreg.schema.compare.artifact_rows import ArtifactPairs
+from onnxreg.schema.compare.change_interval import Interval, difference, own_interval
+from onnxreg.schema.compare.json_changes import match, parsed_path
+from onnxreg.schema.compare.manifests import Change
+from onnxreg.schema.compare.severity import TABLES, Direction, better_direction, check_key
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.document import Count, Document, Items
+from onnxreg.schema.log.summary import RECALL
+from onnxreg.schema.manifest.evidence import LOSS, Check
+from onnxreg.schema.manifest.manifest import Artifact
+
+FigureVerdict = Literal["worse", "removed", "unclear", "uncompared", "added", "better", "equal"]
+VERDICTS: tuple[FigureVerdict, ...] = (
+    "worse",
+    "removed",
+    "uncompared",
+    "unclear",
+    "added",
+    "better",
+    "equal",
+)
+"""From worst to best."""
+
+Basis = Literal["published", "samples", "scores"]
+CheckPair = tuple[Check | None, Check | None]
+ScoreIntervals = Mapping[tuple[Digest, str], Interval]
+"""The 95 % interval of a figure from published item scores, by the artifact's digest and the name of its check."""
+
+
+class FigureRow(Document):
+    """One figure of one artifact, before and after.
+
+    `change` is absent if the figures cannot be compared, or one is missing. `interval` is the 95 % interval of the
+    change, `basis` what it is made of: published intervals, numbers of samples, or item scores. `verdict` is `worse` or
+    `better` if the interval excludes 0, or without an interval by the figures alone; `unclear` if it includes 0.
+    `direction` says which values are better.
+    `old_check` and `new_check` are the verdicts of the checks. `changes` are positions in the diff's `changes`.
+    """
+
+    artifact: str
+    path: str
+    name: str
+    metric: str
+    old: float | None
+    new: float | None
+    change: float | None = None
+    interval: tuple[float, float] | None = None
+    basis: Basis | None = None
+    direction: Direction | None = None
+    verdict: FigureVerdict
+    old_check: str | None = None
+    new_check: str | None = None
+    limit: float | None = None
+    changes: Items[Count] = ()
+
+    @property
+    def worsening(self) -> float:
+        """The loss since the old version, in the figure's unit; negative if it got better."""
+        change = self.change or 0.0
+        return -change if self.direction == "higher" else change
+
+    @property
+    def is_new_failure(self) -> bool:
+        """True if the check fails now, and did not fail before."""
+        return self.new_check == "fail" and self.old_check != "fail"
+
+    @property
+    def rank(self) -> tuple[bool, int, float, str, str]:
+        """The order of a table: the worst first."""
+        return (
+            not self.is_new_failure,
+            VERDICTS.index(self.verdict),
+            -self.worsening,
+            self.artifact,
+            self.name,
+        )
+
+
+class UncomparedFigures(Document):
+    """The figures of an artifact that were measured on two suites, and so are not compared."""
+
+    artifact: str
+    path: str
+    old_suite: Digest | None
+    new_suite: Digest | None
+    figures: Count
+    changes: Items[Count] = ()
+
+
+def suite_of(artifact: Artifact | None) -> Digest | None:
+    """The suite that an artifact was judged on, if any."""
+    evidence = artifact.certification.evidence if artifact else None
+    return evidence.suite if evidence else None
+
+
+def figure_rows(
+    pairs: ArtifactPairs, changes: Sequence[Change], scores: ScoreIntervals
+) -> dict[tuple[str, str], FigureRow]:
+    """The rows by the names of artifact and check: of each quality and loss, and of each check that must be shown.
+
+    Artifacts that one side lacks have none.
+    """
+    shown = _must_show(changes)
+    rows = {}
+    for artifact, (old, new) in pairs.items():
+        if old is None or new is None:
+            continue
+        for name, before, after in _check_pairs(old, new):
+            if (artifact, name) in shown or direction_of(after or before):
+                rows[artifact, name] = figure_row(artifact, (old, new), (before, after), scores)
+    return rows
+
+
+def _must_show(changes: Sequence[Change]) -> set[tuple[str, ...]]:
+    """Artifact and check of every severe change of a check, and of every other verdict."""
+    of_checks = (change for change in changes if change.kind.startswith("check-"))
+    return {
+        parsed_path(change.path)[1][:2]
+        for change in of_checks
+        if change.severity in ("breaking", "degrading") or change.path.endswith("].verdict")
+    }
+
+
+def _check_pairs(old: Artifact, new: Artifact) -> Iterator[tuple[str, Check | None, Check | None]]:
+    """The checks of both by their names in the changes' paths."""
+    before, after = ([check.to_json() for check in side.checks] for side in (old, new))
+    pairs, removed, added = match(before, after, TABLES.lists["artifacts[].checks"].namers)
+    yield from ((name, old.checks[i], new.checks[j]) for name, i, j in pairs)
+    yield from ((name, old.checks[i], None) for name, i in removed)
+    yield from ((name, None, new.checks[j]) for name, j in added)
+
+
+def direction_of(check: Check | None) -> Direction | None:
+    """The better direction of a check, if it is a quality or a loss."""
+    return None if check is None else better_direction(check_key(check.to_json()), check.direction)
+
+
+def is_comparable(old: Artifact, new: Artifact, before: Check, after: Check) -> bool:
+    """True unless the checks name different suites; a check with a direction must name one.
+
+    Recalls and the loss of G4 without a suite were measured on that of their artifact.
+    """
+    suites = [
+        check.dataset or (suite_of(side) if check.name.startswith((RECALL, LOSS)) else None)
+        for side, check in ((old, before), (new, after))
+    ]
+    needs_suite = before.direction is not None or after.direction is not None
+    return suites[0] == suites[1] and (suites[0] is not None or not needs_suite)
+
+
+def figure_row(
+    artifact: str, sides: tuple[Artifact, Artifact], checks: CheckPair, scores: ScoreIntervals
+) -> FigureRow:
+    """Compare one figure. At least one of the checks exists."""
+    check = checks[1] or checks[0]
+    assert check is not None, "a pair has at least one check"
+    values = [None if side is None else side.value for side in checks]
+    return FigureRow(
+        artifact=artifact,
+        path=sides[1].path,
+        name=check.name.removeprefix(f"{check.metric}/"),
+        metric=check.metric,
+        old=values[0],
+        new=values[1],
+        old_check=checks[0].verdict if checks[0] else None,
+        new_check=checks[1].verdict if checks[1] else None,
+        limit=check.limit,
+        direction=direction_of(check),
+        **_compared(sides, checks, scores),
+    )
+
+
+def _compared(sides: tuple[Artifact, Artifact], checks: CheckPair, scores: ScoreIntervals) -> dict[str, Any]:
+    """The verdict of a row, and if both sides were measured on one suite, the change with its interval."""
+    old, new = checks
+    if old is None or old.value is None:
+        return {"verdict": "equal" if new is None or new.value is None else "added"}
+    if new is None or new.value is None:
+        return {"verdict": "removed"}
+    if not is_comparable(*sides, old, new):
+        return {"verdict": "uncompared"}
+    change = new.value - old.value
+    intervals, basis = _intervals(sides, old, new, scores)
+    if change == 0 or intervals is None:
+        return {"change": change, "verdict": _verdict(old, new, None)}
+    interval = difference(old.value, intervals[0], new.value, intervals[1])
+    return {"change": change, "interval": interval, "basis": basis, "verdict": _verdict(old, new, interval)}
+
+
+def _intervals(
+    sides: tuple[Artifact, Artifact], old: Check, new: Check, scores: ScoreIntervals
+) -> tuple[tuple[Interval, Interval] | None, Basis]:
+    """The intervals of both figures, and what they are made of."""
+    before, after = (
+        scores.get((side.digest, check.name)) for side, check in zip(sides, (old, new), strict=True)
+    )
+    if before is not None and after is not None:
+        return (before, after), "scores"
+    before, after = own_interval(old), own_interval(new)
+    is_published = old.interval is not None and new.interval is not None
+    intervals = None if before is None or after is None else (before, after)
+    return intervals, "published" if is_published else "samples"
+
+
+def _verdict(old: Check, new: Check, interval: Interval | None) -> FigureVerdict:
+    if old.value == new.value:
+        return "equal"
+    if interval is not None and interval[0] <= 0 <= interval[1]:
+        return "unclear"
+    direction = direction_of(new)
+    if direction is None:
+        return "worse" if new.verdict == "fail" else "unclear"
+    assert old.value is not None and new.value is not None, "both were measured"
+    return "better" if (new.value > old.value) == (direction == "higher") else "worse"

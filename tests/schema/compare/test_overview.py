@@ -1,0 +1,186 @@
+"""The overview of single changes: which table, fact or cause each belongs to, and the sentences of the verdict."""
+
+import marshal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from onnxreg.schema.compare.manifests import diff
+from onnxreg.schema.compare.overview import DiffOverview, overview
+from onnxreg.schema.log.summary import ArtifactState, ArtifactStates
+from onnxreg.schema.manifest.manifest import Manifest
+
+Replaced = Callable[[str, Any], dict[str, Any]]
+INT8 = "onnx-int8/int8/model_int8.onnx"
+
+
+def sha(number: int) -> str:
+    return f"sha256:{number:064x}"
+
+
+@dataclass(frozen=True)
+class Side:
+    manifest: Manifest
+    states: ArtifactStates = ()
+
+
+def compared(old: dict[str, Any], new: dict[str, Any], states: ArtifactStates = ()) -> DiffOverview:
+    one, other = Manifest.from_json(old), Manifest.from_json(new)
+    return overview(Side(one), Side(other, states), diff(one, other))
+
+
+def refused(full: dict[str, Any]) -> dict[str, Any]:
+    """The manifest after its int8 artifact was refused, with the keys of version 1 that repeat it."""
+    value = marshal.loads(marshal.dumps(full))
+    value["artifacts"][1]["certification"]["state"] = "refused"
+    value["certified"] = value["quantization"]["certified"] = False
+    refused_manifest: dict[str, Any] = value
+    return refused_manifest
+
+
+def test_equal_versions_have_one_sentence(full: dict[str, Any]) -> None:
+    found = compared(full, full)
+    assert found.verdict == ("The two versions do not differ.",)
+    assert found.is_empty and not found.facts and not found.folded
+    assert {(row.graph, row.weights) for row in found.artifacts} == {("same", "same")}
+
+
+@pytest.mark.parametrize(
+    ("pointer", "value", "section"),
+    [
+        ("/license", "MIT", "licence"),
+        ("/labels", ["O", "B-EMAIL", "B-NAME"], "labels"),
+        ("/recipe/tools/onnx", "1.24.0", "tools"),
+        ("/source/revision", "def", "source"),
+        ("/artifacts/0/metadata/inputs/0/dtype", "int32", "contract"),
+        ("/artifacts/0/opset_imports/ai.onnx", 19, "operators"),
+        ("/artifacts/0/operators", [], "operators"),
+        ("/artifacts/1/checks/0/limit", 0.01, "limits"),
+        ("/files/0/digest", sha(999), "files"),
+        ("/files/0/role", "other", "files"),
+        ("/validation", {"passed": False}, "other"),
+    ],
+)
+def test_a_fact_has_its_section(
+    pointer: str, value: Any, section: str, full: Any, replaced: Replaced
+) -> None:
+    found = compared(full, replaced(pointer, value))
+    assert {row.section for row in found.facts} == {section}
+    assert not found.folded
+
+
+def test_what_follows_from_new_weights_is_folded(full: dict[str, Any], replaced: Replaced) -> None:
+    """Digest, semantic digest, sidecars, a parity figure and a report are counted, under the row that shows the cause."""
+    new = replaced("/artifacts/1/digest", sha(500))
+    int8 = new["artifacts"][1]
+    int8["semantic"]["weights"] = int8["files"][1]["digest"] = sha(501)
+    int8["certification"]["evidence"]["artifact"] = sha(500)
+    int8["checks"][2]["value"] = 0.0041
+    new["files"][3]["digest"] = sha(502)
+    found = compared(full, new)
+    (row,) = [row for row in found.artifacts if row.name == INT8]
+    assert (row.graph, row.weights) == ("same", "new")
+    assert {group.cause: group.kinds for group in found.folded} == {
+        "new weights": {
+            "artifact-bytes-changed": 1,
+            "check-value-changed": 1,
+            "sidecar-changed": 1,
+            "weights-changed": 1,
+        },
+        "the evaluation": {"certification-basis-changed": 1, "companion-changed": 1},
+    }
+    assert not found.facts
+
+
+def test_a_sidecar_without_new_bytes_is_a_fact(full: dict[str, Any], replaced: Replaced) -> None:
+    found = compared(full, replaced("/artifacts/1/files/1/digest", sha(501)))
+    assert [row.kind for row in found.facts] == ["sidecar-changed"]
+
+
+def test_a_figure_is_judged_by_its_direction_and_interval(full: dict[str, Any], replaced: Replaced) -> None:
+    """`sts/spearman` has the interval ± 0.001: a change of 0.01 is clear, of 0.0005 it is not."""
+    for value, verdict in ((0.84, "better"), (0.82, "worse"), (0.8305, "unclear"), (0.8295, "unclear")):
+        new = replaced("/artifacts/1/checks/3/value", value)
+        new["artifacts"][1]["checks"][3]["interval"] = [value - 0.001, value + 0.001]
+        (row,) = [row for row in compared(full, new).figures if row.changes]
+        assert (row.name, row.verdict, row.basis) == ("sts/spearman", verdict, "published")
+        assert row.change == pytest.approx(value - 0.83)
+        assert row.interval == pytest.approx((value - 0.83 - 0.00141421, value - 0.83 + 0.00141421), abs=1e-6)
+
+
+def test_the_verdict_names_what_got_worse_and_by_how_much(full: dict[str, Any], replaced: Replaced) -> None:
+    new = replaced("/artifacts/1/checks/3/value", 0.8)
+    new["artifacts"][1]["checks"][3]["interval"] = [0.799, 0.801]
+    found = compared(full, new)
+    assert found.verdict[1] == (
+        "Worse, of 4 figures: sts/spearman in model_int8.onnx by 0.03 (95 %: 0.0286 to 0.0314)."
+    )
+    found = compared(full, replaced("/license", "MIT"))
+    assert found.verdict[1:] == (
+        "Of 4 figures none is clearly worse.",
+        "Of 3 artifacts: 1 certified, 0 refused, 2 not judged.",
+    )
+
+
+def test_figures_of_two_suites_are_not_compared(full: dict[str, Any], replaced: Replaced) -> None:
+    new = replaced("/artifacts/1/certification/evidence/suite", sha(91))
+    for check in new["artifacts"][1]["checks"]:
+        check |= {"dataset": sha(91), "value": check["value"] / 2, "interval": [0, 1]}
+    found = compared(full, new)
+    (item,) = found.uncompared
+    assert (item.artifact, item.figures) == (INT8, 4)
+    assert (str(item.old_suite), str(item.new_suite)) == (sha(90), sha(91))
+    assert not found.figures
+    assert "No figure is compared: they were measured on different suites." in found.verdict
+    assert len(item.changes) == 4 * 2 + 1
+
+
+def test_a_check_that_fails_on_another_suite_is_shown(full: dict[str, Any], replaced: Replaced) -> None:
+    new = replaced("/artifacts/1/checks/4/dataset", sha(91))
+    new["artifacts"][1]["checks"][4]["verdict"] = "fail"
+    (row,) = [row for row in compared(full, new).figures if row.changes]
+    assert (row.verdict, row.change, row.old_check, row.new_check) == ("uncompared", None, "pass", "fail")
+
+
+def test_a_lost_certificate_is_in_the_verdict(full: dict[str, Any], replaced: Replaced) -> None:
+    """By the manifest, and by a refusal that came later."""
+    new = refused(full)
+    assert "No longer certified: model_int8.onnx." in compared(full, new).verdict
+    later = (ArtifactState("model_int8.onnx", "certified", "refused"),)
+    found = compared(full, replaced("/license", "MIT"), later)
+    assert "No longer certified: model_int8.onnx." in found.verdict
+    assert [row.new.state for row in found.artifacts if row.new] == ["unknown", "refused", "unknown"]
+
+
+def test_the_mirrored_verdict_is_folded_only_beside_its_source(
+    full: dict[str, Any], replaced: Replaced
+) -> None:
+    """`certified` of version 1 repeats the state of the int8 artifact."""
+    assert [row.section for row in compared(full, replaced("/certified", False)).facts] == ["certification"]
+    found = compared(full, refused(full))
+    assert not found.facts
+    assert found.folded[0].kinds == {"certification-changed": 1, "quantization-changed": 1}
+
+
+def test_versions_of_two_models_say_so(full: dict[str, Any], replaced: Replaced) -> None:
+    found = compared(full, replaced("/name", "acme/other"))
+    assert "They are versions of two models: acme/pii-small and acme/other." in found.verdict
+
+
+def test_many_changes_of_a_kind_are_one_fact(full: dict[str, Any], replaced: Replaced) -> None:
+    labels = [f"B-{number}" for number in (0, *range(100, 399))]
+    found = compared(replaced("/labels", ["O", *labels]), replaced("/labels", ["O"]))
+    (row,) = found.facts
+    assert row.text == "label removed: B-0, B-100, B-101 and 297 more"
+    assert (row.severity, len(row.changes)) == ("breaking", 300)
+
+
+def test_an_added_and_a_removed_artifact_are_rows(full: dict[str, Any], replaced: Replaced) -> None:
+    less = replaced("/artifacts", lambda artifacts: artifacts[:2])
+    less["formats"] = ["onnx-android", "onnx-int8"]
+    (row,) = [row for row in compared(full, less).artifacts if row.new is None]
+    assert row.old is not None and (row.old.path, row.graph, len(row.changes)) == ("model.ort", None, 1)
+    (row,) = [row for row in compared(less, full).artifacts if row.old is None]
+    assert row.new is not None and (row.new.path, len(row.changes)) == ("model.ort", 1)
