@@ -1,7 +1,8 @@
 """`reg lock`: the artifacts that an app's build takes, written down by their digests."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import join
 from typing import Annotated, Any
 
 import typer
@@ -96,7 +97,16 @@ def command(
             *(f"{ref}: {rollout}; the lock has the release before" for ref, rollout in rollouts.items())
         )
     if check and changes:
-        raise GateError(f"{path} is not what the registry answers now", "run the same without --check")
+        hint = "run the same without --check" if refs else _again(session, path, remote, update or ())
+        raise GateError(f"{path} is not what the registry answers now", hint)
+
+
+def _again(session: Session, path: Path, remote: str | None, update: Sequence[str]) -> str:
+    """The command that writes what a check of the whole file missed."""
+    words = ["reg", *(("--registry", str(session.registry)) if session.registry else ()), "lock"]
+    for option, value in (("--remote", remote), *(("--update", name) for name in update)):
+        words += [option, value] if value else []
+    return join([*words, *(("--output", str(path)) if path != Path(FILENAME) else ())])
 
 
 def _each_once(refs: list[str]) -> list[str]:

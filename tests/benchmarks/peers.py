@@ -3,10 +3,9 @@
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
-from support.one_at_a_time import locked
+from support import environments
 
 ROOT = Path(__file__).parents[2]
 PINS = str(ROOT / "constraints.txt")
@@ -42,16 +41,7 @@ VERSION = "import importlib.metadata as m, json, sys; print(json.dumps([*map(m.v
 
 def installed(cache: Path, peer: str) -> Path:
     """The programs of a peer's environment, which is made where there is none."""
-    home = cache.absolute() / "peers" / peer
-    done = home / ".installed"
-    with locked(home.parent):
-        if done.exists():
-            return home / "bin"
-        shutil.rmtree(home, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", home], check=True)
-        subprocess.run([home / "bin" / "pip", "install", "--quiet", *PEERS[peer]], check=True)
-        done.touch()
-    return home / "bin"
+    return environments.installed(cache.absolute() / "peers" / peer, *PEERS[peer])
 
 
 def versions(cache: Path) -> dict[str, str]:

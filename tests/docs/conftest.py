@@ -8,7 +8,6 @@ import pytest
 from support.docs import given
 from support.servers import hub as hubs
 from support.servers import regserve
-from support.servers import static as static_server
 
 from onnxreg.cli.main import main
 from onnxreg.converters.android import AndroidOptions, export_android
@@ -49,10 +48,3 @@ def serve() -> Iterator[Callable[[Path], str]]:
     """`reg serve` of a registry in a directory, until the test ends."""
     with ExitStack() as sites:
         yield lambda root: sites.enter_context(regserve.running(root)).url
-
-
-@pytest.fixture
-def static() -> Iterator[Callable[[Path], str]]:
-    """A web server that knows nothing of registries."""
-    with ExitStack() as sites:
-        yield lambda root: sites.enter_context(static_server.serve(root))

@@ -47,6 +47,7 @@ def test_what_is_new_is_said_and_checked(reg: Reg, fleet: Registry) -> None:
     checked = reg("lock", "--check")
     assert checked.status == 8
     assert f"{MODEL}: 1.1.0 model.ort -> 1.0.0 int8.onnx" in checked.out
+    assert checked.err.splitlines()[-1] == "hint: reg lock"
     assert LOCK.read_bytes() == before
     assert reg("lock").status == 0
     assert locked()[0]["version"] == "1.0.0"

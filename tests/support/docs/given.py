@@ -257,15 +257,12 @@ def _judged(root: Path, version: str) -> Draft:
     return Draft("acme/pii", root, artifacts, (DraftFile("config", "config.json"),), about)
 
 
-def website(world: World) -> None:
-    """https://models.example serves a directory with the stock."""
-    world.places["https://models.example"] = world.fixture("static")(world.fixture("stocked") / "shared")
-
-
-def locked(world: World) -> None:
-    """An app's lock of what the bucket's newest release is."""
+def outdated(world: World) -> None:
+    """A lock of acme/pii from when the bucket's newest release was 1.0.0."""
     there = f"{world.places['s3://models']}/prod"
-    assert main(["--quiet", "lock", "acme/pii", "--remote", there]) == 0
+    assert main(["--quiet", "lock", "acme/pii:1.0.0", "--remote", there]) == 0
+    lock = world.scratch / "onnxreg.lock"
+    lock.write_text(lock.read_text().replace('"ref": "acme/pii:1.0.0"', '"ref": "acme/pii"'))
 
 
 def net(world: World) -> None:
