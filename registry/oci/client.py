@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
@@ -29,6 +30,10 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError, why
 
 MAX_ERROR_BYTES = 2**16
+MAX_PAGES = 1000
+"""Pages of a list of referrers."""
+_NEXT_PAGE = re.compile(r"<([^<>]+)>\s*;[^,]*\brel=\"?next\"?", re.IGNORECASE)
+"""The header `Link` of a page that is not the last (RFC 8288)."""
 
 
 @dataclass(frozen=True)
@@ -150,12 +155,19 @@ class OciClient:
     def referrers(self, digest: Digest) -> list[Mapping[str, Any]]:
         """The descriptors of the manifests whose subject is this one, by the API or by the fallback tag."""
         answer = self._send("GET", f"referrers/{digest}")
-        data: bytes | None = answer.data
         if answer.status == 404:
             data = self.find_manifest(fallback_tag(digest))
-        elif answer.status != 200:
+            return [] if data is None else list(entries(data, "manifests", self.url))
+        descriptors: list[Mapping[str, Any]] = []
+        for _ in range(MAX_PAGES):
             self._check(answer, 200, "reading the referrers")
-        return [] if data is None else list(entries(data, "manifests", self.url))
+            descriptors += entries(answer.data, "manifests", self.url)
+            match = _NEXT_PAGE.search(answer.headers.get("Link", ""))
+            if match is None:
+                return descriptors
+            page = redirects.target(f"{self.target.api}/referrers/{digest}", match[1])
+            answer = self._send("GET", page)
+        raise RemoteError(f"{self.url} has more than {MAX_PAGES:,} pages of referrers")
 
     def put_referrer(self, document: OciDocument, subject: Digest) -> None:
         """Store a manifest with a subject; if the registry does not index it, add it to the fallback tag."""

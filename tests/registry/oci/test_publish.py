@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.servers.docker_registry import OciServer, docker_registry
+from support.servers.referrers import PAGE, with_referrers
 
 from onnxreg.registry import Registry
 from onnxreg.registry.oci.client import OciClient
@@ -54,6 +55,24 @@ def test_an_import_has_the_same_manifest_and_the_same_statements(
     ((_, signatures),) = other.signatures("acme/pii:1.0.0")
     assert len(signatures) == 1
     assert not other.fetch_oci(f"{url}@{result.target.digest}").new
+
+
+def test_a_registry_with_the_referrers_api_gets_no_fallback_tag(
+    filled: Registry, other: Registry, server: OciServer
+) -> None:
+    for _ in range(PAGE):
+        filled.sign("acme/pii:1.0.0", generate("ed25519"))
+    with with_referrers(server) as modern:
+        url = modern.url("modern/pii")
+        result = send(filled, url)
+        assert result.referrers == PAGE + 2
+        assert send(filled, url).blobs == 0
+        client = OciClient(OciTarget.parse(url))
+        assert len(client.referrers(result.target.digest)) == PAGE + 2
+        assert client.find_manifest(f"sha256-{result.target.digest.hex}") is None
+        other.fetch_oci(f"{url}:1.0.0")
+    ((_, signatures),) = other.signatures("acme/pii:1.0.0")
+    assert len(signatures) == PAGE + 1
 
 
 def test_a_second_publish_sends_nothing(filled: Registry, server: OciServer) -> None:
