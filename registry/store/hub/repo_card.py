@@ -5,7 +5,7 @@ people, and sections of other models, stay.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from onnxreg.schema.core.errors import InputError
@@ -63,8 +63,49 @@ def described(card: str, metadata: Mapping[str, Any], written: Mapping[str, Any]
     new = {**of_people, **{key: item for key, item in metadata.items() if key not in of_people}}
     if new == value:
         return card
-    text = yaml.safe_dump(new, sort_keys=False, allow_unicode=True)
+    text = _edited(match[1] if match else "", value, new)
     return f"---\n{text}---\n{card[match.end() :] if match else card}"
+
+
+def _edited(text: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """YAML with other values of some top-level keys; the other lines stay, with their comments and quotes.
+
+    Written anew as a whole if it cannot be edited by lines, such as a mapping in braces.
+    """
+    import yaml
+
+    changed = {key: item for key, item in new.items() if key not in old or old[key] != item}
+    lines = text.splitlines(keepends=True)
+    for first, last in _lines_of(text, {key for key in old if key not in new} | changed.keys()):
+        lines[first:last] = []
+    added = yaml.safe_dump(changed, sort_keys=False, allow_unicode=True) if changed else ""
+    edited = "".join(lines) + added
+    try:
+        is_right = yaml.safe_load(edited) == new
+    except yaml.YAMLError:
+        is_right = False
+    return edited if is_right else yaml.safe_dump(dict(new), sort_keys=False, allow_unicode=True)
+
+
+def _lines_of(text: str, keys: Collection[str]) -> list[tuple[int, int]]:
+    """The first line, and the line after the last, of each of these top-level keys of a YAML mapping, the last key first."""
+    import yaml
+
+    root = yaml.compose(text, Loader=yaml.SafeLoader) if text else None
+    pairs = root.value if isinstance(root, yaml.MappingNode) else []
+    places = [(key.start_mark.line, _last_line(item) + 1) for key, item in pairs if key.value in keys]
+    return sorted(places, reverse=True)
+
+
+def _last_line(node: Any) -> int:
+    """The last line of a YAML value. The mark at the end of a block is only after the comments that follow it."""
+    import yaml
+
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        return _last_line(last[1] if isinstance(last, tuple) else last)
+    end = node.end_mark
+    return int(end.line - 1 if end.column == 0 and end.line > node.start_mark.line else end.line)
 
 
 def _marks(name: str) -> tuple[str, str]:

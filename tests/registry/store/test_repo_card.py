@@ -1,0 +1,81 @@
+"""The metadata of a card changes line by line: what people wrote keeps its comments, quotes and order."""
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnxreg.registry.store.hub.repo_card import described
+
+CARD = """---
+# who may use it
+license: "mit"  # as in LICENSE
+model-index:
+- name: old
+  results: []
+# languages of the texts
+language: [en,
+  de]
+pipeline_tag: fill-mask
+
+---
+# Title
+"""
+WRITTEN = {"model-index": [{"name": "old", "results": []}], "pipeline_tag": "fill-mask"}
+
+
+def metadata(card: str) -> dict[str, Any]:
+    return dict(yaml.safe_load(card.split("---\n")[1]))
+
+
+def test_comments_and_quotes_stay() -> None:
+    new = described(CARD, {"license": "apache-2.0", "base_model": "acme/base"}, WRITTEN)
+    assert new == (
+        '---\n# who may use it\nlicense: "mit"  # as in LICENSE\n# languages of the texts\nlanguage: [en,\n  de]\n\n'
+        "base_model: acme/base\n---\n# Title\n"
+    )
+
+
+def test_a_value_that_was_written_is_replaced() -> None:
+    new = described(CARD, WRITTEN | {"pipeline_tag": "text-classification"}, WRITTEN)
+    assert metadata(new) == metadata(CARD) | {"pipeline_tag": "text-classification"}
+    assert "- name: old\n  results: []\n# languages" in new
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        "{license: mit, tags: [a]}\n",
+        "license: &l mit\nother: *l\ntags: [a]\n",
+        "license: mit\ntags: |\n  a\n\n",
+    ],
+)
+def test_whatever_the_style_the_values_are_right(front: str) -> None:
+    card = f"---\n{front}---\ntext\n"
+    before = yaml.safe_load(front)
+    new = described(card, {"tags": ["b"]}, {"tags": before["tags"]})
+    assert metadata(new) == before | {"tags": ["b"]} and new.endswith("---\ntext\n")
+
+
+VALUES = st.recursive(
+    st.text("ab #:-'\"\n", max_size=8) | st.integers() | st.none(),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("xy", min_size=1), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(
+    people=st.dictionaries(st.sampled_from("abcdef"), VALUES),
+    written=st.dictionaries(st.sampled_from("uvwxyz"), VALUES),
+    next_time=st.dictionaries(st.sampled_from("abuvwxyz"), VALUES),
+)
+def test_the_values_are_those_of_people_and_ours(
+    people: dict[str, Any], written: dict[str, Any], next_time: dict[str, Any]
+) -> None:
+    text = "".join(
+        f"# about {key}\n{yaml.safe_dump({key: value})}" for key, value in {**people, **written}.items()
+    )
+    new = described(f"---\n{text or '{}'}\n---\n", next_time, written)
+    assert metadata(new) == {**next_time, **people}
