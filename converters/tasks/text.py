@@ -54,6 +54,7 @@ class TextTask(Task):
         module = self.module(checkpoint, token_sample.tensors(feeds[1]))
         sample = token_sample.measure(module, feeds)
         files, scrubbed = _write_companions(checkpoint, name, length, directory)
+        files += self.companions(checkpoint, name, directory)
         fields = _fields(self.id, checkpoint, length, files)
         resolved_options = {
             "max_seq_length": length,
@@ -72,6 +73,10 @@ class TextTask(Task):
         """Return the module to export."""
         return torch_model(checkpoint.model, examples, self.head.outputs)
 
+    def companions(self, checkpoint: LoadedCheckpoint, name: str, directory: Path) -> list[DraftFile]:
+        """Write further companions of the task into a directory."""
+        return []
+
     def resolved_options(self, checkpoint: LoadedCheckpoint) -> dict[str, Any]:
         """Return further effective options, for the recipe."""
         return {}
@@ -85,10 +90,20 @@ def torch_model(module: Any, examples: dict[str, Any], outputs: Mapping[str, tup
 
 
 class FeatureExtraction(TextTask):
-    """The encoder alone: `last_hidden_state`, `[batch, sequence, hidden]`."""
+    """The encoder alone: `last_hidden_state`, `[batch, sequence, hidden]`.
+
+    If sentence-transformers wrote the checkpoint, its other modules are companions, so that it loads the export.
+    """
 
     id = "feature-extraction"
     head = ENCODER
+
+    def find(self, source: str) -> LocatedSource:
+        return find_checkpoint(source, self.head, self.trust_remote_code, modules=True)
+
+    def companions(self, checkpoint: LoadedCheckpoint, name: str, directory: Path) -> list[DraftFile]:
+        paths = companion_files.write_sentence_files(directory, checkpoint, name)
+        return [DraftFile("other", path) for path in paths]
 
 
 class QuestionAnswering(TextTask):

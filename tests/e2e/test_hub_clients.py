@@ -207,11 +207,15 @@ def test_openmed(site: Site, export: Export, reg: Callable[..., Any], tmp_path: 
     assert spans == [[span["start"], span["end"], span["label"]] for span in json.loads(run.stdout)["spans"]]
 
 
-def test_sentence_transformers(export: Export, reg: Callable[..., Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_sentence_transformers(pooling: str, export: Export, reg: Callable[..., Any], tmp_path: Path) -> None:
+    """Without its own files it takes the mean of the vectors; with them, here the normalized first one."""
     import onnxruntime
 
-    out = tmp_path / "out"
-    reg("export", export.checkpoint, "--task", "default", "--name", "acme/sentences", "--output", out)
+    out, source = tmp_path / "out", Path(shutil.copytree(export.checkpoint, tmp_path / "source"))
+    if pooling == "cls":
+        write_modules(source)
+    reg("export", source, "--task", "default", "--name", "acme/sentences", "--output", out)
     with running(tmp_path / "home") as site:
         vectors = loads(
             [python("sentences"), "-c", SENTENCES, "acme/sentences", TEXT, "Anna"], site, tmp_path / "hf"
@@ -219,7 +223,25 @@ def test_sentence_transformers(export: Export, reg: Callable[..., Any], tmp_path
     session = onnxruntime.InferenceSession(out / "model.onnx", providers=["CPUExecutionProvider"])
     for text, vector in zip((TEXT, "Anna"), vectors, strict=True):
         (states,) = session.run(None, feed(export, text, session))
-        np.testing.assert_allclose(vector, states[0].mean(axis=0), atol=1e-5)
+        first = states[0][0] / np.linalg.norm(states[0][0])
+        expected = first if pooling == "cls" else states[0].mean(axis=0)
+        np.testing.assert_allclose(vector, expected, atol=1e-5)
+
+
+def write_modules(checkpoint: Path) -> None:
+    """Make a checkpoint one of sentence-transformers, which takes the first vector and normalizes it."""
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for number, (path, kind) in enumerate(kinds.items())
+    ]
+    (checkpoint / "modules.json").write_text(json.dumps(modules))
+    (checkpoint / "1_Pooling").mkdir()
+    size = json.loads((checkpoint / "config.json").read_text())["hidden_size"]
+    modes = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    (checkpoint / "1_Pooling" / "config.json").write_text(
+        json.dumps({"word_embedding_dimension": size, **modes})
+    )
 
 
 @pytest.fixture(scope="module")

@@ -65,18 +65,24 @@ def load_checkpoint(
 
 
 def find_checkpoint(
-    source: str, head: TaskHead, trust_remote_code: bool = False, sentences: bool = False
+    source: str,
+    head: TaskHead,
+    trust_remote_code: bool = False,
+    sentences: bool = False,
+    modules: bool = False,
 ) -> LocatedSource:
     """Find and hash a checkpoint with a head; nothing heavy is imported.
 
     Args:
         source: a checkpoint directory, or a hub id with an optional `@revision`.
-        sentences: True to include the files of sentence-transformers.
+        sentences: True if the files of sentence-transformers about pooling shape the export.
+        modules: True if all its files become companions.
 
     Raises NotFoundError or RemoteError if the source cannot be read, InputError if it is not a complete
     checkpoint of this kind, or needs its own code to run without permission.
     """
-    location = locate(source, trust_remote_code, sentence_files.PATTERNS if sentences else ())
+    patterns = sentence_files.PATTERNS if sentences else sentence_files.MODULE_PATTERNS if modules else ()
+    location = locate(source, trust_remote_code, patterns)
     directory = location.directory
     raw = _raw_config(directory)
     _refuse_own_code(directory, trust_remote_code)
@@ -87,15 +93,17 @@ def find_checkpoint(
             "give the directory that save_pretrained wrote",
         )
     more = sentence_files.present(directory) if sentences else []
-    return located_source(location, [*taking_part(directory, trust_remote_code), *more])
+    companions = sentence_files.module_files(directory) if modules else []
+    return located_source(location, [*taking_part(directory, trust_remote_code), *more], companions)
 
 
-def located_source(location: Location, names: Sequence[str]) -> LocatedSource:
-    """Describe a location as a source; `names` are the files that take part in an export."""
+def located_source(location: Location, names: Sequence[str], companions: Sequence[str] = ()) -> LocatedSource:
+    """Describe a location as a source: `names` are the files that shape an export, `companions` are only copied."""
     directory = location.directory
     digest = digest_files(directory, names)
     card = directory / CARD
-    described = digest_files(directory, [CARD]) if card.is_file() else None
+    further = [*([CARD] if card.is_file() else []), *companions]
+    described = digest_files(directory, further) if further else None
     files = (directory, card, *(directory / name for name in names))
     if location.hub_id is None:
         return LocatedSource(directory, digest, described=described, files=files)

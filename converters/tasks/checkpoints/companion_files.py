@@ -7,6 +7,7 @@ from typing import Any
 
 from onnxreg.converters.source.scrub import scrub, scrub_file
 from onnxreg.converters.tasks.checkpoints.checkpoint import LoadedCheckpoint
+from onnxreg.converters.tasks.checkpoints.sentence_files import module_files
 from onnxreg.schema.core.errors import ConversionError
 
 _LOCAL_KEYS = frozenset(
@@ -79,6 +80,17 @@ def write_tokenizer(directory: Path, checkpoint: LoadedCheckpoint, name: str) ->
     if template.is_file() and (scrubbed := scrub_file(template, name, directories=(checkpoint.directory,))):
         template.write_bytes(scrubbed[0])
     return names
+
+
+def write_sentence_files(directory: Path, checkpoint: LoadedCheckpoint, name: str) -> list[str]:
+    """Copy what sentence-transformers reads beside a model; return the paths, sorted."""
+    paths = module_files(checkpoint.directory)
+    for path in paths:
+        source, target = checkpoint.directory / path, directory / path
+        target.parent.mkdir(exist_ok=True)
+        scrubbed = scrub_file(source, name, directories=(checkpoint.directory,))
+        target.write_bytes(scrubbed[0] if scrubbed else source.read_bytes())
+    return paths
 
 
 def _without_local_keys(value: Any, drop: Any) -> Any:

@@ -14,7 +14,10 @@ from onnxreg.schema.core.errors import InputError
 
 MODULES_FILE, POOLING_FILE, LENGTH_FILE = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
 PATTERNS = (MODULES_FILE, LENGTH_FILE, "*_Pooling/config.json")
-"""Patterns of the files to fetch from a hub."""
+"""Patterns of the files to fetch from a hub, for pooling."""
+SETTINGS_FILE = "config_sentence_transformers.json"
+MODULE_PATTERNS = (*PATTERNS, SETTINGS_FILE, "[0-9]*_*/config.json", "[0-9]*_*/model.safetensors")
+"""Patterns of all files that sentence-transformers reads beside the model itself."""
 
 Mode = Literal["mean", "cls", "max", "last"]
 _SPELLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
@@ -36,6 +39,19 @@ def present(directory: Path) -> list[str]:
     Raises InputError for a `modules.json` that cannot be read.
     """
     names = (MODULES_FILE, LENGTH_FILE, _pooling_file(_modules(directory)))
+    return sorted(name for name in names if (directory / name).is_file())
+
+
+def module_files(directory: Path) -> list[str]:
+    """List all that sentence-transformers reads beside the model, sorted; empty if the model is not at the root.
+
+    Raises InputError for a `modules.json` that cannot be read.
+    """
+    paths = [path for _, path in _modules(directory) or ()]
+    if "" not in paths:
+        return []
+    own = (f"{path}/{name}" for path in paths if path for name in ("config.json", "model.safetensors"))
+    names = (MODULES_FILE, LENGTH_FILE, SETTINGS_FILE, *own)
     return sorted(name for name in names if (directory / name).is_file())
 
 

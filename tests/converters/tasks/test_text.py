@@ -1,6 +1,7 @@
 """Tasks of text: what each takes and gives, and what none of them exports."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,52 @@ def test_an_encoder_decoder_is_refused_with_the_reason(tmp_path: Path) -> None:
     source = decoder(tmp_path / "t5", is_encoder_decoder=True)
     with pytest.raises(InputError, match="takes the words so far as a second input"):
         export(source)
+
+
+MODULES = [("", "models.Transformer"), ("1_Pooling", "models.Pooling"), ("2_Dense", "models.Dense")]
+
+
+def sentences(source: Path, target: Path) -> Path:
+    """A copy of a checkpoint with further modules of sentence-transformers, and files that are none of theirs."""
+    shutil.copytree(source, target)
+    modules = [
+        {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.{kind}"}
+        for at, (path, kind) in enumerate(MODULES)
+    ]
+    (target / "modules.json").write_text(json.dumps(modules))
+    (target / "config_sentence_transformers.json").write_text(json.dumps({"cache_dir": str(target)}))
+    for path in (
+        "1_Pooling/config.json",
+        "2_Dense/config.json",
+        "2_Dense/model.safetensors",
+        "3_Other/config.json",
+    ):
+        (target / path).parent.mkdir(exist_ok=True)
+        (target / path).write_text('{"pooling_mode_cls_token": true}')
+    return target
+
+
+def test_the_modules_of_sentence_transformers_come_along(make_checkpoint: Make, tmp_path: Path) -> None:
+    source = sentences(make_checkpoint("bert", task=""), tmp_path / "checkpoint")
+    draft = draft_of(source, "default", tmp_path / "work")
+    companions = {file.path for file in draft.companions if file.role == "other"}
+    assert companions == {
+        "modules.json",
+        "config_sentence_transformers.json",
+        "1_Pooling/config.json",
+        "2_Dense/config.json",
+        "2_Dense/model.safetensors",
+    }
+    assert (draft.root / "modules.json").read_bytes() == (source / "modules.json").read_bytes()
+    assert str(tmp_path) not in (draft.root / "config_sentence_transformers.json").read_text()
+
+
+def test_a_model_in_a_folder_of_its_own_brings_no_modules(make_checkpoint: Make, tmp_path: Path) -> None:
+    source = sentences(make_checkpoint("bert", task=""), tmp_path / "checkpoint")
+    modules = (source / "modules.json").read_text().replace('"path": ""', '"path": "0_Transformer"')
+    (source / "modules.json").write_text(modules)
+    draft = draft_of(source, "default", tmp_path / "work")
+    assert not [file for file in draft.companions if file.role == "other"]
 
 
 @pytest.mark.parametrize("task", ["default", "pooling"])
