@@ -27,7 +27,13 @@ PEERS: dict[str, tuple[str, ...]] = {
 }
 """What pip is told; transformers imports what else it finds, so that we have an environment of our own too. Optimum's holds
 the transformers 4.57 that it asks for."""
-PACKAGES = {"aws": "awscli", "hf": "huggingface_hub", "optimum": "optimum-onnx", "olive": "olive-ai"}
+PACKAGES = {
+    "aws": "awscli",
+    "hf": "huggingface_hub",
+    "optimum": "optimum-onnx",
+    "olive": "olive-ai",
+    "sentences": "sentence-transformers",
+}
 """The distribution that gives a peer its version, where the name is another one."""
 OF_THE_SYSTEM = {
     "nginx": ["nginx", "-v"],
@@ -49,7 +55,7 @@ def versions(cache: Path) -> dict[str, str]:
     found = {}
     for peer in PEERS.keys() - {"reg"}:
         python = cache / "peers" / peer / "bin" / "python"
-        if python.exists():
+        if (cache / "peers" / peer / ".installed").exists():
             command = [python, "-c", VERSION, PACKAGES.get(peer, peer)]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             (found[peer],) = json.loads(done.stdout)
