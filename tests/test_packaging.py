@@ -69,6 +69,7 @@ def test_the_command_says_the_version_of_the_distribution() -> None:
     assert tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"] == VERSION
 
 
+@pytest.mark.more
 def test_a_second_build_has_the_same_bytes(distributions: Path, tmp_path: Path) -> None:
     """Another process, another umask, and no time but that of the commit."""
     command = f'umask 077; exec "{sys.executable}" "{REPOSITORY}/.ci/dist.py" "{tmp_path}"'

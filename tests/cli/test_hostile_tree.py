@@ -310,19 +310,12 @@ class Scene:
     """Places for one command: the hostile tree, a good registry, what must not change, and the words' meaning."""
 
     root: Path
+    outside: Path
     model: Path
-
-    @property
-    def tree(self) -> Path:
-        return self.root / "tree"
-
-    @property
-    def outside(self) -> Path:
-        return self.root / "outside"
 
     def words(self, words: Sequence[str]) -> list[str]:
         places = {
-            "TREE": self.tree,
+            "TREE": self.root / "tree",
             "GOOD": self.root / "good",
             "SHARE": self.root / "share",
             "OUT": self.root / "out",
@@ -334,7 +327,7 @@ class Scene:
         places = [self.outside, *(path for path in self.root.iterdir() if path.name not in PLACES)]
         found = [place for one in places for place in (one, *sorted(one.rglob("*")))]
         return {
-            str(path.relative_to(self.root)): (
+            str(path): (
                 path.lstat().st_mode,
                 path.read_bytes() if path.is_file() else b"",
             )
@@ -343,28 +336,34 @@ class Scene:
 
 
 PLACES = {"tree", "good", "share", "out"}
+MakeScene = Callable[[Prepare, Iterable[str]], Scene]
 
 
 @pytest.fixture
-def scene(template: Path, model: Path, tmp_path: Path) -> Callable[[Prepare], Scene]:
-    """Make a fresh scene: copies of the good registry, one of them hostile, and a stranger's private files outside."""
+def outside(template: Path, tmp_path: Path) -> Path:
+    """A stranger's private files, beside the trees of all commands of a test."""
+    place = tmp_path / "outside"
+    (place / "local" / "0123456789abcdef").mkdir(parents=True)
+    (place / "local" / "0123456789abcdef" / "letter").write_bytes(b"dear\n")
+    (place / "thesis").write_bytes(b"years of work\n")
+    for part in ("index", "blobs"):
+        shutil.copytree(template / part, place / part)
+    shutil.copy(template / "registry.json", place / "registry.json")
+    shutil.copy(template / INDEX, place / "index.jsonl")
+    return place
+
+
+@pytest.fixture
+def scene(template: Path, model: Path, outside: Path, tmp_path: Path) -> MakeScene:
+    """Make a fresh scene: a copy of the good registry that is hostile, and another one if a command names it."""
     numbers = iter(range(1000))
 
-    def make(prepare: Prepare) -> Scene:
+    def make(prepare: Prepare, words: Iterable[str]) -> Scene:
         root = tmp_path / str(next(numbers))
-        outside = root / "outside"
-        for place in ("tree", "good"):
+        for place in ("tree", *(("good",) if "GOOD" in words else ())):
             shutil.copytree(template, root / place)
-        outside.mkdir()
-        (outside / "thesis").write_bytes(b"years of work\n")
-        shutil.copytree(template / "index", outside / "index")
-        shutil.copytree(template / "blobs", outside / "blobs")
-        shutil.copy(template / "registry.json", outside / "registry.json")
-        shutil.copy(template / INDEX, outside / "index.jsonl")
-        (outside / "local" / "0123456789abcdef").mkdir(parents=True)
-        (outside / "local" / "0123456789abcdef" / "letter").write_bytes(b"dear\n")
         prepare(root / "tree", outside)
-        return Scene(root, model)
+        return Scene(root, outside, model)
 
     return make
 
@@ -376,7 +375,7 @@ STRIDE, MORE_STRIDE = 8, 4
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("stride", [STRIDE, pytest.param(MORE_STRIDE, marks=pytest.mark.more)])
 @pytest.mark.parametrize("name", TREES)
-def test_a_hostile_tree(name: str, stride: int, reg: Reg, scene: Callable[[Prepare], Scene]) -> None:
+def test_a_hostile_tree(name: str, stride: int, reg: Reg, scene: MakeScene) -> None:
     """Every eighth command (with `more` every fourth), others for each tree, and always `reg verify`."""
     some = COMMANDS[list(TREES).index(name) % stride :: stride]
     try_commands(name, {*some, ("TREE", ("verify",))}, reg, scene)
@@ -385,16 +384,16 @@ def test_a_hostile_tree(name: str, stride: int, reg: Reg, scene: Callable[[Prepa
 @pytest.mark.large
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", TREES)
-def test_a_hostile_tree_under_every_verb(name: str, reg: Reg, scene: Callable[[Prepare], Scene]) -> None:
+def test_a_hostile_tree_under_every_verb(name: str, reg: Reg, scene: MakeScene) -> None:
     try_commands(name, COMMANDS, reg, scene)
 
 
 def try_commands(
-    name: str, commands: Iterable[tuple[str, tuple[str, ...]]], reg: Reg, scene: Callable[[Prepare], Scene]
+    name: str, commands: Iterable[tuple[str, tuple[str, ...]]], reg: Reg, scene: MakeScene
 ) -> None:
     tree = TREES[name]
     for home, words in commands:
-        place = scene(tree.prepare)
+        place = scene(tree.prepare, (home, *words))
         before = place.untouched()
         done = reg("--registry", *place.words((home, *words)))
         what = f"{name}: {' '.join(words)}: {done.status} {done.err[-2000:]}"
@@ -408,11 +407,12 @@ def try_commands(
             assert done.status == (EXIT_STATUS[tree.verify] if tree.verify else 0), what
 
 
-def test_the_good_tree_answers_everything(reg: Reg, scene: Callable[[Prepare], Scene]) -> None:
+def test_the_good_tree_answers_everything(reg: Reg, scene: MakeScene) -> None:
     """Else the trees would be refused for another reason than theirs."""
     for home, words in COMMANDS:
         place = scene(
-            lambda root, outside: Registry(root).remotes.add("origin", str(outside.parent / "good"))
+            lambda root, outside: Registry(root).remotes.add("origin", str(root.with_name("good"))),
+            ("GOOD", *words),
         )
         done = reg("--registry", *place.words((home, *words)))
         assert done.status == 0, f"{' '.join(words)}: {done.err}"

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 EXPORT = ("export", "--profile", "android", "--name", "acme/tiny", "--json")
 
 
@@ -67,6 +69,7 @@ def test_a_damaged_blob_is_refused_and_named(reg: Callable, exported: Any, tmp_p
     assert [found["digest"] for found in report["damages"]] == [f"sha256:{digest}"]
 
 
+@pytest.mark.more
 def test_bytes_do_not_depend_on_place_process_or_hash_seed(
     reg: Callable, export: Any, environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ def test_the_version_is_that_of_the_project() -> None:
     assert "dependencies" not in package
 
 
+@pytest.mark.more
 def test_two_builds_are_the_same_bytes(built: Path, tmp_path: Path) -> None:
     again = client_package.pack(client_package.build(tmp_path / "again"))
     digests = [sha256(path.read_bytes()).hexdigest() for path in (client_package.pack(built), again)]

@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from io import BytesIO
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -49,19 +50,31 @@ def test_the_source_uses_nothing_that_old_phones_lack() -> None:
         assert not LATER.search(code), path.name
 
 
-def test_the_jar_is_small_and_reproducible(tmp_path: Path) -> None:
-    script = jvm.build_script()
-    built = [script.build(tmp_path / name) for name in ("one", "two")]
-    one, two = ({path.name: path.read_bytes() for path in directory.iterdir()} for directory in built)
-    assert one == two
-    stem = f"onnxreg-client-{script.version()}"
-    assert sorted(one) == sorted([f"{stem}.jar", f"{stem}-sources.jar", f"{stem}.pom"])
-    assert len(one[f"{stem}.jar"]) <= MAX_JAR_BYTES
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of one build, by their names without the version."""
+    return build(tmp_path_factory.mktemp("jar"))
 
 
-def test_the_classes_are_of_java_8(tmp_path: Path) -> None:
+def build(directory: Path) -> dict[str, bytes]:
     script = jvm.build_script()
-    with ZipFile(script.build(tmp_path) / f"onnxreg-client-{script.version()}.jar") as jar:
+    files = script.build(directory).iterdir()
+    return {path.name.replace(f"-{script.version()}", ""): path.read_bytes() for path in files}
+
+
+def test_the_jar_is_small(built: dict[str, bytes]) -> None:
+    names = ["onnxreg-client-sources.jar", "onnxreg-client.jar", "onnxreg-client.pom"]
+    assert sorted(built) == names
+    assert len(built["onnxreg-client.jar"]) <= MAX_JAR_BYTES
+
+
+@pytest.mark.more
+def test_two_builds_are_the_same_bytes(built: dict[str, bytes], tmp_path: Path) -> None:
+    assert build(tmp_path / "again") == built
+
+
+def test_the_classes_are_of_java_8(built: dict[str, bytes]) -> None:
+    with ZipFile(BytesIO(built["onnxreg-client.jar"])) as jar:
         classes = [jar.read(name) for name in jar.namelist() if name.endswith(".class")]
     assert len(classes) > 20
     assert {int.from_bytes(data[6:8], "big") for data in classes} == {52}

@@ -158,6 +158,7 @@ def test_a_graph_that_is_wrong_once_there_is_a_past_is_refused(
         run("decoder", ModelBuilder(precision="fp16"), Decoder(llama, tmp_path / "made"))
 
 
+@pytest.mark.more
 def test_the_same_checkpoint_gives_the_same_files(
     llama: Path, build: Build, builder_process: None, tmp_path: Path
 ) -> None:
