@@ -29,7 +29,11 @@ def encode(value: Any, label: str = "document") -> bytes:
     Raises InputError naming `label` for anything that `decode` would refuse: NaN and infinities, whole numbers beyond
     2**53 - 1, lone surrogates, keys that are not strings, types that JSON does not have, more than `MAX_DEPTH` levels.
     """
-    if _check_tree(value, label):
+    return _write(value, _check_tree(value, label), label)
+
+
+def _write(value: Any, is_plain: bool, label: str) -> bytes:
+    if is_plain:
         with suppress(UnicodeEncodeError):
             return _PLAIN.encode(value).encode("utf-8")
     import rfc8785
@@ -46,10 +50,23 @@ def decode(data: bytes, label: str = "document", max_bytes: int = MAX_BYTES) -> 
     Refused beyond malformed text: duplicate keys, NaN and infinities, whole numbers beyond 2**53 - 1, lone
     surrogates, more than `MAX_DEPTH` levels, more than `max_bytes` bytes, more than `max_bytes / 16` commas.
     """
+    return _read(data, label, max_bytes)[0]
+
+
+def decode_canonical(data: bytes, label: str = "document", max_bytes: int = MAX_BYTES) -> Any:
+    """Parse as `decode` does; InputError also if `encode` writes the value in other bytes."""
+    value, is_plain = _read(data, label, max_bytes)
+    if _write(value, is_plain, label) != data:
+        raise InputError(f"{label} is not canonical JSON")
+    return value
+
+
+def _read(data: bytes, label: str, max_bytes: int) -> tuple[Any, bool]:
+    """The value, and whether it is plain (see `_check_tree`)."""
     check_size(data, label, max_bytes)
     try:
         value = json.loads(data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant)
-        _check_tree(value, label)
+        is_plain = _check_tree(value, label)
         if _MAYBE_SURROGATE.search(data):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
@@ -60,7 +77,7 @@ def decode(data: bytes, label: str = "document", max_bytes: int = MAX_BYTES) -> 
         raise InputError(f"{label} is nested deeper than {MAX_DEPTH} levels") from error
     except ValueError as error:
         raise InputError(f"{label} is not valid JSON: {error}") from error
-    return value
+    return value, is_plain
 
 
 def check_size(data: bytes, label: str = "document", max_bytes: int = MAX_BYTES) -> None:
