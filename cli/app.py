@@ -29,6 +29,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "devices",
         "diff",
         "certify",
+        "prove",
         "sbom",
         "rebuild",
     ),

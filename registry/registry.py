@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.compare.manifests import ManifestDiff
     from onnxreg.schema.compare.rebuild_outcome import RebuildComparison
     from onnxreg.schema.formats.package_layout import PackageLayout
+    from onnxreg.schema.gates.faithfulness import FaithfulnessReport
     from onnxreg.schema.gates.policy import Policy as GatePolicy
     from onnxreg.schema.inputs.trust_file import Trust
     from onnxreg.schema.log.logline import LogLine
@@ -227,6 +228,13 @@ class Registry:
 
         published = self.get(ref)
         attest_benchmark(self._decisions_on(published.name), published.ref, published.manifest, report, label)
+
+    def attest_proof(self, ref: Ref | str, report: FaithfulnessReport, key: PrivateKey | None = None) -> None:
+        """Record the proof that an artifact is its parent, rounded; see `gates.proofs`."""
+        from onnxreg.registry.gates.proofs import attest_proof
+
+        published = self.get(ref)
+        attest_proof(self._decisions_on(published.name), published, report, key)
 
     def set_policy(
         self,

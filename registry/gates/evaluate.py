@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onnxreg.registry.gates.gate_history import attestations, evaluation_of, manifest_at
+from onnxreg.registry.gates.proofs import recorded_proofs
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.registry.trust.read_trust_file import load_trust
@@ -55,6 +56,7 @@ def judge_version(
         entry.held,
         frozenset(name for key in trust.keys.values() for name in (key.name, key.key.id) if name),
         hours,
+        tuple(recorded_proofs(ledger, attests, trust)) if any(rule.faithful for rule in rules) else (),
     )
     findings = tuple(dict.fromkeys(item for rule in rules for item in evaluate(rule, candidate)))
     statements = tuple(dict.fromkeys(event.statement for event in attests))

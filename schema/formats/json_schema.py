@@ -16,6 +16,7 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.formats.benchmark import BenchmarkDocument
 from onnxreg.schema.gates.evaluation import EvaluationDocument
+from onnxreg.schema.gates.faithfulness import FaithfulnessReport
 from onnxreg.schema.inputs.family_file import FamilyFile
 from onnxreg.schema.inputs.job import JobRow
 from onnxreg.schema.inputs.recipe_file import RecipeFile
@@ -36,6 +37,7 @@ MODELS: dict[str, type[Document]] = {
     "diff-overview": DiffOverview,
     "evaluation": EvaluationDocument,
     "benchmark": BenchmarkDocument,
+    "faithfulness": FaithfulnessReport,
 }
 """Every published document by its name. `schemas/<name>.json` holds `text(name)`, and a test says so."""
 

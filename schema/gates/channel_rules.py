@@ -13,6 +13,7 @@ from typing import Any, Literal
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.evaluation import Evaluation
+from onnxreg.schema.gates.faithfulness import FULL_PRECISION, RecordedProof, ancestors
 from onnxreg.schema.gates.policy import Rule
 from onnxreg.schema.log.summary import VersionSummary, effective_state, operator_set, summarize
 from onnxreg.schema.manifest.evidence import LOSS
@@ -48,6 +49,7 @@ class PromotionCandidate:
         held: the paths of the artifacts that the registry has, if it does not have all.
         trusted: the names and the ids of all keys that the reader trusts, if they were read.
         hours: the time of the rollout before the channel moves, as claimed; None: there was none.
+        proofs: those on record that artifacts are their parents, rounded.
     """
 
     manifest: Manifest
@@ -59,6 +61,7 @@ class PromotionCandidate:
     held: tuple[str, ...] | None = None
     trusted: frozenset[str] | None = None
     hours: float | None = None
+    proofs: tuple[RecordedProof, ...] = ()
 
     @cached_property
     def summary(self) -> VersionSummary:
@@ -280,6 +283,39 @@ def is_planned(planned: Sequence[str], kind: str, severity: str) -> bool:
     return severity in planned or any(fnmatchcase(kind, pattern) for pattern in planned)
 
 
+def _faithful(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
+    """A proof on record binds each smaller artifact to a float32 one of the version; a signed rule wants it signed."""
+    artifacts = [item for form in rule.certified for item in candidate.of_format(form)]
+    smaller = [item for item in artifacts or candidate.manifest.artifacts if item.precision != FULL_PRECISION]
+    if not smaller:
+        yield not rule.certified or bool(artifacts), "nothing is smaller than float32"
+    for artifact in smaller:
+        yield _is_proven(rule, candidate, artifact)
+
+
+def _is_proven(rule: Rule, candidate: PromotionCandidate, artifact: Artifact) -> tuple[bool, str]:
+    lineage = ancestors(candidate.manifest, artifact)
+    parents = {item.digest: item.path for item in lineage if item.precision == FULL_PRECISION}
+    if not parents:
+        return False, f"{artifact.path} has no float32 parent in the version"
+    about = [
+        proof
+        for proof in candidate.proofs
+        if proof.report.artifact == artifact.digest and proof.report.parent in parents
+    ]
+    if not about:
+        return False, f"{artifact.path}: no proof is on record"
+    counted = [proof for proof in about if not rule.signed_by or _is_signed(rule, proof)]
+    if not counted:
+        return False, f"{artifact.path}: its proof is not signed by {', '.join(rule.signed_by)}"
+    report = next((one.report for one in counted if one.report.verdict == "proven"), counted[-1].report)
+    return report.verdict == "proven", f"{artifact.path} is {report.verdict} from {parents[report.parent]}"
+
+
+def _is_signed(rule: Rule, proof: RecordedProof) -> bool:
+    return any(set(rule.signed_by) & names for names in proof.signers)
+
+
 def _min_hours(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
     """The first version of a channel needs no rollout: no device has another one."""
     least = rule.min_hours or 0.0
@@ -306,6 +342,7 @@ DEMANDS: dict[str, Demand] = {
     "contract": _contract,
     "breaking": _breaking,
     "planned": _planned,
+    "faithful": _faithful,
     "min_hours": _min_hours,
 }
 """The demands of a rule, by their keys."""

@@ -17,6 +17,7 @@ devices = ["ort-android-1.23"]         # presets, or device documents: each must
 contract = ["sha256:..."]              # what apps in the field were written for: each is that of an artifact
 breaking = false                       # nothing breaks an app that ran what the channel held before
 planned = ["weights-*", "notable"]     # changes since then: kinds of `reg diff` or severities; cosmetic ones always may be
+faithful = true                        # a proof is on record that each smaller artifact is its parent, rounded
 min_hours = 24                         # a rollout of so many hours goes before it
 """
 
@@ -65,6 +66,7 @@ class Rule:
     contract: tuple[str, ...] = ()
     breaking: bool | None = None
     planned: tuple[str, ...] = ()
+    faithful: bool | None = None
     min_hours: float | None = None
 
     @property
@@ -108,9 +110,12 @@ class Rule:
             )
         if self.loss_interval and self.max_recall_loss is None:
             raise InputError("loss_interval says what max_recall_loss is held against, which is missing")
-        for key in ("synthetic", "breaking"):
-            if getattr(self, key) is True:
-                raise InputError(f"{key} = true demands nothing", f"write {key} = false, or leave it away")
+        for key, idle in (("synthetic", True), ("breaking", True), ("faithful", False)):
+            if getattr(self, key) is idle:
+                word, other = (str(value).lower() for value in (idle, not idle))
+                raise InputError(
+                    f"{key} = {word} demands nothing", f"write {key} = {other}, or leave it away"
+                )
 
 
 def _keyed(key: str, value: Any) -> Any:
@@ -186,6 +191,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "contract": lambda value: tuple(map(str, digests(value))),
     "breaking": flag,
     "planned": _planned,
+    "faithful": flag,
     "min_hours": _hours,
 }
 """The words of a rule, and how each is read."""

@@ -126,6 +126,22 @@ def _same_formats(old: Rule) -> Term:
     )
 
 
+def _covers_formats(old: Rule) -> Term:
+    """A proof is wanted of the `certified` formats, or of every smaller artifact if none is named."""
+    return (
+        FORMATS,
+        lambda rule: not rule.certified or (bool(old.certified) and {*rule.certified} >= {*old.certified}),
+    )
+
+
+def _proof_signers(old: Rule) -> Term:
+    """A rule with `signed_by` wants the proof signed by one of these keys."""
+    return (
+        "signed_by",
+        lambda rule: not old.signed_by or (bool(rule.signed_by) and {*rule.signed_by} <= {*old.signed_by}),
+    )
+
+
 def _signatures(old: Rule) -> Iterable[Part]:
     """Whoever meets one of the new rules has as many signatures by keys of the old one."""
 
@@ -201,6 +217,9 @@ _PARTS: dict[str, Callable[[Rule], Iterable[Part]]] = {
         [("planned", lambda rule: bool(rule.planned) and {*rule.planned} <= {*old.planned})]
     ],
     "breaking": lambda old: [[("breaking", lambda rule: rule.breaking is False)]],
+    "faithful": lambda old: [
+        [("faithful", lambda rule: rule.faithful is True), _covers_formats(old), _proof_signers(old)]
+    ],
     "min_hours": lambda old: [
         [("min_hours", lambda rule: (rule.min_hours or 0.0) >= (old.min_hours or 0.0))]
     ],

@@ -99,7 +99,7 @@ def _trace(graph: Dataflow, values: Values, depth: int) -> list[str]:
     """
     digests = [""] * len(graph.nodes)
     occurrences: Counter[str] = Counter()
-    for index in _order(graph.nodes):
+    for index in node_order(graph.nodes):
         node = graph.nodes[index]
         inputs = [_value(values, name) if name else "" for name in node.inputs]
         attributes = [[name, *_plain(item, values, depth)] for name, item in sorted(node.attributes.items())]
@@ -154,17 +154,17 @@ def _function(function: Function) -> list[Any]:
     return [*function.key, list(function.attributes), defaults, _inner(function.body, ChainMap(), 1)]
 
 
-def _order(nodes: Sequence[Node]) -> Iterable[int]:
+def node_order(nodes: Sequence[Node]) -> Iterable[int]:
     """The nodes' indices, each behind those that it needs: ORT-format files keep no such order."""
     makers = {name: index for index, node in enumerate(nodes) for name in node.outputs if name}
     needs = {
-        index: sorted({makers[name] for name in _needed(node) if name in makers})
+        index: sorted({makers[name] for name in needed_values(node) if name in makers})
         for index, node in enumerate(nodes)
     }
     return TopologicalSorter(needs).static_order()
 
 
-def _needed(node: Node) -> set[str]:
+def needed_values(node: Node) -> set[str]:
     """The values that a node reads, those that only its subgraphs read included."""
     graphs = (item for _, value in node.attributes.values() for item in _listed(value))
     return set(node.inputs).union(*(_free(graph) for graph in graphs if isinstance(graph, Dataflow)))
@@ -177,7 +177,7 @@ def _listed(value: Any) -> Collection[Any]:
 def _free(graph: Dataflow) -> set[str]:
     """The names that a subgraph takes from the graphs around it."""
     own = {*graph.inputs, *graph.tensors, *(name for node in graph.nodes for name in node.outputs)}
-    return set(graph.outputs).union(*map(_needed, graph.nodes)) - own
+    return set(graph.outputs).union(*map(needed_values, graph.nodes)) - own
 
 
 def _spec(spec: TensorSpec) -> list[Any]:

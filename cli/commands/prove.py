@@ -1,0 +1,97 @@
+"""`reg prove`: that the small file is the big one, from the bytes of both."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
+from onnxreg.cli.render import output
+from onnxreg.schema.core.errors import GateError
+from onnxreg.schema.core.ref import Ref
+
+if TYPE_CHECKING:
+    from onnxreg.cli.services.prove_service import ArtifactProof
+
+EXAMPLES = (
+    "reg prove acme/pii-small",
+    "reg prove acme/pii-small:1.2.0 --artifact onnx-int8/model_int8.onnx --strict",
+    "reg prove acme/imported --artifact model_quantized.onnx --parent model.onnx",
+    "reg prove acme/pii-small:1.2.0 --attest --key release",
+)
+
+
+def command(
+    context: typer.Context,
+    ref: RefArgument,
+    artifact: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this artifact, by its path; may be repeated.", metavar="PATH"),
+    ] = None,
+    parent: Annotated[
+        Path | None, typer.Option(help="Compare with this file, not with the recorded parent.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with status 8 unless every verdict is proven.")
+    ] = False,
+    attest: Annotated[
+        bool, typer.Option("--attest", help="Log the reports, so that a policy can demand them.")
+    ] = False,
+    key: Annotated[str | None, typer.Option(help="Sign the logged reports with this key of yours.")] = None,
+    remote: RemoteOption = None,
+    as_json: Json = False,
+) -> None:
+    """Prove that quantized artifacts are their parent, rounded: from the bytes alone.
+
+    Each weight must be the parent's value, rounded under the artifact's own scale, every other tensor
+    equal, the graph the same but for the rewrites of docs/prove.md. The verdict is `proven`, `bounded`
+    (with the largest error in steps) or `not-provable` (with the reason). Nothing is run, and no
+    checkpoint is needed. A proof says nothing about the parent itself.
+
+    With --json: {ref, proofs: [{path, parent, report}]}; report is `reg schema faithfulness`.
+    """
+    from onnxreg.cli.services.prove_service import prove_version
+    from onnxreg.registry.read.versions import read_version
+
+    session: Session = context.obj
+    reader = session.reader(remote)
+    version = read_version(reader, Ref.parse(ref))
+    with session.progress("reading the files", as_json) as progress:
+        proofs = list(prove_version(reader, version, tuple(artifact or ()), parent, progress))
+    if attest or key is not None:
+        _attest(session, str(version.ref), proofs, key)
+    if as_json:
+        output.write_json({"ref": str(version.ref), "proofs": [_to_json(proof) for proof in proofs]})
+    else:
+        session.table(COLUMNS, map(_row, proofs))
+        for proof in proofs:
+            for reason in proof.report.reasons:
+                session.say(output.printable(f"{proof.path}: {reason}"))
+    if strict and (doubtful := [proof.path for proof in proofs if proof.report.verdict != "proven"]):
+        raise GateError(
+            f"not proven: {', '.join(doubtful)}", "read the reasons above; docs/prove.md has the rules"
+        )
+
+
+COLUMNS = ("PATH", "PARENT", "VERDICT", "WEIGHTS", "QUANTIZED", "CLIPPED", "LARGEST ERROR")
+
+
+def _attest(session: Session, ref: str, proofs: "list[ArtifactProof]", key: str | None) -> None:
+    from onnxreg.registry.signing.signer import signing_key
+
+    private = None if key is None else signing_key(key)
+    registry = session.open()
+    for proof in proofs:
+        registry.attest_proof(ref, proof.report, private)
+
+
+def _to_json(proof: "ArtifactProof") -> dict[str, Any]:
+    return {"path": proof.path, "parent": proof.parent, "report": proof.report.to_json()}
+
+
+def _row(proof: "ArtifactProof") -> tuple[object, ...]:
+    report = proof.report
+    largest = f"{report.largest.steps:.4g} steps" if report.largest else ""
+    counts = (report.weights, report.quantized, report.clipped)
+    return (proof.path, proof.parent, report.verdict, *(f"{count:,}" for count in counts), largest)

@@ -1,0 +1,87 @@
+"""`reg prove`: each small artifact of a version is held against the big one that it was made from."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxreg.cli.errors import needs
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.gates.faithfulness import FaithfulnessReport, full_precision_ancestor
+from onnxreg.schema.manifest.manifest import Artifact, Manifest
+
+if TYPE_CHECKING:
+    from onnxreg.registry.read.versions import PublishedVersion
+    from onnxreg.registry.store.protocol import RegistryReader
+
+SUFFIXES = (".onnx", ".ort")
+
+
+@dataclass(frozen=True)
+class ArtifactProof:
+    """The proof of one artifact; `parent` is the path of the file that it was compared with."""
+
+    path: str
+    parent: str
+    report: FaithfulnessReport
+
+
+def prove_version(
+    reader: "RegistryReader",
+    version: "PublishedVersion",
+    paths: tuple[str, ...] = (),
+    parent: Path | None = None,
+    progress: Progress = SILENT,
+) -> Iterator[ArtifactProof]:
+    """Yield the proof of each artifact that has a parent in the version, or of those named by their paths.
+
+    Args:
+        parent: a file that takes the place of the recorded parent.
+
+    Raises InputError if no artifact has a parent, or a named one does not exist or has none.
+    """
+    from onnxreg.registry.transfer.unpack import fetched
+
+    pairs = _pairs(version.manifest, str(version.ref), paths, parent is not None)
+    with needs("onnx", "reg prove"), ExitStack() as stack:
+        from onnxreg.converters.prove.prove import prove
+        from onnxreg.converters.source.file_hash import digest_file
+
+        files: dict[Digest, Path] = {}
+        for child, one in pairs:
+            for artifact in (child, one):
+                if artifact is not None and artifact.digest not in files:
+                    files[artifact.digest] = stack.enter_context(
+                        fetched(reader, artifact, version.held, progress)
+                    )
+            if parent is not None:
+                source, digest, name = parent, digest_file(parent), parent.name
+            else:
+                assert one is not None, "pairs without a parent need one from outside"
+                source, digest, name = files[one.digest], one.digest, one.path
+            yield ArtifactProof(child.path, name, prove(source, files[child.digest], (digest, child.digest)))
+
+
+def _pairs(
+    manifest: Manifest, ref: str, paths: tuple[str, ...], has_parent: bool
+) -> list[tuple[Artifact, Artifact | None]]:
+    by_path: Mapping[str, Artifact] = {artifact.path: artifact for artifact in manifest.artifacts}
+    if unknown := [path for path in paths if path not in by_path]:
+        raise InputError(
+            f"{ref} has no artifact {unknown[0]}", f"its artifacts are {', '.join(sorted(by_path))}"
+        )
+    chosen = [by_path[path] for path in paths] if paths else list(manifest.artifacts)
+    models = [artifact for artifact in chosen if artifact.path.endswith(SUFFIXES)]
+    if has_parent:
+        return [(artifact, None) for artifact in models]
+    pairs = [(artifact, full_precision_ancestor(manifest, artifact)) for artifact in models]
+    with_parent: list[tuple[Artifact, Artifact | None]] = [(one, other) for one, other in pairs if other]
+    if paths and len(with_parent) < len(paths):
+        missing = next(path for path in paths if path not in {one.path for one, _ in with_parent})
+        raise InputError(f"{missing} of {ref} has no parent in the version", "name a file with --parent")
+    if not with_parent:
+        raise InputError(f"no artifact of {ref} has a parent in the version", "name a file with --parent")
+    return with_parent

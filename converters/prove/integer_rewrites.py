@@ -1,0 +1,403 @@
+"""The rewrites that erase quantization: codes become the values that they stand for."""
+
+from math import prod
+from typing import Any
+
+from onnxreg.converters.prove.formula import Formula, array_of, constant, same_arrays, split
+from onnxreg.converters.prove.rewriter import Rewriter, rule
+from onnxreg.converters.prove.stored_value import ArrayTensor, Quantization, StoredValue
+
+MICROSOFT = "com.microsoft:"
+MOVES = frozenset(
+    {
+        "Expand",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "MaxPool",
+        "Reshape",
+        "Slice",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
+"""Operators that move the elements of their first operand, or choose the largest of some."""
+
+
+@rule("quantized-constant", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
+def quantized_constant(_: Rewriter, made: Formula) -> Formula | None:
+    """Stored codes with their scale and zero point are a stored weight."""
+    codes, scale, zero = _three(made)
+    if codes is None or codes.constant is None or scale is None:
+        return None
+    axis, block = made.attribute("axis", 1), made.attribute("block_size", 0)
+    return coded(codes, scale, zero, axis, made.node, block)
+
+
+def coded(
+    codes: Formula | None, scale: Formula | None, zero: Formula | None, axis: int, node: str, block: int = 0
+) -> Formula | None:
+    """A constant of codes; None unless all parts are stored as they are, and fit each other."""
+    parts = [one.constant if one is not None else None for one in (codes, scale, zero)]
+    values, steps, middle = parts
+    if values is None or steps is None or (zero is not None and middle is None):
+        return None
+    if any(one is not None and one.quantization for one in parts) or steps.views or (middle and middle.views):
+        return None
+    if (
+        values.element not in _CODES
+        or not steps.is_float
+        or (middle and middle.dims != steps.dims and middle.size != 1)
+    ):
+        return None
+    quantization = _quantization(values, steps, middle, axis, block)
+    if quantization is None:
+        return None
+    return constant(StoredValue(values.tensor, values.dims, quantization, values.views), node)
+
+
+_CODES = frozenset({"int4", "uint4", "int8", "uint8", "int16", "uint16", "int32"})
+
+
+def _quantization(
+    values: StoredValue, steps: StoredValue, middle: StoredValue | None, axis: int, block: int
+) -> Quantization | None:
+    zero = middle.tensor if middle else None
+    if steps.size == 1 and not block:
+        return Quantization(steps.tensor, zero)
+    rank = len(values.dims)
+    if not -rank <= axis < rank or values.views:
+        return None
+    axis %= rank
+    if block:
+        wanted = tuple(-(-size // block) if at == axis else size for at, size in enumerate(values.dims))
+        fits = steps.dims == wanted and values.dims[axis] % block == 0
+        return Quantization(steps.tensor, zero, axis, block) if fits else None
+    return Quantization(steps.tensor, zero, axis) if steps.size == values.dims[axis] else None
+
+
+@rule("activation-range", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
+def activation_range(make: Rewriter, made: Formula) -> Formula | None:
+    """A value that is quantized and dequantized by one scale is that value, rounded, in a fixed range."""
+    inner, scale, zero = _three(made)
+    if inner is None or scale is None or not _is_positive(scale):
+        return None
+    if inner.operator.removeprefix(MICROSOFT) != "QuantizeLinear" or inner.output:
+        return None
+    source, other_scale, other_zero = _three(inner)
+    if not same_arrays(scale, other_scale) or not _same_zero(zero, other_zero):
+        return None
+    if made.attribute("block_size", 0) or inner.attribute("block_size", 0):
+        return None
+    make.ranges.add(inner.node)
+    return source
+
+
+@rule("quantized-move", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
+def quantized_move(make: Rewriter, made: Formula) -> Formula | None:
+    """Moving codes, or taking the largest of some, and then dequantizing, is the same in the other order."""
+    inner, scale, zero = _three(made)
+    if inner is None or inner.operator not in MOVES or inner.output or not _is_positive(scale):
+        return None
+    source = make.apply(made.operator, (inner.operands[0], scale, zero), made.attributes, made.node)
+    if source.operator == made.operator:
+        return None
+    return make.apply(
+        inner.operator, (source, *inner.operands[1:]), inner.attributes, inner.node, 0, "float32", inner.epoch
+    )
+
+
+def _three(made: Formula) -> tuple[Formula | None, Formula | None, Formula | None]:
+    first, second, third, *_ = (*made.operands, None, None, None)
+    return first, second, third
+
+
+def _is_positive(scale: Formula | None) -> bool:
+    """Return True for one stored scale above zero."""
+    array = array_of(scale, 1)
+    return array is not None and array.size == 1 and bool(0 < float(array.reshape(-1)[0]) < float("inf"))
+
+
+def _same_zero(one: Formula | None, other: Formula | None) -> bool:
+    return same_arrays(one, other) and (one is None) == (other is None)
+
+
+@rule("dynamic-product", "Mul")
+def dynamic_product(make: Rewriter, made: Formula) -> Formula | None:
+    """A product of codes, times both scales, is the product of the values.
+
+    Codes are stored, or DynamicQuantizeLinear makes them of a value while the model runs: its range is that of the value.
+    """
+    pair = split(made.operands, _is_integer_product)
+    if pair is None:
+        return None
+    product, scales = pair[0].operands[0], pair[1]
+    left, right, left_zero, right_zero = (*product.operands, None, None)[:4]
+    source = _source(left, left_zero)
+    if source is None or not scales.is_op("Mul"):
+        return None
+    steps = split(
+        scales.operands,
+        lambda one: one is not None and one.is_op("DynamicQuantizeLinear", 1) and one.operands[0] is source,
+    )
+    if steps is None:
+        return None
+    weight = _second(right, right_zero, steps[1], product.operator)
+    if weight is None:
+        return None
+    name = product.operator.removesuffix("Integer")
+    epoch = 11 if name == "Conv" else 1
+    return make.apply(name, (source, weight), product.attributes, product.node, epoch=epoch)
+
+
+def _is_integer_product(made: Formula | None) -> bool:
+    """Return True for the product of codes, cast to floating point."""
+    inner = (
+        made.operands[0]
+        if made is not None and made.is_op("Cast") and made.attribute("to") == "float"
+        else None
+    )
+    return inner is not None and inner.operator in ("MatMulInteger", "ConvInteger")
+
+
+def _source(codes: Formula | None, zero: Formula | None) -> Formula | None:
+    """The value that DynamicQuantizeLinear quantized to these codes and this zero point."""
+    if codes is None or zero is None:
+        return None
+    if not (codes.is_op("DynamicQuantizeLinear") and zero.is_op("DynamicQuantizeLinear", 2)):
+        return None
+    return codes.operands[0] if codes.operands[0] is zero.operands[0] else None
+
+
+def _second(codes: Formula | None, zero: Formula | None, scale: Formula, operator: str) -> Formula | None:
+    source = _source(codes, zero)
+    if source is not None:
+        is_own = scale.is_op("DynamicQuantizeLinear", 1) and scale.operands[0] is source
+        return source if is_own else None
+    dims = scale.constant.dims if scale.constant is not None else ()
+    if operator == "ConvInteger":
+        return coded(codes, scale, zero, 0, codes.node if codes else "") if prod(dims) == 1 else None
+    if len(dims) > 1 and prod(dims) != 1:
+        return None
+    return coded(codes, scale, zero, -1, codes.node if codes else "")
+
+
+@rule("dynamic-product", f"{MICROSOFT}MatMulIntegerToFloat")
+def fused_dynamic_product(make: Rewriter, made: Formula) -> Formula | None:
+    """The same as one operator, with a bias."""
+    left, right, left_scale, right_scale, left_zero, right_zero, bias = (*made.operands, *[None] * 7)[:7]
+    source = _source(left, left_zero)
+    if source is None or left_scale is None or right_scale is None:
+        return None
+    if not (left_scale.is_op("DynamicQuantizeLinear", 1) and left_scale.operands[0] is source):
+        return None
+    return _biased(make, made, source, _second(right, right_zero, right_scale, "MatMulInteger"), bias)
+
+
+@rule("dynamic-product", f"{MICROSOFT}DynamicQuantizeMatMul")
+def dynamic_matmul(make: Rewriter, made: Formula) -> Formula | None:
+    """The same as one operator that quantizes its first operand itself."""
+    source, right, scale, zero, bias = (*made.operands, *[None] * 5)[:5]
+    if source is None or scale is None:
+        return None
+    return _biased(make, made, source, _second(right, zero, scale, "MatMulInteger"), bias)
+
+
+def _biased(
+    make: Rewriter, made: Formula, source: Formula, weight: Formula | None, bias: Formula | None
+) -> Formula | None:
+    if weight is None:
+        return None
+    product = make.apply("MatMul", (source, weight), (), made.node)
+    return product if bias is None else make.apply("Add", (product, bias), (), made.node, epoch=7)
+
+
+@rule("quantized-rows", "Mul")
+def quantized_rows(make: Rewriter, made: Formula) -> Formula | None:
+    """Rows of codes times the rows of their scales are the rows of the values."""
+    pair = split(made.operands, lambda one: one.is_op("Cast") and one.attribute("to") == "float")
+    if pair is None:
+        return None
+    codes, scales = pair[0].operands[0], pair[1]
+    if codes is None or not (codes.is_op("Gather") and scales.is_op("Gather")):
+        return None
+    if codes.attributes or scales.attributes or codes.operands[1] is not scales.operands[1]:
+        return None
+    table, steps = (one.operands[0].constant if one.operands[0] else None for one in (codes, scales))
+    if (
+        table is None
+        or steps is None
+        or table.views
+        or steps.views
+        or table.quantization
+        or steps.quantization
+    ):
+        return None
+    if table.element != "int8" or len(table.dims) != 2 or steps.dims != (table.dims[0], 1):
+        return None
+    rows = StoredValue(table.tensor, table.dims, Quantization(steps.tensor, None, 0))
+    return make.apply("Gather", (constant(rows, codes.node), codes.operands[1]), (), made.node)
+
+
+@rule("weights-by-blocks", f"{MICROSOFT}MatMulNBits")
+def weights_by_blocks(make: Rewriter, made: Formula) -> Formula | None:
+    """MatMulNBits is MatMul by the matrix that its blocks of codes stand for."""
+    source, packed, scales, zeros, order, bias = (*made.operands, *[None] * 6)[:6]
+    if packed is None or scales is None or order is not None:
+        return None
+    values, steps, middle = (one.constant if one is not None else None for one in (packed, scales, zeros))
+    rows, columns, bits = made.attribute("K", 0), made.attribute("N", 0), made.attribute("bits", 4)
+    size = made.attribute("block_size", 0)
+    if (
+        values is None
+        or steps is None
+        or (zeros is not None and middle is None)
+        or size < 16
+        or bits not in (4, 8)
+    ):
+        return None
+    if any(one and (one.views or one.quantization) for one in (values, steps, middle)):
+        return None
+    blocks = -(-rows // size)
+    if (
+        values.element != "uint8"
+        or values.dims != (columns, blocks, size * bits // 8)
+        or steps.size != columns * blocks
+    ):
+        return None
+    if middle and (middle.size != columns * (-(-blocks * bits // 8)) or middle.element != "uint8"):
+        return None
+    quantization = Quantization(steps.tensor, middle.tensor if middle else None, None, size, rows, bits)
+    weight = constant(StoredValue(values.tensor, (rows, columns), quantization), packed.node)
+    product = make.apply("MatMul", (source, weight), (), made.node)
+    return product if bias is None else make.apply("Add", (product, bias), (), made.node, epoch=7)
+
+
+@rule("rows-by-blocks", f"{MICROSOFT}GatherBlockQuantized")
+def rows_by_blocks(make: Rewriter, made: Formula) -> Formula | None:
+    """GatherBlockQuantized is Gather from the table that its blocks of codes stand for."""
+    codes, index, scales, zeros = (*made.operands, *[None] * 4)[:4]
+    axis, size = made.attribute("quantize_axis", 1), made.attribute("block_size", 128)
+    if (
+        codes is None
+        or codes.element not in ("int4", "uint4")
+        or (codes.element == "uint4" and zeros is None)
+    ):
+        return None
+    table = coded(codes, scales, zeros, axis, codes.node, size)
+    gathered = made.attribute("gather_axis", 0)
+    attributes = (("axis", gathered),) if gathered else ()
+    return None if table is None else make.apply("Gather", (table, index), attributes, made.node)
+
+
+@rule("quantized-operator", "QLinearMatMul")
+def linear_matmul(make: Rewriter, made: Formula) -> Formula | None:
+    """An operator on codes is the operator on their values, quantized."""
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (*made.operands, *[None] * 8)[:8]
+    second = _dequantize(make, b, b_scale, b_zero, made.node, -1)
+    product = make.apply("MatMul", (_dequantize(make, a, a_scale, a_zero, made.node), second), (), made.node)
+    return _quantize(product, y_scale, y_zero, made)
+
+
+@rule("quantized-operator", "QLinearConv")
+def linear_convolution(make: Rewriter, made: Formula) -> Formula | None:
+    """The same for Conv; the scale of its bias is the product of the other two."""
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = (*made.operands, *[None] * 9)[:9]
+    operands = [
+        _dequantize(make, x, x_scale, x_zero, made.node),
+        _dequantize(make, w, w_scale, w_zero, made.node, 0),
+    ]
+    if bias is not None:
+        value = _bias(bias, x_scale, w_scale, made.node)
+        if value is None:
+            return None
+        operands.append(value)
+    plain = make.apply("Conv", tuple(operands), made.attributes, made.node, epoch=11)
+    return _quantize(plain, y_scale, y_zero, made)
+
+
+@rule("quantized-operator", f"{MICROSOFT}QGemm")
+def linear_gemm(make: Rewriter, made: Formula) -> Formula | None:
+    """The same for Gemm; its result may be a value already."""
+    a, a_scale, a_zero, b, b_scale, b_zero, bias, y_scale, y_zero = (*made.operands, *[None] * 9)[:9]
+    channel = 0 if made.attribute("transB", 0) else -1
+    operands = [
+        _dequantize(make, a, a_scale, a_zero, made.node),
+        _dequantize(make, b, b_scale, b_zero, made.node, channel),
+    ]
+    if bias is not None:
+        value = _bias(bias, a_scale, b_scale, made.node)
+        if value is None:
+            return None
+        operands.append(value)
+    plain = make.apply("Gemm", tuple(operands), made.attributes, made.node, epoch=7)
+    return plain if y_scale is None else _quantize(plain, y_scale, y_zero, made)
+
+
+@rule("quantized-operator", f"{MICROSOFT}QLinearAdd", f"{MICROSOFT}QLinearMul")
+def linear_pair(make: Rewriter, made: Formula) -> Formula | None:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (*made.operands, *[None] * 8)[:8]
+    name = made.operator.removeprefix(f"{MICROSOFT}QLinear")
+    operands = (
+        _dequantize(make, a, a_scale, a_zero, made.node),
+        _dequantize(make, b, b_scale, b_zero, made.node),
+    )
+    return _quantize(make.apply(name, operands, (), made.node, epoch=7), y_scale, y_zero, made)
+
+
+_UNARY = {
+    "QLinearSigmoid": ("Sigmoid", 6),
+    "QLinearLeakyRelu": ("LeakyRelu", 6),
+    "QLinearGlobalAveragePool": ("GlobalAveragePool", 1),
+}
+
+
+@rule("quantized-operator", *(f"{MICROSOFT}{name}" for name in _UNARY))
+def linear_unary(make: Rewriter, made: Formula) -> Formula | None:
+    x, x_scale, x_zero, y_scale, y_zero = (*made.operands, *[None] * 5)[:5]
+    name, epoch = _UNARY[made.operator.removeprefix(MICROSOFT)]
+    if made.attribute("channels_last", 0):
+        return None
+    source = _dequantize(make, x, x_scale, x_zero, made.node)
+    attributes = tuple(item for item in made.attributes if item[0] != "channels_last")
+    return _quantize(make.apply(name, (source,), attributes, made.node, epoch=epoch), y_scale, y_zero, made)
+
+
+@rule("quantized-operator", f"{MICROSOFT}QLinearSoftmax")
+def linear_softmax(make: Rewriter, made: Formula) -> Formula | None:
+    """Before opset 13 Softmax flattens its operand, which is the same over the last axis only."""
+    x, x_scale, x_zero, y_scale, y_zero = (*made.operands, *[None] * 5)[:5]
+    axis = made.attribute("axis", -1)
+    if made.attribute("opset", 13) < 13 and axis != -1:
+        return None
+    source = _dequantize(make, x, x_scale, x_zero, made.node)
+    attributes = (("axis", axis),) if axis != -1 else ()
+    return _quantize(make.apply("Softmax", (source,), attributes, made.node, epoch=13), y_scale, y_zero, made)
+
+
+@rule("quantized-operator", f"{MICROSOFT}QLinearConcat")
+def linear_concat(make: Rewriter, made: Formula) -> Formula | None:
+    y_scale, y_zero, *rest = made.operands
+    triples = [rest[at : at + 3] for at in range(0, len(rest), 3)]
+    if any(len(triple) != 3 for triple in triples):
+        return None
+    parts = tuple(_dequantize(make, codes, scale, zero, made.node) for codes, scale, zero in triples)
+    return _quantize(make.apply("Concat", parts, made.attributes, made.node, epoch=4), y_scale, y_zero, made)
+
+
+def _dequantize(make: Rewriter, codes: Any, scale: Any, zero: Any, node: str, axis: int = 1) -> Formula:
+    return make.apply("DequantizeLinear", (codes, scale, zero), (("axis", axis),), node, epoch=10)
+
+
+def _quantize(made: Formula, scale: Formula | None, zero: Formula | None, source: Formula) -> Formula:
+    return Formula("QuantizeLinear", (made, scale, zero), (), 0, source.element, source.node, 10)
+
+
+def _bias(bias: Formula, one: Formula | None, other: Formula | None, node: str) -> Formula | None:
+    first, second = array_of(one, 1), array_of(other, 2**20)
+    if first is None or second is None or bias.constant is None or bias.constant.views:
+        return None
+    steps = (first.reshape(-1) * second.reshape(-1)).astype("float32")
+    scale = constant(StoredValue.of(ArrayTensor("bias scale", steps)))
+    return coded(bias, scale, None, 0, bias.node or node)

@@ -1,0 +1,105 @@
+"""Operators of ONNX across versions: since when one means the same, its default attributes, its element types."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, find_schema
+from onnxreg.converters.prove.formula import Formula
+
+CONTRIB = "com.microsoft"
+RANDOM = frozenset(
+    {
+        "Bernoulli",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    }
+)
+"""Operators whose results differ from run to run: two nodes of them never compute the same."""
+
+_SINCE = """
+Abs 6, Acos 7, Acosh 9, Add 7, And 7, ArgMax 12, ArgMin 12, Asin 7, Atan 7, BatchNormalization 9, Cast 9, Ceil 6,
+Celu 12, Clip 11, Concat 4, ConstantOfShape 9, Conv 11, ConvTranspose 11, Cos 7, CumSum 11, DepthToSpace 11, Div 7,
+Dropout 12, Einsum 12, Elu 6, Equal 7, Erf 9, Exp 6, Expand 8, EyeLike 9, Flatten 9, Floor 6, GRU 7, Gather 1,
+GatherElements 11, GatherND 12, Gelu 20, Gemm 7, GlobalAveragePool 1, GlobalMaxPool 1, Greater 7, GreaterOrEqual 12,
+HardSigmoid 6, HardSwish 14, Hardmax 13, Identity 1, If 1, InstanceNormalization 6, IsInf 10, IsNaN 9, LRN 1, LSTM 7,
+LayerNormalization 17, LeakyRelu 6, Less 7, LessOrEqual 12, Log 6, LogSoftmax 13, Loop 11, MatMul 1, Max 8, MaxPool 10,
+Mean 8, Min 8, Mish 18, Mod 10, Mul 7, Neg 6, NonZero 9, Not 1, OneHot 11, Or 7, PRelu 9, Pad 11, Pow 7, Range 11,
+Reciprocal 6, ReduceL1 1, ReduceL2 1, ReduceMax 1, ReduceMean 1, ReduceMin 1, ReduceProd 1, ReduceSum 1,
+ReduceSumSquare 1, Relu 6, Reshape 5, Round 11, Scan 9, ScatterElements 11, ScatterND 11, Selu 6, Shape 1, Sigmoid 6,
+Sign 9, Sin 7, Size 1, Slice 10, Softmax 13, Softplus 1, Softsign 1, Split 1, Sqrt 6, Squeeze 1, Sub 7, Sum 8, Tan 7,
+Tanh 6, ThresholdedRelu 10, Tile 6, TopK 11, Transpose 1, Trilu 14, Unsqueeze 1, Where 9, Xor 7
+"""
+SINCE: Mapping[str, int] = {
+    name: int(version) for name, version in (item.split() for item in _SINCE.replace("\n", " ").split(","))
+}
+"""The version of an operator since which later ones only add element types, optional operands and attributes."""
+MOVED = dict.fromkeys(
+    (
+        *(f"Reduce{kind}" for kind in ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")),
+        "Squeeze",
+        "Unsqueeze",
+    ),
+    "axes",
+) | {"Split": "split"}
+"""Attributes that later versions of an operator take as their second operand."""
+
+
+def epoch(domain: str, name: str, version: int) -> int:
+    """The version since which an operator of an operator set means what it means in this one."""
+    schema = find_schema(domain, name, version)
+    since = int(schema.since_version) if schema else version
+    first = SINCE.get(name) if domain == DEFAULT_DOMAIN else 1
+    return first if first is not None and since >= first else since
+
+
+def default_attributes(domain: str, name: str, version: int) -> dict[str, Any]:
+    """The values that absent attributes have, as far as they are known."""
+    if domain == CONTRIB:
+        return dict(_CONTRIB_DEFAULTS.get(name, {}))
+    schema = find_schema(domain, name, version)
+    if schema is None:
+        return {}
+    values = {}
+    for attribute in schema.attributes.values():
+        proto = attribute.default_value
+        field = {1: "f", 2: "i", 3: "s"}.get(proto.type)
+        if field:
+            values[attribute.name] = getattr(proto, field)
+    return values
+
+
+_CONTRIB_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "MatMulNBits": {"accuracy_level": 0, "bits": 4},
+    "SkipLayerNormalization": {},
+}
+
+
+def result_types(
+    domain: str, name: str, version: int, operands: Sequence[Formula | None], to: int
+) -> list[str]:
+    """The element type of each output, "" if it is not known. `to` is the number of a Cast's target type."""
+    from onnxreg.converters.onnx.elements import ELEMENTS
+
+    if name in ("Cast", "EyeLike") and to in ELEMENTS:
+        return [ELEMENTS[to].name]
+    first = next((one.element for one in operands if one is not None), "")
+    if domain == CONTRIB:
+        return [first]
+    schema = find_schema(domain, name, version)
+    if schema is None:
+        return []
+    bound: dict[str, str] = {}
+    for index, operand in enumerate(operands):
+        parameter = schema.inputs[min(index, len(schema.inputs) - 1)] if schema.inputs else None
+        if operand is not None and parameter is not None:
+            bound.setdefault(parameter.type_str, operand.element)
+    return [bound.get(one.type_str, _plain_type(one.type_str)) for one in schema.outputs]
+
+
+def _plain_type(text: str) -> str:
+    """`int64` of `tensor(int64)`."""
+    name = text.removeprefix("tensor(").removesuffix(")") if text.startswith("tensor(") else ""
+    return {"float": "float32", "double": "float64"}.get(name, name)

@@ -1,0 +1,48 @@
+"""Makes formulas in their one form, by rules for operators."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+
+from onnxreg.converters.prove.formula import Attributes, Formula
+
+Rule = Callable[["Rewriter", Formula], Formula | None]
+RULES: dict[str, list[tuple[str, Rule]]] = defaultdict(list)
+"""The rules for each operator, in the order in which they are tried."""
+
+
+def rule(name: str, *kinds: str) -> Callable[[Rule], Rule]:
+    """Enter a rule for some operators under its documented name."""
+
+    def enter(function: Rule) -> Rule:
+        for kind in kinds:
+            RULES[kind].append((name, function))
+        return function
+
+    return enter
+
+
+class Rewriter:
+    """Makes the formulas of one graph in their one form. `used` counts rewrites, `ranges` static activation ranges."""
+
+    def __init__(self) -> None:
+        self.used: Counter[str] = Counter()
+        self.ranges: set[str] = set()
+
+    def apply(
+        self,
+        operator: str,
+        operands: tuple[Formula | None, ...],
+        attributes: Attributes = (),
+        node: str = "",
+        output: int = 0,
+        element: str = "float32",
+        epoch: int = 1,
+    ) -> Formula:
+        """The formula of one output of an operator, rewritten as far as the rules go."""
+        made = Formula(operator, operands, attributes, output, element, node, epoch)
+        for name, rewrite in RULES.get(operator, ()):
+            result = rewrite(self, made)
+            if result is not None:
+                self.used[name] += 1
+                return result
+        return made

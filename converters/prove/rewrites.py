@@ -1,0 +1,277 @@
+"""The closed list of rewrites. Each keeps the function of a graph, up to the rounding of its values.
+
+A rule takes a formula and returns the one that replaces it, or None. Its name is in docs/prove.md, with the reason why it
+is one. The rules that erase quantization are in `integer_rewrites.py`.
+"""
+
+from typing import Any
+
+from onnxreg.converters.prove.formula import Formula, array_of, constant, is_scalar, number, split
+from onnxreg.converters.prove.rewriter import Rewriter, rule
+
+SQRT_TWO, HALF = 2**0.5, 0.5
+
+
+@rule("identity", "Identity")
+def identity(_: Rewriter, made: Formula) -> Formula | None:
+    return made.operands[0]
+
+
+@rule("dropout", "Dropout")
+def dropout(_: Rewriter, made: Formula) -> Formula | None:
+    """Outside of training Dropout passes its input on."""
+    if made.output or made.epoch < 7:
+        return None
+    training = made.operands[2] if len(made.operands) > 2 else None
+    return made.operands[0] if training is None or is_scalar(training, 0) else None
+
+
+@rule("float-cast", "Cast")
+def float_cast(_: Rewriter, made: Formula) -> Formula | None:
+    """A cast from one floating-point type to another rounds."""
+    source = made.operands[0]
+    return source if source is not None and source.is_float and made.is_float else None
+
+
+@rule("float-target", "Cast")
+def float_target(_: Rewriter, made: Formula) -> Formula | None:
+    """A cast to a floating-point type gives the same number in each, rounded."""
+    if not made.is_float or made.attribute("to") == "float":
+        return None
+    return Formula("Cast", made.operands, (("to", "float"),), 0, made.element, made.node, made.epoch)
+
+
+@rule("constant-view", "Transpose", "Reshape", "Squeeze", "Unsqueeze")
+def constant_view(_: Rewriter, made: Formula) -> Formula | None:
+    """A stored tensor in another order or shape has the same values."""
+    source = made.operands[0].constant if made.operands and made.operands[0] else None
+    if source is None:
+        return None
+    if made.operator == "Transpose":
+        axes = made.attribute("perm", tuple(reversed(range(len(source.dims)))))
+        return (
+            constant(source.transpose(axes), made.node)
+            if sorted(axes) == [*range(len(source.dims))]
+            else None
+        )
+    sizes = array_of(made.operands[1] if len(made.operands) > 1 else None)
+    dims = _new_dims(made, source.dims, None if sizes is None else sizes.reshape(-1).tolist())
+    return None if dims is None else constant(source.reshape(dims), made.node)
+
+
+def _new_dims(made: Formula, dims: tuple[int, ...], given: list[int] | None) -> tuple[int, ...] | None:
+    if made.operator == "Reshape":
+        return _reshaped(made, dims, given)
+    if made.operator == "Squeeze":
+        axes = (
+            {axis % max(len(dims), 1) for axis in given}
+            if given is not None
+            else {at for at, d in enumerate(dims) if d == 1}
+        )
+        return (
+            tuple(size for at, size in enumerate(dims) if at not in axes)
+            if all(dims[at] == 1 for at in axes)
+            else None
+        )
+    if given is None:
+        return None
+    rank = len(dims) + len(given)
+    axes = {axis % rank for axis in given}
+    remaining = iter(dims)
+    return (
+        tuple(1 if at in axes else next(remaining) for at in range(rank)) if len(axes) == len(given) else None
+    )
+
+
+def _reshaped(made: Formula, dims: tuple[int, ...], given: list[int] | None) -> tuple[int, ...] | None:
+    from math import prod
+
+    if given is None or made.attribute("allowzero") or given.count(-1) > 1 or len(given) > len(dims) + 8:
+        return None
+    if any(size == 0 and at >= len(dims) for at, size in enumerate(given)):
+        return None
+    sizes = [dims[at] if size == 0 else size for at, size in enumerate(given)]
+    fixed = prod(size for size in sizes if size != -1)
+    if -1 in sizes and (not fixed or prod(dims) % fixed):
+        return None
+    result = tuple(prod(dims) // fixed if size == -1 else size for size in sizes)
+    return result if prod(result) == prod(dims) and min(result, default=1) >= 0 else None
+
+
+@rule("gemm", "Gemm")
+def gemm(make: Rewriter, made: Formula) -> Formula | None:
+    """Gemm without factors is MatMul and Add; a transposed operand is Transpose."""
+    if made.attribute("alpha", 1.0) != 1.0 or (len(made.operands) > 2 and made.attribute("beta", 1.0) != 1.0):
+        return None
+    factors = []
+    for operand, flag in zip(made.operands[:2], ("transA", "transB"), strict=True):
+        turned = bool(made.attribute(flag, 0))
+        factors.append(
+            make.apply("Transpose", (operand,), (("perm", (1, 0)),), made.node) if turned else operand
+        )
+    product = make.apply("MatMul", tuple(factors), node=made.node)
+    return (
+        make.apply("Add", (product, made.operands[2]), (), made.node, epoch=7)
+        if len(made.operands) > 2
+        else product
+    )
+
+
+@rule("fused-matmul", "com.microsoft:FusedMatMul")
+def fused_matmul(make: Rewriter, made: Formula) -> Formula | None:
+    """FusedMatMul without a factor and without transposition is MatMul."""
+    return make.apply("MatMul", made.operands, (), made.node) if not made.attributes else None
+
+
+@rule("convolution-bias", "Conv")
+def convolution_bias(make: Rewriter, made: Formula) -> Formula | None:
+    """The third operand of Conv is added to each channel."""
+    bias = made.operands[2].constant if len(made.operands) > 2 and made.operands[2] else None
+    weight = made.operands[1].constant if len(made.operands) > 1 and made.operands[1] else None
+    if bias is None or weight is None:
+        return None
+    shape = (1, bias.size, *[1] * (len(weight.dims) - 2))
+    plain = make.apply("Conv", made.operands[:2], made.attributes, made.node, epoch=made.epoch)
+    return make.apply("Add", (plain, constant(bias.reshape(shape))), (), made.node, epoch=7)
+
+
+@rule("fused-activation", "com.microsoft:FusedConv", "com.microsoft:FusedGemm")
+def fused_activation(make: Rewriter, made: Formula) -> Formula | None:
+    """The activation behind a fused operator is an operator of its own."""
+    activation = made.attribute("activation", b"")
+    if activation not in (b"Relu", b"Sigmoid", b"Tanh") or len(made.operands) > 3:
+        return None
+    inner = tuple((key, value) for key, value in made.attributes if not key.startswith("activation"))
+    name = made.operator.removeprefix("com.microsoft:Fused")
+    plain = make.apply(name, made.operands, inner, made.node, epoch=11 if name == "Conv" else 7)
+    return make.apply(activation.decode(), (plain,), (), made.node, epoch=6)
+
+
+@rule("gelu", "com.microsoft:Gelu", "com.microsoft:BiasGelu")
+def fused_gelu(make: Rewriter, made: Formula) -> Formula | None:
+    """Gelu under another name, of a sum if it has two operands."""
+    if made.operator.endswith("BiasGelu"):
+        source: Any = make.apply("Add", made.operands, (), made.node, epoch=7)
+    else:
+        (source,) = made.operands
+    return make.apply("Gelu", (source,), (), made.node, epoch=20)
+
+
+@rule("gelu", "Mul")
+def spelled_gelu(make: Rewriter, made: Formula) -> Formula | None:
+    """x * (1 + Erf(x / sqrt 2)) / 2, whatever factor is multiplied first, is Gelu."""
+    factors = _factors(made)
+    halves = [one for one in factors if is_scalar(one, HALF)]
+    sums = [one for one in factors if one.is_op("Add")]
+    if len(factors) != 3 or len(halves) != 1 or len(sums) != 1:
+        return None
+    (value,) = [one for one in factors if one is not halves[0] and one is not sums[0]]
+    pair = split(sums[0].operands, lambda one: is_scalar(one, 1))
+    erf = pair[1] if pair else None
+    if erf is None or not erf.is_op("Erf") or not _is_scaled(erf.operands[0], value):
+        return None
+    return make.apply("Gelu", (value,), (), made.node, epoch=20)
+
+
+def _factors(made: Formula | None) -> list[Formula]:
+    """The operands of a product of products, at most three."""
+    assert made is not None, "operands of Mul are present"
+    parts: list[Formula] = [one for one in made.operands if one is not None]
+    for at, part in enumerate(parts):
+        if (
+            part.is_op("Mul")
+            and len(parts) == 2
+            and any(is_scalar(one, HALF) or (one and one.is_op("Add")) for one in part.operands)
+        ):
+            return [parts[1 - at], *(one for one in part.operands if one is not None)]
+    return parts
+
+
+def _is_scaled(made: Formula | None, value: Formula) -> bool:
+    """Return True for value / sqrt 2."""
+    if made is None:
+        return False
+    if made.is_op("Div"):
+        return made.operands[0] is value and is_scalar(made.operands[1], SQRT_TWO)
+    pair = split(made.operands, lambda one: one is value) if made.is_op("Mul") else None
+    return pair is not None and is_scalar(pair[1], 1 / SQRT_TWO)
+
+
+@rule("skip-layer-normalization", "com.microsoft:SkipLayerNormalization")
+def skip_layer_normalization(make: Rewriter, made: Formula) -> Formula | None:
+    """The layer normalization of a sum; the sum itself is the fourth output."""
+    source, skip, gamma, *rest = made.operands
+    beta, bias = [*rest, None, None][:2]
+    if bias is not None:
+        source = make.apply("Add", (source, bias), (), made.node, epoch=7)
+    total = make.apply("Add", (source, skip), (), made.node, epoch=7)
+    if made.output == 3:
+        return total
+    if made.output:
+        return None
+    epsilon = made.attribute("epsilon", 1e-12)
+    return make.apply(
+        "LayerNormalization", (total, gamma, beta), (("epsilon", epsilon),), made.node, epoch=17
+    )
+
+
+@rule("layer-normalization", "LayerNormalization")
+def layer_normalization(_: Rewriter, made: Formula) -> Formula | None:
+    """The smallest number that is added to the variance becomes an operand."""
+    import numpy as np
+
+    attributes: dict[str, Any] = dict(made.attributes)
+    if made.output or made.attribute("form") or attributes.get("axis", -1) != -1:
+        return None
+    if attributes.get("stash_type", 1) != 1:
+        return None
+    epsilon = number(np.float32(attributes.get("epsilon", np.float32(1e-5))).reshape(()), "epsilon")
+    operands = (*[*made.operands, None, None][:3], epsilon)
+    return Formula("LayerNormalization", operands, (("form", "operands"),), 0, made.element, made.node, 17)
+
+
+@rule("layer-normalization", "Add")
+def spelled_layer_normalization(_: Rewriter, made: Formula) -> Formula | None:
+    """(x - mean) / Sqrt(variance + epsilon) * gamma + beta over the last axis."""
+    scaled = split(made.operands, lambda one: one.is_op("Mul"))
+    normal = split(scaled[0].operands, lambda one: one.is_op("Div")) if scaled else None
+    if scaled is None or normal is None or normal[1].constant is None or scaled[1].constant is None:
+        return None
+    centered, root = normal[0].operands
+    source = _centered(centered)
+    variance = root.operands[0] if root is not None and root.is_op("Sqrt") else None
+    parts = (
+        split(variance.operands, lambda one: one.is_op("ReduceMean"))
+        if variance is not None and variance.is_op("Add")
+        else None
+    )
+    if source is None or parts is None or parts[1].constant is None or parts[1].constant.size != 1:
+        return None
+    square = _last_mean(parts[0])
+    if square is None or not _is_square(square, source):
+        return None
+    epsilon = constant(parts[1].constant.reshape(()))
+    operands = (source, normal[1], scaled[1], epsilon)
+    return Formula("LayerNormalization", operands, (("form", "operands"),), 0, made.element, made.node, 17)
+
+
+def _centered(made: Formula | None) -> Formula | None:
+    """x of x - mean(x)."""
+    if made is None or not made.is_op("Sub"):
+        return None
+    source, mean = made.operands
+    return source if mean is not None and _last_mean(mean) is source else None
+
+
+def _last_mean(made: Formula) -> Formula | None:
+    """x of the mean of x over its last axis, which is kept with size one."""
+    axes = array_of(made.operands[1]) if made.is_op("ReduceMean") and len(made.operands) == 2 else None
+    if axes is None or axes.reshape(-1).tolist() != [-1] or made.attributes:
+        return None
+    return made.operands[0]
+
+
+def _is_square(made: Formula, source: Formula) -> bool:
+    if made.is_op("Pow"):
+        return is_scalar(made.operands[1], 2) and _centered(made.operands[0]) is source
+    return made.is_op("Mul") and all(_centered(one) is source for one in made.operands)

@@ -1,0 +1,101 @@
+"""Proofs on record: that an artifact is its parent, rounded. `reg prove` makes them, and can make each again."""
+
+from collections.abc import Iterable, Iterator
+
+from onnxreg.registry.gates.gate_history import attestations
+from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.decisions import Decisions
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.read.versions import PublishedVersion, read_version
+from onnxreg.registry.signing.crypto import PrivateKey
+from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.registry.trust.read_trust_file import load_trust
+from onnxreg.registry.trust.releases import judge_for
+from onnxreg.schema.core.errors import InputError, IntegrityError
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.gates.faithfulness import (
+    MEDIA_TYPE,
+    FaithfulnessReport,
+    RecordedProof,
+    read_statement,
+    statement,
+)
+from onnxreg.schema.inputs.trust_file import Trust
+from onnxreg.schema.log.events import Attest
+from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, pae
+
+
+def attest_proof(
+    decisions: Decisions,
+    published: PublishedVersion,
+    report: FaithfulnessReport,
+    key: PrivateKey | None = None,
+    reason: str | None = None,
+) -> None:
+    """Put a proof on record, as a blob and an event, signed if a key is given. Idempotent.
+
+    Raise InputError if it is about bytes that are not an artifact of the version.
+    """
+    if report.artifact not in {artifact.digest for artifact in published.manifest.artifacts}:
+        raise InputError(
+            f"the proof is about {report.artifact.short}..., which is not an artifact of {published.ref}"
+        )
+    if key is None:
+        decisions.attest(published.ref, report.encode(), MEDIA_TYPE, reason)
+        return
+    payload = statement(report)
+    signed = Envelope(PAYLOAD_TYPE, payload, (key.sign(pae(PAYLOAD_TYPE, payload)),))
+    decisions.attest(published.ref, signed.encode(), ENVELOPE, reason)
+
+
+def recorded_proofs(ledger: Ledger, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:
+    """Yield the proofs among some attestations, with the trusted keys that validly signed each.
+
+    Raise IntegrityError for a statement that is malformed.
+    """
+    judge = judge_for(ledger, trust)
+    numbers: dict[object, int] = {}
+    for event in events:
+        if event.media_type not in (MEDIA_TYPE, ENVELOPE):
+            continue
+        data = ledger.fetch(event.statement)
+        try:
+            if event.media_type == MEDIA_TYPE:
+                yield RecordedProof(FaithfulnessReport.decode(data, "a proof"))
+                continue
+            envelope = Envelope.decode(data)
+            report = read_statement(envelope.payload) if envelope.payload_type == PAYLOAD_TYPE else None
+        except InputError as error:
+            raise IntegrityError(f"{error.message} of {ledger.name}", error.advice) from error
+        if report is None:
+            continue
+        numbers = numbers or _numbers(ledger)
+        seq = numbers[event.statement]
+        verdicts = [judge.verdict(one.keyid, one.sig, envelope.signed, seq) for one in envelope.signatures]
+        good = [verdict for verdict in verdicts if verdict.status == "trusted"]
+        yield RecordedProof(report, tuple(frozenset({one.key or "", one.keyid or ""}) for one in good))
+
+
+def _numbers(ledger: Ledger) -> dict[object, int]:
+    """The number of the first line that announces each statement."""
+    from onnxreg.registry.log.index_file import read_line
+
+    numbers: dict[object, int] = {}
+    for line in ledger.skim():
+        if line.kind == Attest.kind:
+            event = read_line(line.raw, ledger.name).event
+            if isinstance(event, Attest):
+                numbers.setdefault(event.statement, line.seq)
+    return numbers
+
+
+def read_proofs(source: RegistryReader, ref: Ref, trust: Trust | None = None) -> list[RecordedProof]:
+    """The proofs that a log attests of a version, oldest first.
+
+    Raise NotFoundError or IntegrityError if the version or a statement cannot be read.
+    """
+    version = read_version(source, ref)
+    ledger, _ = load(source, version.name)
+    events = attestations(ledger, version.digest, version.manifest)
+    return list(recorded_proofs(ledger, events, load_trust() if trust is None else trust))

@@ -1,0 +1,121 @@
+"""Proof that an artifact is its parent, rounded: what was compared, and the verdict.
+
+    {"format": "onnxreg-faithfulness", "format_version": 1, "rules": 1, "artifact": digest, "parent": digest,
+     "verdict": "proven" | "bounded" | "not-provable", "reasons"?: [text], "tensors", "weights", "quantized", ...}
+
+Anybody can make it again from the two files: `reg prove`. docs/prove.md has the rules.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.codec import mapping, required
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.document import Count, Document, First, Items, Text
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.manifest.manifest import Artifact, Manifest
+from onnxreg.schema.signing.dsse import STATEMENT
+
+MEDIA_TYPE = "application/vnd.onnxreg.faithfulness.v1+json"
+PREDICATE = "urn:onnxreg:faithfulness:v1"
+"""The predicate type of a signed proof: an in-toto statement whose subject is the artifact, its predicate the report."""
+RULES = 1
+"""The version of docs/prove.md that a verdict follows."""
+FULL_PRECISION = "float32"
+Verdict = Literal["proven", "bounded", "not-provable"]
+
+
+class RuleCount(Document):
+    """A rule of docs/prove.md, and how often it was used."""
+
+    rule: Text
+    count: Annotated[Count, Field(gt=0)]
+
+
+class LargestError(Document):
+    """The largest error of a weight, in steps of its own scale, and its place."""
+
+    steps: Annotated[float, Field(ge=0)]
+    tensor: Text
+    index: Items[Count] = ()
+
+
+class FaithfulnessReport(Document):
+    """The result of one proof.
+
+    `reasons` say why it is not `proven`. `weights` are the floating-point values that were compared, `quantized` those of
+    them that are codes, `clipped` those beyond the range of their scale. `ranges` counts activations whose range is fixed
+    in the file. `rewrites`, `scales` and `roundings` name the rules that were used. Nodes and tensors that no output needs are `unread`.
+    """
+
+    format: Literal["onnxreg-faithfulness"]
+    format_version: First
+    rules: First
+    artifact: Digest
+    parent: Digest
+    verdict: Verdict
+    reasons: Items[Text] = ()
+    nodes: Count = 0
+    tensors: Count = 0
+    weights: Count = 0
+    quantized: Count = 0
+    clipped: Count = 0
+    ranges: Count = 0
+    unread_tensors: Count = 0
+    unread_nodes: Count = 0
+    largest: LargestError | None = None
+    rewrites: Items[RuleCount] = ()
+    scales: Items[RuleCount] = ()
+    roundings: Items[RuleCount] = ()
+
+
+@dataclass(frozen=True)
+class RecordedProof:
+    """A proof in a log; `signers` are the name and the id of each trusted key that validly signed it."""
+
+    report: FaithfulnessReport
+    signers: tuple[frozenset[str], ...] = ()
+
+
+def statement(report: FaithfulnessReport) -> bytes:
+    """The in-toto statement of a proof, the payload to be signed."""
+    return canonical.encode(
+        {
+            "_type": STATEMENT,
+            "subject": [{"digest": {"sha256": report.artifact.hex}}],
+            "predicateType": PREDICATE,
+            "predicate": report.to_json(),
+        }
+    )
+
+
+def read_statement(payload: bytes) -> FaithfulnessReport | None:
+    """Read a signed proof; None if the statement is about something else. InputError if it is malformed."""
+    value = mapping(canonical.decode(payload, "statement"))
+    if value.get("predicateType") != PREDICATE:
+        return None
+    report = FaithfulnessReport.from_json(required(value, "predicate"), "a signed proof")
+    if value.get("subject") != [{"digest": {"sha256": report.artifact.hex}}]:
+        raise InputError("a signed proof is about another subject than its report")
+    return report
+
+
+def ancestors(manifest: Manifest, artifact: Artifact) -> list[Artifact]:
+    """The artifacts of a version that one was made from, the nearest first."""
+    by_digest = {item.digest: item for item in manifest.artifacts}
+    lineage: list[Artifact] = []
+    while artifact.parent is not None:
+        artifact = by_digest[artifact.parent]
+        lineage.append(artifact)
+    return lineage
+
+
+def full_precision_ancestor(manifest: Manifest, artifact: Artifact) -> Artifact | None:
+    """The artifact that a proof compares with: the nearest float32 one, else the parent; None without a parent."""
+    lineage = ancestors(manifest, artifact)
+    return next(
+        (item for item in lineage if item.precision == FULL_PRECISION), lineage[0] if lineage else None
+    )
