@@ -38,6 +38,7 @@ class CodeTable:
         self.bits = quantization.bits
         self._rows = quantization.matrix
         self._codes = read_array(child.tensor)
+        self._dims = self._codes.shape
         values = child.stored_form(parent.array()) if child.views else parent.array()
         self._values, shape, spread = self._layout(values, quantization)
         self.shape = shape
@@ -120,12 +121,14 @@ class CodeTable:
         return errors.reshape(len(errors), -1)[:, : self._rows] if self._packed else errors
 
     def index(self, start: int, flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The index in the weight as the child's operator reads it, given one in the `real` part of some rows."""
+        """The index in the stored tensor, or in the matrix of packed codes, given one in the `real` part of some rows."""
         import numpy as np
 
-        place = [int(at) for at in np.unravel_index(flat, shape)]
-        place[0] += start
-        return (place[1], place[0]) if self._packed else tuple(place)
+        if self._packed:
+            column, row = np.unravel_index(flat, shape)
+            return int(row), int(column) + start
+        flat += start * int(np.prod(self.shape[1:]))
+        return tuple(int(at) for at in np.unravel_index(flat, self._dims))
 
 
 _LIMITS = {

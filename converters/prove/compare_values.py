@@ -9,7 +9,7 @@ from onnxreg.converters.prove.codes import CHUNK_ELEMENTS, CodeRows, CodeTable
 from onnxreg.converters.prove.comparison import Comparison, Largest
 from onnxreg.converters.prove.float_rounding import Rounding
 from onnxreg.converters.prove.formula import UnprovableError
-from onnxreg.converters.prove.stored_value import StoredValue, is_readable
+from onnxreg.converters.prove.stored_value import StoredValue, is_readable, read_array, read_array
 
 HALF_STEP = 0.5
 ARITHMETIC = 2.0**-22
@@ -146,13 +146,14 @@ def _refuse_unequal(parent: StoredValue, child: StoredValue) -> None:
         return
     import numpy as np
 
-    one, other = parent.array().reshape(-1), child.array().reshape(-1)
+    stored = read_array(child.tensor)
+    one, other = child.stored_form(parent.array()).reshape(-1), stored.reshape(-1)
     for start in range(0, one.size, CHUNK_ELEMENTS):
         left, right = (np.ascontiguousarray(side[start : start + CHUNK_ELEMENTS]) for side in (one, other))
         unequal = left.view(np.uint8).reshape(left.size, -1) != right.view(np.uint8).reshape(right.size, -1)
         if unequal.any():
             at = start + int(np.flatnonzero(unequal.any(axis=1))[0])
-            index = [int(place) for place in np.unravel_index(at, child.dims)]
+            index = [int(place) for place in np.unravel_index(at, stored.shape)]
             raise UnprovableError(f"{name} differs from the parent's at {index}: {other[at]}, not {one[at]}")
 
 

@@ -6,7 +6,7 @@ from onnxreg.converters.prove.codes import CHUNK_ELEMENTS
 from onnxreg.converters.prove.comparison import Comparison
 from onnxreg.converters.prove.float_rules import HALF_RULES
 from onnxreg.converters.prove.formula import UnprovableError
-from onnxreg.converters.prove.stored_value import StoredValue
+from onnxreg.converters.prove.stored_value import StoredValue, read_array, read_array
 
 INFINITE = 1e30
 """A finite number of this magnitude stands for infinity, as in attention masks: to clip it loses nothing."""
@@ -19,7 +19,9 @@ class Rounding:
     def __init__(self, comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
         self._to, self._child = comparison, child
         self._name = child.tensor.name
-        self._one, self._other = parent.array().reshape(-1), child.array().reshape(-1)
+        stored = read_array(child.tensor)
+        self._dims = stored.shape
+        self._one, self._other = child.stored_form(parent.array()).reshape(-1), stored.reshape(-1)
         self._rules = list(comparison.half_rules)
         self._wrong = self._far = 0
         self._first = -1
@@ -41,7 +43,7 @@ class Rounding:
                     f"{self._name} is another tensor: {self._far} of {self._one.size} values differ by more than a unit"
                 )
             at = max(self._first, 0)
-            index = [int(place) for place in np.unravel_index(at, self._child.dims)]
+            index = [int(place) for place in np.unravel_index(at, self._dims)]
             comparison.doubts.append(
                 f"{self._name} is not the parent's value, rounded, at {index}: {self._other[at]} for {self._one[at]}"
             )
@@ -100,7 +102,7 @@ class Rounding:
         self._wrong += len(wrong)
         self._far += int((errors > 1).sum())
         worst = int(errors.argmax())
-        index = np.unravel_index(start + int(wrong[worst]), self._child.dims)
+        index = np.unravel_index(start + int(wrong[worst]), self._dims)
         self._to.seen(float(errors[worst]), self._name, tuple(int(place) for place in index))
 
 

@@ -6,7 +6,7 @@ from hashlib import blake2b
 from typing import Any
 
 from onnxreg.converters.onnx.elements import FLOATS
-from onnxreg.converters.prove.stored_value import ArrayTensor, StoredValue, is_readable
+from onnxreg.converters.prove.stored_value import ArrayTensor, StoredValue, is_readable, read_array
 
 INPUT, ARGUMENT, CONSTANT = "input", "argument", "constant"
 """Formulas without an operator: an input of the graph, one of a subgraph, a stored value."""
@@ -85,14 +85,23 @@ def array_of(formula: Formula | None, most: int = 2**16) -> Any:
 
 
 def is_scalar(formula: Formula | None, wanted: float) -> bool:
-    """Return True if a formula is a constant of one element: a number as its element type rounds it."""
+    """Return True if a formula is a constant of one element: a number as its element type, or its codes, round it."""
     import numpy as np
 
-    array = array_of(formula, 1)
-    if array is None or array.size != 1 or array.dtype.kind not in "fiu":
+    value = formula.constant if formula is not None else None
+    if value is None or value.size != 1 or not is_readable(value.tensor):
         return False
-    near = np.abs(float(array.reshape(-1)[0]) - float(array.dtype.type(wanted)))
-    return bool(near <= abs(wanted) * 2.0**-22)
+    array = read_array(value.tensor).reshape(-1)
+    if array.dtype.kind not in "fiu":
+        return False
+    exact, kind = float(array[0]), array.dtype
+    if (codes := value.quantization) is not None:
+        zero = 0 if codes.zero is None else int(read_array(codes.zero).reshape(-1)[0])
+        scale = read_array(codes.scale).reshape(-1)
+        if codes.matrix or scale.size != 1:
+            return False
+        exact, kind = (exact - zero) * float(scale[0]), scale.dtype
+    return bool(np.abs(exact - float(kind.type(wanted))) <= abs(wanted) * 2.0**-22)
 
 
 def same_arrays(one: Formula | None, other: Formula | None) -> bool:

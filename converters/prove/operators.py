@@ -73,7 +73,7 @@ def default_attributes(domain: str, name: str, version: int) -> dict[str, Any]:
 
 _CONTRIB_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "MatMulNBits": {"accuracy_level": 0, "bits": 4},
-    "SkipLayerNormalization": {},
+    "FusedMatMul": {"alpha": 1.0, "transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0},
 }
 
 
@@ -91,7 +91,8 @@ def result_types(
     schema = find_schema(domain, name, version)
     if schema is None:
         return []
-    bound: dict[str, str] = {}
+    single = (one for one in schema.type_constraints if len(one.allowed_type_strs) == 1)
+    bound = {one.type_param_str: _plain_type(one.allowed_type_strs[0]) for one in single}
     for index, operand in enumerate(operands):
         parameter = schema.inputs[min(index, len(schema.inputs) - 1)] if schema.inputs else None
         if operand is not None and parameter is not None:

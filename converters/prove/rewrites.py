@@ -4,6 +4,7 @@ A rule takes a formula and returns the one that replaces it, or None. Its name i
 is one. The rules that erase quantization are in `integer_rewrites.py`.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from onnxreg.converters.prove.formula import Formula, array_of, constant, is_scalar, number, split
@@ -31,6 +32,13 @@ def float_cast(_: Rewriter, made: Formula) -> Formula | None:
     """A cast from one floating-point type to another rounds."""
     source = made.operands[0]
     return source if source is not None and source.is_float and made.is_float else None
+
+
+@rule("idle-cast", "Cast")
+def idle_cast(_: Rewriter, made: Formula) -> Formula | None:
+    """A cast to the type that a value has already."""
+    source = made.operands[0]
+    return source if source is not None and source.element and source.element == made.element else None
 
 
 @rule("float-target", "Cast")
@@ -119,8 +127,17 @@ def gemm(make: Rewriter, made: Formula) -> Formula | None:
 
 @rule("fused-matmul", "com.microsoft:FusedMatMul")
 def fused_matmul(make: Rewriter, made: Formula) -> Formula | None:
-    """FusedMatMul without a factor and without transposition is MatMul."""
-    return make.apply("MatMul", made.operands, (), made.node) if not made.attributes else None
+    """FusedMatMul without transposition is MatMul, times its factor."""
+    import numpy as np
+
+    attributes: dict[str, Any] = dict(made.attributes)
+    factor = attributes.pop("alpha", 1.0)
+    if attributes:
+        return None
+    product = make.apply("MatMul", made.operands, (), made.node)
+    if factor == 1.0:
+        return product
+    return make.apply("Mul", (product, number(np.array(factor, np.float32), "alpha")), (), made.node, epoch=7)
 
 
 @rule("convolution-bias", "Conv")
@@ -160,31 +177,28 @@ def fused_gelu(make: Rewriter, made: Formula) -> Formula | None:
 @rule("gelu", "Mul")
 def spelled_gelu(make: Rewriter, made: Formula) -> Formula | None:
     """x * (1 + Erf(x / sqrt 2)) / 2, whatever factor is multiplied first, is Gelu."""
-    factors = _factors(made)
-    halves = [one for one in factors if is_scalar(one, HALF)]
-    sums = [one for one in factors if one.is_op("Add")]
-    if len(factors) != 3 or len(halves) != 1 or len(sums) != 1:
-        return None
-    (value,) = [one for one in factors if one is not halves[0] and one is not sums[0]]
-    pair = split(sums[0].operands, lambda one: is_scalar(one, 1))
-    erf = pair[1] if pair else None
-    if erf is None or not erf.is_op("Erf") or not _is_scaled(erf.operands[0], value):
-        return None
-    return make.apply("Gelu", (value,), (), made.node, epoch=20)
+    for factors in _factors(made):
+        pair = [one for one in factors if not is_scalar(one, HALF)]
+        if len(pair) != 2:
+            continue
+        for value, other in (pair, pair[::-1]):
+            if _is_erf_of(other, value):
+                return make.apply("Gelu", (value,), (), made.node, epoch=20)
+    return None
 
 
-def _factors(made: Formula | None) -> list[Formula]:
-    """The operands of a product of products, at most three."""
-    assert made is not None, "operands of Mul are present"
-    parts: list[Formula] = [one for one in made.operands if one is not None]
+def _factors(made: Formula) -> Iterator[list[Formula]]:
+    """Yield each way to see a product as one of three factors."""
+    parts = [one for one in made.operands if one is not None]
     for at, part in enumerate(parts):
-        if (
-            part.is_op("Mul")
-            and len(parts) == 2
-            and any(is_scalar(one, HALF) or (one and one.is_op("Add")) for one in part.operands)
-        ):
-            return [parts[1 - at], *(one for one in part.operands if one is not None)]
-    return parts
+        if part.is_op("Mul") and len(parts) == 2:
+            yield [parts[1 - at], *(one for one in part.operands if one is not None)]
+
+
+def _is_erf_of(made: Formula, value: Formula) -> bool:
+    """Return True for 1 + Erf(value / sqrt 2)."""
+    pair = split(made.operands, lambda one: is_scalar(one, 1)) if made.is_op("Add") else None
+    return pair is not None and pair[1].is_op("Erf") and _is_scaled(pair[1].operands[0], value)
 
 
 def _is_scaled(made: Formula | None, value: Formula) -> bool:

@@ -1,0 +1,142 @@
+"""No edit that changes what a child computes leaves its proof standing."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from support.prove.children import PROVEN, feeds, verdict_of
+from support.prove.edits import changed_models
+
+EDITED = (
+    "dynamic QInt8 channels",
+    "dynamic QUInt8",
+    "float16 io",
+    "blocks 4 range",
+    "blocks 8 symmetric",
+    "blocks 4 pairs",
+)
+
+
+def check_edits(family: dict[str, Path], name: str, seed: int, count: int, scratch: Path) -> None:
+    inputs = list(feeds(3))
+    for edited, what in changed_models(onnx.load(family[name]), inputs, seed, count):
+        onnx.save(edited, scratch)
+        assert verdict_of(family[""], scratch).verdict != "proven", what
+
+
+@pytest.mark.parametrize("name", EDITED)
+def test_an_edit_that_changes_outputs_is_not_proven(
+    family: dict[str, Path], name: str, tmp_path: Path
+) -> None:
+    check_edits(family, name, 1, 20, tmp_path / "edited.onnx")
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("name", PROVEN)
+def test_a_thousand_edits_are_not_proven(family: dict[str, Path], name: str, tmp_path: Path) -> None:
+    check_edits(family, name, 2, 1000 // len(PROVEN) + 1, tmp_path / "edited.onnx")
+
+
+def change_one_code(model: Any, draw: np.random.Generator) -> tuple[str, tuple[int, ...], int]:
+    """Move one code of one weight by one step; the tensor, the index in it, and if the low half of a byte moved."""
+    names = {node.input[at] for node in model.graph.node for at in _CODES.get(node.op_type, ())}
+    codes = [item for item in model.graph.initializer if item.name in names and item.data_type in (2, 3)]
+    tensor = codes[draw.integers(len(codes))]
+    packed = any(
+        node.op_type == "MatMulNBits" and _bits(node) == 4 and node.input[1] == tensor.name
+        for node in model.graph.node
+    )
+    array = onnx.numpy_helper.to_array(tensor).copy()
+    index = tuple(int(draw.integers(size)) for size in array.shape)
+    low, high = (0, 15) if packed else (np.iinfo(array.dtype).min, np.iinfo(array.dtype).max)
+    half = int(draw.integers(2)) if packed else 0
+    code = (int(array[index]) >> (4 * half)) & 15 if packed else int(array[index])
+    moved = code + (1 if code == low or (code < high and draw.integers(2)) else -1)
+    array[index] = (
+        (int(array[index]) & (0xF0 if not half else 0x0F)) | (moved << (4 * half)) if packed else moved
+    )
+    tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    return tensor.name, index, half
+
+
+_CODES = {"MatMulInteger": (1,), "MatMulNBits": (1,), "Gather": (0,)}
+
+
+def _bits(node: Any) -> int:
+    return next((item.i for item in node.attribute if item.name == "bits"), 4)
+
+
+CODED = (
+    "dynamic QInt8",
+    "dynamic QInt8 channels reduced",
+    "dynamic QUInt8 channels",
+    "blocks 8 range",
+    "blocks 4 range",
+)
+
+
+def check_codes(family: dict[str, Path], name: str, seed: int, count: int, scratch: Path) -> None:
+    draw = np.random.default_rng(seed)
+    for _ in range(count):
+        model = onnx.load(family[name])
+        tensor, index, half = change_one_code(model, draw)
+        onnx.save(model, scratch)
+        report = verdict_of(family[""], scratch)
+        assert report.verdict == "bounded", (tensor, index)
+        assert report.largest is not None
+        expected = index if len(index) < 3 else _place(index, half, 4 if "4" in name else 8, model, tensor)
+        assert (report.largest.tensor, report.largest.index) == (tensor, expected)
+        assert report.largest.steps > 0.5
+
+
+def _place(index: tuple[int, ...], half: int, bits: int, model: Any, tensor: str) -> tuple[int, int]:
+    """The row and column of a code in the matrix that MatMulNBits multiplies by."""
+    (size,) = {
+        a.i for n in model.graph.node if tensor in n.input for a in n.attribute if a.name == "block_size"
+    }
+    column, block, at = index
+    return block * size + (at * 2 + half if bits == 4 else at), column
+
+
+@pytest.mark.parametrize("name", CODED)
+def test_a_weight_that_is_one_step_off_is_named(family: dict[str, Path], name: str, tmp_path: Path) -> None:
+    check_codes(family, name, 3, 15, tmp_path / "changed.onnx")
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("name", CODED)
+def test_a_thousand_weights_one_step_off_are_named(
+    family: dict[str, Path], name: str, tmp_path: Path
+) -> None:
+    check_codes(family, name, 4, 200, tmp_path / "changed.onnx")
+
+
+def test_a_float16_weight_that_is_one_unit_off_is_named(family: dict[str, Path], tmp_path: Path) -> None:
+    draw = np.random.default_rng(5)
+    for _ in range(30):
+        model = onnx.load(family["float16 io"])
+        tensors = [item for item in model.graph.initializer if item.data_type == 10 and len(item.dims) == 2]
+        tensor = tensors[draw.integers(len(tensors))]
+        array = onnx.numpy_helper.to_array(tensor).copy()
+        index = tuple(int(draw.integers(size)) for size in array.shape)
+        array[index] = np.nextafter(array[index], np.float16(draw.choice([-1, 1])))
+        tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+        onnx.save(model, tmp_path / "changed.onnx")
+        report = verdict_of(family[""], tmp_path / "changed.onnx")
+        assert report.verdict == "bounded"
+        assert report.largest is not None
+        assert (report.largest.tensor, report.largest.index) == (tensor.name, index)
+
+
+def test_an_equal_tensor_that_is_one_unit_off_is_named(family: dict[str, Path], tmp_path: Path) -> None:
+    model = onnx.load(family["dynamic QInt8"])
+    (tensor,) = [item for item in model.graph.initializer if item.name == "q_bias"]
+    array = onnx.numpy_helper.to_array(tensor).copy()
+    array[7] = np.nextafter(array[7], np.float32(1))
+    tensor.CopyFrom(onnx.numpy_helper.from_array(array, "q_bias"))
+    onnx.save(model, tmp_path / "changed.onnx")
+    report = verdict_of(family[""], tmp_path / "changed.onnx")
+    assert report.verdict == "not-provable"
+    assert report.reasons[0].startswith("q_bias differs from the parent's at [7]")

@@ -1,0 +1,239 @@
+"""A small encoder as exporters write one, and its children as quantizers write them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
+from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
+from onnxruntime.transformers.float16 import convert_float_to_float16
+
+from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.prove.prove import prove
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.gates.faithfulness import FaithfulnessReport
+
+HEADS, HIDDEN, WORDS, LABELS = 2, 32, 50, 5
+BODY = """
+  words = Gather (table, input_ids)
+  places = Gather (positions, place_ids)
+  embedded = Add (words, places)
+  normal = LayerNormalization <axis = -1, epsilon = 1e-12> (embedded, gamma0, beta0)
+  q_product = MatMul (normal, q_weight)
+  query = Add (q_product, q_bias)
+  k_product = MatMul (normal, k_weight)
+  key = Add (k_bias, k_product)
+  turned = Transpose <perm = [0, 2, 1]> (key)
+  scores = MatMul (query, turned)
+  scaled = Div (scores, root)
+  wanted = Cast <to = 9> (attention_mask)
+  mask = Unsqueeze (wanted, one)
+  masked = Where (mask, scaled, lowest)
+  weights = Softmax <axis = -1> (masked)
+  v_product = MatMul (normal, v_weight)
+  value = Add (v_product, v_bias)
+  mixed = MatMul (weights, value)
+  summed = Add (mixed, normal)
+  mean = ReduceMean (summed, last)
+  centered = Sub (summed, mean)
+  square = Pow (centered, two)
+  variance = ReduceMean (square, last)
+  stable = Add (variance, epsilon)
+  deviation = Sqrt (stable)
+  unit = Div (centered, deviation)
+  stretched = Mul (unit, gamma1)
+  second = Add (stretched, beta1)
+  wide_product = MatMul (second, wide_weight)
+  wide = Add (wide_product, wide_bias)
+  divided = Div (wide, square_root)
+  error = Erf (divided)
+  plus = Add (error, unity)
+  gated = Mul (wide, plus)
+  active = Mul (gated, half)
+  narrow = MatMul (active, narrow_weight)
+  first = Gather <axis = 1> (narrow, start)
+  logits = Gemm <transB = 1> (first, head_weight, head_bias)
+"""
+
+
+def parent(seed: int = 0) -> Any:
+    """An `onnx.ModelProto` with every kind of weight that quantizers know but convolutions."""
+    draw = np.random.default_rng(seed)
+
+    def weight(*dims: int) -> Any:
+        return draw.normal(size=dims).astype(np.float32) * np.float32(0.1)
+
+    shapes = {
+        "q": (HIDDEN, HIDDEN),
+        "k": (HIDDEN, HIDDEN),
+        "v": (HIDDEN, HIDDEN),
+        "wide": (HIDDEN, 2 * HIDDEN),
+    }
+    tensors = {
+        "table": weight(WORDS, HIDDEN),
+        "positions": weight(16, HIDDEN),
+        "narrow_weight": weight(2 * HIDDEN, HIDDEN),
+        "head_weight": weight(LABELS, HIDDEN),
+        "head_bias": weight(LABELS),
+        **{f"{name}_weight": weight(*dims) for name, dims in shapes.items()},
+        **{f"{name}_bias": weight(dims[1]) for name, dims in shapes.items()},
+        **{f"gamma{at}": 1 + weight(HIDDEN) for at in (0, 1)},
+        **{f"beta{at}": weight(HIDDEN) for at in (0, 1)},
+        "lowest": np.array(np.finfo(np.float32).min),
+        "root": np.array(HIDDEN**0.5, np.float32),
+        "two": np.array(2, np.float32),
+        "epsilon": np.array(1e-12, np.float32),
+        "square_root": np.array(2**0.5, np.float32),
+        "unity": np.array(1, np.float32),
+        "half": np.array(0.5, np.float32),
+        "one": np.array([1]),
+        "last": np.array([-1]),
+        "start": np.array(0),
+    }
+    text = (
+        '<ir_version: 8, opset_import: ["" : 18]> encoder '
+        "(int64[batch, length] input_ids, int64[batch, length] attention_mask, int64[batch, length] place_ids)"
+        f" => (float[batch, {LABELS}] logits) {{ {BODY} }}"
+    )
+    model = onnx.parser.parse_model(text)
+    for number, node in enumerate(model.graph.node):
+        node.name = f"{node.op_type}_{number}"
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(array, name) for name, array in tensors.items()
+    )
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def feeds(count: int = 3) -> Iterator[dict[str, Any]]:
+    for seed in range(count):
+        draw = np.random.default_rng(seed)
+        mask = np.ones((2, 8), np.int64)
+        mask[1, 5:] = 0
+        yield {
+            "input_ids": draw.integers(0, WORDS, (2, 8)),
+            "attention_mask": mask,
+            "place_ids": np.tile(np.arange(8), (2, 1)),
+        }
+
+
+class _Feeds(CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self) -> None:
+        self._feeds = feeds()
+
+    def get_next(self) -> Any:
+        return next(self._feeds, None)
+
+
+Make = Callable[[Path, Path], None]
+
+
+def dynamic(weight_type: str, per_channel: bool, reduce_range: bool) -> Make:
+    def make(source: Path, target: Path) -> None:
+        kind = QuantType[weight_type]
+        quantize_dynamic(source, target, per_channel=per_channel, reduce_range=reduce_range, weight_type=kind)
+
+    return make
+
+
+def static(form: str, per_channel: bool) -> Make:
+    def make(source: Path, target: Path) -> None:
+        quantize_static(
+            source,
+            target,
+            _Feeds(),
+            quant_format=QuantFormat[form],
+            per_channel=per_channel,
+            weight_type=QuantType.QInt8,
+        )
+
+    return make
+
+
+def half(**options: Any) -> Make:
+    def make(source: Path, target: Path) -> None:
+        onnx.save(convert_float_to_float16(onnx.load(source), **options), target)
+
+    return make
+
+
+def blocks(bits: int, symmetric: bool, size: int = 32) -> Make:
+    def make(source: Path, target: Path) -> None:
+        quantizer = MatMulNBitsQuantizer(
+            onnx.load(source), bits=bits, block_size=size, is_symmetric=symmetric
+        )
+        quantizer.process()
+        onnx.save(quantizer.model.model, target)
+
+    return make
+
+
+def rows(symmetric: bool, form: str = "QOperator") -> Make:
+    """4 bits by blocks, embedding tables too, or as pairs of operators."""
+
+    def make(source: Path, target: Path) -> None:
+        operators = ("MatMul", "Gather") if form == "QOperator" else ("MatMul",)
+        config = DefaultWeightOnlyQuantConfig(
+            block_size=32,
+            is_symmetric=symmetric,
+            quant_format=QuantFormat[form],
+            op_types_to_quantize=operators,
+        )
+        quantizer = MatMulNBitsQuantizer(onnx.load(source), algo_config=config)
+        quantizer.process()
+        onnx.save(quantizer.model.model, target)
+
+    return make
+
+
+PROVEN: dict[str, Make] = {
+    **{
+        f"dynamic {kind}{' channels' if channels else ''}{' reduced' if reduced else ''}": dynamic(
+            kind, channels, reduced
+        )
+        for kind in ("QInt8", "QUInt8")
+        for channels in (False, True)
+        for reduced in (False, True)
+    },
+    "float16": half(),
+    "float16 io": half(keep_io_types=True),
+    "float16 1e4": half(min_positive_val=1e-7, max_finite_val=1e4, keep_io_types=True),
+    "float16 blocked": half(op_block_list=["Softmax", "Div", "Gemm"], keep_io_types=True),
+    **{
+        f"blocks {bits} {'symmetric' if even else 'range'}": blocks(bits, even)
+        for bits in (4, 8)
+        for even in (True, False)
+    },
+    "blocks 4 long": blocks(4, False, 128),
+    "blocks 4 rows symmetric": rows(True),
+    "blocks 4 rows": rows(False),
+    "blocks 4 pairs": rows(False, "QDQ"),
+}
+BOUNDED: dict[str, Make] = {
+    f"static {form}{' channels' if channels else ''}": static(form, channels)
+    for form in ("QDQ", "QOperator")
+    for channels in (False, True)
+}
+
+
+def make_all(directory: Path) -> dict[str, Path]:
+    """The parent under "" and every child by its name, as files."""
+    source = directory / "parent.onnx"
+    onnx.save(parent(), source)
+    paths = {"": source}
+    with quiet():
+        for number, (name, make) in enumerate({**PROVEN, **BOUNDED}.items()):
+            paths[name] = directory / f"child{number}.onnx"
+            make(source, paths[name])
+    return paths
+
+
+def verdict_of(source: Path, child: Path) -> FaithfulnessReport:
+    return prove(source, child, (Digest.of(b"parent"), Digest.of(b"child")))
