@@ -14,7 +14,7 @@ CHUNK_ELEMENTS = 2**17
 class CodeRows:
     """Some rows, in the shape in which scales broadcast: float64 values of the parent and codes, scales, zero points.
 
-    `place` says which scales these are: the slice of the first axis of the array of all scales.
+    `span` says which scales these are: the slice of the first axis of the array of all scales.
     """
 
     start: int
@@ -22,7 +22,7 @@ class CodeRows:
     codes: Any
     scales: Any
     zeros: Any
-    place: slice
+    span: slice
 
 
 class CodeTable:
@@ -85,39 +85,39 @@ class CodeTable:
         import numpy as np
 
         first = self.shape[0] if self.shape else 1
-        each = max(1, CHUNK_ELEMENTS // max(1, int(np.prod(self.shape[1:]))))
-        for start in range(0, first, each):
-            place = slice(start, start + each)
-            own = place if self.scales.ndim and self.scales.shape[0] > 1 else slice(None)
+        count = max(1, CHUNK_ELEMENTS // max(1, int(np.prod(self.shape[1:]))))
+        for start in range(0, first, count):
+            span = slice(start, start + count)
+            own = span if self.scales.ndim and self.scales.shape[0] > 1 else slice(None)
             yield CodeRows(
                 start,
-                self._value_rows(place),
-                self._code_rows(place),
+                self._value_rows(span),
+                self._code_rows(span),
                 self.scales[own].astype(np.float64),
-                self.zeros[place if self.zeros.shape and self.zeros.shape[0] > 1 else slice(None)].astype(
+                self.zeros[span if self.zeros.shape and self.zeros.shape[0] > 1 else slice(None)].astype(
                     np.float64
                 ),
                 own,
             )
 
-    def _value_rows(self, place: slice) -> Any:
+    def _value_rows(self, span: slice) -> Any:
         import numpy as np
 
-        rows = np.atleast_1d(self._values)[place].astype(np.float64)
+        rows = np.atleast_1d(self._values)[span].astype(np.float64)
         if not self._packed:
             return rows
         padded = np.zeros((len(rows), self.shape[1] * self.shape[2]))
         padded[:, : self._rows] = rows
         return padded.reshape(len(rows), *self.shape[1:])
 
-    def _code_rows(self, place: slice) -> Any:
+    def _code_rows(self, span: slice) -> Any:
         import numpy as np
 
-        rows = np.atleast_1d(self._codes)[place]
+        rows = np.atleast_1d(self._codes)[span]
         return unpack_nibbles(rows) if self._packed and self.bits == 4 else rows
 
     def real(self, errors: Any) -> Any:
-        """The part of some rows that is no padding, flat by row."""
+        """The part of some rows that is not padding, flat by row."""
         return errors.reshape(len(errors), -1)[:, : self._rows] if self._packed else errors
 
     def index(self, start: int, flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -9,13 +9,13 @@ from onnxreg.converters.prove.codes import CHUNK_ELEMENTS, CodeRows, CodeTable
 from onnxreg.converters.prove.comparison import Comparison, Largest
 from onnxreg.converters.prove.float_rounding import Rounding
 from onnxreg.converters.prove.formula import UnprovableError
-from onnxreg.converters.prove.stored_value import StoredValue, is_readable, read_array, read_array
+from onnxreg.converters.prove.stored_value import StoredValue, is_readable, read_array
 
 HALF_STEP = 0.5
 ARITHMETIC = 2.0**-22
 """Of a code: quantizers divide, or multiply by a reciprocal, and add in float32. Three roundings, each 2**-24 at most."""
 HALF_SCALE = 2.0**-10
-"""The same if the scale is stored as float16: codes were made before it was rounded."""
+"""The same if the scale is stored as float16: codes were computed before it was rounded."""
 MAX_FAR_SHARE = 0.1
 """If more weights of a tensor than this are farther than a step, it is another tensor."""
 
@@ -74,18 +74,18 @@ class _Codes:
     def _row(self, rows: CodeRows) -> None:
         import numpy as np
 
-        place = rows.place
+        span = rows.span
         low = rows.values.min(axis=self._axes, keepdims=True, initial=np.inf)
         high = rows.values.max(axis=self._axes, keepdims=True, initial=-np.inf)
-        self._low[place] = np.minimum(self._low[place], low)
-        self._high[place] = np.maximum(self._high[place], high)
+        self._low[span] = np.minimum(self._low[span], low)
+        self._high[span] = np.maximum(self._high[span], high)
         exact = rows.values / rows.scales
         np.copyto(exact, 0.0, where=(rows.values == 0) | (rows.scales == 0))
         errors = exact + rows.zeros
         errors -= rows.codes
         np.abs(errors, out=errors)
         if not np.isfinite(errors).all():
-            raise UnprovableError(f"{self._name} stands for values that are not numbers")
+            raise UnprovableError(f"{self._name} has values that are not numbers")
         self._count(rows, exact, errors)
 
     def _count(self, rows: CodeRows, exact: Any, errors: Any) -> None:
@@ -105,9 +105,9 @@ class _Codes:
         if not beyond.any():
             return
         codes = self._table.real(rows.codes.astype(np.float64))
-        wanted = self._table.real(np.broadcast_to(rows.zeros, rows.codes.shape)) + exact
+        exact_codes = self._table.real(np.broadcast_to(rows.zeros, rows.codes.shape)) + exact
         low, high = self._table.limits
-        clipped = beyond & (((codes == high) & (wanted > high)) | ((codes == low) & (wanted < low)))
+        clipped = beyond & (((codes == high) & (exact_codes > high)) | ((codes == low) & (exact_codes < low)))
         self._clipped += int(clipped.sum())
         beyond &= ~clipped
         self._beyond += int(beyond.sum())
@@ -153,7 +153,7 @@ def _refuse_unequal(parent: StoredValue, child: StoredValue) -> None:
         unequal = left.view(np.uint8).reshape(left.size, -1) != right.view(np.uint8).reshape(right.size, -1)
         if unequal.any():
             at = start + int(np.flatnonzero(unequal.any(axis=1))[0])
-            index = [int(place) for place in np.unravel_index(at, stored.shape)]
+            index = [int(at) for at in np.unravel_index(at, stored.shape)]
             raise UnprovableError(f"{name} differs from the parent's at {index}: {other[at]}, not {one[at]}")
 
 

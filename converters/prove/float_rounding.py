@@ -1,4 +1,4 @@
-"""Compare a float16 or bfloat16 constant with the wider one that it was made from."""
+"""Compare a float16 or bfloat16 constant with the wider one that it was converted from."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ from onnxreg.converters.prove.codes import CHUNK_ELEMENTS
 from onnxreg.converters.prove.comparison import Comparison
 from onnxreg.converters.prove.float_rules import HALF_RULES
 from onnxreg.converters.prove.formula import UnprovableError
-from onnxreg.converters.prove.stored_value import StoredValue, read_array, read_array
+from onnxreg.converters.prove.stored_value import StoredValue, read_array
 
 INFINITE = 1e30
-"""A finite number of this magnitude stands for infinity, as in attention masks: to clip it loses nothing."""
+"""A finite number of this magnitude means infinity, as in attention masks: to clip it loses nothing."""
 MAX_FAR_SHARE = 0.1
 
 
@@ -43,7 +43,7 @@ class Rounding:
                     f"{self._name} is another tensor: {self._far} of {self._one.size} values differ by more than a unit"
                 )
             at = max(self._first, 0)
-            index = [int(place) for place in np.unravel_index(at, self._dims)]
+            index = [int(at) for at in np.unravel_index(at, self._dims)]
             comparison.doubts.append(
                 f"{self._name} is not the parent's value, rounded, at {index}: {self._other[at]} for {self._one[at]}"
             )
@@ -98,12 +98,12 @@ class Rounding:
             raise UnprovableError(f"{self._name} differs from the parent's at {int(wrong[0]) + start}")
         errors = np.abs(narrow[wrong].astype(np.float64) - wide[wrong].astype(np.float64)) / unit
         if not np.isfinite(errors).all():
-            raise UnprovableError(f"{self._name} stands for values that are not numbers")
+            raise UnprovableError(f"{self._name} has values that are not numbers")
         self._wrong += len(wrong)
         self._far += int((errors > 1).sum())
         worst = int(errors.argmax())
         index = np.unravel_index(start + int(wrong[worst]), self._dims)
-        self._to.seen(float(errors[worst]), self._name, tuple(int(place) for place in index))
+        self._to.seen(float(errors[worst]), self._name, tuple(int(at) for at in index))
 
 
 def _nearest(wide: Any, kind: str) -> Any:

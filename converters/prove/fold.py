@@ -12,32 +12,32 @@ MAX_NODES = 256
 """Elements of a result, and nodes, that are computed: folded constants are shapes, masks and factors."""
 
 
-def fold(made: Formula) -> StoredValue | None:
+def fold(formula: Formula) -> StoredValue | None:
     """The stored form of a formula without inputs; None if it has some, or is beyond this module."""
-    array = _evaluate(made, [MAX_NODES])
-    return None if array is None else StoredValue.of(ArrayTensor(made.node or made.operator, array))
+    array = _evaluate(formula, [MAX_NODES])
+    return None if array is None else StoredValue.of(ArrayTensor(formula.node or formula.operator, array))
 
 
-def _evaluate(made: Formula, budget: list[int]) -> Any:
+def _evaluate(formula: Formula, budget: list[int]) -> Any:
     import numpy as np
 
     budget[0] -= 1
-    if made.operator == CONSTANT:
-        return array_of(made)
-    if made.is_op("Shape") and (dims := _static_dims(made.operands[0], MAX_NODES)) is not None:
-        return np.array(dims[made.attribute("start", 0) : made.attribute("end", None)], np.int64)
-    compute = _COMPUTE.get(made.operator)
-    if compute is None or made.output or budget[0] < 0:
+    if formula.operator == CONSTANT:
+        return array_of(formula)
+    if formula.is_op("Shape") and (dims := _static_dims(formula.operands[0], MAX_NODES)) is not None:
+        return np.array(dims[formula.attribute("start", 0) : formula.attribute("end", None)], np.int64)
+    compute = _COMPUTE.get(formula.operator)
+    if compute is None or formula.output or budget[0] < 0:
         return None
     operands = []
-    for operand in made.operands:
+    for operand in formula.operands:
         array = None if operand is None else _evaluate(operand, budget)
         if operand is not None and array is None:
             return None
         operands.append(array)
     try:
         with np.errstate(all="ignore"):
-            result = compute(made, *operands)
+            result = compute(formula, *operands)
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
     return result if result is not None and result.size <= MAX_ELEMENTS else None
@@ -65,17 +65,17 @@ def _divide(_: Formula, one: Any, other: Any) -> Any:
     return (np.abs(one) // np.abs(other)) * np.sign(one) * np.sign(other)
 
 
-def _cast(made: Formula, source: Any) -> Any:
+def _cast(formula: Formula, source: Any) -> Any:
     import numpy as np
 
-    kind = {6: np.int32, 7: np.int64, 9: np.bool_, "float": np.float32}.get(made.attribute("to"))
+    kind = {6: np.int32, 7: np.int64, 9: np.bool_, "float": np.float32}.get(formula.attribute("to"))
     return None if kind is None else source.astype(kind)
 
 
-def _gather(made: Formula, source: Any, index: Any) -> Any:
+def _gather(formula: Formula, source: Any, index: Any) -> Any:
     import numpy as np
 
-    return np.asarray(np.take(source, index, axis=made.attribute("axis", 0)))
+    return np.asarray(np.take(source, index, axis=formula.attribute("axis", 0)))
 
 
 def _unsqueeze(_: Formula, source: Any, axes: Any) -> Any:
@@ -84,10 +84,10 @@ def _unsqueeze(_: Formula, source: Any, axes: Any) -> Any:
     return np.expand_dims(source, tuple(axes.reshape(-1).tolist()))
 
 
-def _concat(made: Formula, *parts: Any) -> Any:
+def _concat(formula: Formula, *parts: Any) -> Any:
     import numpy as np
 
-    return np.concatenate(parts, axis=made.attribute("axis"))
+    return np.concatenate(parts, axis=formula.attribute("axis"))
 
 
 def _full(_: Formula, sizes: Any, value: Any = None) -> Any:
@@ -106,29 +106,33 @@ def _expand(_: Formula, source: Any, sizes: Any) -> Any:
     return np.broadcast_to(source, dims).copy() if np.prod(dims, dtype=object) <= MAX_ELEMENTS else None
 
 
-def _static_dims(made: Formula | None, budget: int) -> tuple[int, ...] | None:
+def _static_dims(formula: Formula | None, budget: int) -> tuple[int, ...] | None:
     """The sizes of a value that inputs do not change: a constant's, and those of vectors that are put together of sizes."""
-    if made is None or budget < 0:
+    if formula is None or budget < 0:
         return None
-    if made.constant is not None:
-        return made.constant.dims
-    if made.is_op("Shape") and not made.attributes:
-        dims = _static_dims(made.operands[0], budget - 1)
+    if formula.constant is not None:
+        return formula.constant.dims
+    if formula.is_op("Shape") and not formula.attributes:
+        dims = _static_dims(formula.operands[0], budget - 1)
         return None if dims is None else (len(dims),)
-    first = _static_dims(made.operands[0], budget - 1) if made.operands and made.operator in _SIZED else None
-    if made.operator == "Gather" and not made.attributes:
-        index = made.operands[1].constant if made.operands[1] else None
-        vector = made.operands[0]
+    first = (
+        _static_dims(formula.operands[0], budget - 1)
+        if formula.operands and formula.operator in _SIZED
+        else None
+    )
+    if formula.operator == "Gather" and not formula.attributes:
+        index = formula.operands[1].constant if formula.operands[1] else None
+        vector = formula.operands[0]
         if index is not None and vector is not None and vector.is_op("Shape"):
             return index.dims
-    if made.operator == "Unsqueeze" and first == ():
+    if formula.operator == "Unsqueeze" and first == ():
         return (1,)
-    if made.operator == "Concat":
-        parts = [_static_dims(one, budget // len(made.operands) - 1) for one in made.operands]
+    if formula.operator == "Concat":
+        parts = [_static_dims(one, budget // len(formula.operands) - 1) for one in formula.operands]
         sizes = [dims[0] for dims in parts if dims is not None and len(dims) == 1]
         return (sum(sizes),) if len(sizes) == len(parts) else None
-    if made.operator == "Reshape" and first is not None:
-        sizes = array_of(made.operands[1])
+    if formula.operator == "Reshape" and first is not None:
+        sizes = array_of(formula.operands[1])
         return (prod(first),) if sizes is not None and sizes.tolist() == [-1] else None
     return None
 
@@ -136,9 +140,9 @@ def _static_dims(made: Formula | None, budget: int) -> tuple[int, ...] | None:
 _SIZED = frozenset({"Reshape", "Unsqueeze"})
 
 
-def _reshape(made: Formula, source: Any, sizes: Any) -> Any:
+def _reshape(formula: Formula, source: Any, sizes: Any) -> Any:
     dims = [size if size else source.shape[at] for at, size in enumerate(sizes.tolist())]
-    return None if made.attribute("allowzero", 0) else source.reshape(dims)
+    return None if formula.attribute("allowzero", 0) else source.reshape(dims)
 
 
 def _slice(_: Formula, source: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
@@ -179,7 +183,7 @@ _COMPUTE: dict[str, Callable[..., Any]] = {
     },
     "Cast": _cast,
     "Concat": _concat,
-    "ConstantOfShape": lambda made, sizes, value=None: _full(made, sizes, value),
+    "ConstantOfShape": lambda formula, sizes, value=None: _full(formula, sizes, value),
     "Div": _divide,
     "Expand": _expand,
     "Gather": _gather,

@@ -1,4 +1,4 @@
-"""What a graph computes, as formulas: an operator, its attributes and operands, down to inputs and constants."""
+"""The values of a graph as formulas: an operator, its attributes and operands, down to inputs and constants."""
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
@@ -84,7 +84,7 @@ def array_of(formula: Formula | None, most: int = 2**16) -> Any:
     return value.array()
 
 
-def is_scalar(formula: Formula | None, wanted: float) -> bool:
+def is_scalar(formula: Formula | None, expected: float) -> bool:
     """Return True if a formula is a constant of one element: a number as its element type, or its codes, round it."""
     import numpy as np
 
@@ -101,7 +101,7 @@ def is_scalar(formula: Formula | None, wanted: float) -> bool:
         if codes.matrix or scale.size != 1:
             return False
         exact, kind = (exact - zero) * float(scale[0]), scale.dtype
-    return bool(np.abs(exact - float(kind.type(wanted))) <= abs(wanted) * 2.0**-22)
+    return bool(np.abs(exact - float(kind.type(expected))) <= abs(expected) * 2.0**-22)
 
 
 def same_arrays(one: Formula | None, other: Formula | None) -> bool:
@@ -114,11 +114,11 @@ def same_arrays(one: Formula | None, other: Formula | None) -> bool:
     return bool((a.reshape(-1) == b.reshape(-1)).all())
 
 
-def split(operands: Iterable["Formula | None"], wanted: Any) -> tuple[Any, Any] | None:
-    """The operand of two for which `wanted` is true, and the other one; None if there is none."""
+def split(operands: Iterable["Formula | None"], is_first: Any) -> tuple[Any, Any] | None:
+    """The operand of two for which `is_first` is true, and the other one; None without one."""
     pair = tuple(operands)
     if len(pair) != 2 or pair[0] is None or pair[1] is None:
         return None
-    if wanted(pair[0]):
+    if is_first(pair[0]):
         return pair
-    return (pair[1], pair[0]) if wanted(pair[1]) else None
+    return (pair[1], pair[0]) if is_first(pair[1]) else None

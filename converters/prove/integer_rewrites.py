@@ -1,4 +1,4 @@
-"""The rewrites that erase quantization: codes become the values that they stand for."""
+"""The rewrites that erase quantization: codes become the values that they encode."""
 
 from math import prod
 from typing import Any
@@ -26,13 +26,13 @@ MOVES = frozenset(
 
 
 @rule("quantized-constant", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
-def quantized_constant(_: Rewriter, made: Formula) -> Formula | None:
+def quantized_constant(_: Rewriter, formula: Formula) -> Formula | None:
     """Stored codes with their scale and zero point are a stored weight."""
-    codes, scale, zero = _three(made)
+    codes, scale, zero = _three(formula)
     if codes is None or codes.constant is None or scale is None:
         return None
-    axis, block = made.attribute("axis", 1), made.attribute("block_size", 0)
-    return coded(codes, scale, zero, axis, made.node, block)
+    axis, block = formula.attribute("axis", 1), formula.attribute("block_size", 0)
+    return coded(codes, scale, zero, axis, formula.node, block)
 
 
 def coded(
@@ -71,16 +71,16 @@ def _quantization(
         return None
     axis %= rank
     if block:
-        wanted = tuple(-(-size // block) if at == axis else size for at, size in enumerate(values.dims))
-        fits = steps.dims == wanted and values.dims[axis] % block == 0
+        spread = tuple(-(-size // block) if at == axis else size for at, size in enumerate(values.dims))
+        fits = steps.dims == spread and values.dims[axis] % block == 0
         return Quantization(steps.tensor, zero, axis, block) if fits else None
     return Quantization(steps.tensor, zero, axis) if steps.size == values.dims[axis] else None
 
 
 @rule("activation-range", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
-def activation_range(make: Rewriter, made: Formula) -> Formula | None:
+def activation_range(make: Rewriter, formula: Formula) -> Formula | None:
     """A value that is quantized and dequantized by one scale is that value, rounded, in a fixed range."""
-    inner, scale, zero = _three(made)
+    inner, scale, zero = _three(formula)
     if inner is None or scale is None or not _is_positive(scale):
         return None
     if inner.operator.removeprefix(MICROSOFT) != "QuantizeLinear" or inner.output:
@@ -88,28 +88,28 @@ def activation_range(make: Rewriter, made: Formula) -> Formula | None:
     source, other_scale, other_zero = _three(inner)
     if not same_arrays(scale, other_scale) or not _same_zero(zero, other_zero):
         return None
-    if made.attribute("block_size", 0) or inner.attribute("block_size", 0):
+    if formula.attribute("block_size", 0) or inner.attribute("block_size", 0):
         return None
     make.ranges.add(inner.node)
     return source
 
 
 @rule("quantized-move", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
-def quantized_move(make: Rewriter, made: Formula) -> Formula | None:
+def quantized_move(make: Rewriter, formula: Formula) -> Formula | None:
     """Moving codes, or taking the largest of some, and then dequantizing, is the same in the other order."""
-    inner, scale, zero = _three(made)
+    inner, scale, zero = _three(formula)
     if inner is None or inner.operator not in MOVES or inner.output or not _is_positive(scale):
         return None
-    source = make.apply(made.operator, (inner.operands[0], scale, zero), made.attributes, made.node)
-    if source.operator == made.operator:
+    source = make.apply(formula.operator, (inner.operands[0], scale, zero), formula.attributes, formula.node)
+    if source.operator == formula.operator:
         return None
     return make.apply(
         inner.operator, (source, *inner.operands[1:]), inner.attributes, inner.node, 0, "float32", inner.epoch
     )
 
 
-def _three(made: Formula) -> tuple[Formula | None, Formula | None, Formula | None]:
-    first, second, third, *_ = (*made.operands, None, None, None)
+def _three(formula: Formula) -> tuple[Formula | None, Formula | None, Formula | None]:
+    first, second, third, *_ = (*formula.operands, None, None, None)
     return first, second, third
 
 
@@ -124,12 +124,12 @@ def _same_zero(one: Formula | None, other: Formula | None) -> bool:
 
 
 @rule("dynamic-product", "Mul")
-def dynamic_product(make: Rewriter, made: Formula) -> Formula | None:
+def dynamic_product(make: Rewriter, formula: Formula) -> Formula | None:
     """A product of codes, times both scales, is the product of the values.
 
     Codes are stored, or DynamicQuantizeLinear makes them of a value while the model runs: its range is that of the value.
     """
-    pair = split(made.operands, _is_integer_product)
+    pair = split(formula.operands, _is_integer_product)
     if pair is None:
         return None
     product, scales = pair[0].operands[0], pair[1]
@@ -151,11 +151,11 @@ def dynamic_product(make: Rewriter, made: Formula) -> Formula | None:
     return make.apply(name, (source, weight), product.attributes, product.node, epoch=epoch)
 
 
-def _is_integer_product(made: Formula | None) -> bool:
+def _is_integer_product(formula: Formula | None) -> bool:
     """Return True for the product of codes, cast to floating point."""
     inner = (
-        made.operands[0]
-        if made is not None and made.is_op("Cast") and made.attribute("to") == "float"
+        formula.operands[0]
+        if formula is not None and formula.is_op("Cast") and formula.attribute("to") == "float"
         else None
     )
     return inner is not None and inner.operator in ("MatMulInteger", "ConvInteger")
@@ -184,39 +184,39 @@ def _second(codes: Formula | None, zero: Formula | None, scale: Formula, operato
 
 
 @rule("dynamic-product", f"{MICROSOFT}MatMulIntegerToFloat")
-def fused_dynamic_product(make: Rewriter, made: Formula) -> Formula | None:
+def fused_dynamic_product(make: Rewriter, formula: Formula) -> Formula | None:
     """The same as one operator, with a bias."""
-    left, right, left_scale, right_scale, left_zero, right_zero, bias = (*made.operands, *[None] * 7)[:7]
+    left, right, left_scale, right_scale, left_zero, right_zero, bias = (*formula.operands, *[None] * 7)[:7]
     source = _source(left, left_zero)
     if source is None or left_scale is None or right_scale is None:
         return None
     if not (left_scale.is_op("DynamicQuantizeLinear", 1) and left_scale.operands[0] is source):
         return None
-    return _biased(make, made, source, _second(right, right_zero, right_scale, "MatMulInteger"), bias)
+    return _biased(make, formula, source, _second(right, right_zero, right_scale, "MatMulInteger"), bias)
 
 
 @rule("dynamic-product", f"{MICROSOFT}DynamicQuantizeMatMul")
-def dynamic_matmul(make: Rewriter, made: Formula) -> Formula | None:
+def dynamic_matmul(make: Rewriter, formula: Formula) -> Formula | None:
     """The same as one operator that quantizes its first operand itself."""
-    source, right, scale, zero, bias = (*made.operands, *[None] * 5)[:5]
+    source, right, scale, zero, bias = (*formula.operands, *[None] * 5)[:5]
     if source is None or scale is None:
         return None
-    return _biased(make, made, source, _second(right, zero, scale, "MatMulInteger"), bias)
+    return _biased(make, formula, source, _second(right, zero, scale, "MatMulInteger"), bias)
 
 
 def _biased(
-    make: Rewriter, made: Formula, source: Formula, weight: Formula | None, bias: Formula | None
+    make: Rewriter, formula: Formula, source: Formula, weight: Formula | None, bias: Formula | None
 ) -> Formula | None:
     if weight is None:
         return None
-    product = make.apply("MatMul", (source, weight), (), made.node)
-    return product if bias is None else make.apply("Add", (product, bias), (), made.node, epoch=7)
+    product = make.apply("MatMul", (source, weight), (), formula.node)
+    return product if bias is None else make.apply("Add", (product, bias), (), formula.node, epoch=7)
 
 
 @rule("quantized-rows", "Mul")
-def quantized_rows(make: Rewriter, made: Formula) -> Formula | None:
+def quantized_rows(make: Rewriter, formula: Formula) -> Formula | None:
     """Rows of codes times the rows of their scales are the rows of the values."""
-    pair = split(made.operands, lambda one: one.is_op("Cast") and one.attribute("to") == "float")
+    pair = split(formula.operands, lambda one: one.is_op("Cast") and one.attribute("to") == "float")
     if pair is None:
         return None
     codes, scales = pair[0].operands[0], pair[1]
@@ -237,18 +237,18 @@ def quantized_rows(make: Rewriter, made: Formula) -> Formula | None:
     if table.element != "int8" or len(table.dims) != 2 or steps.dims != (table.dims[0], 1):
         return None
     rows = StoredValue(table.tensor, table.dims, Quantization(steps.tensor, None, 0))
-    return make.apply("Gather", (constant(rows, codes.node), codes.operands[1]), (), made.node)
+    return make.apply("Gather", (constant(rows, codes.node), codes.operands[1]), (), formula.node)
 
 
 @rule("weights-by-blocks", f"{MICROSOFT}MatMulNBits")
-def weights_by_blocks(make: Rewriter, made: Formula) -> Formula | None:
-    """MatMulNBits is MatMul by the matrix that its blocks of codes stand for."""
-    source, packed, scales, zeros, order, bias = (*made.operands, *[None] * 6)[:6]
+def weights_by_blocks(make: Rewriter, formula: Formula) -> Formula | None:
+    """MatMulNBits is MatMul by the matrix that its blocks of codes encode."""
+    source, packed, scales, zeros, order, bias = (*formula.operands, *[None] * 6)[:6]
     if packed is None or scales is None or order is not None:
         return None
     values, steps, middle = (one.constant if one is not None else None for one in (packed, scales, zeros))
-    rows, columns, bits = made.attribute("K", 0), made.attribute("N", 0), made.attribute("bits", 4)
-    size = made.attribute("block_size", 0)
+    rows, columns, bits = formula.attribute("K", 0), formula.attribute("N", 0), formula.attribute("bits", 4)
+    size = formula.attribute("block_size", 0)
     if (
         values is None
         or steps is None
@@ -270,15 +270,15 @@ def weights_by_blocks(make: Rewriter, made: Formula) -> Formula | None:
         return None
     quantization = Quantization(steps.tensor, middle.tensor if middle else None, None, size, rows, bits)
     weight = constant(StoredValue(values.tensor, (rows, columns), quantization), packed.node)
-    product = make.apply("MatMul", (source, weight), (), made.node)
-    return product if bias is None else make.apply("Add", (product, bias), (), made.node, epoch=7)
+    product = make.apply("MatMul", (source, weight), (), formula.node)
+    return product if bias is None else make.apply("Add", (product, bias), (), formula.node, epoch=7)
 
 
 @rule("rows-by-blocks", f"{MICROSOFT}GatherBlockQuantized")
-def rows_by_blocks(make: Rewriter, made: Formula) -> Formula | None:
-    """GatherBlockQuantized is Gather from the table that its blocks of codes stand for."""
-    codes, index, scales, zeros = (*made.operands, *[None] * 4)[:4]
-    axis, size = made.attribute("quantize_axis", 1), made.attribute("block_size", 128)
+def rows_by_blocks(make: Rewriter, formula: Formula) -> Formula | None:
+    """GatherBlockQuantized is Gather from the table that its blocks of codes encode."""
+    codes, index, scales, zeros = (*formula.operands, *[None] * 4)[:4]
+    axis, size = formula.attribute("quantize_axis", 1), formula.attribute("block_size", 128)
     if (
         codes is None
         or codes.element not in ("int4", "uint4")
@@ -286,64 +286,66 @@ def rows_by_blocks(make: Rewriter, made: Formula) -> Formula | None:
     ):
         return None
     table = coded(codes, scales, zeros, axis, codes.node, size)
-    gathered = made.attribute("gather_axis", 0)
+    gathered = formula.attribute("gather_axis", 0)
     attributes = (("axis", gathered),) if gathered else ()
-    return None if table is None else make.apply("Gather", (table, index), attributes, made.node)
+    return None if table is None else make.apply("Gather", (table, index), attributes, formula.node)
 
 
 @rule("quantized-operator", "QLinearMatMul")
-def linear_matmul(make: Rewriter, made: Formula) -> Formula | None:
+def linear_matmul(make: Rewriter, formula: Formula) -> Formula | None:
     """An operator on codes is the operator on their values, quantized."""
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (*made.operands, *[None] * 8)[:8]
-    second = _dequantize(make, b, b_scale, b_zero, made.node, -1)
-    product = make.apply("MatMul", (_dequantize(make, a, a_scale, a_zero, made.node), second), (), made.node)
-    return _quantize(product, y_scale, y_zero, made)
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (*formula.operands, *[None] * 8)[:8]
+    second = _dequantize(make, b, b_scale, b_zero, formula.node, -1)
+    product = make.apply(
+        "MatMul", (_dequantize(make, a, a_scale, a_zero, formula.node), second), (), formula.node
+    )
+    return _quantize(product, y_scale, y_zero, formula)
 
 
 @rule("quantized-operator", "QLinearConv")
-def linear_convolution(make: Rewriter, made: Formula) -> Formula | None:
+def linear_convolution(make: Rewriter, formula: Formula) -> Formula | None:
     """The same for Conv; the scale of its bias is the product of the other two."""
-    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = (*made.operands, *[None] * 9)[:9]
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = (*formula.operands, *[None] * 9)[:9]
     operands = [
-        _dequantize(make, x, x_scale, x_zero, made.node),
-        _dequantize(make, w, w_scale, w_zero, made.node, 0),
+        _dequantize(make, x, x_scale, x_zero, formula.node),
+        _dequantize(make, w, w_scale, w_zero, formula.node, 0),
     ]
     if bias is not None:
-        value = _bias(bias, x_scale, w_scale, made.node)
+        value = _bias(bias, x_scale, w_scale, formula.node)
         if value is None:
             return None
         operands.append(value)
-    plain = make.apply("Conv", tuple(operands), made.attributes, made.node, epoch=11)
-    return _quantize(plain, y_scale, y_zero, made)
+    plain = make.apply("Conv", tuple(operands), formula.attributes, formula.node, epoch=11)
+    return _quantize(plain, y_scale, y_zero, formula)
 
 
 @rule("quantized-operator", f"{MICROSOFT}QGemm")
-def linear_gemm(make: Rewriter, made: Formula) -> Formula | None:
+def linear_gemm(make: Rewriter, formula: Formula) -> Formula | None:
     """The same for Gemm; its result may be a value already."""
-    a, a_scale, a_zero, b, b_scale, b_zero, bias, y_scale, y_zero = (*made.operands, *[None] * 9)[:9]
-    channel = 0 if made.attribute("transB", 0) else -1
+    a, a_scale, a_zero, b, b_scale, b_zero, bias, y_scale, y_zero = (*formula.operands, *[None] * 9)[:9]
+    channel = 0 if formula.attribute("transB", 0) else -1
     operands = [
-        _dequantize(make, a, a_scale, a_zero, made.node),
-        _dequantize(make, b, b_scale, b_zero, made.node, channel),
+        _dequantize(make, a, a_scale, a_zero, formula.node),
+        _dequantize(make, b, b_scale, b_zero, formula.node, channel),
     ]
     if bias is not None:
-        value = _bias(bias, a_scale, b_scale, made.node)
+        value = _bias(bias, a_scale, b_scale, formula.node)
         if value is None:
             return None
         operands.append(value)
-    plain = make.apply("Gemm", tuple(operands), made.attributes, made.node, epoch=7)
-    return plain if y_scale is None else _quantize(plain, y_scale, y_zero, made)
+    plain = make.apply("Gemm", tuple(operands), formula.attributes, formula.node, epoch=7)
+    return plain if y_scale is None else _quantize(plain, y_scale, y_zero, formula)
 
 
 @rule("quantized-operator", f"{MICROSOFT}QLinearAdd", f"{MICROSOFT}QLinearMul")
-def linear_pair(make: Rewriter, made: Formula) -> Formula | None:
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (*made.operands, *[None] * 8)[:8]
-    name = made.operator.removeprefix(f"{MICROSOFT}QLinear")
+def linear_pair(make: Rewriter, formula: Formula) -> Formula | None:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (*formula.operands, *[None] * 8)[:8]
+    name = formula.operator.removeprefix(f"{MICROSOFT}QLinear")
     operands = (
-        _dequantize(make, a, a_scale, a_zero, made.node),
-        _dequantize(make, b, b_scale, b_zero, made.node),
+        _dequantize(make, a, a_scale, a_zero, formula.node),
+        _dequantize(make, b, b_scale, b_zero, formula.node),
     )
-    return _quantize(make.apply(name, operands, (), made.node, epoch=7), y_scale, y_zero, made)
+    return _quantize(make.apply(name, operands, (), formula.node, epoch=7), y_scale, y_zero, formula)
 
 
 _UNARY = {
@@ -354,44 +356,50 @@ _UNARY = {
 
 
 @rule("quantized-operator", *(f"{MICROSOFT}{name}" for name in _UNARY))
-def linear_unary(make: Rewriter, made: Formula) -> Formula | None:
-    x, x_scale, x_zero, y_scale, y_zero = (*made.operands, *[None] * 5)[:5]
-    name, epoch = _UNARY[made.operator.removeprefix(MICROSOFT)]
-    if made.attribute("channels_last", 0):
+def linear_unary(make: Rewriter, formula: Formula) -> Formula | None:
+    x, x_scale, x_zero, y_scale, y_zero = (*formula.operands, *[None] * 5)[:5]
+    name, epoch = _UNARY[formula.operator.removeprefix(MICROSOFT)]
+    if formula.attribute("channels_last", 0):
         return None
-    source = _dequantize(make, x, x_scale, x_zero, made.node)
-    attributes = tuple(item for item in made.attributes if item[0] != "channels_last")
-    return _quantize(make.apply(name, (source,), attributes, made.node, epoch=epoch), y_scale, y_zero, made)
+    source = _dequantize(make, x, x_scale, x_zero, formula.node)
+    attributes = tuple(item for item in formula.attributes if item[0] != "channels_last")
+    return _quantize(
+        make.apply(name, (source,), attributes, formula.node, epoch=epoch), y_scale, y_zero, formula
+    )
 
 
 @rule("quantized-operator", f"{MICROSOFT}QLinearSoftmax")
-def linear_softmax(make: Rewriter, made: Formula) -> Formula | None:
+def linear_softmax(make: Rewriter, formula: Formula) -> Formula | None:
     """Before opset 13 Softmax flattens its operand, which is the same over the last axis only."""
-    x, x_scale, x_zero, y_scale, y_zero = (*made.operands, *[None] * 5)[:5]
-    axis = made.attribute("axis", -1)
-    if made.attribute("opset", 13) < 13 and axis != -1:
+    x, x_scale, x_zero, y_scale, y_zero = (*formula.operands, *[None] * 5)[:5]
+    axis = formula.attribute("axis", -1)
+    if formula.attribute("opset", 13) < 13 and axis != -1:
         return None
-    source = _dequantize(make, x, x_scale, x_zero, made.node)
+    source = _dequantize(make, x, x_scale, x_zero, formula.node)
     attributes = (("axis", axis),) if axis != -1 else ()
-    return _quantize(make.apply("Softmax", (source,), attributes, made.node, epoch=13), y_scale, y_zero, made)
+    return _quantize(
+        make.apply("Softmax", (source,), attributes, formula.node, epoch=13), y_scale, y_zero, formula
+    )
 
 
 @rule("quantized-operator", f"{MICROSOFT}QLinearConcat")
-def linear_concat(make: Rewriter, made: Formula) -> Formula | None:
-    y_scale, y_zero, *rest = made.operands
-    triples = [rest[at : at + 3] for at in range(0, len(rest), 3)]
+def linear_concat(make: Rewriter, formula: Formula) -> Formula | None:
+    y_scale, y_zero, *others = formula.operands
+    triples = [others[at : at + 3] for at in range(0, len(others), 3)]
     if any(len(triple) != 3 for triple in triples):
         return None
-    parts = tuple(_dequantize(make, codes, scale, zero, made.node) for codes, scale, zero in triples)
-    return _quantize(make.apply("Concat", parts, made.attributes, made.node, epoch=4), y_scale, y_zero, made)
+    parts = tuple(_dequantize(make, codes, scale, zero, formula.node) for codes, scale, zero in triples)
+    return _quantize(
+        make.apply("Concat", parts, formula.attributes, formula.node, epoch=4), y_scale, y_zero, formula
+    )
 
 
 def _dequantize(make: Rewriter, codes: Any, scale: Any, zero: Any, node: str, axis: int = 1) -> Formula:
     return make.apply("DequantizeLinear", (codes, scale, zero), (("axis", axis),), node, epoch=10)
 
 
-def _quantize(made: Formula, scale: Formula | None, zero: Formula | None, source: Formula) -> Formula:
-    return Formula("QuantizeLinear", (made, scale, zero), (), 0, source.element, source.node, 10)
+def _quantize(formula: Formula, scale: Formula | None, zero: Formula | None, source: Formula) -> Formula:
+    return Formula("QuantizeLinear", (formula, scale, zero), (), 0, source.element, source.node, 10)
 
 
 def _bias(bias: Formula, one: Formula | None, other: Formula | None, node: str) -> Formula | None:

@@ -110,10 +110,10 @@ def _check_inputs(one: Formula, other: Formula) -> None:
 def compare_constants(pairs: list[tuple[StoredValue, StoredValue]]) -> Comparison:
     """Compare the stored values that have one place, each pair once."""
     comparison = Comparison()
-    seen = set()
+    compared = set()
     for parent, child in pairs:
         key = (id(parent.tensor), parent.views, id(child.tensor), child.views, child.dims)
-        if key not in seen:
-            seen.add(key)
+        if key not in compared:
+            compared.add(key)
             compare(comparison, parent, child)
     return comparison

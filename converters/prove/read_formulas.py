@@ -159,7 +159,7 @@ class _Reader:
             raise UnprovableError(f"nothing computes the value {name!r}") from None
 
     def _structure(self, key: str, value: Any, scope: Scope, depth: int) -> Iterator[Formula | None]:
-        """The operands that stand for a tensor or subgraphs among the attributes."""
+        """The operands that take the part of a tensor or subgraphs among the attributes."""
         for number_, item in enumerate(value if isinstance(value, list) else [value]):
             if not isinstance(item, Dataflow):
                 yield constant(StoredValue.of(item), key)

@@ -39,10 +39,10 @@ class Rewriter:
         epoch: int = 1,
     ) -> Formula:
         """The formula of one output of an operator, rewritten as far as the rules go."""
-        made = Formula(operator, operands, attributes, output, element, node, epoch)
+        formula = Formula(operator, operands, attributes, output, element, node, epoch)
         for name, rewrite in RULES.get(operator, ()):
-            result = rewrite(self, made)
+            result = rewrite(self, formula)
             if result is not None:
                 self.used[name] += 1
                 return result
-        return made
+        return formula

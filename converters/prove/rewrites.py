@@ -14,63 +14,65 @@ SQRT_TWO, HALF = 2**0.5, 0.5
 
 
 @rule("identity", "Identity")
-def identity(_: Rewriter, made: Formula) -> Formula | None:
-    return made.operands[0]
+def identity(_: Rewriter, formula: Formula) -> Formula | None:
+    return formula.operands[0]
 
 
 @rule("dropout", "Dropout")
-def dropout(_: Rewriter, made: Formula) -> Formula | None:
+def dropout(_: Rewriter, formula: Formula) -> Formula | None:
     """Outside of training Dropout passes its input on."""
-    if made.output or made.epoch < 7:
+    if formula.output or formula.epoch < 7:
         return None
-    training = made.operands[2] if len(made.operands) > 2 else None
-    return made.operands[0] if training is None or is_scalar(training, 0) else None
+    training = formula.operands[2] if len(formula.operands) > 2 else None
+    return formula.operands[0] if training is None or is_scalar(training, 0) else None
 
 
 @rule("float-cast", "Cast")
-def float_cast(_: Rewriter, made: Formula) -> Formula | None:
+def float_cast(_: Rewriter, formula: Formula) -> Formula | None:
     """A cast from one floating-point type to another rounds."""
-    source = made.operands[0]
-    return source if source is not None and source.is_float and made.is_float else None
+    source = formula.operands[0]
+    return source if source is not None and source.is_float and formula.is_float else None
 
 
 @rule("idle-cast", "Cast")
-def idle_cast(_: Rewriter, made: Formula) -> Formula | None:
+def idle_cast(_: Rewriter, formula: Formula) -> Formula | None:
     """A cast to the type that a value has already."""
-    source = made.operands[0]
-    return source if source is not None and source.element and source.element == made.element else None
+    source = formula.operands[0]
+    return source if source is not None and source.element and source.element == formula.element else None
 
 
 @rule("float-target", "Cast")
-def float_target(_: Rewriter, made: Formula) -> Formula | None:
+def float_target(_: Rewriter, formula: Formula) -> Formula | None:
     """A cast to a floating-point type gives the same number in each, rounded."""
-    if not made.is_float or made.attribute("to") == "float":
+    if not formula.is_float or formula.attribute("to") == "float":
         return None
-    return Formula("Cast", made.operands, (("to", "float"),), 0, made.element, made.node, made.epoch)
+    return Formula(
+        "Cast", formula.operands, (("to", "float"),), 0, formula.element, formula.node, formula.epoch
+    )
 
 
 @rule("constant-view", "Transpose", "Reshape", "Squeeze", "Unsqueeze")
-def constant_view(_: Rewriter, made: Formula) -> Formula | None:
+def constant_view(_: Rewriter, formula: Formula) -> Formula | None:
     """A stored tensor in another order or shape has the same values."""
-    source = made.operands[0].constant if made.operands and made.operands[0] else None
+    source = formula.operands[0].constant if formula.operands and formula.operands[0] else None
     if source is None:
         return None
-    if made.operator == "Transpose":
-        axes = made.attribute("perm", tuple(reversed(range(len(source.dims)))))
+    if formula.operator == "Transpose":
+        axes = formula.attribute("perm", tuple(reversed(range(len(source.dims)))))
         return (
-            constant(source.transpose(axes), made.node)
+            constant(source.transpose(axes), formula.node)
             if sorted(axes) == [*range(len(source.dims))]
             else None
         )
-    sizes = array_of(made.operands[1] if len(made.operands) > 1 else None)
-    dims = _new_dims(made, source.dims, None if sizes is None else sizes.reshape(-1).tolist())
-    return None if dims is None else constant(source.reshape(dims), made.node)
+    sizes = array_of(formula.operands[1] if len(formula.operands) > 1 else None)
+    dims = _new_dims(formula, source.dims, None if sizes is None else sizes.reshape(-1).tolist())
+    return None if dims is None else constant(source.reshape(dims), formula.node)
 
 
-def _new_dims(made: Formula, dims: tuple[int, ...], given: list[int] | None) -> tuple[int, ...] | None:
-    if made.operator == "Reshape":
-        return _reshaped(made, dims, given)
-    if made.operator == "Squeeze":
+def _new_dims(formula: Formula, dims: tuple[int, ...], given: list[int] | None) -> tuple[int, ...] | None:
+    if formula.operator == "Reshape":
+        return _reshaped(formula, dims, given)
+    if formula.operator == "Squeeze":
         axes = (
             {axis % max(len(dims), 1) for axis in given}
             if given is not None
@@ -91,10 +93,10 @@ def _new_dims(made: Formula, dims: tuple[int, ...], given: list[int] | None) -> 
     )
 
 
-def _reshaped(made: Formula, dims: tuple[int, ...], given: list[int] | None) -> tuple[int, ...] | None:
+def _reshaped(formula: Formula, dims: tuple[int, ...], given: list[int] | None) -> tuple[int, ...] | None:
     from math import prod
 
-    if given is None or made.attribute("allowzero") or given.count(-1) > 1 or len(given) > len(dims) + 8:
+    if given is None or formula.attribute("allowzero") or given.count(-1) > 1 or len(given) > len(dims) + 8:
         return None
     if any(size == 0 and at >= len(dims) for at, size in enumerate(given)):
         return None
@@ -107,147 +109,153 @@ def _reshaped(made: Formula, dims: tuple[int, ...], given: list[int] | None) -> 
 
 
 @rule("gemm", "Gemm")
-def gemm(make: Rewriter, made: Formula) -> Formula | None:
+def gemm(make: Rewriter, formula: Formula) -> Formula | None:
     """Gemm without factors is MatMul and Add; a transposed operand is Transpose."""
-    if made.attribute("alpha", 1.0) != 1.0 or (len(made.operands) > 2 and made.attribute("beta", 1.0) != 1.0):
+    if formula.attribute("alpha", 1.0) != 1.0 or (
+        len(formula.operands) > 2 and formula.attribute("beta", 1.0) != 1.0
+    ):
         return None
     factors = []
-    for operand, flag in zip(made.operands[:2], ("transA", "transB"), strict=True):
-        turned = bool(made.attribute(flag, 0))
+    for operand, flag in zip(formula.operands[:2], ("transA", "transB"), strict=True):
+        turned = bool(formula.attribute(flag, 0))
         factors.append(
-            make.apply("Transpose", (operand,), (("perm", (1, 0)),), made.node) if turned else operand
+            make.apply("Transpose", (operand,), (("perm", (1, 0)),), formula.node) if turned else operand
         )
-    product = make.apply("MatMul", tuple(factors), node=made.node)
+    product = make.apply("MatMul", tuple(factors), node=formula.node)
     return (
-        make.apply("Add", (product, made.operands[2]), (), made.node, epoch=7)
-        if len(made.operands) > 2
+        make.apply("Add", (product, formula.operands[2]), (), formula.node, epoch=7)
+        if len(formula.operands) > 2
         else product
     )
 
 
 @rule("fused-matmul", "com.microsoft:FusedMatMul")
-def fused_matmul(make: Rewriter, made: Formula) -> Formula | None:
+def fused_matmul(make: Rewriter, formula: Formula) -> Formula | None:
     """FusedMatMul without transposition is MatMul, times its factor."""
     import numpy as np
 
-    attributes: dict[str, Any] = dict(made.attributes)
+    attributes: dict[str, Any] = dict(formula.attributes)
     factor = attributes.pop("alpha", 1.0)
     if attributes:
         return None
-    product = make.apply("MatMul", made.operands, (), made.node)
+    product = make.apply("MatMul", formula.operands, (), formula.node)
     if factor == 1.0:
         return product
-    return make.apply("Mul", (product, number(np.array(factor, np.float32), "alpha")), (), made.node, epoch=7)
+    return make.apply(
+        "Mul", (product, number(np.array(factor, np.float32), "alpha")), (), formula.node, epoch=7
+    )
 
 
 @rule("convolution-bias", "Conv")
-def convolution_bias(make: Rewriter, made: Formula) -> Formula | None:
+def convolution_bias(make: Rewriter, formula: Formula) -> Formula | None:
     """The third operand of Conv is added to each channel."""
-    bias = made.operands[2].constant if len(made.operands) > 2 and made.operands[2] else None
-    weight = made.operands[1].constant if len(made.operands) > 1 and made.operands[1] else None
+    bias = formula.operands[2].constant if len(formula.operands) > 2 and formula.operands[2] else None
+    weight = formula.operands[1].constant if len(formula.operands) > 1 and formula.operands[1] else None
     if bias is None or weight is None:
         return None
     shape = (1, bias.size, *[1] * (len(weight.dims) - 2))
-    plain = make.apply("Conv", made.operands[:2], made.attributes, made.node, epoch=made.epoch)
-    return make.apply("Add", (plain, constant(bias.reshape(shape))), (), made.node, epoch=7)
+    plain = make.apply("Conv", formula.operands[:2], formula.attributes, formula.node, epoch=formula.epoch)
+    return make.apply("Add", (plain, constant(bias.reshape(shape))), (), formula.node, epoch=7)
 
 
 @rule("fused-activation", "com.microsoft:FusedConv", "com.microsoft:FusedGemm")
-def fused_activation(make: Rewriter, made: Formula) -> Formula | None:
+def fused_activation(make: Rewriter, formula: Formula) -> Formula | None:
     """The activation behind a fused operator is an operator of its own."""
-    activation = made.attribute("activation", b"")
-    if activation not in (b"Relu", b"Sigmoid", b"Tanh") or len(made.operands) > 3:
+    activation = formula.attribute("activation", b"")
+    if activation not in (b"Relu", b"Sigmoid", b"Tanh") or len(formula.operands) > 3:
         return None
-    inner = tuple((key, value) for key, value in made.attributes if not key.startswith("activation"))
-    name = made.operator.removeprefix("com.microsoft:Fused")
-    plain = make.apply(name, made.operands, inner, made.node, epoch=11 if name == "Conv" else 7)
-    return make.apply(activation.decode(), (plain,), (), made.node, epoch=6)
+    inner = tuple((key, value) for key, value in formula.attributes if not key.startswith("activation"))
+    name = formula.operator.removeprefix("com.microsoft:Fused")
+    plain = make.apply(name, formula.operands, inner, formula.node, epoch=11 if name == "Conv" else 7)
+    return make.apply(activation.decode(), (plain,), (), formula.node, epoch=6)
 
 
 @rule("gelu", "com.microsoft:Gelu", "com.microsoft:BiasGelu")
-def fused_gelu(make: Rewriter, made: Formula) -> Formula | None:
+def fused_gelu(make: Rewriter, formula: Formula) -> Formula | None:
     """Gelu under another name, of a sum if it has two operands."""
-    if made.operator.endswith("BiasGelu"):
-        source: Any = make.apply("Add", made.operands, (), made.node, epoch=7)
+    if formula.operator.endswith("BiasGelu"):
+        source: Any = make.apply("Add", formula.operands, (), formula.node, epoch=7)
     else:
-        (source,) = made.operands
-    return make.apply("Gelu", (source,), (), made.node, epoch=20)
+        (source,) = formula.operands
+    return make.apply("Gelu", (source,), (), formula.node, epoch=20)
 
 
 @rule("gelu", "Mul")
-def spelled_gelu(make: Rewriter, made: Formula) -> Formula | None:
+def spelled_gelu(make: Rewriter, formula: Formula) -> Formula | None:
     """x * (1 + Erf(x / sqrt 2)) / 2, whatever factor is multiplied first, is Gelu."""
-    for factors in _factors(made):
+    for factors in _factors(formula):
         pair = [one for one in factors if not is_scalar(one, HALF)]
         if len(pair) != 2:
             continue
         for value, other in (pair, pair[::-1]):
             if _is_erf_of(other, value):
-                return make.apply("Gelu", (value,), (), made.node, epoch=20)
+                return make.apply("Gelu", (value,), (), formula.node, epoch=20)
     return None
 
 
-def _factors(made: Formula) -> Iterator[list[Formula]]:
+def _factors(formula: Formula) -> Iterator[list[Formula]]:
     """Yield each way to see a product as one of three factors."""
-    parts = [one for one in made.operands if one is not None]
+    parts = [one for one in formula.operands if one is not None]
     for at, part in enumerate(parts):
         if part.is_op("Mul") and len(parts) == 2:
             yield [parts[1 - at], *(one for one in part.operands if one is not None)]
 
 
-def _is_erf_of(made: Formula, value: Formula) -> bool:
+def _is_erf_of(formula: Formula, value: Formula) -> bool:
     """Return True for 1 + Erf(value / sqrt 2)."""
-    pair = split(made.operands, lambda one: is_scalar(one, 1)) if made.is_op("Add") else None
+    pair = split(formula.operands, lambda one: is_scalar(one, 1)) if formula.is_op("Add") else None
     return pair is not None and pair[1].is_op("Erf") and _is_scaled(pair[1].operands[0], value)
 
 
-def _is_scaled(made: Formula | None, value: Formula) -> bool:
+def _is_scaled(formula: Formula | None, value: Formula) -> bool:
     """Return True for value / sqrt 2."""
-    if made is None:
+    if formula is None:
         return False
-    if made.is_op("Div"):
-        return made.operands[0] is value and is_scalar(made.operands[1], SQRT_TWO)
-    pair = split(made.operands, lambda one: one is value) if made.is_op("Mul") else None
+    if formula.is_op("Div"):
+        return formula.operands[0] is value and is_scalar(formula.operands[1], SQRT_TWO)
+    pair = split(formula.operands, lambda one: one is value) if formula.is_op("Mul") else None
     return pair is not None and is_scalar(pair[1], 1 / SQRT_TWO)
 
 
 @rule("skip-layer-normalization", "com.microsoft:SkipLayerNormalization")
-def skip_layer_normalization(make: Rewriter, made: Formula) -> Formula | None:
+def skip_layer_normalization(make: Rewriter, formula: Formula) -> Formula | None:
     """The layer normalization of a sum; the sum itself is the fourth output."""
-    source, skip, gamma, *rest = made.operands
-    beta, bias = [*rest, None, None][:2]
+    source, skip, gamma, *others = formula.operands
+    beta, bias = [*others, None, None][:2]
     if bias is not None:
-        source = make.apply("Add", (source, bias), (), made.node, epoch=7)
-    total = make.apply("Add", (source, skip), (), made.node, epoch=7)
-    if made.output == 3:
+        source = make.apply("Add", (source, bias), (), formula.node, epoch=7)
+    total = make.apply("Add", (source, skip), (), formula.node, epoch=7)
+    if formula.output == 3:
         return total
-    if made.output:
+    if formula.output:
         return None
-    epsilon = made.attribute("epsilon", 1e-12)
+    epsilon = formula.attribute("epsilon", 1e-12)
     return make.apply(
-        "LayerNormalization", (total, gamma, beta), (("epsilon", epsilon),), made.node, epoch=17
+        "LayerNormalization", (total, gamma, beta), (("epsilon", epsilon),), formula.node, epoch=17
     )
 
 
 @rule("layer-normalization", "LayerNormalization")
-def layer_normalization(_: Rewriter, made: Formula) -> Formula | None:
+def layer_normalization(_: Rewriter, formula: Formula) -> Formula | None:
     """The smallest number that is added to the variance becomes an operand."""
     import numpy as np
 
-    attributes: dict[str, Any] = dict(made.attributes)
-    if made.output or made.attribute("form") or attributes.get("axis", -1) != -1:
+    attributes: dict[str, Any] = dict(formula.attributes)
+    if formula.output or formula.attribute("form") or attributes.get("axis", -1) != -1:
         return None
     if attributes.get("stash_type", 1) != 1:
         return None
     epsilon = number(np.float32(attributes.get("epsilon", np.float32(1e-5))).reshape(()), "epsilon")
-    operands = (*[*made.operands, None, None][:3], epsilon)
-    return Formula("LayerNormalization", operands, (("form", "operands"),), 0, made.element, made.node, 17)
+    operands = (*[*formula.operands, None, None][:3], epsilon)
+    return Formula(
+        "LayerNormalization", operands, (("form", "operands"),), 0, formula.element, formula.node, 17
+    )
 
 
 @rule("layer-normalization", "Add")
-def spelled_layer_normalization(_: Rewriter, made: Formula) -> Formula | None:
+def spelled_layer_normalization(_: Rewriter, formula: Formula) -> Formula | None:
     """(x - mean) / Sqrt(variance + epsilon) * gamma + beta over the last axis."""
-    scaled = split(made.operands, lambda one: one.is_op("Mul"))
+    scaled = split(formula.operands, lambda one: one.is_op("Mul"))
     normal = split(scaled[0].operands, lambda one: one.is_op("Div")) if scaled else None
     if scaled is None or normal is None or normal[1].constant is None or scaled[1].constant is None:
         return None
@@ -266,26 +274,30 @@ def spelled_layer_normalization(_: Rewriter, made: Formula) -> Formula | None:
         return None
     epsilon = constant(parts[1].constant.reshape(()))
     operands = (source, normal[1], scaled[1], epsilon)
-    return Formula("LayerNormalization", operands, (("form", "operands"),), 0, made.element, made.node, 17)
+    return Formula(
+        "LayerNormalization", operands, (("form", "operands"),), 0, formula.element, formula.node, 17
+    )
 
 
-def _centered(made: Formula | None) -> Formula | None:
+def _centered(formula: Formula | None) -> Formula | None:
     """x of x - mean(x)."""
-    if made is None or not made.is_op("Sub"):
+    if formula is None or not formula.is_op("Sub"):
         return None
-    source, mean = made.operands
+    source, mean = formula.operands
     return source if mean is not None and _last_mean(mean) is source else None
 
 
-def _last_mean(made: Formula) -> Formula | None:
+def _last_mean(formula: Formula) -> Formula | None:
     """x of the mean of x over its last axis, which is kept with size one."""
-    axes = array_of(made.operands[1]) if made.is_op("ReduceMean") and len(made.operands) == 2 else None
-    if axes is None or axes.reshape(-1).tolist() != [-1] or made.attributes:
+    axes = (
+        array_of(formula.operands[1]) if formula.is_op("ReduceMean") and len(formula.operands) == 2 else None
+    )
+    if axes is None or axes.reshape(-1).tolist() != [-1] or formula.attributes:
         return None
-    return made.operands[0]
+    return formula.operands[0]
 
 
-def _is_square(made: Formula, source: Formula) -> bool:
-    if made.is_op("Pow"):
-        return is_scalar(made.operands[1], 2) and _centered(made.operands[0]) is source
-    return made.is_op("Mul") and all(_centered(one) is source for one in made.operands)
+def _is_square(formula: Formula, source: Formula) -> bool:
+    if formula.is_op("Pow"):
+        return is_scalar(formula.operands[1], 2) and _centered(formula.operands[0]) is source
+    return formula.is_op("Mul") and all(_centered(one) is source for one in formula.operands)

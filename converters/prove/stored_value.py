@@ -30,7 +30,7 @@ class ArrayTensor:
 
 @dataclass(frozen=True, eq=False)
 class Quantization:
-    """How codes are read: `(code - zero point) * scale`.
+    """The reading of codes: `(code - zero point) * scale`.
 
     `axis` is the axis of the codes along which scales run (None: one scale for all); with `block` a scale is for that
     many codes in a row of the axis. `matrix` is K of the `[K, N]` matrix that the packed codes `[N, blocks, bytes]` of

@@ -23,6 +23,7 @@ KNOWN_KEYS = frozenset(
         "contract",
         "breaking",
         "planned",
+        "faithful",
         "min_hours",
     ]
 )

@@ -11,6 +11,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.gates.channel_rules import DEMANDS, PromotionCandidate, evaluate
 from onnxreg.schema.gates.evaluation import Evaluation, read_evaluation, read_statement, statement
+from onnxreg.schema.gates.faithfulness import FaithfulnessReport, RecordedProof
 from onnxreg.schema.gates.policy import Policy, Rule, read_policy
 from onnxreg.schema.manifest.manifest import Manifest
 
@@ -118,6 +119,18 @@ def candidate(value: dict[str, Any] | None = None, **more: Any) -> PromotionCand
     manifest = Manifest.from_json(value or document())
     data = manifest.encode()
     return PromotionCandidate(manifest, Digest.of(data), len(data), **more)
+
+
+CHILD = document(int8={"parent": str(Digest.of(b"fp32"))})
+
+
+def proof(*signers: str, **changes: str) -> RecordedProof:
+    """A proof about the int8 artifact of `document`."""
+    head = {"format": "onnxreg-faithfulness", "format_version": 1, "rules": 1, "verdict": "proven"}
+    about = {"artifact": str(INT8), "parent": str(Digest.of(b"fp32")), **changes}
+    return RecordedProof(
+        FaithfulnessReport.from_json({**head, **about}), tuple(frozenset({name}) for name in signers)
+    )
 
 
 def verdicts(rule: dict[str, Any], found: PromotionCandidate) -> list[str]:
@@ -340,6 +353,33 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], PromotionCandidate], str]] =
     "a rollout that was too short": ({"min_hours": 24}, lambda: candidate(hours=23.9), "fail"),
     "no rollout": ({"min_hours": 1}, lambda: candidate(before=Manifest.from_json(document())), "fail"),
     "no rollout of the first version": ({"min_hours": 1}, candidate, "pass"),
+    "a proof on record": ({"faithful": True}, lambda: candidate(CHILD, proofs=(proof(),)), "pass"),
+    "no proof on record": ({"faithful": True}, lambda: candidate(CHILD), "fail"),
+    "a proof about another parent": (
+        {"faithful": True},
+        lambda: candidate(CHILD, proofs=(proof(parent=str(Digest.of(b"other"))),)),
+        "fail",
+    ),
+    "a proof that is bounded": (
+        {"faithful": True},
+        lambda: candidate(CHILD, proofs=(proof(verdict="bounded"),)),
+        "fail",
+    ),
+    "a proof of a child without a parent": (
+        {"faithful": True},
+        lambda: candidate(proofs=(proof(),)),
+        "fail",
+    ),
+    "a proof that is not signed": (
+        {"faithful": True, "signed_by": ["release"]},
+        lambda: candidate(CHILD, proofs=(proof(),), signers=(frozenset({"release"}),)),
+        "fail",
+    ),
+    "a proof by the demanded key": (
+        {"faithful": True, "signed_by": ["release"]},
+        lambda: candidate(CHILD, proofs=(proof("release"),), signers=(frozenset({"release"}),)),
+        "pass",
+    ),
     "nothing before": ({"breaking": False}, candidate, "pass"),
     "no breaking change": (
         {"breaking": False},

@@ -147,9 +147,13 @@ def outputs(model: Any, inputs: list[dict[str, Any]]) -> list[Any] | None:
 
 
 def changed_models(
-    model: Any, inputs: list[dict[str, Any]], seed: int, count: int
+    model: Any, inputs: list[dict[str, Any]], seed: int, count: int, rounding: float = 0.0
 ) -> Iterator[tuple[Any, str]]:
-    """Yield so many edited models that run and give other outputs, each with what was done."""
+    """Yield so many edited models that run and give other outputs, each with what was done.
+
+    Args:
+        rounding: a difference up to this share of the largest output is none: a cast to float16 more or less.
+    """
     draw, before = np.random.default_rng(seed), outputs(model, inputs)
     assert before is not None
     while count:
@@ -157,11 +161,13 @@ def changed_models(
         with np.errstate(over="ignore", invalid="ignore"):
             what = EDITS[draw.integers(len(EDITS))](edited, draw)
         after = outputs(edited, inputs) if what else None
-        if after is None or all(map(_is_equal, before, after)):
+        if after is None or all(_is_equal(*pair, rounding) for pair in zip(before, after, strict=True)):
             continue
         count -= 1
         yield edited, str(what)
 
 
-def _is_equal(one: Any, other: Any) -> bool:
-    return one.shape == other.shape and np.array_equal(one, other, equal_nan=True)
+def _is_equal(one: Any, other: Any, rounding: float) -> bool:
+    if one.shape != other.shape or not rounding:
+        return one.shape == other.shape and np.array_equal(one, other, equal_nan=True)
+    return bool(np.abs(one.astype(float) - other).max() <= rounding * np.abs(one).max())

@@ -1,0 +1,165 @@
+"""`reg prove`: verdicts of a version, statements, and what a policy makes of them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import onnx
+import pytest
+from support.prove.children import dynamic, half, parent
+
+from onnxreg.cli.main import main
+from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.registry import Registry
+from onnxreg.registry.gates.proofs import read_proofs
+from onnxreg.registry.signing.keystore import Keystore
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.gates.faithfulness import FaithfulnessReport, RuleCount
+from onnxreg.schema.gates.policy import read_policy
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
+
+REF = "acme/pii:1.0.0"
+RULE = b'[[rule]]\nchannel = "stable"\nfaithful = true\n'
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("files")
+    onnx.save(parent(), root / "model.onnx")
+    onnx.save(parent(1), root / "stranger.onnx")
+    with quiet():
+        dynamic("QInt8", True, False)(root / "model.onnx", root / "model_int8.onnx")
+        half(keep_io_types=True)(root / "model.onnx", root / "model_fp16.onnx")
+    return root
+
+
+@pytest.fixture
+def registry(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    home = Registry(tmp_path / "home")
+    monkeypatch.setenv("REG_HOME", str(tmp_path / "home"))
+    add(home, files, tmp_path / "draft", "1.0.0")
+    return home
+
+
+def add(registry: Registry, files: Path, root: Path, version: str, source: str = "model.onnx") -> None:
+    root.mkdir()
+    for name in ("model_int8.onnx", "model_fp16.onnx"):
+        shutil.copy(files / name, root)
+    shutil.copy(files / source, root / "model.onnx")
+    artifacts = (
+        DraftArtifact("onnx", "float32", "model.onnx"),
+        DraftArtifact("onnx-int8", "int8", "model_int8.onnx", parent="model.onnx"),
+        DraftArtifact("onnx-fp16", "float16", "model_fp16.onnx", parent="model.onnx"),
+    )
+    registry.add(Draft("acme/pii", root, artifacts, (), {}), version)
+
+
+def test_every_artifact_with_a_parent_is_proven(
+    registry: Registry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["prove", REF, "--strict", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    artifacts = {item.path: item.digest for item in registry.get(REF).manifest.artifacts}
+    reports = {proof["path"]: proof["report"] for proof in answer["proofs"]}
+    assert reports.keys() == {"model_int8.onnx", "model_fp16.onnx"}
+    for path, report in reports.items():
+        assert report["verdict"] == "proven"
+        assert report["artifact"] == str(artifacts[path])
+        assert report["parent"] == str(artifacts["model.onnx"])
+        assert FaithfulnessReport.from_json(report).encode()
+
+
+def test_a_child_of_another_model_is_refused_with_its_tensor(
+    registry: Registry, files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add(registry, files, tmp_path / "other", "2.0.0", "stranger.onnx")
+    assert main(["prove", "acme/pii:2.0.0", "--strict"]) == 8
+    said = capsys.readouterr()
+    assert "not-provable" in said.out
+    assert "is another tensor" in said.out
+    assert "not proven: model_int8.onnx, model_fp16.onnx" in said.err
+
+
+def test_a_parent_may_be_a_file(registry: Registry, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["prove", REF, "--artifact", "model_int8.onnx", "--strict", "--json", "--parent"]
+    assert main([*words, str(files / "stranger.onnx")]) == 8
+    assert main([*words, str(files / "model.onnx")]) == 0
+    capsys.readouterr()
+    assert main(["prove", REF, "--artifact", "model.onnx"]) == 2
+    assert "model.onnx of acme/pii:1.0.0 has no parent" in capsys.readouterr().err
+    assert main(["prove", REF, "--artifact", "nothing.onnx"]) == 2
+
+
+def demands(registry: Registry, policy: bytes = RULE) -> dict[str, str]:
+    registry.set_policy(read_policy(policy, "policy"), replace=True)
+    findings = registry.promote(Ref.parse(REF), "stable", dry_run=True).findings
+    return {finding.detail: finding.verdict for finding in findings}
+
+
+def test_a_policy_demands_a_proof_of_each_smaller_artifact(registry: Registry) -> None:
+    assert demands(registry) == {
+        "model_int8.onnx: no proof is on record": "fail",
+        "model_fp16.onnx: no proof is on record": "fail",
+    }
+    assert main(["prove", REF, "--artifact", "model_int8.onnx", "--attest"]) == 0
+    assert demands(registry) == {
+        "model_int8.onnx is proven from model.onnx": "pass",
+        "model_fp16.onnx: no proof is on record": "fail",
+    }
+    assert main(["prove", REF, "--attest"]) == 0
+    assert set(demands(registry).values()) == {"pass"}
+    assert main(["prove", REF, "--attest"]) == 0
+    assert len(read_proofs(registry.store, Ref.parse(REF))) == 2
+    assert main(["promote", REF, "stable"]) == 0
+
+
+def test_a_signed_rule_takes_only_signed_proofs(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
+    rule = RULE + b'signed_by = ["release"]\n'
+    for name in ("release", "other"):
+        public = Keystore().new(name, "ed25519")
+        assert main(["--quiet", "trust", "add", name, str(public)]) == 0
+    assert main(["prove", REF, "--attest"]) == 0
+    assert main(["prove", REF, "--key", "other"]) == 0
+    assert demands(registry, rule)["model_int8.onnx: its proof is not signed by release"] == "fail"
+    assert main(["prove", REF, "--key", "release"]) == 0
+    assert main(["sign", REF, "--key", "release"]) == 0
+    assert set(demands(registry, rule).values()) == {"pass"}
+    signed = [proof for proof in read_proofs(registry.store, Ref.parse(REF)) if proof.signers]
+    assert {name for proof in signed for names in proof.signers for name in names} >= {"release", "other"}
+
+
+def test_a_report_about_another_parent_or_verdict_does_not_count(registry: Registry) -> None:
+    manifest = registry.get(REF).manifest
+    full, int8 = manifest.artifacts[:2]
+    report = {"format": "onnxreg-faithfulness", "format_version": 1, "rules": 1, "artifact": str(int8.digest)}
+    for parent_digest, verdict in ((Digest.of(b"other"), "proven"), (full.digest, "bounded")):
+        value = {**report, "parent": str(parent_digest), "verdict": verdict}
+        registry.attest_proof(REF, FaithfulnessReport.from_json(value))
+    assert demands(registry)["model_int8.onnx is bounded from model.onnx"] == "fail"
+    with pytest.raises(Exception, match="not an artifact"):
+        registry.attest_proof(
+            REF,
+            FaithfulnessReport.from_json(
+                {**report, "artifact": str(Digest.of(b"x")), "parent": str(full.digest), "verdict": "proven"}
+            ),
+        )
+
+
+def test_a_policy_without_the_word_is_weaker(
+    registry: Registry, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    registry.set_policy(read_policy(RULE, "policy"))
+    (tmp_path / "lax.toml").write_text('[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]\n')
+    assert main(["policy", "set", str(tmp_path / "lax.toml")]) == 5
+    assert "faithful was true, is not demanded" in capsys.readouterr().err
+    (tmp_path / "idle.toml").write_text('[[rule]]\nchannel = "stable"\nfaithful = false\n')
+    assert main(["policy", "set", str(tmp_path / "idle.toml")]) == 2
+
+
+def test_a_report_counts_its_rules(registry: Registry, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prove", REF, "--artifact", "model_int8.onnx", "--json"]) == 0
+    report = FaithfulnessReport.from_json(json.loads(capsys.readouterr().out)["proofs"][0]["report"])
+    assert RuleCount(rule="dynamic-product", count=6) in report.rewrites
+    assert sum(item.count for item in report.scales) == 8
