@@ -214,6 +214,9 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "publish-item-scores": "export again with --item-scores; by default reports hold aggregates only",
     "other-confirm-suite": "leave them out of one, or leave --confirm-suite out: then one suite is split",
     "no-candidate": "nothing was published; docs/certification.md says what to do after a refusal",
+    "add-context": "add it: --context TEXT",
+    "omit-context": "it answers no questions and compares no texts: leave --context out",
+    "run-on-tensors": "run it on tensors: --input",
     "omit-int8-embeddings-or-no-int8": "leave out --int8-embeddings or --no-int8",
 }
 """Code to text."""

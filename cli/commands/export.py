@@ -70,7 +70,8 @@ def command(
     task: Annotated[
         str | None,
         typer.Option(
-            help="The outputs of the graph, such as pooling: see docs/tasks.md.", show_default=False
+            help="The outputs of the graph, such as pooling, also by a name of another library (embeddings, ner): see docs/tasks.md.",
+            show_default=False,
         ),
     ] = None,
     recipe: Annotated[

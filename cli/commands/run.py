@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,16 +22,30 @@ from onnxreg.schema.query.requirements import Query
 
 if TYPE_CHECKING:
     from onnxreg.converters.runtime.golden import GoldenComparison
+    from onnxreg.converters.texts.text_model import TextModel
     from onnxreg.registry.transfer.unpack import UnpackedArtifact
 
 EXAMPLES = (
     "reg run acme/pii-small --self-test",
     "reg run acme/pii-small --self-test --format ort-android --json",
     "reg run acme/pii-small --text 'Call Anna at 555-0100'",
+    "reg run acme/squad --text 'Who called?' --context 'Anna called Bob on Monday.'",
+    "reg run acme/minilm --text 'a red car' --text 'a crimson automobile' --json",
     "reg run acme/pii-small:1.4.0 --input feeds.json --remote origin",
 )
-FEW = 6
-"""Values of an output that people are shown."""
+MAX_TOKENS = 512
+"""Tokens of a row, if the version does not state how many its model takes."""
+MAX_NEW_TOKENS = 32
+"""Tokens that text generation adds, unless another number is given."""
+
+
+@dataclass(frozen=True)
+class TextRequest:
+    """The texts of the command line; `context` is what a question is about, or the second text of a pair."""
+
+    texts: list[str]
+    context: str | None
+    max_tokens: int
 
 
 @query_options.takes_query
@@ -40,7 +55,23 @@ def command(
     self_test: Annotated[
         bool, typer.Option("--self-test", help="Compare with the golden vectors of the artifact.")
     ] = False,
-    text: Annotated[str | None, typer.Option(help="Find the labelled spans of this text.")] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Run it on this text, as its task says; for embeddings it may be repeated, to compare."
+        ),
+    ] = None,
+    passage: Annotated[
+        str | None,
+        typer.Option(
+            "--context",
+            help="The text that a question is about, or the second text of a pair.",
+            metavar="TEXT",
+        ),
+    ] = None,
+    max_tokens: Annotated[
+        int, typer.Option(min=1, help="The most tokens that text generation adds.")
+    ] = MAX_NEW_TOKENS,
     feeds: Annotated[
         Path | None,
         typer.Option("--input", help="Run on these tensors: .npz, or JSON of nested lists by input name."),
@@ -55,20 +86,29 @@ def command(
     With --self-test, a difference beyond the tolerances is exit status 8: this runtime computes something
     else. With --remote the files are fetched for this run only; `reg pull` keeps them.
 
+    --text answers by what the graph gives: the spans of a token classifier, the classes of a text or of a
+    pair (--context), the part of --context that answers a question, the vector of each text, or the text
+    that follows, greedily and without a cache. See docs/tasks.md.
+
     With --json: {name, version, path, runtime}, with --self-test {passed, cases: [{case, output, values,
-    max_abs_error, atol, rtol, beyond, passed}]}, with --text {spans: [{start, end, label, text}]}, with
-    --input {outputs: {name: {dtype, shape, data}}}.
+    max_abs_error, atol, rtol, beyond, passed}]}, with --input {outputs: {name: {dtype, shape, data}}}, with
+    --text one of {spans: [{start, end, label, text}]}, {classes: [{label, score}], activation, truncated},
+    {answer: {text, start, end, score}} (null without an answer), {embeddings: [{text, vector, truncated,
+    tokens?: [{token, start, end, vector}]}], pooling, similarity: [[cosine]]}, {completion: {text, tokens,
+    finish}}. Starts and ends are half-open, in code points.
     """
-    if [self_test, text is not None, feeds is not None].count(True) != 1:
+    if [self_test, bool(text), feeds is not None].count(True) != 1:
         raise InputError("say what to run it on", "one of --self-test, --text and --input")
+    if passage is not None and not text:
+        raise InputError("--context needs a --text", "such as a question about it")
     if feeds is not None:
         check_given(feeds)
     session: Session = context.obj
     reader = session.reader(remote)
     answer = trusted_read.resolve(reader, Ref.parse(ref), query, query_options.read_one_device(device))
     with _unpacked(session, reader, answer, as_json) as files:
-        if text is not None:
-            result = _tag(session, files, text, as_json)
+        if text:
+            result = _answer(session, files, TextRequest(text, passage, max_tokens), as_json)
         elif feeds is not None:
             result = _feed(session, files, feeds, as_json)
         else:
@@ -140,35 +180,53 @@ def _verdict(passed: bool) -> str:
     return "pass" if passed else "fail"
 
 
-def _tag(session: Session, files: "UnpackedArtifact", text: str, as_json: bool) -> dict[str, Any]:
-    from onnxreg.converters.evaluation.tag_text import tag
+def _answer(
+    session: Session, files: "UnpackedArtifact", request: TextRequest, as_json: bool
+) -> dict[str, Any]:
+    from onnxreg.cli.reports import text_report
+    from onnxreg.converters.texts.run_texts import run_texts
+
+    model = _text_model(files)
+    answer = run_texts(model, request.texts, request.context, request.max_tokens, files.manifest.task)
+    if not as_json:
+        text_report.show(session, answer, request.texts)
+    return text_report.to_json(answer)
+
+
+def _text_model(files: "UnpackedArtifact") -> "TextModel":
+    """The artifact with the tokenizer, labels and config of its version. InputError without a tokenizer."""
+    from onnxreg.converters.source.scrub import read_json
+    from onnxreg.converters.texts.text_model import TextModel, refuse
+    from onnxreg.converters.texts.text_tokenizer import TextTokenizer
 
     manifest = files.manifest
-    tokenizer = next((file.path for file in manifest.files if file.path.endswith("tokenizer.json")), None)
-    if tokenizer is None or not manifest.labels:
-        raise InputError(f"{manifest.name} is not a token classifier with a tokenizer", "run it with --input")
-    length = manifest.max_sequence_length or 512
-    spans = tag(files.main, files.root / tokenizer, manifest.labels, length, text)
-    if not as_json:
-        session.table(("LABEL", "START", "END", "TEXT"), [(s.label, s.start, s.end, s.text) for s in spans])
-        if not spans:
-            session.say("no labelled spans")
-    return {"spans": [span.to_json() for span in spans]}
+    companions = (*reversed(manifest.files), *files.artifact.files)
+    paths = {Path(file.path).name: files.root / file.path for file in companions}
+    tokenizer = paths.get("tokenizer.json")
+    if tokenizer is None or not tokenizer.is_file():
+        raise refuse(manifest.name, "has no tokenizer.json")
+    config = files.root / manifest.config_path if manifest.config_path else paths.get("config.json")
+    value = read_json(config) if config is not None and config.is_file() else None
+    return TextModel(
+        files.main,
+        TextTokenizer(tokenizer, manifest.max_sequence_length or MAX_TOKENS),
+        tuple(manifest.labels or ()),
+        value if isinstance(value, dict) else {},
+    )
 
 
 def _feed(session: Session, files: "UnpackedArtifact", feeds: Path, as_json: bool) -> dict[str, Any]:
+    from onnxreg.cli.reports.text_report import first_values
     from onnxreg.converters.runtime.run import Runnable, to_json
 
     graph = Runnable(files.main)
     outputs = to_json(graph.run(graph.read(feeds)))
     if not as_json:
         session.table(
-            ("OUTPUT", "DTYPE", "SHAPE", "FIRST VALUES"), [_first(*item) for item in outputs.items()]
+            ("OUTPUT", "DTYPE", "SHAPE", "FIRST VALUES"),
+            [
+                (name, item["dtype"], "x".join(map(str, item["shape"])), first_values(item["data"]))
+                for name, item in outputs.items()
+            ],
         )
     return {"outputs": outputs}
-
-
-def _first(name: str, tensor: dict[str, Any]) -> tuple[str, ...]:
-    values = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in tensor["data"][:FEW]]
-    more = " ..." if len(tensor["data"]) > FEW else ""
-    return name, tensor["dtype"], "x".join(map(str, tensor["shape"])), " ".join(values) + more

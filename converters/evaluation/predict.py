@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -96,10 +96,17 @@ def _batches(inputs: Sequence[ModelInput], rows: int) -> Iterator[list[int]]:
 
 @dataclass(frozen=True)
 class Runner:
-    """A model that is run on up to `rows` rows at once; 1 if rows depend on each other, or the shape is fixed."""
+    """A model that is run on up to `rows` rows at once; 1 if rows depend on each other, or the shape is fixed.
+
+    Of a graph, `gives` are its outputs with the number of their axes, 0 if unknown; `has_past` if it takes keys and values;
+    `length` is the number of tokens of each row, if it is fixed.
+    """
 
     run: Run
     rows: int = 1
+    gives: Mapping[str, int] = field(default_factory=dict)
+    has_past: bool = False
+    length: int | None = None
 
     def __call__(self, feed: Feed) -> Mapping[str, Any]:
         return self.run(feed)
@@ -162,9 +169,11 @@ def artifact_runner(path: Path, per_token: Collection[str] = ()) -> "Runner":
             return _run_padded(session, feed, length, per_token, path.name)
         return proof.outputs(session, feed, path.name)
 
+    gives = {item.name: len(item.shape) for item in session.get_outputs()}
     if past or isinstance(length, int) or path.suffix != ".onnx" or _is_dynamic(path):
-        return Runner(run)
-    return Runner(run, _rows(item.shape[0] if item.shape else None for item in takes.values()))
+        fixed = length if isinstance(length, int) else None
+        return Runner(run, gives=gives, has_past=bool(past), length=fixed)
+    return Runner(run, _rows(item.shape[0] if item.shape else None for item in takes.values()), gives)
 
 
 def _rows(first_axes: Iterable[Any]) -> int:

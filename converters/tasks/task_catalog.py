@@ -19,11 +19,35 @@ from onnxreg.converters.tasks.text_generation import TextGeneration
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.suggest import nearest
 
-ALIASES = {
+ALIASES: Mapping[str, str] = {
     "default": "feature-extraction",
+    "embedding": "pooling",
+    "embeddings": "pooling",
+    "text-embedding": "pooling",
+    "sentence-embedding": "pooling",
+    "sentence-embeddings": "pooling",
+    "sentence-similarity": "pooling",
+    "similarity": "pooling",
     "sequence-classification": "text-classification",
+    "sentiment-analysis": "text-classification",
     "zero-shot-classification": "text-classification",
+    "text-ranking": "text-classification",
+    "reranking": "text-classification",
+    "ner": "token-classification",
+    "named-entity-recognition": "token-classification",
+    "qa": "question-answering",
+    "extractive-question-answering": "question-answering",
+    "causal-lm": "text-generation",
+    "causal-lm-with-past": "text-generation",
+    "text-generation-with-past": "text-generation",
 }
+"""Other names that people type, with ours, which alone are recorded.
+
+Those of Optimum (`default`, `*-with-past`, `causal-lm`), of pipelines in transformers and Transformers.js
+(`ner`, `sentiment-analysis`, `embeddings`), of txtai (`similarity`), and of the Hub and sentence-transformers
+(`sentence-similarity`, `text-ranking`). Two of them mean a vector for each token elsewhere: `embeddings` in
+Transformers.js, whose callers pool it, and `sentence-similarity` in Optimum.
+"""
 _OWN = (
     FeatureExtraction,
     Pooling,
@@ -38,15 +62,20 @@ TASKS: Mapping[str, type[Task]] = {task.id: task for task in _OWN}
 
 
 def find(name: str, kind: type[Task] = Task) -> type[Task]:
-    """Return the task of this name; InputError for an unknown one lists the names of a kind, the nearest
-    first.
+    """Return the task of a name, its own or an alias; case and underscores do not matter.
+
+    InputError for an unknown one suggests the nearest name of a kind, and lists the tasks of that kind.
     """
-    task_id = ALIASES.get(name, name)
-    if task_id not in TASKS:
-        names = [name for name in [*TASKS, *ALIASES] if issubclass(TASKS[ALIASES.get(name, name)], kind)]
-        near = "".join(f"did you mean {candidate}? " for candidate in nearest(name, names, most=1))
-        raise InputError(f"no task is called {name[:80]!r}", f"{near}one of: {', '.join(names)}")
-    return TASKS[task_id]
+    typed = name.lower().replace("_", "-")
+    task = TASKS.get(ALIASES.get(typed, typed))
+    if task is None:
+        tasks = [own for own, task in TASKS.items() if issubclass(task, kind)]
+        aliases = [alias for alias, own in ALIASES.items() if own in tasks]
+        near = "".join(
+            f"did you mean {candidate}? " for candidate in nearest(typed, [*tasks, *aliases], most=1)
+        )
+        raise InputError(f"no task is called {name[:80]!r}", f"{near}one of: {', '.join(tasks)}")
+    return task
 
 
 def table() -> str:

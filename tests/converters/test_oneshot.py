@@ -131,10 +131,10 @@ def test_a_directory_gets_what_an_app_needs(
 
 
 def test_an_unknown_task_lists_the_known_ones(encoder: Path) -> None:
-    with pytest.raises(InputError, match="no task is called 'embedding'") as caught:
-        export(encoder, "embedding")
-    known = {name for name, task in task_catalog.TASKS.items() if issubclass(task, TextTask)}
-    assert all(name in caught.value.hint for name in (*known, *task_catalog.ALIASES))
+    with pytest.raises(InputError, match="no task is called 'embeding'") as caught:
+        export(encoder, "embeding")
+    known = [name for name, task in task_catalog.TASKS.items() if issubclass(task, TextTask)]
+    assert str(caught.value.hint) == f"did you mean embedding? one of: {', '.join(known)}"
 
 
 @pytest.mark.parametrize("opset", [14, 15, 17, 18])

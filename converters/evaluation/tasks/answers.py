@@ -102,7 +102,7 @@ class Answers(TextEvaluator):
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> tuple[AnswerSpan, float]:
         """The best answer, and the score of none: both logits of the first token."""
         start, end = (output(outputs, f"{name}_logits", model_input) for name in ("start", "end"))
-        return _best(start.astype(np.float64), end.astype(np.float64), model_input.context), float(
+        return best_span(start.astype(np.float64), end.astype(np.float64), model_input.context), float(
             start[0] + end[0]
         )
 
@@ -118,7 +118,7 @@ def _context_offsets(encoded: Any, number: int) -> Any:
     return np.where(outside[:, None], -1, offsets)
 
 
-def _best(start: Any, end: Any, offsets: Any) -> AnswerSpan:
+def best_span(start: Any, end: Any, offsets: Any) -> AnswerSpan:
     """The pair of tokens of the context with the largest sum of logits, the end not before the beginning."""
     tokens = np.flatnonzero(offsets[:, 0] >= 0)
     if not len(tokens):

@@ -72,7 +72,7 @@ def test_an_unknown_task_lists_the_known_ones(reg: Reg, encoder: Path) -> None:
     assert (
         done.status == 2
         and "no task is called 'embed'" in done.err
-        and "zero-shot-classification" in done.err
+        and "did you mean embedding? one of: feature-extraction, pooling," in done.err
     )
 
 

@@ -140,12 +140,12 @@ def test_one_thing_at_a_time(reg: Reg, words: list[str]) -> None:
     assert done.status == 2 and "one of --self-test, --text and --input" in done.err
 
 
-def test_text_for_what_is_no_token_classifier(reg: Reg, tags: Registry, tmp_path: Path) -> None:
+def test_text_for_what_has_no_tokenizer(reg: Reg, tags: Registry, tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / "m.onnx").write_bytes(b"x")
     tags.add(Draft("acme/other", tmp_path / "w", (DraftArtifact("onnx", "float32", "m.onnx"),)))
     done = reg("run", "acme/other", "--text", "x")
-    assert done.status == 2 and "is not a token classifier with a tokenizer" in done.err
+    assert done.status == 2 and "acme/other has no tokenizer.json" in done.err
     missing = reg("run", "acme/tags", "--input", "nowhere.json")
     assert missing.status == 3 and "there is no file nowhere.json" in missing.err
 

@@ -1,6 +1,7 @@
 """Tasks of text: what each takes and gives, and what none of them exports."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -52,9 +53,59 @@ def draft_of(source: Path, task: str, workspace: Path, **asked: Any) -> Draft:
     return execute(plan_export(task_recipe(task, **asked), str(source), "acme/x"), workspace)
 
 
-def test_every_name_has_a_row_here() -> None:
-    names = [*task_catalog.TASKS, *task_catalog.ALIASES]
-    assert GIVES.keys() == {name for name in names if issubclass(task_catalog.find(name), TextTask)}
+def test_every_task_has_a_row_here() -> None:
+    tasks = {name for name, task in task_catalog.TASKS.items() if issubclass(task, TextTask)}
+    assert tasks <= GIVES.keys() <= tasks | task_catalog.ALIASES.keys()
+
+
+TYPED = {
+    "feature-extraction": ("default", "Feature_Extraction"),
+    "pooling": ("embeddings", "sentence-similarity", "similarity"),
+    "question-answering": ("qa", "Question-Answering"),
+    "text-classification": ("sequence-classification", "sentiment-analysis", "text-ranking"),
+    "token-classification": ("ner", "NER", "token_classification"),
+    "text-generation": ("causal-lm", "text-generation-with-past"),
+}
+"""Names that people type, by the task that they mean."""
+
+
+def test_names_of_other_libraries_are_aliases_and_ours_are_recorded() -> None:
+    for task, names in TYPED.items():
+        assert {task_catalog.find(name).id for name in names} == {task}
+    assert set(task_catalog.ALIASES.values()) <= task_catalog.TASKS.keys() - {"image-classification"}
+    assert not task_catalog.ALIASES.keys() & task_catalog.TASKS.keys()
+    assert (
+        task_recipe("embeddings") == task_recipe("pooling")
+        and task_recipe("ner").task == "token-classification"
+    )
+
+
+def test_the_page_lists_every_alias() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "tasks.md").read_text()
+    listed = {
+        alias: row[0]
+        for line in page.splitlines()
+        if (row := re.findall("`([^`]+)`", line)) and row[0] in task_catalog.TASKS
+        for alias in row[1:]
+    }
+    assert task_catalog.ALIASES.items() <= listed.items()
+
+
+def test_names_of_pipelines_of_transformers_mean_the_same_here() -> None:
+    from transformers.pipelines import TASK_ALIASES
+
+    here = {name: task for name, task in TASK_ALIASES.items() if task in task_catalog.TASKS}
+    assert here and {name: task_catalog.find(name).id for name in here} == here
+
+
+@pytest.mark.parametrize(
+    ("typed", "near"),
+    [("embedings", "embeddings"), ("token-clasification", "token-classification"), ("nerr", "ner")],
+)
+def test_a_mistyped_name_gets_the_nearest(typed: str, near: str) -> None:
+    with pytest.raises(InputError, match=f"no task is called '{typed}'") as caught:
+        task_catalog.find(typed, TextTask)
+    assert str(caught.value.hint).startswith(f"did you mean {near}? one of: feature-extraction, pooling, ")
 
 
 @pytest.mark.parametrize("family", ["bert", "distilbert"])

@@ -8,14 +8,22 @@ import onnx
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from onnxreg.converters.evaluation.tag_text import TaggedSpan, _windows, tag
-from onnxreg.converters.evaluation.windows import windows
+from onnxreg.converters.evaluation import windows as evaluation
+from onnxreg.converters.texts.run_texts import run_texts
+from onnxreg.converters.texts.spans import TaggedSpan, windows
+from onnxreg.converters.texts.spans import tag as tag_model
+from onnxreg.converters.texts.text_model import TextModel
+from onnxreg.converters.texts.text_tokenizer import TextTokenizer
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 WORDS = ["[UNK]", "[CLS]", "[SEP]", "Anna", "Keller", "met", "Bob"]
 LABELS = ("O", "B-NAME", "I-NAME")
 TAGS = [0, 0, 0, 1, 2, 0, 1]
 TEXTS = ["", "Anna", "met", "Anna Keller met Bob", "Bob met Anna Keller , Bob met Anna Keller . " * 4]
+
+
+def tag(graph: Path, tokenizer: Path, labels: tuple[str, ...], size: int, text: str) -> list[TaggedSpan]:
+    return tag_model(TextModel(graph, TextTokenizer(tokenizer, size), labels), text)
 
 
 @pytest.fixture
@@ -51,7 +59,7 @@ def test_windows_are_those_of_the_evaluation(tokenizer: Path, text: str, size: i
     from transformers import PreTrainedTokenizerFast
 
     fast = PreTrainedTokenizerFast(tokenizer_file=str(tokenizer), cls_token="[CLS]", sep_token="[SEP]")
-    ours, theirs = list(_windows(tokenizer, size, text)), windows(fast, size, [text])
+    ours, theirs = list(windows(TextTokenizer(tokenizer, size), text)), evaluation.windows(fast, size, [text])
     assert len(ours) == len(theirs) > 0
     for one, other in zip(ours, theirs, strict=True):
         assert one.inputs.keys() == other.inputs.keys()
@@ -68,6 +76,22 @@ def test_spans(graph: Path, tokenizer: Path, size: int) -> None:
         TaggedSpan(16, 19, "NAME", "Bob"),
     ]
     assert tag(graph, tokenizer, LABELS, size, "") == []
+
+
+def test_a_graph_of_fixed_length_gets_windows_of_that_length(tokenizer: Path, tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (int64[1, 5] input_ids, int64[1, 5] attention_mask)'
+        " => (float[1, 5, 3] logits) { logits = Gather(table, input_ids) }"
+    )
+    table = np.eye(len(LABELS), dtype=np.float32)[TAGS]
+    model.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))
+    onnx.save(model, tmp_path / "fixed.onnx")
+    fixed = TextModel(tmp_path / "fixed.onnx", TextTokenizer(tokenizer, 512), LABELS)
+    assert run_texts(fixed, ["Bob met Anna Keller met Bob"]) == [
+        TaggedSpan(0, 3, "NAME", "Bob"),
+        TaggedSpan(8, 19, "NAME", "Anna Keller"),
+        TaggedSpan(24, 27, "NAME", "Bob"),
+    ]
 
 
 def test_what_does_not_fit(graph: Path, tokenizer: Path, tmp_path: Path) -> None:
