@@ -67,6 +67,11 @@ GROUPS: dict[str, Group] = {
         {"add": "add", "list": "list_remotes", "remove": "remove"},
     ),
     "key": ("Set up", "The keys that you sign with.", {"new": "new", "list": "list_keys", "show": "show"}),
+    "witness": (
+        "Keep it healthy",
+        "A log of all heads that others cosign: what is seen is recent, and the same for everybody.",
+        {"publish": "publish", "cosign": "cosign", "verify": "verify", "show": "show"},
+    ),
     "policy": (
         "Decide what is in use",
         "State what channels demand of versions.",

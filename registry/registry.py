@@ -400,7 +400,7 @@ class Registry:
         from onnxreg.registry.deliver.trusted_read import resolve
         from onnxreg.schema.query.requirements import Query
 
-        reader = checked_reader(remote or self.store, self.heads)
+        reader = checked_reader(remote or self.store, self.heads, remote is not None)
         return resolve(reader, _ref(ref), query or Query(), device, heads=self.heads, seed=seed)
 
     def diff(
@@ -446,7 +446,9 @@ class Registry:
         from onnxreg.registry.maintain.verify_trust import verify_watched
 
         store = _check_registry(remote or self.store)
-        return verify_watched(store, self.heads, None if ref is None else _ref(ref), progress)
+        return verify_watched(
+            store, self.heads, None if ref is None else _ref(ref), progress, remote is not None
+        )
 
     def sign(
         self,

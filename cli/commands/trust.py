@@ -1,6 +1,6 @@
 """`reg trust`: whose signatures count, and what was seen of registries."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,8 +25,9 @@ def show(context: typer.Context, as_json: Json = False) -> None:
     """Show the trusted keys, what must be signed, and the registries with a known head.
 
     With --json: {file, keys: [{name, kind, keyid, public, models, revoked}], require: [{models, registry,
-    lines, since, versions, keys, after: [{registry, model, seq, head}]}], heads: [{registry, name, seq,
-    head}]}; revoked is null or {date, reason}.
+    lines, since, versions, keys, after: [{registry, model, seq, head}], witnesses}], heads: [{registry, name,
+    seq, head}]}; revoked is null or {date, reason}; witnesses, if there are any, {any, of, max_age, pending,
+    log}, in seconds.
     """
     from onnxreg.registry.support.environment import trust_file
     from onnxreg.registry.trust.read_trust_file import load_trust
@@ -53,13 +54,22 @@ def show(context: typer.Context, as_json: Json = False) -> None:
     )
     for need in needs:
         kinds = [word for word in ("lines", "versions") if need[word]]
-        session.say(f"must be signed: {' and '.join(kinds)} of {', '.join(need['models'])}")
+        if kinds:
+            session.say(f"must be signed: {' and '.join(kinds)} of {', '.join(need['models'])}")
+        if "witnesses" in need:
+            session.say(f"must be witnessed: {', '.join(need['models'])}, by {_witnesses(need['witnesses'])}")
     session.table(
         ("REGISTRY", "MODEL", "SEQ", "HEAD"),
         [(head["registry"][:12], head["name"], head["seq"], head["head"][7:19]) for head in heads],
     )
     if not keys:
         session.say(f"no key is trusted: reg trust add NAME KEY writes to {trust_file()}")
+
+
+def _witnesses(need: dict[str, Any]) -> str:
+    names = ", ".join(key.partition("+")[0] for key in need["of"])
+    pending = "" if need["pending"] is None else f", new lines within {output.duration(need['pending'])}"
+    return f"{need['any']} of {names} in the last {output.duration(need['max_age'])}{pending}"
 
 
 def add(

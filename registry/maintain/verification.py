@@ -14,7 +14,7 @@ from onnxreg.registry.log.index_file import is_same
 from onnxreg.registry.log.ledger import Ledger, replay
 from onnxreg.registry.log.references import Reference, documents, files, present_versions
 from onnxreg.registry.store import hash_stream
-from onnxreg.registry.store.layout import NOTE, BlobKey, model_of
+from onnxreg.registry.store.layout import NOTE, BlobKey, is_witness_path, model_of
 from onnxreg.registry.store.protocol import (
     IndexFile,
     MissingBlobError,
@@ -276,7 +276,7 @@ def is_registry_file(file: TreeFile) -> bool:
         return False
     if path in _FIXED or _key_of(file) is not None or _NOTES.fullmatch(path):
         return True
-    return model_of(path) is not None
+    return model_of(path) is not None or is_witness_path(path)
 
 
 def stray_files(remote: RegistryStore) -> list[Damage]:

@@ -17,6 +17,7 @@ from onnxreg.registry.trust.checked_source import CheckedReader
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.requirements import audit_head, audit_signatures, enforce_policies
 from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.registry.trust.witnesses import WitnessCheck
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
@@ -24,12 +25,22 @@ from onnxreg.schema.inputs.trust_file import Trust
 
 
 def verify_watched(
-    store: RegistryStore, heads: CheckpointStore, ref: Ref | None = None, progress: Progress = SILENT
+    store: RegistryStore,
+    heads: CheckpointStore,
+    ref: Ref | None = None,
+    progress: Progress = SILENT,
+    is_elsewhere: bool = False,
 ) -> VerifyReport:
-    """Verify a registry, a model or a version, also against the user's checkpoints `heads` and trust file."""
+    """Verify a registry, a model or a version, also against the user's checkpoints `heads` and trust file.
+
+    One that `is_elsewhere` must be as its witnesses saw it, if the trust file demands any.
+    """
+    witnesses = WitnessCheck(store)
 
     def audit(ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
         yield from audit_head(store, heads, ledger.name, index)
+        if is_elsewhere:
+            yield from witnesses.audit(ledger.name, index)
         yield from _audit(store, load_trust(), ledger)
 
     if ref is not None:
@@ -38,7 +49,10 @@ def verify_watched(
         report = verify_archive(store, progress, audit)
     else:
         report = verify(store, progress, audit)
-    report.damages += _damages(_policy_log_faults(store, heads))
+    report.damages += _damages(_policy_log_faults(store, heads, is_elsewhere))
+    if is_elsewhere:
+        missing = witnesses.audit_missing(set(store.names()))
+        report.damages += [Damage("witness", store.url, detail) for detail in missing]
     return report
 
 
@@ -75,10 +89,10 @@ def _damages(faults: Iterator[str]) -> list[Damage]:
     return [Damage("policy", POLICIES, detail) for detail in faults]
 
 
-def _policy_log_faults(reader: RegistryReader, heads: CheckpointStore) -> Iterator[str]:
+def _policy_log_faults(reader: RegistryReader, heads: CheckpointStore, is_elsewhere: bool) -> Iterator[str]:
     """Faults of the log of policies, read with the user's checkpoints."""
     try:
-        read_policies(CheckedReader(reader, heads))
+        read_policies(CheckedReader(reader, heads, is_elsewhere=is_elsewhere))
     except RegError as error:
         yield error.message
 

@@ -195,7 +195,8 @@ class Remotes:
         if not offline:
             store = self.open(remote)
             tracking = TrackingCopies(self.registry, store.registry_id, store.url)
-            return TrackedReader(CheckedReader(store, heads or CheckpointStore(), tracking.store), tracking)
+            checked = CheckedReader(store, heads or CheckpointStore(), tracking.store, is_elsewhere=True)
+            return TrackedReader(checked, tracking)
         url = self.url_of(remote)
         tracking = TrackingCopies(self.registry, self.pins.get(url, ""), url)
         if url not in self.pins or not tracking.is_there:

@@ -10,6 +10,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.version import Version
 
 if TYPE_CHECKING:
+    from onnxreg.registry.store.protocol import StoredObject
     from onnxreg.schema.core.progress import Advance
 
 Carried = Mapping[str, frozenset[Version]]
@@ -77,6 +78,35 @@ class RefreshableReader(Protocol):
 
     def read_fresh(self, name: str) -> IndexFile | None:
         """Read a model's index file as it is now, past caches and pins."""
+        ...
+
+
+@runtime_checkable
+class PathReader(Protocol):
+    """A registry whose small files can be read by path: those of the witness log."""
+
+    def read_file(self, path: str, cached: "StoredObject | None" = None) -> "StoredObject | None":
+        """A small file of the tree, and the token for its next swap; None if it is absent.
+
+        `cached` is an earlier result, which may be returned again if the file has not changed. At a store with
+        caches in between, or that reads at a pinned commit, `cached` None means: as it is now.
+        """
+        ...
+
+
+@runtime_checkable
+class PathStore(PathReader, Protocol):
+    """A registry whose small files can be written by path."""
+
+    def write_files(self, files: Mapping[str, bytes]) -> None:
+        """Write files whose content somebody has decided: they are created, or replaced if they differ.
+
+        When this returns, all of it survives a power cut.
+        """
+        ...
+
+    def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
+        """Replace a file if its token is the expected one (None: absent), durably; False if it is not."""
         ...
 
 

@@ -19,7 +19,8 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from onnxreg.registry.store import hash_stream
-from onnxreg.registry.store.object_store import ObjectRegistry, StoredObject
+from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.store.protocol import StoredObject
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, missing_extra, why
 

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import BinaryIO
 
-from onnxreg.registry.store.object_store import ObjectRegistry, StoredObject
+from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.store.protocol import StoredObject
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 

@@ -1,9 +1,11 @@
 """A registry in an object store: any place that can create, compare and swap, list and delete whole objects."""
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, NoReturn, Protocol, cast
@@ -23,7 +25,14 @@ from onnxreg.registry.store.layout import (
     read_identity,
     usable_key,
 )
-from onnxreg.registry.store.protocol import Hasher, IncomingBlob, IndexFile, MissingBlobError, TreeFile
+from onnxreg.registry.store.protocol import (
+    Hasher,
+    IncomingBlob,
+    IndexFile,
+    MissingBlobError,
+    StoredObject,
+    TreeFile,
+)
 from onnxreg.registry.store.streams import CheckedStream
 from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
@@ -32,9 +41,7 @@ from onnxreg.schema.core.errors import Advice, LostRaceError, NotFoundError, Rem
 SPOOL_BYTES = 2 * 2**20
 """An uploaded blob of unknown digest is buffered in memory up to this many bytes, on disk above."""
 
-
-StoredObject = tuple[bytes, str]
-"""A small object's bytes and its token."""
+MAX_WORKERS = 8
 
 
 class ObjectStore(Protocol):
@@ -195,6 +202,24 @@ class ObjectRegistry:
         before = (cached.data, cached.token) if cached else None
         stored = self.store.get(index_path(name), before)
         return cached if stored is before else IndexFile(*stored) if stored else None
+
+    def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
+        return self.store.get(path, cached)
+
+    def write_files(self, files: Mapping[str, bytes]) -> None:
+        with ThreadPoolExecutor(MAX_WORKERS) as pool:
+            list(pool.map(self._write_file, files.items()))
+
+    def _write_file(self, file: tuple[str, bytes]) -> None:
+        path, data = file
+        while not self.store.create(path, BytesIO(data)):
+            current = self.store.get(path)
+            if current is not None and (current[0] == data or self.store.swap(path, data, current[1])):
+                return
+
+    def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
+        check_writer(self._identity, self.url)
+        return self.store.swap(path, data, expected)
 
     def names(self) -> Iterator[str]:
         names = (model_of(path) for path, _ in self.store.list("index/"))

@@ -17,6 +17,10 @@ MAX_DOCUMENT_BYTES = 64 * 2**20
 """An index file, or another document that is read at once, with more bytes than this is refused."""
 
 
+StoredObject = tuple[bytes, str]
+"""A small object's bytes and its token."""
+
+
 class IndexFile(NamedTuple):
     """The bytes of an index file, and the token that a swap must bring to replace exactly these bytes."""
 

@@ -12,7 +12,8 @@ from typing import BinaryIO, Protocol
 
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.directory.scratch import PROBE
-from onnxreg.registry.store.object_store import ObjectRegistry, ObjectStore, StoredObject
+from onnxreg.registry.store.object_store import ObjectRegistry, ObjectStore
+from onnxreg.registry.store.protocol import StoredObject
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RemoteError
 

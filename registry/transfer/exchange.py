@@ -130,7 +130,8 @@ class Exchange:
         remote = remotes.reach(source)
         check_distinct(remote, self.store)
         tracking = TrackingCopies(self.store, remote.registry_id, remote.url)
-        tracked = TrackedReader(CheckedReader(remote, self.heads, tracking.store), tracking)
+        checked = CheckedReader(remote, self.heads, tracking.store, is_elsewhere=True)
+        tracked = TrackedReader(checked, tracking)
         with tracking.doubted(ref.name):
             versions, ledger, index = self._locate(tracked, ref, channels)
             if not self.store.is_there:

@@ -8,6 +8,7 @@ from onnxreg.registry.store.abilities import RefreshableReader
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, ReaderWrapper, RegistryReader, layers
 from onnxreg.registry.trust.read_trust_file import trust_digest, trust_if_any
 from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.registry.trust.witnesses import WitnessCheck
 from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.core.ref import POLICY_LOG
 
@@ -18,31 +19,44 @@ if TYPE_CHECKING:
 class CheckedReader(ReaderWrapper):
     """A reader that refuses an index file which contradicts its checkpoint or lacks a required signature."""
 
-    def __init__(self, source: RegistryReader, checkpoints: CheckpointStore, *near: BlobReader) -> None:
-        """`near`: further places where documents of the log may be read."""
+    def __init__(
+        self,
+        source: RegistryReader,
+        checkpoints: CheckpointStore,
+        *near: BlobReader,
+        is_elsewhere: bool = False,
+    ) -> None:
+        """`near`: further places where documents of the log may be read.
+
+        A registry that `is_elsewhere` is also compared with what its witnesses saw, if the trust file demands any.
+        """
         super().__init__(source)
         self._heads = checkpoints
         self._near = near
+        self._witnesses = WitnessCheck(source) if is_elsewhere else None
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         """Read an index file, and check it.
 
-        Raise ForkError or IntegrityError if it contradicts the checkpoint.
+        Raise ForkError or IntegrityError if it contradicts the checkpoint, or what witnesses saw.
         """
         before = self._heads.recall(self.source.registry_id, name)
-        return read_checked(
-            self.source,
-            name,
-            cached,
-            lambda index: check_history(self.source, name, index, self._heads, before, *self._near),
-        )
+
+        def check(index: IndexFile | None) -> None:
+            check_history(self.source, name, index, self._heads, before, *self._near)
+            if self._witnesses is not None:
+                self._witnesses.check(name, index)
+
+        return read_checked(self.source, name, cached, check)
 
 
-def checked_reader(source: RegistryReader, checkpoints: CheckpointStore) -> RegistryReader:
+def checked_reader(
+    source: RegistryReader, checkpoints: CheckpointStore, is_elsewhere: bool = False
+) -> RegistryReader:
     """A source held against known heads; itself if it is, or if what it wraps is."""
     if any(isinstance(layer, CheckedReader) for layer in layers(source)):
         return source
-    return CheckedReader(source, checkpoints)
+    return CheckedReader(source, checkpoints, is_elsewhere=is_elsewhere)
 
 
 def check_version(source: RegistryReader, target: "LocatedVersion") -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from onnxreg.registry.trust.rollback import CheckpointStore
-from onnxreg.schema.inputs.trust_file import Trust
+from onnxreg.schema.inputs.trust_file import Trust, WitnessRequirement
 
 
 def keys_json(trust: Trust) -> list[dict[str, Any]]:
@@ -29,6 +29,7 @@ def requirements_json(trust: Trust) -> list[dict[str, Any]]:
             "since": requirement.since,
             "versions": requirement.versions,
             "keys": list(requirement.keys),
+            **({"witnesses": _witnesses_json(requirement.witnesses)} if requirement.witnesses else {}),
             "after": [
                 {"registry": line.registry, "model": line.model, "seq": line.seq, "head": str(line.head)}
                 for line in requirement.after
@@ -36,6 +37,16 @@ def requirements_json(trust: Trust) -> list[dict[str, Any]]:
         }
         for requirement in trust.requirements
     ]
+
+
+def _witnesses_json(need: WitnessRequirement) -> dict[str, Any]:
+    return {
+        "any": need.count,
+        "of": [str(key) for key in need.keys],
+        "max_age": need.max_age,
+        "pending": need.pending,
+        "log": need.log and str(need.log),
+    }
 
 
 def heads_json(checkpoints: CheckpointStore) -> list[dict[str, Any]]:

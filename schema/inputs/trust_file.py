@@ -18,6 +18,7 @@ since = 1                            # ... from this one on, or ...
 after = [{registry = "<id>", model = "acme/pii", seq = 57, head = "sha256:..."}]  # ... after this line of a log
 versions = true                      # every version that is pulled or resolved is signed
 keys = ["release"]                   # default: any trusted key
+witnesses = {any = 2, of = ["<verifier key>", ...], max_age = "24h", pending = "1h", log = "<verifier key>"}
 """
 
 from collections.abc import Mapping
@@ -27,10 +28,12 @@ from typing import Any
 
 from onnxreg.schema.core.codec import count, flag, items, mapping, optional, required, text
 from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.durations import parse_duration
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
 from onnxreg.schema.core.toml_file import read_toml
 from onnxreg.schema.signing.keys import PublicKey
+from onnxreg.schema.witness.note import COSIGNATURE, ED25519, VerifierKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,21 @@ class TrustedKey:
 
 
 @dataclass(frozen=True, slots=True)
+class WitnessRequirement:
+    """The witnesses who must have seen a log as it is: `count` of these keys, at most `max_age` seconds ago.
+
+    Lines that are not witnessed yet may have been seen first up to `pending` seconds ago; None: there may be none.
+    `log` is the key of the log itself, if the reader knows it.
+    """
+
+    count: int
+    keys: tuple[VerifierKey, ...]
+    max_age: int
+    pending: int | None = None
+    log: VerifierKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SignatureRequirement:
     """The signatures that some models require. `keys` are names; an empty list means any trusted key.
 
@@ -82,6 +100,7 @@ class SignatureRequirement:
     versions: bool = False
     keys: tuple[str, ...] = ()
     after: tuple[RevocationPoint, ...] = ()
+    witnesses: WitnessRequirement | None = None
 
     def anchor(self, registry: str, model: str) -> RevocationPoint | None:
         """The line of a log up to which no line needs to be signed, if the file names one."""
@@ -107,6 +126,10 @@ class Trust:
     def concerns(self, registry: str, model: str) -> bool:
         """True if the file says anything of a model: a requirement, or a key that may sign it."""
         return bool(self.required(registry, model)) or any(key.covers(model) for key in self.keys.values())
+
+    def witnesses(self, registry: str, model: str) -> list[WitnessRequirement]:
+        """The witnesses that must have seen the log of a model."""
+        return [need.witnesses for need in self.required(registry, model) if need.witnesses is not None]
 
     def required(self, registry: str, model: str) -> list[SignatureRequirement]:
         """The requirements on a model of a registry."""
@@ -161,7 +184,7 @@ def _until(value: Any) -> RevocationPoint:
 
 def _requirement(value: Any, keys: list[TrustedKey]) -> SignatureRequirement:
     fields = mapping(value)
-    _only(fields, "models", "registry", "lines", "since", "versions", "keys", "after")
+    _only(fields, "models", "registry", "lines", "since", "versions", "keys", "after", "witnesses")
     requirement = SignatureRequirement(
         items(fields.get("models", ["*"]), text),
         optional(fields.get("registry"), _registry),
@@ -170,13 +193,36 @@ def _requirement(value: Any, keys: list[TrustedKey]) -> SignatureRequirement:
         flag(fields.get("versions", False)),
         items(fields.get("keys", []), text),
         items(fields.get("after", []), _until),
+        optional(fields.get("witnesses"), _witnesses),
     )
     unknown = set(requirement.keys) - {key.name for key in keys}
     if unknown:
         raise InputError(f"a requirement names key {min(unknown)[:80]!r}, which is not among the keys")
-    if not (requirement.lines or requirement.versions):
-        raise InputError("a requirement asks for nothing", "write lines = true, versions = true, or both")
+    if not (requirement.lines or requirement.versions or requirement.witnesses):
+        raise InputError(
+            "a requirement asks for nothing",
+            "write lines = true, versions = true, witnesses = {...}, or several",
+        )
     return requirement
+
+
+def _witnesses(value: Any) -> WitnessRequirement:
+    fields = mapping(value)
+    _only(fields, "any", "of", "max_age", "pending", "log")
+    keys = items(required(fields, "of"), lambda key: VerifierKey.parse(text(key), COSIGNATURE))
+    number = count(required(fields, "any"))
+    if not 1 <= number <= len({key.raw for key in keys}):
+        raise InputError(
+            f"any = {number} of {len({key.raw for key in keys})} different witnesses cannot be met",
+            "name as many keys in `of`; the same key under two names is one witness",
+        )
+    return WitnessRequirement(
+        number,
+        keys,
+        parse_duration(text(required(fields, "max_age"))),
+        optional(fields.get("pending"), lambda length: parse_duration(text(length))),
+        optional(fields.get("log"), lambda key: VerifierKey.parse(text(key), ED25519)),
+    )
 
 
 def _registry(value: Any) -> str:

@@ -12,6 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
+from onnxreg.registry.store.directory.tree_files import TreeFiles
 from onnxreg.registry.store.layout import (
     NOTE,
     BlobKey,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.store.directory.directory_push import DirectoryPush
 
 
-class DirectoryRegistry:
+class DirectoryRegistry(TreeFiles):
     """A registry below `root`. `open` an existing one, or `create` one."""
 
     def __init__(self, root: Path, disk: Disk | None = None) -> None:

@@ -21,8 +21,14 @@ from onnxreg.registry.store.net import http_headers, pace, tokens
 from onnxreg.registry.store.net.limits import FileBudget
 from onnxreg.registry.store.net.redirects import is_loopback
 from onnxreg.registry.store.net.retry import UnansweredError, retrying
-from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore, StoredObject
-from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES, IndexFile, UnlistedError
+from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
+from onnxreg.registry.store.protocol import (
+    CHUNK_BYTES,
+    MAX_DOCUMENT_BYTES,
+    IndexFile,
+    StoredObject,
+    UnlistedError,
+)
 from onnxreg.registry.store.range_stream import Block, RangedReader, ReadAhead
 from onnxreg.schema.core.errors import InputError, RemoteError, why
 
@@ -287,6 +293,9 @@ class HttpRegistry(ObjectRegistry):
     def __init__(self, store: HttpStore, known_id: str | None = None) -> None:
         super().__init__(store, known_id)
         self._web = store
+
+    def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
+        return self._web.get(path, cached, fresh=cached is None)
 
     def read_fresh(self, name: str) -> IndexFile | None:
         """Read a model's index file past the caches in between."""

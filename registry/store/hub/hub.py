@@ -21,7 +21,7 @@ the live Hub.
 """
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -34,6 +34,7 @@ from onnxreg.registry.store.hub.commits import (
     PREFETCHED_PATHS,
     CommitHead,
     CommitSnapshot,
+    is_file,
     token_of,
 )
 from onnxreg.registry.store.hub.hub_client import MAX_PATHS, HubClient, Operation
@@ -53,11 +54,11 @@ from onnxreg.registry.store.layout import (
     read_identity,
 )
 from onnxreg.registry.store.object_store import open_first
-from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, TreeFile
+from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, StoredObject, TreeFile
 from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.errors import InputError, LostRaceError, NotFoundError
 from onnxreg.schema.core.ref import is_name
 
 LFS_RULE = f"blobs/** {LFS}"
@@ -162,6 +163,37 @@ class HubRegistry:
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         data = self._head.read(index_path(name), cached.data if cached else None)
         return None if data is None else IndexFile(data, token_of(data))
+
+    def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
+        if cached is None:
+            self._head.refresh()
+        data = self._head.read(path, cached[0] if cached else None)
+        return None if data is None else (data, token_of(data))
+
+    def write_files(self, files: Mapping[str, bytes]) -> None:
+        def decide(at: CommitSnapshot, doubt: bool) -> list[Operation] | None:
+            entries = at.entries(files)
+            changed = [path for path in files if not is_file(entries.get(path), token_of(files[path]))]
+            return [CommitOperationAdd(path, files[path]) for path in changed] or None
+
+        self._head.transact(f"Write {len(files)} files of the witness log", decide)
+
+    def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
+        check_writer(self.identity(), self.url)
+
+        def decide(at: CommitSnapshot, doubt: bool) -> list[Operation] | None:
+            entry = at.entries([path]).get(path)
+            if doubt and is_file(entry, token_of(data)):
+                return None
+            if not is_file(entry, expected):
+                raise LostRaceError(f"{path} changed meanwhile")
+            return [CommitOperationAdd(path, data)]
+
+        try:
+            self._head.transact(f"Write {path}", decide)
+        except LostRaceError:
+            return False
+        return True
 
     def read_fresh(self, name: str) -> IndexFile | None:
         """Read a model's index file at the newest commit, which is pinned from now on."""

@@ -26,8 +26,8 @@ from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.layout import BlobKey, blob_path
 from onnxreg.registry.store.net import pace
 from onnxreg.registry.store.net.limits import FileBudget
-from onnxreg.registry.store.object_store import ObjectRegistry, StoredObject
-from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES
+from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES, StoredObject
 from onnxreg.registry.store.range_stream import Block, RangedReader, ReadAhead
 from onnxreg.registry.store.require_cas import CasGuardedStore
 from onnxreg.registry.store.s3.multipart import MultipartUpload

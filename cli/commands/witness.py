@@ -1,0 +1,228 @@
+"""`reg witness`: a log of a registry's heads that others cosign, so that readers see what everybody sees."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Json, RemoteArgument
+from onnxreg.cli.render import output
+from onnxreg.schema.core.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from onnxreg.schema.witness.tree_head import TreeHead
+    from onnxreg.schema.witness.witnessed import WitnessedHead
+
+EXAMPLES = (
+    "reg witness publish --key acme-log",
+    "reg witness publish origin --key acme-log --from https://witness.example/reg",
+    "reg witness cosign https://models.example/reg --key w1 --log onnxreg/ID+HASH+KEY --output ./public",
+    "reg witness cosign origin --key w1",
+    "reg witness verify origin",
+    "reg witness show origin --json",
+)
+
+Place = Annotated[
+    str | None,
+    typer.Argument(help="A remote's name, a path or a URL; default: the registry here.", metavar="[REMOTE]"),
+]
+Key = Annotated[
+    str | None, typer.Option(help="One of your keys (ed25519); default: REG_SIGNING_KEY, else your only key.")
+]
+LogKey = Annotated[
+    str | None,
+    typer.Option(
+        "--log", help="The verifier key of the log, as `reg witness publish` prints it.", metavar="KEY"
+    ),
+]
+
+
+def publish(
+    context: typer.Context,
+    remote: Place = None,
+    key: Key = None,
+    places: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            help="Collect the cosignatures that a witness serves at this path or URL; may be repeated.",
+        ),
+    ] = None,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Publish this model as it is, though its log went back or is gone; may be repeated.",
+            metavar="NAME",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Append the present head of every model to the witness log, which is made if there is none.
+
+    It is meant for one job that has the log's key, such as cron: a push never waits for it. A model whose
+    log went back, was rewritten or is gone keeps its entry, is listed on stderr, and the exit status is 4.
+    A run that was killed is continued by the next one.
+
+    With --json: {origin, key, size, root, changed: [names], refused: [{name, why}]}; key is the verifier
+    key that witnesses are given.
+    """
+    from onnxreg.registry.signing.signer import signing_key
+    from onnxreg.registry.witness.cosigner import fetch_checkpoint
+    from onnxreg.registry.witness.log_publisher import LogPublisher, path_store
+    from onnxreg.registry.witness.proofs import merge_proofs
+
+    session: Session = context.obj
+    registry, store = session.with_remote(remote)
+    publisher = LogPublisher(store or registry.store, signing_key(key))
+    result = publisher.publish(accept or ())
+    notes = [fetch_checkpoint(place, result.head.origin) for place in places or ()]
+    if notes:
+        merge_proofs(path_store(publisher.store), notes, result.key)
+    refused = [{"name": name, "why": why} for name, why in sorted(result.refused.items())]
+    if as_json:
+        output.write_json(
+            {
+                **_head_json(result.head),
+                "key": str(result.key),
+                "changed": list(result.changed),
+                "refused": refused,
+            }
+        )
+    else:
+        session.say(_said(result.head, f"{output.counted(len(result.changed), 'new head')}"))
+        session.say(f"witnesses: reg witness cosign URL --log {result.key}")
+    for item in refused:
+        session.warn(f"not published: {item['name']}: {item['why']}")
+    if refused:
+        raise IntegrityError(
+            f"{output.counted(len(refused), 'model')} of the registry went back, or cannot be read",
+            "restore it from a mirror; if it is meant so, publish with --accept NAME",
+        )
+
+
+def cosign(
+    context: typer.Context,
+    remote: RemoteArgument = None,
+    key: Key = None,
+    name: Annotated[
+        str | None, typer.Option(help="The name of the witness; default: the name of the key.")
+    ] = None,
+    log: LogKey = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            help="Write the cosigned checkpoint below this directory, for any web server to serve.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Sign the newest checkpoint of a registry's witness log, if it continues the last one that you signed.
+
+    The first time, --log names the log's key. You vouch that the log only grows, not for what is in it. The
+    time of your signature is how readers know that the log is fresh: run it more often than their max_age,
+    also if nothing changed.
+
+    Without --output the signature is written to the registry itself; with it, to a file that the publisher
+    collects (`reg witness publish --from`). A log that went back or was rewritten is refused: exit status 4.
+
+    With --json: {origin, size, root, witness, time, file}; witness is the verifier key for trust files.
+    """
+    from onnxreg.registry.signing.signer import signing_key
+    from onnxreg.registry.witness.cosigner import cosign as sign
+    from onnxreg.registry.witness.cosigner import serve_checkpoint
+    from onnxreg.registry.witness.log_publisher import path_store
+    from onnxreg.registry.witness.proofs import merge_proofs
+
+    session: Session = context.obj
+    store, private = session.remotes().open(remote), signing_key(key)
+    signed = sign(store, name or key or "witness", private, log)
+    file = None if directory is None else serve_checkpoint(directory, signed.note)
+    if file is None:
+        merge_proofs(path_store(store), [signed.note], signed.log)
+    if as_json:
+        about = {"witness": str(signed.witness), "time": _time(signed.time), "file": file and str(file)}
+        output.write_json({**_head_json(signed.head), **about})
+        return
+    session.say(_said(signed.head, f"cosigned by {signed.witness.name}" + (f" in {file}" if file else "")))
+    session.say(f'trust files name it: of = ["{signed.witness}"]')
+
+
+def verify(context: typer.Context, remote: Place = None, log: LogKey = None, as_json: Json = False) -> None:
+    """Read every file of the witness log, and compare the head of each model with its newest map.
+
+    Exit status 4 if a file is missing or wrong, or if a model contradicts the map. Lines that are not
+    witnessed yet are counted, which is no fault.
+
+    With --json: {origin, size, root, refused: [{name, why}], pending: [names]}.
+    """
+    from onnxreg.registry.witness.inspection import inspect, verify_log
+
+    session: Session = context.obj
+    reader = session.reader(remote, checked=False)
+    found = verify_log(reader, log)
+    head = inspect(reader).checkpoint.head
+    refused = [{"name": name, "why": why} for name, why in sorted(found.refused.items())]
+    if as_json:
+        output.write_json({**_head_json(head), "refused": refused, "pending": sorted(found.changed)})
+    else:
+        pending = output.counted(len(found.changed), "model")
+        session.say(_said(head, f"every file is right; {pending} with lines that are not witnessed yet"))
+    for item in refused:
+        session.warn(f"{item['name']}: {item['why']}")
+    if refused:
+        raise IntegrityError(f"{output.counted(len(refused), 'model')} contradict the witnessed map")
+
+
+def show(context: typer.Context, remote: Place = None, as_json: Json = False) -> None:
+    """Show the newest checkpoint of the witness log, and who cosigned which checkpoint when.
+
+    Signatures are not checked here: a reader's trust file names the witnesses that it believes.
+
+    With --json: {origin, size, root, models, cosigned: [{size, root, signatures: [{name, keyid, time}]}]}.
+    """
+    from onnxreg.registry.witness.inspection import inspect
+
+    session: Session = context.obj
+    status = inspect(session.reader(remote, checked=False))
+    cosigned = [_proof_json(proof) for proof in status.proofs]
+    models = sum(1 for _ in status.heads)
+    if as_json:
+        output.write_json({**_head_json(status.checkpoint.head), "models": models, "cosigned": cosigned})
+        return
+    session.say(_said(status.checkpoint.head, output.counted(models, "log")))
+    rows = [
+        (proof["size"], signature["name"], signature["time"])
+        for proof in cosigned
+        for signature in proof["signatures"]
+    ]
+    session.table(("SIZE", "WITNESS", "TIME"), rows)
+    if not rows:
+        session.say("no witness has cosigned it yet: reg witness cosign")
+
+
+def _proof_json(proof: "WitnessedHead") -> dict[str, Any]:
+    signatures = [
+        {"name": each.name, "keyid": each.keyid.hex(), "time": _time(each.time)}
+        for each in proof.note.signatures
+        if each.name != proof.head.origin
+    ]
+    return {"size": proof.head.size, "root": proof.head.root.hex(), "signatures": signatures}
+
+
+def _head_json(head: "TreeHead") -> dict[str, Any]:
+    return {"origin": head.origin, "size": head.size, "root": head.root.hex()}
+
+
+def _said(head: "TreeHead", more: str) -> str:
+    return f"{head.origin} has size {head.size}, root {head.root.hex()[:12]}: {more}"
+
+
+def _time(seconds: int) -> str:
+    """A claimed time, RFC 3339; as a number if no calendar has it."""
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError):
+        return str(seconds)

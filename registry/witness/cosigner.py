@@ -1,0 +1,94 @@
+"""A witness: it signs the newest checkpoint of a log if that continues the last one that it signed."""
+
+import hashlib
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from onnxreg.registry.signing.crypto import PrivateKey
+from onnxreg.registry.store.abilities import PathReader
+from onnxreg.registry.store.http.http import HttpStore
+from onnxreg.registry.store.open import path_of
+from onnxreg.registry.store.protocol import RegistryReader, innermost
+from onnxreg.registry.support.disk import host_errors, read_given, replace_file
+from onnxreg.registry.witness.memory import WitnessMemory
+from onnxreg.registry.witness.note_keys import cosign_text, require_signature
+from onnxreg.registry.witness.witness_log import WitnessLog, read_checkpoint
+from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
+from onnxreg.schema.witness.note import COSIGNATURE, ED25519, SignedNote, VerifierKey
+from onnxreg.schema.witness.tree_head import TreeHead, origin_of
+
+
+def path_reader(source: RegistryReader) -> PathReader:
+    """The files of a registry by path. InputError if it has none."""
+    inner = innermost(source)
+    if not isinstance(inner, PathReader):
+        raise InputError(f"{source.url} cannot have a witness log")
+    return inner
+
+
+class Cosigned(NamedTuple):
+    """A checkpoint with the signatures of its log and of one witness, and the keys of both."""
+
+    note: SignedNote
+    witness: VerifierKey
+    log: VerifierKey
+
+    @property
+    def head(self) -> TreeHead:
+        return TreeHead.parse(self.note.text)
+
+    @property
+    def time(self) -> int:
+        """The time of the cosignature, in seconds since the epoch."""
+        return self.note.by(self.witness)[0].time
+
+
+def cosign(source: RegistryReader, name: str, key: PrivateKey, log_key: str | None = None) -> Cosigned:
+    """Sign the newest checkpoint of a registry as the witness `name`.
+
+    `log_key` is the verifier key of the log, which must be given the first time. The state of the witness is
+    durable before this returns. IntegrityError if the log does not sign it with that key, or if it went back;
+    ForkError if it was rewritten since the last time.
+    """
+    origin = origin_of(source.registry_id)
+    witness = VerifierKey.of(name, COSIGNATURE, key.public)
+    memory = WitnessMemory(origin, witness)
+    files = path_reader(source)
+    with memory.locked():
+        checkpoint = read_checkpoint(files, source.registry_id)
+        log = VerifierKey.parse(log_key, ED25519) if log_key else memory.log_key
+        if log is None:
+            raise InputError(f"the key of {origin} is not known yet", Advice("name-log-key"))
+        require_signature(checkpoint.note, log)
+        last = memory.last_head or TreeHead(origin, 0, hashlib.sha256().digest())
+        WitnessLog(files).check_continues(checkpoint.head, last)
+        text = checkpoint.note.text
+        signed = SignedNote(text, tuple(checkpoint.note.by(log)))
+        signed = signed.signed_by([cosign_text(text, name, key, int(time.time()))])
+        memory.keep(signed, log)
+    return Cosigned(signed, witness, log)
+
+
+def served_path(origin: str) -> str:
+    """The path below a witness's place where it serves its checkpoint (c2sp.org/tlog-witness)."""
+    return f"{hashlib.sha256(origin.encode()).hexdigest()}/checkpoint"
+
+
+def serve_checkpoint(directory: Path, note: SignedNote) -> Path:
+    """Write a cosigned checkpoint where a static web server can serve it; return the file."""
+    path = directory / served_path(TreeHead.parse(note.text).origin)
+    with host_errors(f"writing {path}"):
+        replace_file(path, note.encode())
+    return path
+
+
+def fetch_checkpoint(place: str, origin: str) -> SignedNote:
+    """The checkpoint of a log that a witness serves at a path or URL. NotFoundError if it serves none."""
+    path, name = path_of(place), served_path(origin)
+    if path is not None:
+        return SignedNote.parse(read_given(path / name))
+    stored = HttpStore(place).get(name, fresh=True)
+    if stored is None:
+        raise NotFoundError(f"{place} has no checkpoint of {origin}", "has the witness cosigned it yet?")
+    return SignedNote.parse(stored[0])

@@ -1,0 +1,111 @@
+"""The present heads of a registry, compared with those in the newest map."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+from onnxreg.registry.store.blobs import fetcher
+from onnxreg.registry.store.protocol import IndexFile, RegistryReader
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
+from onnxreg.schema.core.ref import POLICY_LOG
+from onnxreg.schema.log.checkpoint import ObservedIndex
+from onnxreg.schema.log.logline import LogLineHeader, genesis, verify_chain
+from onnxreg.schema.witness.merkle_map import MapEntry
+
+MAX_WORKERS = 8
+
+
+@dataclass
+class HeadSurvey:
+    """The entries that changed since the map; `refused` says why a log keeps its old entry, by name."""
+
+    changed: dict[str, MapEntry | None] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def survey(source: RegistryReader, known: Mapping[str, MapEntry], accept: Collection[str]) -> HeadSurvey:
+    """Read the head of every log. A log that does not continue its entry keeps it, unless its name is in `accept`."""
+    names = {*source.names(), *known, POLICY_LOG}
+    result = HeadSurvey()
+    with ThreadPoolExecutor(MAX_WORKERS) as pool:
+        findings = pool.map(
+            lambda name: (name, _finding(source, name, known.get(name), name in accept)), sorted(names)
+        )
+        for name, finding in findings:
+            if isinstance(finding, str):
+                result.refused[name] = finding
+            elif finding != known.get(name):
+                result.changed[name] = finding
+    return result
+
+
+def _finding(
+    source: RegistryReader, name: str, known: MapEntry | None, accept: bool
+) -> MapEntry | str | None:
+    """The present entry of a log, None if there is no log; a text why it does not continue the known one."""
+    try:
+        index = source.read_index(name)
+        head = None if index is None else LogEnd.read(source, name, index)
+        if known is not None and not accept:
+            if head is None:
+                return f"it is gone, and had {known.seq} lines"
+            head.check_continues(known)
+    except RegError as error:
+        return error.message
+    return None if head is None else head.entry
+
+
+@dataclass(frozen=True)
+class LogEnd:
+    """The end of a log as an index file has it. `digest_at` is the digest of an earlier line."""
+
+    entry: MapEntry
+    lines: tuple[LogLineHeader, ...]
+    observed: ObservedIndex | None
+    source: RegistryReader
+
+    @classmethod
+    def read(cls, source: RegistryReader, name: str, index: IndexFile) -> "LogEnd":
+        """Read an index file, or the log of policies. IntegrityError if it does not fit itself or the registry."""
+        if name == POLICY_LOG:
+            lines = _policy_lines(source.registry_id, index)
+            return cls(MapEntry(name, len(lines), lines[-1].digest), lines, None, source)
+        observed = ObservedIndex.read(index.data, name)
+        if observed.state.registry != source.registry_id:
+            raise IntegrityError(f"the index of {name} is another registry's")
+        return cls(MapEntry(name, observed.state.seq, observed.state.head), observed.lines, observed, source)
+
+    def check_continues(self, known: MapEntry) -> None:
+        """Raise IntegrityError if the log does not have the line that an entry names."""
+        if self.entry.seq < known.seq:
+            raise IntegrityError(f"it ends at line {self.entry.seq}, and had {known.seq} lines")
+        digest = self._digest_at(known.seq)
+        if digest != known.head:
+            raise IntegrityError(
+                f"it was rewritten: line {known.seq} is {digest.short}..., and was {known.head.short}..."
+            )
+
+    def _digest_at(self, seq: int) -> Digest:
+        if seq == self.entry.seq:
+            return self.entry.head
+        if self.observed is None:
+            return self.lines[seq - 1].digest
+        sealed = partial(_sealed_lines, fetcher(self.source), self.observed.state.segments)
+        return self.observed.since(seq, sealed)[0]
+
+
+def _sealed_lines(fetch: Callable[[Digest], bytes], segments: Sequence[Digest], number: int) -> list[bytes]:
+    return fetch(segments[number]).removesuffix(b"\n").split(b"\n")
+
+
+def _policy_lines(registry: str, index: IndexFile) -> tuple[LogLineHeader, ...]:
+    try:
+        lines = tuple(LogLineHeader.read(raw) for raw in index.data.removesuffix(b"\n").split(b"\n"))
+    except InputError as error:
+        raise IntegrityError(f"the policy log cannot be read: {error.message}") from error
+    if lines[0].prev != genesis(registry, POLICY_LOG):
+        raise IntegrityError("the policy log is another registry's")
+    verify_chain(lines, POLICY_LOG, lines[0].prev, "")
+    return lines
