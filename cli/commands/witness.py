@@ -59,7 +59,7 @@ def publish(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Append the present head of every model to the witness log, which is made if there is none.
+    """Append the present head of every model to the witness log, and make it if it does not exist.
 
     It is meant for one job that has the log's key, such as cron: a push never waits for it. A model whose
     log went back, was rewritten or is gone keeps its entry, is listed on stderr, and the exit status is 4.
@@ -77,7 +77,7 @@ def publish(
     registry, store = session.with_remote(remote)
     publisher = LogPublisher(store or registry.store, signing_key(key))
     result = publisher.publish(accept or ())
-    notes = [fetch_checkpoint(place, result.head.origin) for place in places or ()]
+    notes = [fetch_checkpoint(url, result.head.origin) for url in places or ()]
     if notes:
         merge_proofs(path_store(publisher.store), notes, result.key)
     refused = [{"name": name, "why": why} for name, why in sorted(result.refused.items())]
@@ -154,7 +154,7 @@ def verify(context: typer.Context, remote: Place = None, log: LogKey = None, as_
     """Read every file of the witness log, and compare the head of each model with its newest map.
 
     Exit status 4 if a file is missing or wrong, or if a model contradicts the map. Lines that are not
-    witnessed yet are counted, which is no fault.
+    witnessed yet are counted, and are not a fault.
 
     With --json: {origin, size, root, refused: [{name, why}], pending: [names]}.
     """
@@ -162,13 +162,13 @@ def verify(context: typer.Context, remote: Place = None, log: LogKey = None, as_
 
     session: Session = context.obj
     reader = session.reader(remote, checked=False)
-    found = verify_log(reader, log)
+    survey = verify_log(reader, log)
     head = inspect(reader).checkpoint.head
-    refused = [{"name": name, "why": why} for name, why in sorted(found.refused.items())]
+    refused = [{"name": name, "why": why} for name, why in sorted(survey.refused.items())]
     if as_json:
-        output.write_json({**_head_json(head), "refused": refused, "pending": sorted(found.changed)})
+        output.write_json({**_head_json(head), "refused": refused, "pending": sorted(survey.changed)})
     else:
-        pending = output.counted(len(found.changed), "model")
+        pending = output.counted(len(survey.changed), "model")
         session.say(_said(head, f"every file is right; {pending} with lines that are not witnessed yet"))
     for item in refused:
         session.warn(f"{item['name']}: {item['why']}")
@@ -205,9 +205,9 @@ def show(context: typer.Context, remote: Place = None, as_json: Json = False) ->
 
 def _proof_json(proof: "WitnessedHead") -> dict[str, Any]:
     signatures = [
-        {"name": each.name, "keyid": each.keyid.hex(), "time": _time(each.time)}
-        for each in proof.note.signatures
-        if each.name != proof.head.origin
+        {"name": signature.name, "keyid": signature.keyid.hex(), "time": _time(signature.time)}
+        for signature in sorted(proof.note.signatures)
+        if signature.name != proof.head.origin
     ]
     return {"size": proof.head.size, "root": proof.head.root.hex(), "signatures": signatures}
 

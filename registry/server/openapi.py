@@ -68,6 +68,7 @@ def _paths() -> Json:
         "/index/{file}": _file(index, "application/jsonl", file),
         "/index/{org}/{file}": _file(index, "application/jsonl", org, file),
         "/blobs/sha256/{shard}/{key}": _file("A blob, by the SHA-256 of its bytes.", BYTES, shard, key),
+        "/witness/{path}": _file("A file of the witness log.", BYTES, _parameter("path", PATH)),
         "/v1/models": _document("The models, by name.", "Models", (), ("400", "5XX"), *_paging()),
         "/v1/models/{name}": _document(versions, "Versions", (name,), ("400", "404")),
         "/v1/models/{org}/{name}": _document(versions, "Versions", (org, name), ("400", "404")),

@@ -22,7 +22,7 @@ from onnxreg.registry.server.lru import LruCache
 from onnxreg.registry.store.blobs import steady
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path, index_path, keys_of
-from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, IndexFile, MissingBlobError
+from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, IndexFile, MissingBlobError, StoredObject
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.registry.trust.checked_source import CheckedReader
 from onnxreg.registry.trust.rollback import CheckpointStore
@@ -79,6 +79,15 @@ class ServedRegistry(DirectoryRegistry):
         """The bytes of `registry.json`. HostError if the whole registry is gone."""
         with host_errors("reading registry.json"), open_beneath(self.root, "registry.json") as file:
             return file.read()
+
+    def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
+        with host_errors(f"reading {path}"):
+            try:
+                with open_beneath(self.root, path) as file:
+                    data = file.read()
+            except FileNotFoundError:
+                return None
+        return data, Digest.of(data).hex
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         with host_errors(f"reading the index of {name}"):

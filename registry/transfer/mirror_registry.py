@@ -26,6 +26,7 @@ from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.registry.transfer.result import MirrorResult, listing
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.requirements import check_copied, enforce_policies
+from onnxreg.registry.witness.copies import copy_log, read_files
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     Advice,
@@ -109,6 +110,7 @@ def _verbatim(
 ) -> None:
     trust = load_trust()
     _check_policies(source, trust)
+    witnessed = read_files(source)
     copy_policies(source, destination)
     requests: list[tuple[TransferRequest, Ledger | None]] = []
     frees_blobs = False
@@ -126,6 +128,7 @@ def _verbatim(
     for request, checked in requests:
         with listing(request.name, report.skipped):
             report.add(copy(source, destination, request, progress, source_ledger=checked))
+    copy_log(source, destination, witnessed)
     if not report.skipped:
         end(destination)
     if frees_blobs or destination.has(tombstones):

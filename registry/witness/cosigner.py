@@ -83,12 +83,12 @@ def serve_checkpoint(directory: Path, note: SignedNote) -> Path:
     return path
 
 
-def fetch_checkpoint(place: str, origin: str) -> SignedNote:
+def fetch_checkpoint(url: str, origin: str) -> SignedNote:
     """The checkpoint of a log that a witness serves at a path or URL. NotFoundError if it serves none."""
-    path, name = path_of(place), served_path(origin)
+    path, name = path_of(url), served_path(origin)
     if path is not None:
         return SignedNote.parse(read_given(path / name))
-    stored = HttpStore(place).get(name, fresh=True)
+    stored = HttpStore(url).get(name, fresh=True)
     if stored is None:
-        raise NotFoundError(f"{place} has no checkpoint of {origin}", "has the witness cosigned it yet?")
+        raise NotFoundError(f"{url} has no checkpoint of {origin}", "has the witness cosigned it yet?")
     return SignedNote.parse(stored[0])

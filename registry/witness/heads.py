@@ -25,33 +25,33 @@ class HeadSurvey:
     refused: dict[str, str] = field(default_factory=dict)
 
 
-def survey(source: RegistryReader, known: Mapping[str, MapEntry], accept: Collection[str]) -> HeadSurvey:
+def survey(source: RegistryReader, entries: Mapping[str, MapEntry], accept: Collection[str]) -> HeadSurvey:
     """Read the head of every log. A log that does not continue its entry keeps it, unless its name is in `accept`."""
-    names = {*source.names(), *known, POLICY_LOG}
+    names = {*source.names(), *entries, POLICY_LOG}
     result = HeadSurvey()
     with ThreadPoolExecutor(MAX_WORKERS) as pool:
         findings = pool.map(
-            lambda name: (name, _finding(source, name, known.get(name), name in accept)), sorted(names)
+            lambda name: (name, _finding(source, name, entries.get(name), name in accept)), sorted(names)
         )
         for name, finding in findings:
             if isinstance(finding, str):
                 result.refused[name] = finding
-            elif finding != known.get(name):
+            elif finding != entries.get(name):
                 result.changed[name] = finding
     return result
 
 
 def _finding(
-    source: RegistryReader, name: str, known: MapEntry | None, accept: bool
+    source: RegistryReader, name: str, entry: MapEntry | None, accept: bool
 ) -> MapEntry | str | None:
-    """The present entry of a log, None if there is no log; a text why it does not continue the known one."""
+    """The present entry of a log, None without a log; a text why it does not continue the known one."""
     try:
         index = source.read_index(name)
         head = None if index is None else LogEnd.read(source, name, index)
-        if known is not None and not accept:
+        if entry is not None and not accept:
             if head is None:
-                return f"it is gone, and had {known.seq} lines"
-            head.check_continues(known)
+                return f"it is gone, and had {entry.seq} lines"
+            head.check_continues(entry)
     except RegError as error:
         return error.message
     return None if head is None else head.entry
@@ -59,7 +59,7 @@ def _finding(
 
 @dataclass(frozen=True)
 class LogEnd:
-    """The end of a log as an index file has it. `digest_at` is the digest of an earlier line."""
+    """The end of a log as an index file has it; `observed` is None for the log of policies."""
 
     entry: MapEntry
     lines: tuple[LogLineHeader, ...]
@@ -77,14 +77,14 @@ class LogEnd:
             raise IntegrityError(f"the index of {name} is another registry's")
         return cls(MapEntry(name, observed.state.seq, observed.state.head), observed.lines, observed, source)
 
-    def check_continues(self, known: MapEntry) -> None:
+    def check_continues(self, entry: MapEntry) -> None:
         """Raise IntegrityError if the log does not have the line that an entry names."""
-        if self.entry.seq < known.seq:
-            raise IntegrityError(f"it ends at line {self.entry.seq}, and had {known.seq} lines")
-        digest = self._digest_at(known.seq)
-        if digest != known.head:
+        if self.entry.seq < entry.seq:
+            raise IntegrityError(f"it ends at line {self.entry.seq}, and had {entry.seq} lines")
+        digest = self._digest_at(entry.seq)
+        if digest != entry.head:
             raise IntegrityError(
-                f"it was rewritten: line {known.seq} is {digest.short}..., and was {known.head.short}..."
+                f"it was rewritten: line {entry.seq} is {digest.short}..., and was {entry.head.short}..."
             )
 
     def _digest_at(self, seq: int) -> Digest:

@@ -27,7 +27,7 @@ class WitnessStatus:
 
 
 def inspect(source: RegistryReader) -> WitnessStatus:
-    """Read the state of a witness log. NotFoundError if there is none."""
+    """Read the state of a witness log. Raise NotFoundError without one."""
     files = path_reader(source)
     checkpoint = read_checkpoint(files, source.registry_id)
     return WitnessStatus(checkpoint, WitnessLog(files).newest_map(checkpoint.head), read_proofs(files))

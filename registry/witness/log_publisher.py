@@ -81,13 +81,13 @@ class LogPublisher:
                 head = self._checked(checkpoint)
                 log = WitnessLog(self._files)
                 heads = log.newest_map(head)
-                found = survey(self.store, {entry.name: entry for entry in heads}, accept)
-                if checkpoint is not None and not found.changed:
-                    return WitnessPublication(head, self.verifier, (), found.refused)
-                heads.update(found.changed)
+                news = survey(self.store, {entry.name: entry for entry in heads}, accept)
+                if checkpoint is not None and not news.changed:
+                    return WitnessPublication(head, self.verifier, (), news.refused)
+                heads.update(news.changed)
                 if self._append(head, heads):
                     return WitnessPublication(
-                        self._finish() or head, self.verifier, tuple(found.changed), found.refused
+                        self._finish() or head, self.verifier, tuple(news.changed), news.refused
                     )
         raise LostRaceError("others publish to this witness log without end", "run one publisher")
 

@@ -1,4 +1,4 @@
-"""What a signer of checkpoints signed last: a file for each log and key in the user's state directory.
+"""The last checkpoint that a signer signed: a file for each log and key in the user's state directory.
 
 A signer writes it, durably, before a signature leaves the machine, and holds a lock from reading to writing. So it
 never signs two histories of one log, whenever it is killed.

@@ -108,15 +108,15 @@ class WitnessedReader:
     def _age(self, end: LogEnd, seq: int) -> int:
         """Seconds since the first line after `seq` was first seen; the head is remembered as seen now, if it is new."""
         path = self._folder / "pending" / f"{end.entry.name}.json"
-        seen = [each for each in _observations(path) if each[0] > seq]
+        heads = [head for head in _observations(path) if head[0] > seq]
         now = int(time.time())
-        if end.entry.seq > seq and all(each[0] < end.entry.seq for each in seen):
-            seen = [*seen, (end.entry.seq, now)]
-            seen = [*seen[: MAX_OBSERVATIONS - 1], seen[-1]] if len(seen) > MAX_OBSERVATIONS else seen
-        if seen or path.exists():
+        if end.entry.seq > seq and all(head[0] < end.entry.seq for head in heads):
+            heads = [*heads, (end.entry.seq, now)]
+            heads = [*heads[: MAX_OBSERVATIONS - 1], heads[-1]] if len(heads) > MAX_OBSERVATIONS else heads
+        if heads or path.exists():
             with host_errors(f"remembering when the lines of {end.entry.name} were first seen"):
-                replace_file(path, json.dumps(seen).encode())
-        return abs(now - seen[0][1]) if seen else 0
+                replace_file(path, json.dumps(heads).encode())
+        return abs(now - heads[0][1]) if heads else 0
 
     def _entry(self, witnessed: WitnessedHead, name: str) -> MapEntry | None:
         """The entry of a name in the map of a checkpoint. Pages are remembered once their hashes are right."""
@@ -188,28 +188,28 @@ class WitnessedReader:
 
     def _check_growth(self, head: TreeHead) -> None:
         """Raise IntegrityError if this place had a larger witnessed tree before, or any had another of this size."""
-        path, place = self._folder / "trees.json", location(self.source)
+        path, url = self._folder / "trees.json", location(self.source)
         trees = _trees(path)
         largest = max(trees.values(), default=(0, ""))
-        if head.size < trees.get(place, (0, ""))[0]:
+        if head.size < trees.get(url, (0, ""))[0]:
             raise self._error(
                 f"its witness log went back in time: the cosigned tree has size {head.size}, "
-                f"{trees[place][0]} was seen before"
+                f"{trees[url][0]} was seen before"
             )
         if head.size == largest[0] and head.root.hex() != largest[1]:
             raise self._error(f"witnesses cosigned two different trees of size {head.size}")
-        if trees.get(place) != (head.size, head.root.hex()):
-            self._remember(path, json.dumps({**trees, place: (head.size, head.root.hex())}).encode())
+        if trees.get(url) != (head.size, head.root.hex()):
+            self._remember(path, json.dumps({**trees, url: (head.size, head.root.hex())}).encode())
 
     def _read_proofs(self) -> list[WitnessedHead]:
         """Read the cosigned checkpoints; unless they must be fresh, with the token that they had last time."""
         path = self._folder / "proofs" / Digest.of(location(self.source).encode()).hex
-        kept = None if self._is_fresh else _kept(path)
-        self._is_fresh = kept is None
-        stored = self._files().read_file(PROOFS, kept)
+        cached = None if self._is_fresh else _kept(path)
+        self._is_fresh = cached is None
+        stored = self._files().read_file(PROOFS, cached)
         if stored is None:
             raise self._error("no witness has cosigned its log")
-        if stored != kept:
+        if stored != cached:
             value = {"data": b64encode(stored[0]).decode(), "token": stored[1]}
             self._remember(path, json.dumps(value).encode())
         try:
@@ -234,9 +234,7 @@ def _trees(path: Path) -> dict[str, tuple[int, str]]:
     if not path.is_file():
         return {}
     try:
-        return {
-            place: (int(size), str(root)) for place, (size, root) in json.loads(path.read_bytes()).items()
-        }
+        return {url: (int(size), str(root)) for url, (size, root) in json.loads(path.read_bytes()).items()}
     except (ValueError, TypeError, AttributeError) as error:
         raise IntegrityError(
             f"{path.name} in your state directory is damaged", "remove it: then no earlier tree is known"
@@ -257,7 +255,7 @@ def _observations(path: Path) -> list[tuple[int, int]]:
         return []
     try:
         value: Any = json.loads(path.read_bytes())
-        return [(int(seq), int(seen)) for seq, seen in value]
+        return [(int(seq), int(stamp)) for seq, stamp in value]
     except (ValueError, TypeError) as error:
         raise IntegrityError(
             f"{path.name} in your state directory is damaged", "remove it: the lines count as seen now"

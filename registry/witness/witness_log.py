@@ -110,7 +110,7 @@ class StoredCheckpoint:
 
 
 def find_checkpoint(store: PathReader, registry: str) -> StoredCheckpoint | None:
-    """Read the newest checkpoint; None if there is none. IntegrityError if it is another log's, or malformed."""
+    """Read the newest checkpoint; None without one. IntegrityError if it is another log's, or malformed."""
     stored = store.read_file(CHECKPOINT)
     if stored is None:
         return None
@@ -125,7 +125,7 @@ def find_checkpoint(store: PathReader, registry: str) -> StoredCheckpoint | None
 
 
 def read_checkpoint(store: PathReader, registry: str) -> StoredCheckpoint:
-    """Read the newest checkpoint. NotFoundError if there is none."""
+    """Read the newest checkpoint. Raise NotFoundError without one."""
     checkpoint = find_checkpoint(store, registry)
     if checkpoint is None:
         raise NotFoundError("the registry has no witness log", Advice("publish-witness-log"))

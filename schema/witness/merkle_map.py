@@ -89,8 +89,8 @@ def _hash(items: Sequence[Item], begin: int, end: int, depth: int, branch_depth:
         return item.hash
     if depth == KEY_BITS or (depth == branch_depth and isinstance(item, Branch)):
         raise IntegrityError("two items of the map have one place")
-    rest = KEY_BITS - depth - 1
-    middle = bisect_left(items, (item.key >> rest | 1) << rest, begin, end, key=_KEY)
+    below = KEY_BITS - depth - 1
+    middle = bisect_left(items, (item.key >> below | 1) << below, begin, end, key=_KEY)
     left = _hash(items, begin, middle, depth + 1, branch_depth)
     return node_hash(left, _hash(items, middle, end, depth + 1, branch_depth))
 
@@ -171,8 +171,8 @@ class MerkleMap:
         """The items of a subtree for the page above: several as one branch, whose page is kept."""
         if not items or (len(items) == 1 and isinstance(items[0], MapEntry)):
             return items
-        rest = KEY_BITS - depth
-        return [Branch(items[0].key >> rest << rest, self._kept(self._fitted(items, depth), depth))]
+        below = KEY_BITS - depth
+        return [Branch(items[0].key >> below << below, self._kept(self._fitted(items, depth), depth))]
 
     def _kept(self, items: Sequence[Item], depth: int) -> bytes:
         """The hash of a page with these items, which is kept."""
@@ -209,10 +209,10 @@ def encode_page(items: Iterable[Item], depth: int) -> bytes:
 
 def decode_page(data: bytes, key: int, depth: int) -> list[Item]:
     """Read the page at a depth on the way to a key. IntegrityError if it is malformed."""
-    rest = KEY_BITS - depth
-    prefix = key >> rest << rest
+    below = KEY_BITS - depth
+    prefix = key >> below << below
     items = [_read_item(line, prefix, depth) for line in data.decode(errors="replace").splitlines()]
-    if any(item.key >> rest << rest != prefix for item in items):
+    if any(item.key >> below << below != prefix for item in items):
         raise IntegrityError("a page of the witness map has an entry that belongs elsewhere")
     if any(first.key >= second.key for first, second in pairwise(items)):
         raise IntegrityError("a page of the witness map is not sorted")

@@ -88,8 +88,7 @@ class NoteSignature(NamedTuple):
     @classmethod
     def parse(cls, line: str) -> "NoteSignature":
         """Read a line without its newline. InputError if it is malformed."""
-        mark, _, rest = line.partition(" ")
-        name, _, encoded = rest.partition(" ")
+        mark, name, encoded = (*line.split(" ", 2), "", "")[:3]
         data = decode_base64(encoded, "the signature of a note")
         if mark != "\u2014" or not _NAME.fullmatch(name) or len(data) <= 4:
             raise InputError("a signature line of the note is malformed")
@@ -134,7 +133,7 @@ class SignedNote:
 
     def signed_by(self, signatures: Iterable[NoteSignature]) -> "SignedNote":
         """The same text with these signatures, each in place of an earlier one by the same key."""
-        table = {(each.name, each.keyid): each for each in (*self.signatures, *signatures)}
+        table = {(line.name, line.keyid): line for line in (*self.signatures, *signatures)}
         return replace(self, signatures=tuple(table.values()))
 
 

@@ -1,4 +1,4 @@
-"""What readers fetch of a witness log: checkpoints with cosignatures, each with the newest leaf and its proof.
+"""The cosigned checkpoints of a witness log, for readers: each with the newest leaf and its proof.
 
 The file is a sequence of proofs (c2sp.org/tlog-proof), the largest tree first. The extra data of each is the leaf:
 the root of the map. An older checkpoint stays as long as a witness signed it that did not sign a newer one.
@@ -35,11 +35,11 @@ class WitnessedHead:
     def cosigners(self) -> frozenset[tuple[str, bytes]]:
         """The names and key ids of those who claim to have signed, but for the log itself."""
         origin = self.head.origin
-        return frozenset((each.name, each.keyid) for each in self.note.signatures if each.name != origin)
+        return frozenset((line.name, line.keyid) for line in self.note.signatures if line.name != origin)
 
     def encode(self) -> bytes:
         lines = [HEADER, f"extra {b64encode(self.map_root).decode()}", f"index {self.head.size - 1}"]
-        lines += [b64encode(each).decode() for each in self.proof]
+        lines += [b64encode(digest).decode() for digest in self.proof]
         return "".join(f"{line}\n" for line in [*lines, ""]).encode() + self.note.encode()
 
     @classmethod
@@ -52,7 +52,7 @@ class WitnessedHead:
             raise InputError("the proof of the witness log is cut off") from None
         note = SignedNote.parse(note_text.encode())
         head, root = TreeHead.parse(note.text), decode_base64(extra.removeprefix("extra "), "the map's root")
-        proof = tuple(decode_base64(each, "a hash of the proof") for each in hashes)
+        proof = tuple(decode_base64(line, "a hash of the proof") for line in hashes)
         if header != HEADER or not blank or len(root) != HASH_BYTES or len(proof) > MAX_PROOF_HASHES:
             raise InputError("the proof of the witness log is malformed")
         reached = root_of_inclusion(head.size - 1, head.size, leaf_hash(root), proof)
@@ -83,7 +83,7 @@ def merge_heads(heads: Sequence[WitnessedHead]) -> list[WitnessedHead]:
         note = head.note if other is None else other.note.signed_by(head.note.signatures)
         by_text[head.note.text] = replace(head, note=note)
     merged: list[WitnessedHead] = []
-    for head in sorted(by_text.values(), key=lambda each: -each.head.size):
+    for head in sorted(by_text.values(), key=lambda item: -item.head.size):
         if head.cosigners and not any(head.cosigners <= newer.cosigners for newer in merged):
             merged.append(head)
     return merged[:MAX_WITNESSED_HEADS]

@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from onnxreg.registry.server.http.responses import JSON, HttpError, of_bytes, of_file
 from onnxreg.registry.server.served_registry import ServedRegistry
-from onnxreg.registry.store.layout import BlobKey, model_of
+from onnxreg.registry.store.layout import CHECKPOINT, NEXT, PROOFS, BlobKey, is_witness_path, model_of
 from onnxreg.schema.core.ref import POLICY_LOG
 
 IMMUTABLE = "max-age=31536000, immutable"
@@ -18,7 +18,7 @@ JSON_LINES = "application/jsonl"
 
 
 class TreeRoutes:
-    """`registry.json`, `policy.jsonl`, index files and blobs. No other file is served.
+    """`registry.json`, `policy.jsonl`, index files, blobs and the witness log. No other file is served.
 
     `shared`: allow caches between the server and its clients to keep blobs: not if a token guards them.
     """
@@ -34,6 +34,7 @@ class TreeRoutes:
             Route("/index/{file}", self.index),
             Route("/index/{org}/{file}", self.index),
             Route("/blobs/sha256/{shard}/{key}", self.blob),
+            Route("/witness/{path:path}", self.witness),
         ]
 
     async def identity(self, request: Request) -> Response:
@@ -61,9 +62,20 @@ class TreeRoutes:
         file = self._registry.open_key(key) if key.generation else self._registry.open_blob(key.digest)
         return of_file(request, file, os.fstat(file.fileno()).st_size, key.digest.hex, self._blob_caching)
 
+    async def witness(self, request: Request) -> Response:
+        path = request.scope["path"].removeprefix("/")
+        stored = await run_sync(self._registry.read_file, path) if is_witness_path(path) else None
+        if stored is None:
+            raise nothing_there(request)
+        changes = path in (CHECKPOINT, NEXT, PROOFS)
+        kind = "text/plain; charset=utf-8" if changes else "application/octet-stream"
+        return of_bytes(request, stored[0], kind, REVALIDATE if changes else self._blob_caching, stored[1])
+
 
 def nothing_there(request: Request) -> HttpError:
     """The 404 of a static host."""
     return HttpError(
-        404, f"there is no {request.scope['path'][:200]}", "the tree is registry.json, index/ and blobs/"
+        404,
+        f"there is no {request.scope['path'][:200]}",
+        "the tree is registry.json, index/, blobs/ and witness/",
     )

@@ -5,6 +5,7 @@ registry.json                  the id of the registry that it was made from; it 
 policy.jsonl                   verbatim, if there is one
 index/<name>.jsonl             verbatim: the history is whole
 blobs/sha256/ab/<64 hex>       the history's documents, and the files of the carried versions
+witness/...                    what witnesses saw of its models: proofs and pages of the map
 trust.toml                     a copy of somebody's trust roots, for people; nothing here reads it
 """
 
@@ -15,7 +16,7 @@ from typing import BinaryIO
 
 from onnxreg.registry.store.abilities import Carried
 from onnxreg.registry.store.archive.stored_zip import COPY_AGAIN_HINT, is_zip, open_entry, read_directory
-from onnxreg.registry.store.layout import UPGRADE, BlobKey, index_path, model_of
+from onnxreg.registry.store.layout import UPGRADE, BlobKey, index_path, is_witness_path, model_of
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, MissingBlobError, StoredObject
 from onnxreg.registry.support.disk import host_errors, refuse_directory
@@ -38,7 +39,8 @@ def is_part(name: str) -> bool:
     """True if an archive may have an entry of this name."""
     key = BlobKey.of_path(name)
     plain = key is not None and not key.generation
-    return name in (ABOUT, IDENTITY, POLICIES, TRUST) or plain or model_of(name) is not None
+    named = name in (ABOUT, IDENTITY, POLICIES, TRUST) or model_of(name) is not None
+    return named or plain or is_witness_path(name)
 
 
 def encode_about(carried: Carried) -> bytes:

@@ -16,6 +16,8 @@ from onnxreg.registry import Registry
 from onnxreg.registry.signing.keystore import Keystore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
+from onnxreg.schema.witness.note import ED25519, VerifierKey
+from onnxreg.schema.witness.tree_head import origin_of
 from support.docs.nets import write_llama, write_mlp, write_stages
 from support.docs.pages import REPOSITORY
 from support.registries import retrained as retrained_drafts
@@ -175,6 +177,15 @@ def keys(world: World) -> None:
     """Nobody is asked for a passphrase; a key of last year is trusted."""
     world.patch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
     assert main(["--quiet", "trust", "add", "release-2025", KEY]) == 0
+
+
+def publisher(world: World) -> None:
+    """The key of the witness log of origin is one of this user's, as is that of a second witness."""
+    world.patch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
+    public = Keystore().new("acme-log", "ed25519")
+    Keystore().new("w2", "ed25519")
+    origin = origin_of(Registry(world.scratch / "shared").id)
+    world.patch.setenv("LOG_KEY", str(VerifierKey.of(origin, ED25519, public)))
 
 
 def phones(world: World) -> None:

@@ -1,0 +1,78 @@
+"""Copies of a witness log: whole for a mirror, and for an archive the proofs of the models that it carries."""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from onnxreg.registry.store.abilities import PathReader, PathStore
+from onnxreg.registry.store.layout import CHECKPOINT, NEXT, PROOFS, is_witness_path, page_path
+from onnxreg.registry.store.protocol import RegistryReader, RegistryStore, StoredObject, innermost
+from onnxreg.registry.witness.cosigner import path_reader
+from onnxreg.registry.witness.proofs import parse_proofs
+from onnxreg.registry.witness.witness_log import find_checkpoint
+from onnxreg.schema.core.errors import NotFoundError
+from onnxreg.schema.core.ref import POLICY_LOG
+from onnxreg.schema.witness.merkle_map import MerkleMap
+
+
+class WitnessFiles(NamedTuple):
+    """The files of a witness log that change, as they were at one moment."""
+
+    checkpoint: StoredObject | None = None
+    proofs: StoredObject | None = None
+
+
+def read_files(source: RegistryReader) -> WitnessFiles:
+    """Read the files that change. A copy takes them before the models, whose logs then continue the map."""
+    files = innermost(source)
+    if not isinstance(files, PathReader):
+        return WitnessFiles()
+    proofs = files.read_file(PROOFS)
+    return WitnessFiles(files.read_file(CHECKPOINT), proofs)
+
+
+def copy_log(source: RegistryStore, destination: RegistryStore, changing: WitnessFiles) -> None:
+    """Copy a witness log verbatim, the files that change last. A copy that is ahead stays as it is."""
+    files, target = innermost(source), innermost(destination)
+    if changing.checkpoint is None or not (isinstance(files, PathReader) and isinstance(target, PathStore)):
+        return
+    present = {file.path: file.size for file in destination.files()}
+    paths = [file for file in source.files() if is_witness_path(file.path)]
+    missing = [file.path for file in paths if present.get(file.path) != file.size]
+    copied = {
+        path: files.read_file(path, (b"", "")) for path in missing if path not in (CHECKPOINT, NEXT, PROOFS)
+    }
+    target.write_files({path: stored[0] for path, stored in copied.items() if stored is not None})
+    before = find_checkpoint(target, destination.registry_id)
+    newest = find_checkpoint(files, source.registry_id)
+    if before is not None and newest is not None and before.head.size > newest.head.size:
+        return
+    for path, stored in ((CHECKPOINT, changing.checkpoint), (PROOFS, changing.proofs)):
+        current = target.read_file(path)
+        if stored is not None and (current is None or current[0] != stored[0]):
+            target.swap_file(path, stored[0], current[1] if current else None)
+
+
+def proof_files(source: RegistryReader, names: Collection[str]) -> dict[str, bytes]:
+    """The cosigned checkpoints, and the pages of their maps on the ways to these names, by path.
+
+    Raise NotFoundError without any.
+    """
+    files = path_reader(source)
+    stored = files.read_file(PROOFS)
+    if stored is None:
+        raise NotFoundError(f"no witness has cosigned the log of {source.url}", "archive it without proofs")
+    entries = {PROOFS: stored[0]}
+
+    def read(page: bytes) -> bytes:
+        path = page_path(page)
+        data = files.read_file(path, (b"", ""))
+        if data is None:
+            raise NotFoundError(f"{path} of {source.url} is missing", "archive it without proofs")
+        entries[path] = data[0]
+        return data[0]
+
+    for witnessed in parse_proofs(stored[0]):
+        heads = MerkleMap(witnessed.map_root, read)
+        for name in (*names, POLICY_LOG):
+            heads.get(name)
+    return entries
