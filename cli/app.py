@@ -28,6 +28,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "coverage",
         "devices",
         "diff",
+        "history",
         "certify",
         "prove",
         "sbom",

@@ -20,6 +20,7 @@ from onnxreg.registry.server.answer_cache import AnswerCache
 from onnxreg.registry.server.http.responses import HTML, STATUS, HttpError, of_bytes
 from onnxreg.registry.server.http.tree_routes import IMMUTABLE
 from onnxreg.registry.server.pages import views
+from onnxreg.registry.server.pages.history_view import history_chart
 from onnxreg.registry.server.pages.rendering import Rendering
 from onnxreg.registry.server.pages.snapshot import ModelSnapshot, UnknownModelError
 from onnxreg.registry.server.search_worker import SearchWorker
@@ -28,6 +29,7 @@ from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.blobs import steady
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.schema.compare.manifests import diff
+from onnxreg.schema.compare.version_history import model_history
 from onnxreg.schema.core.errors import InputError, NotFoundError, RegError
 from onnxreg.schema.core.ref import Ref, check_name
 from onnxreg.schema.core.version import Version
@@ -38,6 +40,8 @@ PAGE_CACHE_BYTES = 16 * 2**20
 """Rendered pages of models in the cache, and the same for pages of all models."""
 MODELS_PER_PAGE, VERSIONS_PER_PAGE, LINES_PER_PAGE, MATCHES_PER_PAGE = 100, 50, 50, 200
 """Rows of each kind on one page."""
+MAX_HISTORY_VERSIONS, MAX_FIGURES, MAX_METRIC_LETTERS = 30, 100, 200
+"""Versions of a history, links to its figures, and letters of the name of a figure in a URL."""
 POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -66,6 +70,7 @@ class Pages:
             Route("/models/{name}", self._answered(self._model)),
             Route("/models/{org}/{name}", self._answered(self._model)),
             Route("/diff", self._answered(self._diff)),
+            Route("/history", self._answered(self._history)),
             Route("/static/{file}", self._static),
         ]
 
@@ -208,6 +213,25 @@ class Pages:
 
         return steady(
             self._registry, old.name, lambda index: outer(ModelSnapshot(self._registry, old.name, index))
+        )
+
+    async def _history(self, request: Request) -> bytes:
+        name = check_name(request.query_params.get("model", ""))
+        metric = request.query_params.get("metric", "")[:MAX_METRIC_LETTERS] or None
+
+        def make(index: IndexFile | None) -> bytes:
+            return self._history_page(ModelSnapshot(self._registry, name, index), metric)
+
+        return await self._answers.answer((name, metric), name, make)
+
+    def _history_page(self, model: ModelSnapshot, metric: str | None) -> bytes:
+        records = [model.record(version) for version in model.order[:MAX_HISTORY_VERSIONS]]
+        history = model_history(model.state.name, records, metric)
+        names = dict.fromkeys(
+            name for row in history.versions for artifact in row.artifacts for name in artifact.figures
+        )
+        return self._rendering.page(
+            "history.html", history=history, chart=history_chart(history), figures=list(names)[:MAX_FIGURES]
         )
 
 

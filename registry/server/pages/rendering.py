@@ -46,6 +46,9 @@ class Rendering:
             "version_url": self.version_url,
             "blob_url": lambda digest: f"{root}/{blob_path(digest)}",
             "diff_url": lambda old, new: f"{root}/diff?{urlencode({'old': str(old), 'new': str(new)})}",
+            "history_url": lambda name, metric=None: (
+                f"{root}/history?{urlencode({'model': name} | ({'metric': metric} if metric else {}))}"
+            ),
             "query_url": lambda expression: f"{root}/?{urlencode({'q': expression})}",
             "all_files": views.all_files,
         }

@@ -4,12 +4,14 @@ from functools import cached_property
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import read_ledger
+from onnxreg.registry.read.history import version_record
 from onnxreg.registry.server.pages import views
 from onnxreg.registry.server.pages.log_view import LogView
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
+from onnxreg.schema.compare.version_history import VersionRecord
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.suggest import nearest
@@ -91,6 +93,14 @@ class ModelSnapshot:
                 raise
             return None
         return read_manifest(data, entry.manifest, self.state.name)
+
+    def record(self, version: Version) -> VersionRecord:
+        """A version for the history of the model."""
+        entry = self.entries[version]
+        line = self.sound.at(entry.seq) if self.sound else None
+        event = line.event if line else None
+        time, actor = (event.time, event.actor) if event else (None, None)
+        return version_record(self.state, version, entry, self.manifest(entry), time, actor)
 
     def before(self, version: Version) -> Version | None:
         """The next older version."""

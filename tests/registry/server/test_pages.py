@@ -238,6 +238,18 @@ def test_a_version_has_everything_its_manifest_tells(shown: Site, room: Registry
     assert read(shown, "/models/acme/pii:stable").words[0] == "acme/pii:1.2.0"
 
 
+def test_the_history_of_a_figure_is_charted(shown: Site) -> None:
+    page = read(shown, "/history?model=acme/pii&metric=PHONE")
+    assert "character_recall/PHONE from 1.0.0 to" in page.text
+    assert "1.1.0: 0.9312, refused" in page.text
+    answer = read(shown, "/history?model=acme/pii").text
+    assert "character_recall/" in answer and "Vertical lines are published 95 % intervals" in answer
+    assert "/history?model=acme%2Fpii" in " ".join(read(shown, "/models/acme/pii").links)
+    assert (
+        "no version has the figure 'nonsense'" in read(shown, "/history?model=acme/pii&metric=nonsense").text
+    )
+
+
 def test_two_versions_stand_side_by_side(shown: Site) -> None:
     page = read(shown, "/diff?old=acme/pii:1.2.0&new=acme/pii:1.1.0")
     assert "can run the new one unchanged, with worse results or weaker evidence" in page.text

@@ -1,0 +1,97 @@
+"""The history of a model: which artifact and figure a line is about, and which lines can be compared."""
+
+import marshal
+from typing import Any
+
+import pytest
+
+from onnxreg.schema.compare.version_history import ModelHistory, VersionRecord, model_history
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import NotFoundError
+from onnxreg.schema.manifest.manifest import Manifest
+
+SPEARMAN = 3
+"""The position of `sts/spearman` among the checks of the int8 artifact."""
+
+
+def sha(number: int) -> str:
+    return f"sha256:{number:064x}"
+
+
+def record(version: str, value: dict[str, Any] | None) -> VersionRecord:
+    document = None if value is None else Manifest.from_json(value)
+    return VersionRecord(version, Digest.of(version.encode()), None, None, "", (), document)
+
+
+def changed(full: dict[str, Any], spearman: float, suite: int = 90) -> dict[str, Any]:
+    value: dict[str, Any] = marshal.loads(marshal.dumps(full))
+    value["artifacts"][1]["checks"][SPEARMAN] |= {
+        "value": spearman,
+        "interval": [spearman - 0.01, spearman + 0.01],
+        "dataset": sha(suite),
+    }
+    return value
+
+
+def history(full: dict[str, Any], metric: str | None = "sts/spearman") -> ModelHistory:
+    """Three versions, the oldest measured on another suite, and one that was taken down."""
+    records = [
+        record("1.3.0", changed(full, 0.85)),
+        record("1.2.0", None),
+        record("1.1.0", changed(full, 0.83)),
+        record("1.0.0", changed(full, 0.5, suite=91)),
+    ]
+    return model_history("acme/pii-small", records, metric)
+
+
+def test_a_line_is_about_the_smallest_artifact_with_the_figure(full: dict[str, Any]) -> None:
+    found = history(full)
+    assert [row.artifact.path if row.artifact else None for row in found.versions] == [
+        "model_int8.onnx",
+        None,
+        "model_int8.onnx",
+        "model_int8.onnx",
+    ]
+    assert [row.value for row in found.versions] == [0.85, None, 0.83, 0.5]
+    assert found.versions[0].artifact is not None
+    assert found.versions[0].artifact.figures["sts/spearman"] == 0.85
+    assert ModelHistory.decode(found.encode()) == found
+
+
+def test_another_suite_is_not_charted(full: dict[str, Any]) -> None:
+    found = history(full)
+    assert [found.is_charted(row) for row in found.versions] == [True, False, True, False]
+    assert found.scale == pytest.approx((0.82, 0.86))
+
+
+@pytest.mark.parametrize(
+    ("metric", "name"),
+    [
+        ("sts/spearman", "sts/spearman"),
+        ("spearman", "sts/spearman"),
+        ("argmax_agreement", "parity/argmax_agreement"),
+        ("recall", "recall/quant_recall_delta"),
+        (None, "recall/quant_recall_delta"),
+    ],
+)
+def test_a_figure_is_named_by_its_check_or_the_end_of_it(
+    metric: str | None, name: str, full: dict[str, Any]
+) -> None:
+    assert history(full, metric).metric == name
+
+
+def test_an_unknown_figure_is_an_error_with_the_nearest(full: dict[str, Any]) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        history(full, "spearmann")
+    assert "spearman" in str(caught.value.advice)
+
+
+def test_without_figures_the_smallest_artifact_is_listed(full: dict[str, Any]) -> None:
+    for artifact in full["artifacts"]:
+        artifact.pop("checks", None)
+    full["artifacts"][1].pop("certification")
+    full.pop("certified"), full.pop("quant_recall_delta"), full.pop("quantization")
+    found = model_history("acme/pii-small", [record("1.0.0", full)])
+    (row,) = found.versions
+    assert (found.metric, found.scale, row.value) == (None, None, None)
+    assert row.artifact is not None and row.artifact.path == "model.onnx"
