@@ -101,14 +101,18 @@ def _warn_of_thin_suites(session: Session, jobs: Sequence[Job], trust: CodeTrust
 
 
 def _terms(session: Session, fleet: Fleet) -> Terms:
-    """Make the registry and the remote if they do not exist yet, so that no two workers do."""
+    """Make the registry and the remote if they do not exist yet, so that no two workers do.
+
+    Events name the person who starts the jobs, not the workers' machines.
+    """
     registry = session.open(create=True)
     to = None if fleet.to is None else registry.remotes.open(fleet.to, create=True).url
     own = None if fleet.scheduler is not None else registry.store.root.absolute()
     from onnxreg.converters.tasks.code.consent import absolute
+    from onnxreg.registry.support.actor import NOBODY, actor_of_event
 
     trust = replace(fleet.trust, code=tuple(map(absolute, fleet.trust.code)))
-    return Terms(own, to, trust, fleet.cached)
+    return Terms(own, to, trust, fleet.cached, actor_of_event(registry.actor) or NOBODY)
 
 
 def _start(fleet: Fleet, jobs: Iterable[Job], terms: Terms) -> Finished:

@@ -36,13 +36,15 @@ class Terms:
     """The settings of all jobs of a run.
 
     `registry` is where versions are published; None: the worker's own default, which nobody else reads. `to` is the URL
-    of the remote that each version is pushed to.
+    of the remote that each version is pushed to. `actor` is the claimed author of the events, "" for nobody, None for
+    the worker's own default.
     """
 
     registry: Path | None = None
     to: str | None = None
     trust: CodeTrust = field(default_factory=CodeTrust)
     cached: bool = True
+    actor: str | None = None
 
 
 def request_of(job: Job, trust: CodeTrust) -> ExportRequest:
@@ -74,6 +76,7 @@ def run_job(job: Job, terms: Terms) -> JobOutcome:
 
 def _run(job: Job, terms: Terms, outcome: JobOutcome, check: Callable[[], None]) -> JobOutcome:
     registry = Session(terms.registry, quiet=True).open(create=True)
+    registry.actor = terms.actor
     request = request_of(job, terms.trust)
     order = request.plan()
     version = None if job.request.version is None else Version.parse(job.request.version)

@@ -84,6 +84,14 @@ def test_again_it_is_current(ran: list[str]) -> None:
     assert not first.pushed
 
 
+def test_events_name_who_started_the_jobs(ran: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REG_ACTOR", "the worker")
+    for source, version, actor in (("s", "1.0.0", "ada"), ("t", "1.1.0", ""), ("u", "1.2.0", None)):
+        run_job(job(source, version), Terms(Path("home"), actor=actor))
+    events = [line.event for line in Registry("home").log("acme/x")]
+    assert [event.actor for event in events if event.kind == "publish"] == ["ada", None, "the worker"]
+
+
 def test_without_a_version_too(ran: list[str]) -> None:
     found = [run_job(job(source, None), Terms(Path("home"))) for source in ("a", "a", "b")]
     assert [each.ref for each in found] == ["acme/x:0.1.0", "acme/x:0.1.0", "acme/x:0.1.1"]

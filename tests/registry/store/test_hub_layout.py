@@ -118,6 +118,20 @@ def test_later_pushes_and_yanks_move_it(hub: Hub, registry: Registry) -> None:
     assert shown(hub) == set()
 
 
+def test_decisions_that_are_written_there_move_it(hub: Hub, registry: Registry) -> None:
+    registry.push(f"{NAME}:0.1.0", URL, layout=NEWEST)
+    registry.push(f"{NAME}:0.2.0", URL)
+    registry.yank(f"{NAME}:0.2.0", "broken", remote=open_url(URL))
+    assert hub.read(REPO, "onnx/model.onnx") == b"fp32 a " * 100
+    registry.yank(f"{NAME}:0.2.0", undo=True, remote=open_url(URL))
+    assert hub.read(REPO, "onnx/model.onnx") == b"fp32 b " * 100
+    registry.push(f"{NAME}:0.2.0", URL, layout=STABLE)
+    registry.tag(f"{NAME}:0.1.0", "stable", remote=open_url(URL))
+    assert hub.read(REPO, "model.onnx") == b"fp32 a " * 100
+    registry.untag(NAME, "stable", remote=open_url(URL))
+    assert shown(hub) == set()
+
+
 def test_it_follows_a_channel(hub: Hub, registry: Registry) -> None:
     registry.tag(f"{NAME}:0.1.0", "stable")
     registry.push(f"{NAME}:0.2.0", URL, layout=STABLE)
