@@ -193,6 +193,7 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "write-layout-again": "delete it there, then push again with --layout hub",
     "choose-layout": "write --layout hub, or --layout hub:CHANNEL",
     "omit-layout": "leave --layout out",
+    "restore-external-data": "put the external data back beside the model; it belongs to the same export",
     "pull-registry": "pull from it: reg pull NAME {url}",
     "import-export": "take it back with: reg import DIRECTORY --name NAME",
     "name-each-member": "--member NAME={file}, for each model of the pipeline",

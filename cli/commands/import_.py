@@ -3,6 +3,7 @@ registry."""
 
 import json
 import sys
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +20,7 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
 
 if TYPE_CHECKING:
+    from onnxreg.converters.importers.draft_json import ImportResult
     from onnxreg.converters.source.source_files import Location
 
 EXAMPLES = (
@@ -78,18 +80,14 @@ def command(
         return
     if name is None:
         raise InputError("the model's name is missing", "add --name ORG/NAME")
-    from onnxreg.converters.importers.confine import Child
-
     progress = not (session.quiet or as_json) and sys.stderr.isatty()
-    location = _locate(source, progress)
-    with Child() as child:
-        registry = session.open(create=None)
-        with registry.workspace() as files, registry.workspace() as workspace:
-            draft, differences = child.take(_directory(location, files), workspace, name=name)
-            if location.hub_id is not None and draft.document is None:
-                origin = {"id": location.hub_id, "revision": location.revision}
-                draft = replace(draft, fields={**draft.fields, "source": origin})
-            published = registry.add(draft, new_version)
+    registry = session.open(create=None)
+    with registry.workspace() as files, registry.workspace() as workspace:
+        location, (draft, differences) = _read(source, files, workspace, name, progress)
+        if location.hub_id is not None and draft.document is None:
+            origin = {"id": location.hub_id, "revision": location.revision}
+            draft = replace(draft, fields={**draft.fields, "source": origin})
+        published = registry.add(draft, new_version)
     documents = [{"path": item.path, "claimed": item.claimed, "found": item.actual} for item in differences]
     announce(session, published, as_json, differences=documents)
     if documents and not as_json:
@@ -99,12 +97,37 @@ def command(
     offer_published(session, registry, published, releases, as_json)
 
 
-def _locate(source: str, progress: bool) -> "Location":
-    """The directory of a source; a repository of the Hub is downloaded."""
+def _read(
+    source: str, files: Path, workspace: Path, name: str, progress: bool
+) -> "tuple[Location, ImportResult]":
+    """Read a source into a workspace; `files` is an empty directory for links into the Hub's cache.
+
+    External data of unusual names is downloaded once a graph names it.
+    """
+    from onnxreg.converters.importers.confine import Child
+    from onnxreg.converters.importers.hub_repository import SCHEME, missing_data
+
+    location, further = _locate(source, progress), set[str]()
+    while True:
+        with Child() as child:
+            directory = _directory(location, files / str(len(further)))
+            try:
+                return location, child.take(directory, workspace, name=name)
+            except InputError as error:
+                missing = missing_data(error, directory) - further
+                if location.hub_id is None or not missing:
+                    raise
+        further |= missing
+        location = _locate(f"{SCHEME}{location.hub_id}@{location.revision}", progress, further)
+
+
+def _locate(source: str, progress: bool, further: Collection[str] = ()) -> "Location":
+    """The directory of a source; a repository of the Hub is downloaded, with `further` files."""
     from onnxreg.converters.importers.hub_repository import SCHEME, fetch_repository
     from onnxreg.converters.source.source_files import Location
 
-    return fetch_repository(source, progress) if source.startswith(SCHEME) else Location(Path(source))
+    is_url = source.startswith(SCHEME)
+    return fetch_repository(source, progress, further) if is_url else Location(Path(source))
 
 
 def _directory(location: "Location", target: Path) -> Path:

@@ -2,7 +2,9 @@
 
 import re
 import shutil
-from pathlib import Path
+from collections.abc import Collection
+from glob import escape
+from pathlib import Path, PurePath
 
 from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.converters.source.source_files import Location
@@ -36,11 +38,12 @@ PATTERNS = (
 REGISTRY = "registry.json"
 
 
-def fetch_repository(url: str, progress: bool = False) -> Location:
+def fetch_repository(url: str, progress: bool = False, further: Collection[str] = ()) -> Location:
     """Download a repository, or its newer files, and compare those in LFS with their digests.
 
     Args:
         url: `hf://ORG/NAME[@REVISION]`.
+        further: paths of files to download besides those that match `PATTERNS`.
         progress: show the client's own progress bars.
 
     Raises:
@@ -54,12 +57,21 @@ def fetch_repository(url: str, progress: bool = False) -> Location:
         raise InputError(
             f"not a repository on the Hub: {url[:200]!r}", "write hf://ORG/NAME or hf://ORG/NAME@REVISION"
         )
-    directory = _download(match["id"], match["revision"], progress)
+    directory = _download(match["id"], match["revision"], progress, [*PATTERNS, *map(escape, further)])
     if (directory / REGISTRY).is_file():
         raise InputError(f"{url} is a registry, not a model's repository", Advice("pull-registry", url=url))
     for file in directory.rglob("*"):
         _check(file.resolve(), file.name)
     return Location(directory, match["id"], directory.name)
+
+
+def missing_data(error: InputError, root: Path) -> set[str]:
+    """The external data that a graph below `root` lacks, if that is the error: paths from `root`."""
+    if error.code != "restore-external-data":
+        return set()
+    folder = PurePath(str(error.facts["folder"])).relative_to(root)
+    files = error.facts["files"]
+    return {(folder / str(file)).as_posix() for file in files} if isinstance(files, list) else set()
 
 
 def is_snapshot(directory: Path) -> bool:
@@ -90,7 +102,7 @@ def resolve_links(snapshot: Path, target: Path) -> Path:
     return target
 
 
-def _download(name: str, revision: str | None, progress: bool) -> Path:
+def _download(name: str, revision: str | None, progress: bool, patterns: list[str]) -> Path:
     try:
         from huggingface_hub import errors, snapshot_download
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
@@ -99,7 +111,7 @@ def _download(name: str, revision: str | None, progress: bool) -> Path:
     if not progress:
         disable_progress_bars()
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=list(PATTERNS)))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     except errors.LocalEntryNotFoundError as error:
         raise RemoteError(
             f"the Hub cannot be reached, and {name} is not in its cache", "check the network"

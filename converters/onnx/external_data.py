@@ -6,7 +6,7 @@ from typing import Any
 
 from onnxreg.converters.onnx.expansion import subgraphs
 from onnxreg.converters.onnx.open_notice import opening
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.paths import check_path
 
 MAX_DIGITS = 18
@@ -24,6 +24,8 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
         if tensor.data_location == tensor.EXTERNAL:
             location, start, length = _place(tensor, path)
             ends[location] = max(ends.get(location, 0), start + length)
+    if missing := sorted(location for location in ends if not (path.parent / location).exists()):
+        raise _missing(path, missing)
     for location, end in ends.items():
         _check_file(path, location, end)
         opening(path.parent / location)
@@ -112,12 +114,17 @@ def _check_file(path: Path, location: str, end: int) -> None:
             "put the external data file itself beside the model",
         )
     if not file.is_file():
-        raise InputError(
-            f"{path.name} keeps tensors in {location}, which is missing",
-            "put the external data file back beside the model; it belongs to the same export",
-        )
+        raise _missing(path, [location])
     if file.stat().st_size < end:
         raise InputError(
             f"{location} is cut short: {path.name} reads up to byte {end}, it has {file.stat().st_size}",
             "copy the external data file again; it must come from the same export as the model",
         )
+
+
+def _missing(path: Path, locations: list[str]) -> InputError:
+    more = f" and {len(locations) - 1} more" if len(locations) > 1 else ""
+    return InputError(
+        f"{path.name} keeps tensors in {locations[0]}{more}, which is missing",
+        Advice("restore-external-data", folder=str(path.parent), files=locations),
+    )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from support.servers.hub import Hub, Repository, running
 
@@ -61,6 +62,24 @@ def test_a_repository_becomes_a_version(reg: Reg, hub: Hub) -> None:
     hub.requests.clear()
     assert "nothing new" in reg(*WORDS[:4]).out
     assert not any(line.startswith("GET") and "/resolve/" in line for line in hub.requests)
+
+
+def test_external_data_of_any_name_is_downloaded(reg: Reg, hub: Hub, tmp_path: Path) -> None:
+    """One file for all tensors of one graph, and one for each tensor of another."""
+    for name, together in (("model", True), ("model_fp16", False)):
+        model = onnx.load(BERT / ("model.onnx" if together else "model_int8.onnx"))
+        options: dict[str, Any] = {"all_tensors_to_one_file": together, "location": "weights [1]"}
+        onnx.save(model, tmp_path / f"{name}.onnx", save_as_external_data=True, size_threshold=0, **options)
+    files = {f"onnx/{path.name}": path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    hub.commit("acme/ner", files | {"onnx/model.bin": b"weights of another framework"})
+    done = reg(*WORDS, "--json")
+    assert done.status == 0, done.err
+    first = done.json["manifest"]["artifacts"][0]
+    assert [file["path"] for file in first["files"]] == ["onnx/weights [1]"]
+    assert not [line for line in hub.requests if line.startswith("GET") and "model.bin" in line]
+    hub.commit("acme/ner", {"onnx/weights [1]": None})
+    lost = reg("import", "hf://acme/ner", "--name", "acme/other")
+    assert (lost.status, "weights [1]" in lost.err) == (2, True)
 
 
 def test_a_revision(reg: Reg, hub: Hub) -> None:
