@@ -1,6 +1,6 @@
 """Push and pull of a model of 1 GiB against clients of an OCI registry: `oras` for Python, and skopeo, which is in Go.
 
-No place holds both kinds of registry. So each pushes to a real server of its own, SeaweedFS and the distribution's
+`publish` compares `reg publish` with `skopeo copy`, both into the same `docker-registry`. For the others no place holds both kinds of registry. So each pushes to a real server of its own, SeaweedFS and the distribution's
 `docker-registry`, and pulls from one that sends plain files: `reg serve` and the same `docker-registry`. The processor
 time is the client's alone. Needs `docker-registry` and `skopeo` from the distribution.
 """
@@ -11,10 +11,11 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import httpservers
-from benchmarks.clients import Client, Input, make_input, reg
+from benchmarks.clients import NAME, REG, Client, Input, make_input, reg
 from benchmarks.load import Server, free_port, serving
 from benchmarks.measure import Command, Row, run
 from benchmarks.pairing import pulls_from, pushes, scratch
@@ -118,19 +119,33 @@ def _lay_out(made: Input, layout: Path) -> None:
     (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
 
 
-def benchmark(cache: Path, peer: str, count: int = 3) -> list[Row]:
+def benchmark(cache: Path, part: str, count: int = 3) -> list[Row]:
     with make_input() as made:
-        return list(_against(oras(cache, made) if peer == "oras" else skopeo(made), made, count))
+        if part == "publish":
+            return list(_publish(made, 3 * count))
+        return list(_against(oras(cache, made) if part == "oras" else skopeo(made), made, count))
+
+
+def _publish(made: Input, count: int) -> Iterator[Row]:
+    """Each into a new repository of one server. Ours sends an index, two manifests and the bill of materials too."""
+    reg_publish = replace(
+        reg(made, "reg publish", dict(os.environ)),
+        push=lambda place: [REG, "--registry", made.home, "publish", NAME, f"oci://{place}"],
+    )
+    with registry() as server:
+        yield from pushes(reg_publish, skopeo(made), lambda: image(server), made, "<= 1", count)
+
+
+def image(server: Server) -> str:
+    """A new repository with a tag."""
+    return f"{server.url.removeprefix('http://')}/acme/{secrets.token_hex(6)}:latest"
 
 
 def _against(theirs: Client, made: Input, count: int) -> Iterator[Row]:
     with registry() as server, bucket("seaweedfs") as (stored, env), httpservers.reg(made.home) as served:
-        address = server.url.removeprefix("http://")
-
-        def image() -> str:
-            return f"{address}/acme/{secrets.token_hex(6)}:latest"
-
-        yield from pushes(reg(made, "reg, seaweedfs", env), theirs, stored.fresh, made, "<= 1", count, image)
-        ours, kept = reg(made, "reg serve", dict(os.environ)), image()
+        yield from pushes(
+            reg(made, "reg, seaweedfs", env), theirs, stored.fresh, made, "<= 1", count, lambda: image(server)
+        )
+        ours, kept = reg(made, "reg serve", dict(os.environ)), image(server)
         run(theirs.push(kept), theirs.env)
         yield from pulls_from({ours: served.url, theirs: kept}, made, "<= 1", count)

@@ -82,7 +82,13 @@ takes 12 to 14 s of processor time on the two cores, our client 2.6 to 2.9 and d
 of 1.5 times dvc's speed there (8.4 s would be the least, dvc takes 11.6 to 13.7 on the same machine). The emulator of the
 Hub is ours, in Python.""",
     "oci": """The command line `oras` is not on PyPI, Debian or npm, so its Python client is compared. Its server is the
-distribution's own `docker-registry`, with plain files; ours pushes to SeaweedFS and pulls from `reg serve`.""",
+distribution's own `docker-registry`, with plain files; ours pushes to SeaweedFS and pulls from `reg serve`. `reg publish` and
+skopeo write to the same `docker-registry`, which hashes every byte on the same cores: nine pairs, while other programs ran (load
+10 to 25), so the times are long and spread; the processor time is disturbed least.""",
+    "hub": """A file of 1 GiB; servers and files are in memory (tmpfs), because others used the disk of this machine. The peer
+fetches the blob from nginx and hashes it, with coreutils' `sha256sum` or with OpenSSL, which is four times as fast; `hf` hashes
+nothing. The rows of `http_get` compare the servers alone: it is the function by which `hf` downloads. Seven pairs each, while
+other programs ran (load 8 to 15); the processor time is disturbed least.""",
     "serving": """`reg serve` is one process, MLflow's registry has four workers and SQLite, nginx one worker; all have the same
 200 models of 5 versions, and 64 clients (wrk, on the same cores).""",
 }
@@ -96,7 +102,7 @@ def load() -> dict[str, Any]:
 
 
 def save(part: str, name: str, found: list[dict[str, Any]], peers: dict[str, str]) -> None:
-    """Put a group's figures beside those of the others."""
+    """Put a group's figures beside those of the others, and the versions of its peers beside theirs."""
     results = load()
     results[part][name] = found
     machine = {
@@ -104,7 +110,8 @@ def save(part: str, name: str, found: list[dict[str, Any]], peers: dict[str, str
         "architecture": platform.machine(),
         "python": platform.python_version(),
     }
-    RESULTS.write_text(json.dumps({**results, "peers": peers, "machine": machine}, indent=1) + "\n")
+    versions = dict(sorted({**results["peers"], **peers}.items()))
+    RESULTS.write_text(json.dumps({**results, "peers": versions, "machine": machine}, indent=1) + "\n")
 
 
 def write(results: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from benchmarks import (
     encoders,
     export,
     growth,
+    hub,
     javascript,
     oci,
     peers,
@@ -79,7 +80,8 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "javascript": _javascript,
     "encoders": lambda: encoders.benchmark(CACHE),
     **{f"remotes {part}": partial(remotes.benchmark, CACHE, part) for part in remotes.PARTS},
-    **{f"oci {peer}": partial(oci.benchmark, CACHE, peer) for peer in ("oras", "skopeo")},
+    **{f"oci {part}": partial(oci.benchmark, CACHE, part) for part in ("oras", "skopeo", "publish")},
+    "hub": lambda: hub.benchmark(CACHE),
     **{f"serving {part}": partial(serving.benchmark, CACHE, part) for part in ("mlflow", "nginx", "size")},
 }
 
