@@ -3,6 +3,7 @@
 Source of the keys: the Hub's specification of model cards, and `model-index` of Papers with Code.
 """
 
+import json
 from collections.abc import Collection
 from typing import Any
 
@@ -25,6 +26,18 @@ def card_metadata(manifest: Manifest, paths: Collection[str]) -> Json:
         **({"base_model": origin} if origin and "/" in origin else {}),
         **({"model-index": [{"name": manifest.name, "results": results}]} if results else {}),
     }
+
+
+def loading(repository: str, manifest: Manifest, paths: Collection[str]) -> list[str]:
+    """Markdown lines that show how other libraries get the files at these paths of a repository."""
+    python = f'folder = snapshot_download({json.dumps(repository)}, ignore_patterns=["blobs/*", "index/*"])'
+    lines = ["```python", "from huggingface_hub import snapshot_download", "", python, "```"]
+    tag = pipeline_tag(manifest)
+    if tag is not None and any(path.startswith("onnx/model") for path in paths):
+        name, task = json.dumps(repository), json.dumps(tag)
+        module = "import { pipeline } from '@huggingface/transformers'"
+        lines += ["", "```js", module, "", f"const run = await pipeline({task}, {name})", "```"]
+    return lines
 
 
 def _results(artifact: Artifact, tag: str | None) -> list[Json]:

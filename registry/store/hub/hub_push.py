@@ -3,7 +3,7 @@
 import secrets
 import stat
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from onnxreg.registry.store.hub import hub_layout, repo_card
 from onnxreg.registry.store.hub.commits import CommitHead, CommitSnapshot, Decide, is_file, token_of
 from onnxreg.registry.store.hub.hub_client import Operation
 from onnxreg.registry.store.hub.hub_layout import RepositoryLayout
+from onnxreg.registry.store.hub.hub_url import HubUrl
 from onnxreg.registry.store.layout import BlobKey, index_path, keys_of, usable_key
 from onnxreg.registry.store.protocol import Hasher, IncomingBlob, MissingBlobError
 from onnxreg.registry.store.streams import UnownedFile, hand_over
@@ -26,7 +27,7 @@ from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError
 from onnxreg.schema.core.progress import Advance
 from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.formats.hub_layout import LayoutFile
-from onnxreg.schema.formats.repository_card import card_metadata
+from onnxreg.schema.formats.repository_card import card_metadata, loading
 from onnxreg.schema.log.state import State
 
 NO_METADATA: Mapping[str, Any] = MappingProxyType({})
@@ -181,11 +182,11 @@ class HubPush:
         manifest = None if governed else current.manifest_in(state, read)
         files = current.files_in(state, manifest, read)
         metadata = {} if manifest is None else card_metadata(manifest, files)
+        description = None if manifest is None else manifest.description
+        lines = [] if manifest is None else loading(HubUrl.parse(self._url).repo, manifest, files)
         return [
             *hub_layout.update(at, current, files, metadata, partial(self._layout_operation, at)),
-            *self._card(
-                at, name, index, metadata, current.card, None if manifest is None else manifest.description
-            ),
+            *self._card(at, name, index, metadata, current.card, description, lines),
         ]
 
     def _read(self, at: CommitSnapshot, digest: Digest) -> bytes:
@@ -216,13 +217,14 @@ class HubPush:
         metadata: Mapping[str, Any] = NO_METADATA,
         written: Mapping[str, Any] = NO_METADATA,
         description: str | None = None,
+        lines: Sequence[str] = (),
     ) -> list[Operation]:
         """The repository's card, if this push changes it. A card that is not text is left alone."""
         try:
             card = (at.read(repo_card.PATH) or b"").decode()
         except UnicodeDecodeError:
             return []
-        new = repo_card.updated(card or None, name, index, self._url, description)
+        new = repo_card.updated(card or None, name, index, self._url, description, lines)
         if new is not None and (metadata or written):
             new = repo_card.described(new, metadata, written)
         return [] if new in (None, card) else [CommitOperationAdd(repo_card.PATH, str(new).encode())]

@@ -5,7 +5,7 @@ people, and sections of other models, stay.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from onnxreg.schema.core.errors import InputError
@@ -28,12 +28,20 @@ A registry of exported ONNX models: every file under `blobs/` is named by its SH
 
 
 def updated(
-    card: str | None, name: str, index: bytes, url: str, description: str | None = None
+    card: str | None,
+    name: str,
+    index: bytes,
+    url: str,
+    description: str | None = None,
+    loading: Sequence[str] = (),
 ) -> str | None:
-    """The card (None: there is none yet) with a model's section as its index file says. None if it says nothing."""
+    """The card (None: there is none yet) with a model's section as its index file says. None if it says nothing.
+
+    `loading` are lines about other libraries, at the end of the section.
+    """
     try:
         state = State.decode(index.partition(b"\n")[0])
-        section = "\n".join(_section(state, url, description))
+        section = "\n".join([*_section(state, url, description), *(["", *loading] if loading else [])])
     except InputError:
         return None
     text = EMPTY_CARD if card is None else card

@@ -1,7 +1,10 @@
 """`reg push --layout hub`: the usual files of a model beside the registry, in the same commit and without a second upload."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -195,6 +198,25 @@ def test_the_card_says_what_the_manifest_says(hub: Hub, registry: Registry, tmp_
     assert metadata["library_name"] == "onnxreg"
     assert rb"Finds \<b\>names\</b\> in letters" in hub.read(REPO, "README.md")
     assert hub.read(REPO, "README.md").endswith(b"\nWords of people.\n")
+
+
+def test_the_card_shows_how_other_libraries_load_it(hub: Hub, registry: Registry, tmp_path: Path) -> None:
+    registry.add(judged_draft(tmp_path / "d", "d", task="token-classification"), "0.3.0")
+    registry.push(f"{NAME}:0.3.0", URL, layout=NEWEST)
+    text = hub.read(REPO, "README.md").decode()
+    assert f'await pipeline("token-classification", "{REPO}")' in text
+    (code,) = re.findall("```python\n(.*?)```", text, re.DOTALL)
+    own = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
+    program = [sys.executable, "-c", f"{code}\nprint(folder)"]
+    done = subprocess.run(program, env={**os.environ, **own}, capture_output=True, text=True, check=True)
+    folder = Path(done.stdout.strip())
+    assert {f"onnx/{path.name}" for path in folder.glob("onnx/*")} == {
+        path for path in shown(hub) if path.startswith("onnx/")
+    }
+    assert not (folder / "blobs").exists()
+    registry.yank(f"{NAME}:0.3.0", "broken")
+    registry.push(f"{NAME}:0.3.0", URL)
+    assert "await pipeline" not in hub.read(REPO, "README.md").decode()
 
 
 def test_the_registry_is_sound_and_its_files_are_known(hub: Hub, registry: Registry) -> None:
