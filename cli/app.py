@@ -32,6 +32,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "certify",
         "prove",
         "sbom",
+        "dossier",
         "rebuild",
     ),
     "Decide what is in use": ("tag", "attest", "promote", "untag", "sign", "yank", "pin"),

@@ -111,6 +111,7 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     # Policies and channels
     "promote": "promote instead: reg promote {name}:VERSION {channel}",
     "promote-there": "promote instead: reg promote {name}:VERSION {channel} --remote {remote!q}",
+    "sign-facts": "sign the file as it is now for this version: reg sign {ref} --facts FILE",
     "promote-properly": "do not use it until you know why; `reg promote` by somebody who may puts it right",
     "replace-policy": "add its rules to the file (`reg policy show` prints them), or put this one in its place: --replace",
     "show-policy": "`reg policy show` shows it; then decide again",

@@ -7,12 +7,14 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Reason, RefArgument, TargetRemote
+from onnxreg.schema.core.errors import InputError
 
 EXAMPLES = (
     "reg sign acme/pii-small:1.2.0",
     "reg sign acme/pii-small:1.2.0 --key release-2026 --reason 'passed review 17'",
     "reg sign acme/pii-small:1.2.0 --key models --bundle ./pii-small.sig",
     "reg sign acme/pii-small:1.2.0 --remote origin",
+    "reg sign acme/pii-small:1.2.0 --facts owner.yaml",
 )
 
 
@@ -30,6 +32,10 @@ def command(
         ),
     ] = None,
     remote: TargetRemote = None,
+    facts: Annotated[
+        Path | None,
+        typer.Option(help="Sign this owner's file for the dossier of the version instead; writes FILE.sig."),
+    ] = None,
     reason: Reason = None,
 ) -> None:
     """Sign a version: its manifest's digest, and with it every file, the recipe and the certificates.
@@ -40,16 +46,27 @@ def command(
     With --bundle nothing is added to the registry: the command writes a file with which `model_signing
     verify key` (OpenSSF) checks a directory that `reg pull --output` wrote. The key must be of kind
     ecdsa-p256.
+
+    With --facts nothing is added to the registry either: FILE.sig states that the file has the facts about
+    this version, for `reg dossier`. A signature by another key there is kept.
     """
+    from onnxreg.registry.dossier.owner_file import sign_facts
     from onnxreg.registry.signing.signer import signing_key
 
     session: Session = context.obj
     registry, store = session.with_remote(remote)
+    if facts is not None and bundle is not None:
+        raise InputError("--facts and --bundle sign different things", "run the command twice")
     private = signing_key(key)
     if bundle is not None:
         path = bundle / "model.sig" if bundle.is_dir() else bundle
         published = registry.sign_bundle(ref, private, path, store)
         session.say(f"signed the files of {published.ref} in {path}")
+        return
+    if facts is not None:
+        published = registry.get(ref, store)
+        path = sign_facts(facts, published.name, published.digest, private)
+        session.say(f"signed the facts about {published.ref} in {path} with key {private.public.id[:12]}")
         return
     version = registry.sign(ref, private, reason, store)
     session.say(f"signed {version.ref} with key {private.public.id[:12]}{session.place(store)}")

@@ -9,8 +9,9 @@ from typing import Any
 
 from onnxreg.converters.engine.foreign import olive, orchard
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, InputError, NotFoundError, missing_extra
+from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
 from onnxreg.schema.core.problems import InvalidValueError, Place
+from onnxreg.schema.core.yaml_file import parse_yaml, strict_loader
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 PROFILE_KEYS = ("profile", "profile_version")
@@ -19,10 +20,6 @@ MAX_DOCUMENT_BYTES = 4 * 2**20
 RECIPE = "recipe"
 FAMILY_KEY = "family"
 """Key that only the document of a model family has."""
-SYNTAX_HINT = "look there and in the line above for a bracket, quote or colon that is missing, and for tabs"
-FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
-"""Numbers such as 1e-4, which JSON and YAML 1.2 have and PyYAML takes for text."""
-
 COMMENT = re.compile(
     r'(?P<text>"(?:[^"\\\n]|\\.)*+"?)|(?<![^\s,{}\[\]"])(?://[^\n]*|/\*.*?(?:\*/|\Z))', re.DOTALL
 )
@@ -48,10 +45,6 @@ class RecipeDocument:
         kind of document.
         """
         try:
-            import yaml
-        except ImportError as error:
-            raise missing_extra("yaml", "export", f"reading a {label}") from error
-        try:
             if path.stat().st_size > MAX_DOCUMENT_BYTES:
                 raise InputError(
                     f"{path.name} is too large for a {label}: more than {MAX_DOCUMENT_BYTES >> 20} MiB"
@@ -65,13 +58,7 @@ class RecipeDocument:
             ) from error
         except UnicodeDecodeError as error:
             raise InputError(f"{path.name} is not text", f"a {label} is YAML or JSON, in UTF-8") from error
-        try:
-            return cls(path, text, Digest.of(data), yaml.load(text, Loader=_loader(yaml)))
-        except yaml.MarkedYAMLError as error:
-            raise _broken(error, path.name) from error
-        except (yaml.YAMLError, RecursionError, ValueError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise InputError(f"{path.name} is neither YAML nor JSON: {reason}", SYNTAX_HINT) from error
+        return cls(path, text, Digest.of(data), parse_yaml(text, path.name, "export"))
 
     @property
     def is_family(self) -> bool:
@@ -123,7 +110,7 @@ def line_of(text: str, location: Place) -> int | None:
     """
     import yaml
 
-    node, line = yaml.compose(text, Loader=_loader(yaml)), None
+    node, line = yaml.compose(text, Loader=strict_loader(yaml)), None
     for part in location:
         inside = {
             key.value if isinstance(node, yaml.MappingNode) else index: (key, value)
@@ -156,35 +143,3 @@ def from_value(value: Any, label: str) -> RecipeFile:
             f"{label}: translation is not for a recipe to say", "take it out: the program itself writes it"
         )
     return RecipeFile.from_json(value, label)
-
-
-def _broken(error: Any, name: str) -> InputError:
-    """Describe an error of the YAML parser with its position; the cause may be a line above."""
-    mark = error.problem_mark or error.context_mark
-    position = f", line {mark.line + 1}, column {mark.column + 1}," if mark is not None else ""
-    problem = " ".join(str(error.problem or error.context).split())[:200]
-    return InputError(f"{name}{position} is neither YAML nor JSON: {problem}", SYNTAX_HINT)
-
-
-def _loader(yaml: Any) -> Any:
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        """Safe loader without repeated keys, and without aliases, which can turn a line into gigabytes."""
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                raise self._refused("aliases are not allowed", self.peek_event())
-            return super().compose_node(parent, index)
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-            if twice := next((key for key in keys if keys.count(key) > 1), None):
-                last = [key for key, _ in node.value][len(keys) - 1 - keys[::-1].index(twice)]
-                raise self._refused(f"the key {twice!r} occurs twice", last)
-            return super().construct_mapping(node, deep)
-
-        def _refused(self, reason: str, node_or_event: Any) -> Exception:
-            error: Exception = yaml.constructor.ConstructorError(None, None, reason, node_or_event.start_mark)
-            return error
-
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
-    return Loader

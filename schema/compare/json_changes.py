@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
+from onnxreg.schema.core import pointer
+
 T = TypeVar("T")
 Op = Literal["added", "removed", "changed", "reordered"]
 Namer = Callable[[Any, int], str]
@@ -48,7 +50,8 @@ class JsonChange:
     """One difference. `path` names the items (`labels[O]`), `pattern` does not (`labels[]`), `names` are these names.
 
     `old` is None if added, `new` is None if removed; for reordered they are the whole lists. `within` are the two
-    items of a named list that it was found in, the innermost ones; None at the top.
+    items of a named list that it was found in, the innermost ones; None at the top. `places` are the JSON pointers
+    (RFC 6901) of the old and the new value; None if there is none.
     """
 
     path: str
@@ -58,6 +61,7 @@ class JsonChange:
     old: Any
     new: Any
     within: tuple[Any, Any] | None = None
+    places: tuple[str | None, str | None] = (None, None)
 
 
 def same(old: Any, new: Any) -> bool:
@@ -80,16 +84,22 @@ class _Spot:
     pattern: str = ""
     names: tuple[str, ...] = ()
     within: tuple[Any, Any] | None = None
+    places: tuple[str, str] = ("", "")
 
     def key(self, key: str) -> "_Spot":
-        return replace(self, path=_join(self.path, key), pattern=_join(self.pattern, key))
+        places = (pointer.child(self.places[0], key), pointer.child(self.places[1], key))
+        return replace(self, path=_join(self.path, key), pattern=_join(self.pattern, key), places=places)
 
-    def item(self, name: str) -> "_Spot":
+    def item(self, name: str, i: int = 0, j: int = 0) -> "_Spot":
+        """The item of a list: at index i of the old one, j of the new one."""
         path, pattern = f"{self.path}[{_quote(name)}]", f"{self.pattern}[]"
-        return replace(self, path=path, pattern=pattern, names=(*self.names, name))
+        places = (pointer.child(self.places[0], i), pointer.child(self.places[1], j))
+        return replace(self, path=path, pattern=pattern, names=(*self.names, name), places=places)
 
     def delta(self, op: Op, old: Any, new: Any) -> JsonChange:
-        return JsonChange(self.path, self.pattern, self.names, op, old, new, self.within)
+        before, after = self.places
+        places = (None if op == "added" else before, None if op == "removed" else after)
+        return JsonChange(self.path, self.pattern, self.names, op, old, new, self.within, places)
 
 
 def _compare(old: Any, new: Any, tables: Tables, at: _Spot) -> Iterator[JsonChange]:
@@ -103,7 +113,7 @@ def _compare(old: Any, new: Any, tables: Tables, at: _Spot) -> Iterator[JsonChan
             yield from _compare(before.get(key, _ABSENT), after.get(key, _ABSENT), tables, at.key(key))
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for index, (old_item, new_item) in enumerate(zip(old, new, strict=True)):
-            yield from _compare(old_item, new_item, tables, at.item(str(index)))
+            yield from _compare(old_item, new_item, tables, at.item(str(index), index, index))
     else:
         yield from _leaf(old, new, at)
 
@@ -121,11 +131,11 @@ def _named(old: list[Any], new: list[Any], tables: Tables, at: _Spot) -> Iterato
     named_item = tables.lists[at.pattern]
     pairs, removed, added = match(old, new, named_item.namers)
     for name, i in removed:
-        yield at.item(name).delta("removed", old[i], None)
+        yield at.item(name, i=i).delta("removed", old[i], None)
     for name, j in added:
-        yield at.item(name).delta("added", None, new[j])
+        yield at.item(name, j=j).delta("added", None, new[j])
     for name, i, j in pairs:
-        yield from _compare(old[i], new[j], tables, replace(at.item(name), within=(old[i], new[j])))
+        yield from _compare(old[i], new[j], tables, replace(at.item(name, i, j), within=(old[i], new[j])))
     order = [j for _, _, j in sorted(pairs, key=lambda pair: pair[1])]
     if order != sorted(order) or (named_item.positions and any(i != j for _, i, j in pairs)):
         yield at.delta("reordered", old, new)

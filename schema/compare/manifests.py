@@ -19,6 +19,8 @@ from onnxreg.schema.manifest.manifest import Artifact, Manifest
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """From worst to least: breaks an app, worse results or weaker evidence, worth knowing, without effect."""
 
+Places = tuple[str | None, str | None]
+"""JSON pointers (RFC 6901) of a value before and after; None if it is not there."""
 _MEMBER = re.compile(r"model_family\.members\[([^\]]+)\]")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -74,9 +76,7 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
     the changes of `diff(a, b)` with `added` and `removed`, `old` and `new` exchanged; path and artifact are equal,
     severity and message are of the direction.
     """
-    deltas = compare(old.to_json(), new.to_json(), _tables(old, new))
-    changes = [_change(_with_suites(delta, old, new)) for delta in deltas]
-    changes.sort(key=lambda change: (SEVERITIES.index(change.severity), change.path, change.kind))
+    changes = [change for change, _ in located_changes(old, new)]
     counts = Counter(change.severity for change in changes)
     return ManifestDiff(
         format="onnxreg-diff",
@@ -87,6 +87,13 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
         changes=tuple(changes),
         **({"members": _members(changes, old, new)} if old.model_family and new.model_family else {}),
     )
+
+
+def located_changes(old: Manifest, new: Manifest) -> list[tuple[Change, Places]]:
+    """The changes of `diff`, each with the JSON pointers of its old and new value in the two manifests."""
+    deltas = compare(old.to_json(), new.to_json(), _tables(old, new))
+    changes = [(_change(_with_suites(delta, old, new)), delta.places) for delta in deltas]
+    return sorted(changes, key=lambda pair: (SEVERITIES.index(pair[0].severity), pair[0].path, pair[0].kind))
 
 
 def _with_suites(delta: JsonChange, old: Manifest, new: Manifest) -> JsonChange:

@@ -14,6 +14,9 @@ from onnxreg.schema.compare.overview import DiffOverview
 from onnxreg.schema.core.document import Document
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.dossier.dossier import Dossier
+from onnxreg.schema.dossier.dossier_profile import DossierProfile
+from onnxreg.schema.dossier.owner_facts import OwnerFacts
 from onnxreg.schema.formats.benchmark import BenchmarkDocument
 from onnxreg.schema.gates.evaluation import EvaluationDocument
 from onnxreg.schema.gates.faithfulness import FaithfulnessReport
@@ -38,6 +41,9 @@ MODELS: dict[str, type[Document]] = {
     "evaluation": EvaluationDocument,
     "benchmark": BenchmarkDocument,
     "faithfulness": FaithfulnessReport,
+    "dossier": Dossier,
+    "dossier-profile": DossierProfile,
+    "owner-facts": OwnerFacts,
 }
 """Every published document by its name. `schemas/<name>.json` holds `text(name)`, and a test says so."""
 

@@ -25,7 +25,7 @@ def provenance(subject: BomSubject) -> Json:
     if recipe is None:
         raise NotFoundError(
             f"{manifest.name}:{subject.version} has no recorded recipe, so its making is not known",
-            "versions that `reg export` made have one",
+            "only an export records its recipe",
         )
     return {
         "_type": STATEMENT,

@@ -15,11 +15,13 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.signing.keystore import Keystore
 from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 from onnxreg.schema.witness.note import ED25519, VerifierKey
 from onnxreg.schema.witness.tree_head import origin_of
 from support.docs.nets import write_llama, write_mlp, write_stages
 from support.docs.pages import REPOSITORY
+from support.dossier.audited import release
 from support.registries import retrained as retrained_drafts
 from support.registries.judged import judged_draft
 from support.servers.s3servers import Server
@@ -247,6 +249,22 @@ def governed(world: World) -> None:
     policy = page.partition("```toml policy.toml\n")[2].partition("```")[0]
     further = '[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]\n'
     (world.scratch / "stricter.toml").write_text(policy + further)
+
+
+def audited(world: World) -> None:
+    """acme/pii has three versions with recipes; the newest two were promoted under a plan, with a key that the reader trusts."""
+    home = world.scratch / "srv" / "models"
+    world.patch.setenv("REG_HOME", str(home))
+    world.patch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
+    public = Keystore().new("release", "ed25519")
+    assert main(["--quiet", "trust", "add", "release", str(public)]) == 0
+    registry = Registry(home)
+    page = (REPOSITORY / "docs" / "gates.md").read_text("utf-8")
+    plan = page.partition("```toml planned.toml\n")[2].partition("```")[0]
+    registry.set_policy(read_policy(plan.encode(), "planned.toml"))
+    for number, version in enumerate(("1.0.0", "1.1.0", "1.2.0")):
+        registry.add(release(world.scratch / f"draft{number}", str(number), 0.001 * number), version)
+        registry.promote(f"acme/pii:{version}", "stable", reason="monthly retrain")
 
 
 def _judged(root: Path, version: str) -> Draft:

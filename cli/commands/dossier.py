@@ -1,0 +1,87 @@
+"""`reg dossier`: a version's documentation for auditors."""
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
+from onnxreg.cli.render import output
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.ref import Ref
+
+if TYPE_CHECKING:
+    from onnxreg.registry.dossier.write_dossier import DossierBundle
+
+EXAMPLES = (
+    "reg dossier acme/pii-small:1.2.0 --output ./dossier",
+    "reg dossier acme/pii-small:stable --profile eu-annex-iv --facts owner.yaml --output ./dossier",
+    "reg dossier acme/pii-small --profile ./ours.yaml --remote origin --output ./dossier",
+)
+
+
+def command(
+    context: typer.Context,
+    ref: RefArgument,
+    directory: Annotated[
+        Path, typer.Option("--output", help="A new directory, or that of an earlier dossier.", metavar="DIR")
+    ],
+    profile: Annotated[
+        str, typer.Option(help="plain, eu-annex-iv, or a .yaml file: the table of sections and fields.")
+    ] = "plain",
+    facts: Annotated[
+        Path | None,
+        typer.Option(help="What only a person can state, a YAML file; signed by `reg sign REF --facts`."),
+    ] = None,
+    remote: RemoteOption = None,
+    as_json: Json = False,
+) -> None:
+    """Write the dossier of a version: a page to print, the same as JSON, bills of materials and provenance.
+
+    Each generated statement cites the digest of the blob or of the log line that it follows from, and the
+    place in it. A field that only a person can fill in is taken from --facts, or says `not provided`. If
+    REF names a channel, the history is that of this channel, else of all that ever pointed to the version.
+    The same registry, facts, profile and trust file give the same bytes. It is a template, not legal
+    advice. See docs/dossier.md.
+
+    With --json: {ref, manifest, profile, output, files: {name: digest}, fields: {generated, owner,
+    absent}, signers}.
+    """
+    from onnxreg.registry.dossier.write_dossier import check_dossier_target, make_dossier, write_dossier
+    from onnxreg.registry.support.environment import default_root
+
+    session: Session = context.obj
+    check_dossier_target(directory, session.registry or default_root())
+    bundle = make_dossier(session.reader(remote), Ref.parse(ref), profile, facts)
+    write_dossier(bundle, directory)
+    if as_json:
+        output.write_json(_json(bundle, directory))
+        return
+    counts = _counts(bundle)
+    session.say(
+        f"written to {directory}: {counts['generated']} fields from the registry, {counts['owner']} by the owner, "
+        f"{counts['absent']} are empty"
+    )
+    given = bundle.dossier.facts
+    if given is not None:
+        by = ", ".join(given.signers)
+        session.say(f"the owner's facts are signed by {by}" if by else "the owner's facts are not signed")
+
+
+def _counts(bundle: "DossierBundle") -> Counter[str]:
+    return Counter(field.origin for field in bundle.dossier.fields)
+
+
+def _json(bundle: "DossierBundle", directory: Path) -> dict[str, object]:
+    subject, counts = bundle.dossier.subject, _counts(bundle)
+    return {
+        "ref": f"{subject.name}:{subject.version}",
+        "manifest": str(subject.manifest),
+        "profile": bundle.dossier.profile.name,
+        "output": str(directory),
+        "files": {name: str(Digest.of(data)) for name, data in sorted(bundle.files.items())},
+        "fields": {origin: counts[origin] for origin in ("generated", "owner", "absent")},
+        "signers": list(bundle.dossier.facts.signers) if bundle.dossier.facts else [],
+    }

@@ -1,0 +1,121 @@
+"""The owner's file, and its signature beside it: a DSSE envelope that names the file and the version."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxreg.registry.dossier.profile_files import EXTRA, owner_keys
+from onnxreg.registry.dossier.version_record import VersionRecord
+from onnxreg.registry.signing.crypto import PrivateKey
+from onnxreg.registry.support.disk import read_given, replace_file
+from onnxreg.registry.trust.releases import judge_for
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
+from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.core.yaml_file import read_yaml
+from onnxreg.schema.dossier.dossier import SignedFacts
+from onnxreg.schema.dossier.dossier_profile import DossierProfile
+from onnxreg.schema.dossier.owner_facts import FactsStatement, OwnerFacts
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, Signature, pae
+
+FILE, SIGNATURE = "owner.yaml", "owner.yaml.sig"
+"""The names of both in the directory of a dossier."""
+
+
+@dataclass(frozen=True)
+class OwnerFile:
+    """An owner's file, and the bytes of its signature if it has one. `label` is its name in errors."""
+
+    label: str
+    data: bytes
+    facts: OwnerFacts
+    signature: bytes | None
+
+    @classmethod
+    def read(cls, path: Path, profile: DossierProfile) -> "OwnerFile":
+        """Read a file and `<file>.sig` beside it. NotFoundError; InputError if it is malformed or has a key of no profile."""
+        data = read_given(path)
+        facts = _read(data, path.name)
+        allowed = set(owner_keys(profile))
+        if unknown := next((key for key in facts.statements if key not in allowed), None):
+            raise InputError(
+                f"{path.name}: no profile has a field {unknown[:64]!r}",
+                suggest(unknown, allowed) or "the page docs/dossier.md lists the fields",
+            )
+        beside = signature_path(path)
+        return cls(path.name, data, facts, read_given(beside) if beside.is_file() else None)
+
+    @property
+    def key_ids(self) -> set[str]:
+        """The ids of the keys that signed it."""
+        return (
+            set()
+            if self.signature is None
+            else {item.keyid for item in Envelope.decode(self.signature).signatures}
+        )
+
+    def signed_for(self, record: VersionRecord) -> SignedFacts:
+        """The digest of the file and its signers. IntegrityError if the signature is wrong, or is for another version."""
+        if self.facts.name != record.ledger.name:
+            raise InputError(f"{self.label} is about {self.facts.name}, not {record.ledger.name}")
+        return SignedFacts(file=FILE, digest=Digest.of(self.data), signers=tuple(self._signers(record)))
+
+    def _signers(self, record: VersionRecord) -> list[str]:
+        if self.signature is None:
+            return []
+        label = f"the signature of {self.label}"
+        try:
+            envelope = Envelope.decode(self.signature, label)
+            statement = FactsStatement.decode(envelope.payload)
+        except InputError as error:
+            raise IntegrityError(f"{label} cannot be read: {error.message}", _again(record)) from error
+        if statement != FactsStatement(Digest.of(self.data), record.manifest_digest):
+            raise IntegrityError(f"{label} is of other facts or another version", _again(record))
+        judge = judge_for(record.ledger, record.trust)
+        verdicts = [
+            judge.verdict(item.keyid, item.sig, envelope.signed, sys.maxsize) for item in envelope.signatures
+        ]
+        if wrong := next((item for item in verdicts if item.status not in ("trusted", "unknown")), None):
+            raise IntegrityError(f"{label} does not count: {wrong}", _again(record))
+        return list(map(str, verdicts))
+
+
+def signature_path(path: Path) -> Path:
+    """The file beside an owner's file that has its signature."""
+    return path.with_name(f"{path.name}.sig")
+
+
+def sign_facts(path: Path, name: str, manifest: Digest, key: PrivateKey) -> Path:
+    """Sign an owner's file for the version with a manifest; returns the file with the signature.
+
+    A signature by another key on the same file and version is kept. InputError if the file is malformed or about another model.
+    """
+    data = read_given(path)
+    facts = _read(data, path.name)
+    if facts.name != name:
+        raise InputError(f"{path.name} is about {facts.name}, not {name}")
+    payload = FactsStatement(Digest.of(data), manifest).encode()
+    target = signature_path(path)
+    others = _signatures(target, payload, key.public.id)
+    envelope = Envelope(PAYLOAD_TYPE, payload, (*others, key.sign(pae(PAYLOAD_TYPE, payload))))
+    replace_file(target, envelope.encode())
+    return target
+
+
+def _signatures(path: Path, payload: bytes, key_id: str) -> tuple[Signature, ...]:
+    """The signatures by other keys that a file has on a payload."""
+    try:
+        envelope = Envelope.decode(path.read_bytes()) if path.is_file() else None
+    except InputError:
+        return ()
+    if envelope is None or envelope.payload != payload:
+        return ()
+    return tuple(item for item in envelope.signatures if item.keyid != key_id)
+
+
+def _read(data: bytes, label: str) -> OwnerFacts:
+    return OwnerFacts.from_json(read_yaml(data, label, EXTRA), label)
+
+
+def _again(record: VersionRecord) -> Advice:
+    return Advice("sign-facts", ref=record.located.ref)

@@ -1,0 +1,75 @@
+"""JSON pointers (RFC 6901), patterns of them, and relative ones (draft-bhutton-relative-json-pointer), as texts."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from onnxreg.schema.core.errors import InputError
+
+EACH = "*"
+"""The token of a pattern that means every item of a list or every key of an object."""
+ABSENT: Any = object()
+"""The result for a place that does not exist."""
+_RELATIVE = re.compile(r"(0|[1-9][0-9]*)(#|(?:/.*)?)", re.DOTALL)
+_INDEX = re.compile(r"0|[1-9][0-9]*")
+
+
+def child(pointer: str, token: str | int) -> str:
+    """The pointer of a key or index below a place."""
+    return f"{pointer}/{str(token).replace('~', '~0').replace('/', '~1')}"
+
+
+def tokens(pointer: str) -> list[str]:
+    """The keys and indexes of a pointer. InputError if it is malformed."""
+    if pointer and not pointer.startswith("/"):
+        raise InputError(f"not a JSON pointer: {pointer[:80]!r}", "it is empty or begins with a slash")
+    return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
+
+
+def find(value: Any, pointer: str) -> Any:
+    """The value at a place; `ABSENT` if there is none."""
+    for token in tokens(pointer):
+        if isinstance(value, dict):
+            value = value.get(token, ABSENT)
+        elif isinstance(value, list) and _INDEX.fullmatch(token) and int(token) < len(value):
+            value = value[int(token)]
+        else:
+            return ABSENT
+    return value
+
+
+def expand(value: Any, pattern: str) -> Iterator[str]:
+    """The places that a pattern means, in the order of the document; keys in ascending order."""
+    yield from _expand(value, tokens(pattern), "")
+
+
+def _expand(value: Any, pattern: list[str], at: str) -> Iterator[str]:
+    if not pattern:
+        yield at
+        return
+    first, others = pattern[0], pattern[1:]
+    for token in _children(value) if first == EACH else [first]:
+        inside = find(value, child("", token))
+        if inside is not ABSENT:
+            yield from _expand(inside, others, child(at, token))
+
+
+def _children(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return sorted(value)
+    return list(map(str, range(len(value)))) if isinstance(value, list) else []
+
+
+def relative(pointer: str, text: str) -> tuple[str, bool]:
+    """The place of a relative pointer, and True if it means the key or index there (`1#`), not the value (`1/name`).
+
+    InputError if it is malformed, or goes above the document.
+    """
+    match = _RELATIVE.fullmatch(text)
+    parts = pointer.split("/")
+    if match is None or int(match[1]) >= len(parts):
+        raise InputError(
+            f"not a relative JSON pointer below {pointer!r}: {text[:80]!r}", "write 0/name or 1#"
+        )
+    above = "/".join(parts[: len(parts) - int(match[1])])
+    return (above, True) if match[2] == "#" else (f"{above}{match[2]}", False)

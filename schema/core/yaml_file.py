@@ -1,0 +1,70 @@
+"""Strict reading of YAML: no repeated keys, and no aliases, which can turn a line into gigabytes. Nothing in it runs code."""
+
+import re
+from typing import Any
+
+from onnxreg.schema.core.errors import InputError, missing_extra
+
+MAX_BYTES = 4 * 2**20
+SYNTAX_HINT = "look there and in the line above for a bracket, quote or colon that is missing, and for tabs"
+FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
+"""Numbers such as 1e-4, which JSON and YAML 1.2 have and PyYAML takes for text."""
+
+
+def read_yaml(data: bytes, label: str, extra: str) -> Any:
+    """Parse a YAML or JSON file. InputError, naming `label`, if it is neither; HostError, naming the extra, without PyYAML."""
+    if len(data) > MAX_BYTES:
+        raise InputError(f"{label} is too large: more than {MAX_BYTES >> 20} MiB")
+    try:
+        return parse_yaml(data.decode("utf-8"), label, extra)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{label} is not text in UTF-8") from error
+
+
+def parse_yaml(text: str, label: str, extra: str) -> Any:
+    """Parse YAML; errors as of `read_yaml`."""
+    try:
+        import yaml
+    except ImportError as error:
+        raise missing_extra("yaml", extra, f"reading {label}") from error
+    try:
+        return yaml.load(text, Loader=strict_loader(yaml))
+    except yaml.MarkedYAMLError as error:
+        raise _broken(error, label) from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{label} is neither YAML nor JSON: {reason}", SYNTAX_HINT) from error
+
+
+def _broken(error: Any, label: str) -> InputError:
+    """Describe an error of the YAML parser with its position; the cause may be a line above."""
+    mark = error.problem_mark or error.context_mark
+    position = f", line {mark.line + 1}, column {mark.column + 1}," if mark is not None else ""
+    problem = " ".join(str(error.problem or error.context).split())[:200]
+    return InputError(f"{label}{position} is neither YAML nor JSON: {problem}", SYNTAX_HINT)
+
+
+def strict_loader(yaml: Any) -> Any:
+    """A loader class of PyYAML, given its module."""
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """Safe loader without repeated keys and aliases."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise self._refused("aliases are not allowed", self.peek_event())
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+            if twice := next((key for key in keys if keys.count(key) > 1), None):
+                last = [key for key, _ in node.value][len(keys) - 1 - keys[::-1].index(twice)]
+                raise self._refused(f"the key {twice!r} occurs twice", last)
+            return super().construct_mapping(node, deep)
+
+        def _refused(self, reason: str, node_or_event: Any) -> Exception:
+            error: Exception = yaml.constructor.ConstructorError(None, None, reason, node_or_event.start_mark)
+            return error
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
+    return Loader

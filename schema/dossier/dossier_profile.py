@@ -1,0 +1,94 @@
+"""The profile of a dossier as people write it: sections of fields, each quoted, generated, or a person's.
+
+    dossier: 1
+    name: plain
+    title: Model dossier
+    sections:
+      - title: Identity
+        fields:
+          - {label: Licence, from: manifest, value: /license}
+          - {label: Artifacts, from: manifest, rows: /artifacts/*, columns: [[File, 0/path], [Bytes, 0/size]]}
+          - {label: Later evaluations, from: log, kinds: [attest], having: /event/artifact, columns: [[Line, 0/seq]]}
+          - {label: History, generate: history}
+          - {label: Intended purpose, owner: intended_purpose}
+
+`value` is a JSON pointer. `rows` is a pointer in which `*` means every item, and each column has a label and a relative
+JSON pointer from the place of the row: `0/path` is below it, `2/path` below the place two levels up, `0#` its own key.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from onnxreg.schema.core import pointer
+from onnxreg.schema.core.document import Document, First, Items, Text
+
+OwnerKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+SourceName = Literal["manifest", "published", "log", "policy", "benchmarks"]
+"""The manifest, the line that published the version, lines of the model's log, the policy in force, attested benchmarks."""
+GeneratorName = Literal["signatures", "changes", "history", "policy"]
+"""Tables that are more than quotations of one document: who signed the version, the changes since the one published before,
+the moves of its channels with findings and changes, and the rules in force for them."""
+
+
+class ProfileField(Document):
+    """A field, which is filled in by exactly one of `from`, `generate` and `owner`.
+
+    `kinds` and `having` choose lines of the log: kinds of events, and a place that must exist; `this` are only those that
+    name this version's manifest. `help` tells a person what belongs into the field.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    label: Text
+    point: Text | None = None
+    help: Text | None = None
+    from_: Annotated[SourceName | None, Field(alias="from")] = None
+    value: Text | None = None
+    rows: Text | None = None
+    columns: Items[Annotated[tuple[Text, Text], Field(fail_fast=True)]] | None = None
+    kinds: Items[Text] = ()
+    having: Text | None = None
+    this: bool = False
+    generate: GeneratorName | None = None
+    owner: OwnerKey | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if sum(part is not None for part in (self.from_, self.generate, self.owner)) != 1:
+            raise ValueError("a field has exactly one of from, generate and owner")
+        if (self.from_ is not None) != ((self.value is not None) != (self.columns is not None)):
+            raise ValueError("a field with from has a value or columns, any other has neither")
+        if self.from_ != "log" and (self.kinds or self.having is not None or self.this):
+            raise ValueError("kinds, having and this choose lines: they are for from: log")
+        for location in filter(None, (self.value, self.rows, self.having)):
+            pointer.tokens(location)
+        return self
+
+
+class ProfileSection(Document):
+    """A part of the dossier. `note` is printed below its title."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    title: Text
+    number: Text | None = None
+    note: Text | None = None
+    fields: Annotated[Items[ProfileField], Field(min_length=1)]
+
+
+class DossierProfile(Document):
+    """A table of sections and fields. `basis` names the text that it follows."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dossier: First
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+    title: Text
+    basis: Text | None = None
+    sections: Annotated[Items[ProfileSection], Field(min_length=1)]
+
+    def owner_keys(self) -> Iterator[str]:
+        """The keys that a person may fill in."""
+        return (field.owner for section in self.sections for field in section.fields if field.owner)

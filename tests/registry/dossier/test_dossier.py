@@ -1,0 +1,323 @@
+"""Every generated cell is in the registry's files, whoever looks; and the same registry gives the same bytes."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.dossier import judge as judge_module
+from support.dossier.judge import Judge
+from support.registries.gated import NAME, Attacker
+
+from onnxreg.registry import Registry
+from onnxreg.registry.dossier.write_dossier import make_dossier, write_dossier
+from onnxreg.registry.store.memory import memory_remote
+from onnxreg.registry.transfer.mirror_registry import mirror
+from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.dossier.dossier import Dossier, DossierTable
+
+from .conftest import Audited
+
+REPOSITORY = Path(__file__).parents[3]
+RULES = (REPOSITORY / "docs" / "diff.md").read_text("utf-8")
+Cell = dict[str, Any]
+
+
+def judged(audited: Audited, dossier: dict[str, Any]) -> tuple[int, list[str]]:
+    checked, wrong = Judge(dossier, audited.registry.store.root, RULES).report()
+    return checked, wrong
+
+
+def rows(dossier: Dossier, label: str) -> list[dict[str, Any]]:
+    """The rows of a field's tables, as columns and values."""
+    (field,) = [field for field in dossier.fields if field.label == label]
+    return [row for table in field.tables for row in _rows(table)]
+
+
+def _rows(table: DossierTable) -> list[dict[str, Any]]:
+    return [dict(zip(table.columns, (cell.value for cell in row), strict=True)) for row in table.rows]
+
+
+def test_the_judge_is_a_short_program_of_its_own() -> None:
+    text = Path(judge_module.__file__).read_text()
+    assert len([line for line in text.splitlines() if line]) <= 100
+    assert "onnxreg" not in text.partition('"""\n\nimport')[2].replace("vnd.onnxreg", "")
+
+
+@pytest.mark.parametrize("profile", ["plain", "eu-annex-iv"])
+@pytest.mark.parametrize("ref", ["1.2.0", "stable", "beta", "nightly", "1.0.0"])
+def test_every_cell_is_in_its_source(audited: Audited, profile: str, ref: str) -> None:
+    made = audited.dossier(f"{NAME}:{ref}", profile)
+    checked, wrong = judged(audited, json.loads(made.files["dossier.json"]))
+    assert wrong == []
+    assert checked > 100
+
+
+def cells(dossier: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Cell]]:
+    """Every cell with its row by column."""
+    for section in dossier["sections"]:
+        for table in (table for field in section["fields"] for table in field.get("tables", [])):
+            for row in [table.get("about", []), *table["rows"]]:
+                yield from ((dict(zip(table.get("columns", []), row, strict=False)), cell) for cell in row)
+
+
+def other(value: Any) -> Any:
+    """Another value of the same type."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, list):
+        return [*value, "x"]
+    return {**value, "x": 1} if isinstance(value, dict) else f"{value or ''}x"
+
+
+def test_an_edited_value_is_noticed(audited: Audited) -> None:
+    """Each cell in turn gets another value; of the whole document one cell is checked then."""
+    original = json.loads(audited.dossier(f"{NAME}:stable").files["dossier.json"])
+    judge = Judge(original, audited.registry.store.root, RULES)
+    count = 0
+    for row, cell in cells(original):
+        words = {column: item["value"] for column, item in row.items()}
+        changed = {**cell, "value": other(cell["value"])}
+        column = next((column for column, item in row.items() if item is cell), None)
+        judge.cell(cell, words)
+        with pytest.raises(Exception):  # noqa: B017
+            judge.cell(changed, {**words, **({column: changed["value"]} if column else {})})
+        count += 1
+    assert count > 200
+
+
+def test_a_severity_that_the_rules_decide_cannot_be_edited(audited: Audited) -> None:
+    original = json.loads(audited.dossier(f"{NAME}:beta").files["dossier.json"])
+    judge = Judge(original, audited.registry.store.root, RULES)
+    labels = [
+        (row, cell)
+        for row, cell in cells(original)
+        if row.get("Severity") is cell and "label" in row["Kind"]["value"]
+    ]
+    assert labels
+    for row, cell in labels:
+        words = {column: item["value"] for column, item in row.items()} | {"Severity": "degrading"}
+        with pytest.raises(AssertionError):
+            judge.cell({**cell, "value": "degrading"}, words)
+
+
+@pytest.mark.parametrize("key", ["blob", "digest", "line", "pointer", "value"])
+def test_an_edited_citation_is_noticed(audited: Audited, key: str) -> None:
+    original = json.loads(audited.dossier(f"{NAME}:stable").files["dossier.json"])
+    judge, count = Judge(original, audited.registry.store.root, RULES), 0
+    for row, cell in cells(original):
+        words = {column: item["value"] for column, item in row.items()}
+        for index in (i for i, cite in enumerate(cell.get("sources", [])) if key in cite):
+            changed = deepcopy(cell)
+            value = changed["sources"][index][key]
+            changed["sources"][index][key] = (
+                value[:-1] + ("0" if value[-1] != "0" else "1") if key in ("blob", "digest") else other(value)
+            )
+            with pytest.raises(Exception):  # noqa: B017
+                judge.cell(changed, words)
+            count += 1
+    assert count > 50
+
+
+def test_an_edited_registry_is_noticed(audited: Audited, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(audited.registry.store.root, tmp_path / "copy"))
+    dossier = json.loads(audited.dossier(f"{NAME}:1.2.0").files["dossier.json"])
+    digest = dossier["subject"]["manifest"].removeprefix("sha256:")
+    blob = root / "blobs" / "sha256" / digest[:2] / digest
+    blob.chmod(0o644)
+    blob.write_bytes(blob.read_bytes().replace(b"Apache-2.0", b"Apache-2.1"))
+    _, wrong = Judge(dossier, root, RULES).report()
+    assert any("Licence" in line for line in wrong)
+
+
+def test_cells_come_from_sealed_segments_too(audited: Audited) -> None:
+    index = audited.registry.store.root / "index" / f"{NAME}.jsonl"
+    sealed = json.loads(index.read_bytes().split(b"\n")[0])["segments"]
+    assert sealed
+    assert len(rows(audited.dossier(f"{NAME}:nightly").dossier, "History of its channels")) > 70
+
+
+def test_the_history_of_a_channel(audited: Audited) -> None:
+    dossier = audited.dossier(f"{NAME}:stable").dossier
+    assert dossier.subject.channels == ("stable",)
+    (field,) = [field for field in dossier.fields if field.label == "History of its channels"]
+    moves, *details = field.tables
+    history = _rows(moves)
+    assert [row["Version"] for row in history] == ["1.0.0", "1.1.0", "1.2.0"]
+    assert {
+        (row["By, as claimed"], row["Reason"], row["Within the plan"], row["Signed by"]) for row in history
+    } == {("ada@<lab>", "<b>monthly</b>", "pass", "release")}
+    captions = [(table.caption, [cell.value for cell in table.about]) for table in details]
+    lines = [row["Line"] for row in history]
+    assert captions == [
+        ("Findings", ["1.0.0", lines[0]]),
+        ("Findings", ["1.1.0", lines[1]]),
+        ("Changes from the version before", ["1.1.0", lines[1]]),
+        ("Findings", ["1.2.0", lines[2]]),
+        ("Changes from the version before", ["1.2.0", lines[2]]),
+    ]
+    changes = _rows(details[2])
+    assert {row["Planned"] for row in changes} == {"yes"}
+    value = [row for row in changes if row["Kind"] == "check-value-changed" and "delta" in row["Place"]]
+    assert [(row["Severity"], row["Before"], row["After"]) for row in value] == [("degrading", 0.002, 0.003)]
+
+
+def test_without_a_channel_every_one_that_pointed_there(audited: Audited) -> None:
+    assert audited.dossier(f"{NAME}:1.1.0").dossier.subject.channels == ("nightly", "stable")
+    assert audited.dossier(f"{NAME}:1.3.0").dossier.subject.channels == ("beta",)
+
+
+def test_an_unplanned_change_under_forged_evidence_is_refused(audited: Audited, tmp_path: Path) -> None:
+    registry = Registry(shutil.copytree(audited.registry.store.root, tmp_path / "copy"))
+    attacker = Attacker(registry)
+    named = registry.policies().head
+    findings = [{"requirement": "planned", "verdict": "pass", "detail": "every change was planned"}]
+    evidence = attacker.evidence("1.3.0", named, findings=findings)
+    from onnxreg.registry.log.commit import commit
+
+    move = attacker.move("1.3.0", named, evidence)
+    with registry.store.push() as push:
+        commit(registry.store, push, NAME, lambda ledger: [ledger.append(move).event.evidence])
+    with pytest.raises(GateError, match="a change that was not planned: label-added"):
+        make_dossier(registry.store, Ref.parse(f"{NAME}:stable"), "plain")
+
+
+def test_a_channel_that_was_moved_by_hand_shows_no_findings(audited: Audited) -> None:
+    (field,) = [
+        f for f in audited.dossier(f"{NAME}:nightly").dossier.fields if f.label == "History of its channels"
+    ]
+    assert "Evidence" not in field.tables[0].columns
+    assert {table.caption for table in field.tables[1:]} == {"Changes from the version before"}
+
+
+def test_signatures_name_the_keys_that_the_reader_trusts(audited: Audited) -> None:
+    dossier = audited.dossier(f"{NAME}:1.2.0").dossier
+    signed = rows(dossier, "Signatures of the version")
+    assert [row["Signed by"] for row in signed] == ["release", f"unknown key {audited.other.public.id[:12]}"]
+    assert [(key.name, key.key) for key in dossier.keys] == [("release", str(audited.key.public))]
+
+
+def test_a_wrong_signature_ends_it(audited: Audited, tmp_path: Path) -> None:
+    registry = Registry(shutil.copytree(audited.registry.store.root, tmp_path / "copy"))
+    envelope = rows(audited.dossier(f"{NAME}:1.2.0").dossier, "Signatures of the version")[0]["Envelope"]
+    hexed = envelope.removeprefix("sha256:")
+    path = registry.store.root / "blobs" / "sha256" / hexed[:2] / hexed
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes().replace(b'"sig":"', b'"sig":"A', 1))
+    with pytest.raises(IntegrityError):
+        make_dossier(registry.store, Ref.parse(f"{NAME}:1.2.0"), "plain")
+
+
+def test_nothing_of_a_version_is_made_up(audited: Audited) -> None:
+    """A field without anything in the registry says so, and has no cell."""
+    for field in audited.dossier(f"{NAME}:1.3.0", "eu-annex-iv").dossier.fields:
+        assert (field.origin == "generated") == bool(field.tables)
+        if field.origin == "absent":
+            assert field.text == (("not provided",) if field.key else ("not recorded",))
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from onnxreg.registry import Registry
+from onnxreg.registry.dossier.write_dossier import make_dossier, write_dossier
+from onnxreg.schema.core.ref import Ref
+
+write_dossier(make_dossier(Registry(sys.argv[1], False).store, Ref.parse(sys.argv[2]), "eu-annex-iv"), Path(sys.argv[3]))
+"""
+
+
+def test_two_processes_write_the_same_bytes(audited: Audited, tmp_path: Path) -> None:
+    """They have other hash seeds, time zones, languages and working directories."""
+    written = []
+    for number in range(2):
+        work = tmp_path / f"work{number}"
+        work.mkdir()
+        zones = {
+            "PYTHONHASHSEED": str(number),
+            "TZ": ("UTC", "Asia/Tokyo")[number],
+            "LC_ALL": ("C", "C.UTF-8")[number],
+        }
+        target = work / "dossier"
+        words = [
+            sys.executable,
+            "-c",
+            PROGRAM,
+            str(audited.registry.store.root),
+            f"{NAME}:stable",
+            str(target),
+        ]
+        subprocess.run(words, check=True, cwd=work, env={**os.environ, **zones})
+        written.append({path.name: path.read_bytes() for path in target.iterdir()})
+    assert written[0] == written[1]
+    assert written[0] == dict(audited.dossier(f"{NAME}:stable", "eu-annex-iv").files)
+
+
+def test_a_mirror_gives_the_same_bytes(audited: Audited) -> None:
+    copy = memory_remote(audited.registry.id, mirror=True)
+    mirror(audited.registry.store, copy)
+    elsewhere = make_dossier(copy, Ref.parse(f"{NAME}:stable"), "plain")
+    assert dict(elsewhere.files) == dict(audited.dossier(f"{NAME}:stable").files)
+
+
+def test_the_page_shows_each_value_and_source_and_runs_nothing(audited: Audited) -> None:
+    made = audited.dossier(f"{NAME}:stable", "eu-annex-iv")
+    page = made.files["dossier.html"].decode()
+    assert "&lt;b&gt;monthly&lt;/b&gt;" in page and "<b>" not in page and "<script" not in page
+    assert "not legal advice" in page and "@page" in page
+    for field in made.dossier.fields:
+        for table in field.tables:
+            for cell in (cell for row in table.rows for cell in row):
+                assert all(str(citation.source) in page for citation in cell.sources)
+
+
+def test_the_attachments_are_valid_by_others_libraries(audited: Audited) -> None:
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+    from google.protobuf import json_format
+    from in_toto_attestation.v1 import statement_pb2
+    from in_toto_attestation.v1.statement import Statement
+
+    made = audited.dossier(f"{NAME}:1.2.0")
+    for version in ("1.6", "1.7"):
+        text = made.files[f"sbom-{version}.cdx.json"].decode()
+        assert JsonStrictValidator(SchemaVersion.from_version(version)).validate_str(text) is None
+    statement = json_format.Parse(made.files["provenance.json"], statement_pb2.Statement())
+    Statement.copy_from_pb(statement).validate()
+    assert statement.predicate_type == "https://slsa.dev/provenance/v1"
+    listed = {file.path: file.digest for file in made.dossier.files}
+    assert set(listed) | {"dossier.json", "dossier.html"} == set(made.files)
+
+
+def test_a_profile_of_ones_own_needs_no_code(audited: Audited, tmp_path: Path) -> None:
+    (tmp_path / "ours.yaml").write_text(
+        "dossier: 1\nname: ours\ntitle: Ours\nsections:\n"
+        "  - title: All\n    fields:\n"
+        "      - {label: Licence, from: manifest, value: /license}\n"
+        "      - {label: Sizes, from: manifest, rows: '/artifacts/*', columns: [[Number, '0#'], [Bytes, 0/size]]}\n"
+        "      - {label: Signer, owner: signer_of_ours}\n"
+    )
+    made = audited.dossier(f"{NAME}:1.2.0", str(tmp_path / "ours.yaml"))
+    assert rows(made.dossier, "Sizes")[0] == {"Number": "0", "Bytes": 54}
+    assert judged(audited, json.loads(made.files["dossier.json"]))[1] == []
+    with pytest.raises(InputError, match="no profile is called 'plein'"):
+        audited.dossier(f"{NAME}:1.2.0", "plein")
+    with pytest.raises(NotFoundError):
+        audited.dossier(f"{NAME}:9.0.0")
+
+
+def test_an_earlier_dossier_is_replaced_as_a_whole(audited: Audited, tmp_path: Path) -> None:
+    target = tmp_path / "dossier"
+    write_dossier(audited.dossier(f"{NAME}:1.2.0"), target)
+    (target / "provenance.json").rename(target / "old.json")
+    write_dossier(audited.dossier(f"{NAME}:1.2.0"), target)
+    assert {path.name for path in target.iterdir()} == set(audited.dossier(f"{NAME}:1.2.0").files)

@@ -1,0 +1,96 @@
+"""A registry for auditors: signed lines and versions, a policy with a plan, promotions, and a log longer than a segment."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxreg.registry import Registry
+from onnxreg.registry.signing.crypto import PrivateKey
+from onnxreg.schema.formats.benchmark import BenchmarkDocument
+from onnxreg.schema.gates.policy import read_policy
+from onnxreg.schema.manifest.draft import Draft
+from support.registries.gated import NAME, draft, refusal
+from support.trust.world import plain_pem
+
+SEALED_MOVES = 70
+"""More than the lines of an index file."""
+PLAN = b"""
+[[rule]]
+channel = "stable"
+certified = ["onnx-int8"]
+breaking = false
+planned = ["artifact-*", "certification-*", "check-value-*", "semantic-*"]
+[[rule]]
+channel = "beta"
+licenses = ["Apache-2.0"]
+planned = ["notable"]
+"""
+RECIPE = {
+    "profile": "android",
+    "profile_version": 1,
+    "steps": [{"name": "fp32", "pass": "OnnxConversion", "version": 1, "params": {"opset": 18}}],
+    "tools": {"onnx": "1.23.2", "torch~/odd": "2.13.0"},
+}
+TENSORS = {
+    side: [
+        {
+            "name": side,
+            "dtype": "int64",
+            "axes": ["batch", "tokens"],
+            "shape": [{"kind": "dynamic", "name": "batch"}, {"kind": "static", "value": 2}],
+        }
+    ]
+    for side in ("inputs", "outputs")
+}
+
+
+def release(root: Path, seed: str, value: float = 0.002, **fields: Any) -> Draft:
+    """A version with tensors, a recipe and measured recall."""
+    made = draft(root, seed, task="token-classification", recipe=RECIPE, **fields)
+    model, int8 = made.artifacts
+    checks = [
+        {"name": "quant_recall_delta", "metric": "recall", "value": value, "verdict": "pass", "limit": 0.005},
+        {
+            "name": "character_recall/NAME",
+            "metric": "character_recall",
+            "value": 1 - value,
+            "verdict": "info",
+        },
+    ]
+    facts = {"metadata": TENSORS, "opset_imports": {"ai.onnx": 18, "com.microsoft": 1}}
+    return replace(
+        made, artifacts=(replace(model, fields=facts), replace(int8, fields={**facts, "checks": checks}))
+    )
+
+
+def make_audited(root: Path, key: PrivateKey, other: PrivateKey) -> Registry:
+    """1.0.0, 1.1.0 and 1.2.0 were promoted; 1.3.0, with another licence, only to beta."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REG_SIGNING_KEY", plain_pem(key))
+        registry = Registry(root / "home", actor="ada@<lab>")
+        registry.set_policy(read_policy(PLAN, "policy"), reason="plan of 2026")
+        for number, version in enumerate(("1.0.0", "1.1.0", "1.2.0", "1.3.0")):
+            licence = {} if number < 3 else {"license": "Apache-2.0", "labels": ["NAME", "DATE"]}
+            registry.add(release(root / version, version[2], 0.002 + number / 1000, **licence), version)
+            registry.sign(f"{NAME}:{version}", key)
+            if number < 3:
+                registry.promote(f"{NAME}:{version}", "stable", reason="<b>monthly</b>")
+        registry.sign(f"{NAME}:1.2.0", other)
+        registry.promote(f"{NAME}:1.3.0", "beta")
+        registry.attest_benchmark(f"{NAME}:1.2.0", _benchmark(registry))
+        registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"), key)
+        registry.yank(f"{NAME}:1.0.0", "refused in the field")
+        for number in range(SEALED_MOVES):
+            registry.tag(f"{NAME}:1.{number % 2 + 1}.0", "nightly")
+    return registry
+
+
+def _benchmark(registry: Registry) -> bytes:
+    artifact = registry.get(f"{NAME}:1.2.0").manifest.artifacts[1]
+    check = {"name": "latency of batch 1", "metric": "median_ms", "value": 1.5, "verdict": "info"}
+    timed = {"artifact": str(artifact.digest), "path": artifact.path, "checks": [check]}
+    about = {"cpu": "a processor", "isa": "x86_64+avx2", "threads": 1, "runtime": "onnxruntime 1.31"}
+    value = {"format": "onnxreg-benchmark", "format_version": 1, **about, "warm_up": 1, "runs": 9}
+    return BenchmarkDocument.from_json({**value, "artifacts": [timed]}).encode()
