@@ -1,7 +1,7 @@
 """The process that reads model files for `reg add` and `reg import`: one request on stdin, JSON lines on stdout.
 
 {"reading": NAME, "size": BYTES}   before a model file is read; BYTES are those of all files so far
-{"draft": ...}                     the outcome (`draftjson.encode`), or
+{"draft": ...}                     the outcome (`draft_json.encode`), or
 {"error": {family, message, hint}}, or
 {"bug": TRACEBACK}                 of an error that nobody expects
 """

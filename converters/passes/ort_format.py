@@ -36,7 +36,7 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
 
     `Fixed` bakes the optimizations of the converting machine in; for a target that is not amd64 the NCHWc layout
     is left out. The files are written beside the input. Where ONNX Runtime's version is among
-    `ortfile.PROVEN`, the file is made canonical, and both forms are run: their outputs must be equal to the bit.
+    `canonical_ort.PROVEN`, the file is made canonical, and both forms are run: their outputs must be equal to the bit.
     """
 
     id = "OrtFormat"

@@ -1,12 +1,10 @@
-"""Known heads: what a reader remembers of a model's log, and what the next index file may say after that.
-Pure.
+"""Rollback protection: compare a freshly read index file with the last one that this user accepted. Pure.
 
 A log only grows. So what is seen next must be the known log with more lines (or none), or an earlier state of
 it; and the state line may differ from the known one only as the new lines say. Light, since `resolve` asks
 each time.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +13,7 @@ from onnxreg.schema.core.codec import count, items, mapping, optional, required,
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import EXTENT, Advice, ForkError, InputError, IntegrityError
 from onnxreg.schema.log.consistency import check_claims
+from onnxreg.schema.log.fingerprint import artifacts_digest, summary_digest
 from onnxreg.schema.log.logline import LogLineHeader, verify_chain
 from onnxreg.schema.log.state import SEGMENT_LINES, State
 
@@ -87,7 +86,7 @@ class Checkpoint:
     `versions` are tables of the state as JSON, and `files` what it says of each version's artifacts, as a
     digest; `sealed` are the segments and at last the catalog; `places` says how far the log had come at each
     URL; `gates` are proofs that a governed channel of this index file met its policy
-    (`registry/gates/watch.py`).
+    (`registry/gates/prefilter.py`).
     """
 
     seq: int
@@ -251,8 +250,10 @@ def compare(
     if the state line says what the lines do not.
     """
     name, state = observed.state.name, observed.state
+    # First contact: there is nothing to compare with.
     if checkpoint is None:
         return _learn(None, observed, observed.lines)
+    # A shorter log must be a beginning of the known one: then it is stale, else it is a fork.
     if state.seq < checkpoint.seq:
         before = checkpoint.digest_at(state.seq)
         if before is None:
@@ -265,9 +266,11 @@ def compare(
             raise fork(state.registry, name, state.seq, state.head, before)
         _learn(None, observed, observed.lines)
         return StaleIndex(checkpoint.seq - state.seq)
+    # A log of the same length or more must contain the known head.
     digest, lines = observed.since(checkpoint.seq, sealed)
     if digest != checkpoint.head:
         raise fork(state.registry, name, checkpoint.seq, digest, checkpoint.head)
+    # A state may change only by new lines.
     learned = _learn(checkpoint, observed, lines)
     if checkpoint.has_state and checkpoint.seq == learned.seq and checkpoint.facts != learned.facts:
         raise IntegrityError(
@@ -331,49 +334,14 @@ def _learn(
         (*remembered, *digests)[-MAX_REMEMBERED_LINES:],
         channels,
         versions,
-        {version: _files(state, version) for version in state.summaries},
+        {version: artifacts_digest(state, version) for version in state.summaries},
         _sealed(state),
         places,
         tombstones=tuple(map(str, state.tombstones)),
         refused=tuple(map(str, state.refused)),
-        summaries={version: _summary(state, version) for version in state.summaries},
+        summaries={version: summary_digest(state, version) for version in state.summaries},
         rollouts=rollouts,
     )
-
-
-ARTIFACT_FIELDS = ("path", "format", "precision", "digest", "size", "state")
-"""The fields of an artifact in a summary that every later build writes alike."""
-SUMMARY_FIELDS = (*ARTIFACT_FIELDS, "files", "opset", "ort_format", "operators", "providers", "recall")
-"""The fields of an artifact in a summary that every build writes."""
-STAGE_FIELD = "member"
-"""The stage of a pipeline that an artifact is of.
-
-Other models do not have the key: what is remembered of them stays valid.
-"""
-
-
-def _files(state: State, version: str) -> str:
-    """The digest of a version's summary: its manifest, its artifacts, and their states."""
-    summary = mapping(state.summaries[version])
-    artifacts = [
-        [item.get(key) for key in ARTIFACT_FIELDS] for item in items(summary.get("artifacts", []), mapping)
-    ]
-    encoded = json.dumps([summary.get("manifest"), artifacts, summary.get("files")], sort_keys=True)
-    return Digest.of(encoded.encode()).hex
-
-
-def _summary(state: State, version: str) -> str:
-    """All that every build says of a version in its summary."""
-    summary = mapping(state.summaries[version])
-    artifacts = items(summary.get("artifacts", []), _artifact)
-    facts = [summary.get(key) for key in ("manifest", "size", "files", "task", "family", "license")]
-    return Digest.of(json.dumps([facts, artifacts], sort_keys=True).encode()).hex
-
-
-def _artifact(value: Any) -> list[Any]:
-    item = mapping(value)
-    keys = SUMMARY_FIELDS if item.get(STAGE_FIELD) is None else (*SUMMARY_FIELDS, STAGE_FIELD)
-    return [item.get(key) for key in keys]
 
 
 def _sealed(state: State) -> tuple[str, ...]:
@@ -388,8 +356,10 @@ def _check_unchanged(checkpoint: Checkpoint, state: State) -> None:
         same = checkpoint.versions.get(key, {}).get("manifest") == str(entry.manifest)
         if not same or key not in state.summaries:
             continue
-        is_changed = checkpoint.files.get(key, _files(state, key)) != _files(state, key)
-        if is_changed or checkpoint.summaries.get(key, _summary(state, key)) != _summary(state, key):
+        is_changed = checkpoint.files.get(key, artifacts_digest(state, key)) != artifacts_digest(state, key)
+        if is_changed or checkpoint.summaries.get(key, summary_digest(state, key)) != summary_digest(
+            state, key
+        ):
             raise IntegrityError(f"the index says other things of {state.name}:{version} than before", EXTENT)
     sealed, segments = _sealed(state), checkpoint.sealed[:-1]
     unchanged = sealed[: len(segments)] == segments

@@ -2,7 +2,7 @@
 
 Read leniently: only what makes the document recognisable is required, every claim may be absent or null, a format may
 mean several artifacts, an artifact's path may be a directory, and unknown keys are kept. Nothing in it is bound
-to bytes: no digest, no size. `converters.importer` turns it into version 2 by reading the files again.
+to bytes: no digest, no size. `converters.importers.openmed` turns it into version 2 by reading the files again.
 """
 
 from typing import Annotated, Literal

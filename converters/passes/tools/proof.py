@@ -47,7 +47,7 @@ def run(
     integers.
 
     Raises ConversionError if either graph does not load or run, gives NaN, or they differ by more than
-    `FLOOR` allows.
+    `MIN_COSINE` allows.
 
     Args:
         feeds: inputs to compare on; drawn with a seed to fit the graph if absent.
@@ -101,7 +101,7 @@ def compare(
     """Compare outputs over all runs: `max_abs_diff`, and `cosine` of all values of one output together.
 
     Raises ConversionError, naming `label`, for an output that is lost or has another shape, NaN on either side, a
-    cosine below `FLOOR`, or a difference above `tolerance`, which is in parts of the largest value (at least 1).
+    cosine below `MIN_COSINE`, or a difference above `tolerance`, which is in parts of the largest value (at least 1).
     """
     distances = {}
     for name in (name for name, array in expected[0].items() if _is_number(array)):

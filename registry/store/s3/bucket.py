@@ -47,7 +47,7 @@ MAX_KEYS_PER_DELETE = 1000
 
 
 class S3Store:
-    """An `ObjectStore`. The server must honour conditions: see `proven`."""
+    """An `ObjectStore`. The server must honour conditions: see `require_cas`."""
 
     def __init__(self, location: S3Url) -> None:
         self._client = S3Client(location)
