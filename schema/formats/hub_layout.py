@@ -6,6 +6,7 @@ A version keeps its own paths. Beside them the same bytes get the paths that eac
   `onnx/model_int8.onnx`, `onnx/model_uint8.onnx`, `onnx/model_q4.onnx`, `onnx/model_quantized.onnx`
   (`DEFAULT_DTYPE_SUFFIX_MAPPING` of transformers.js 3);
 * Optimum and OpenMed the same names at the root, and OpenMed `openmed-onnx.json`;
+* of a pipeline each stage the same names with its own in place of `model`, such as `onnx/encoder_model_fp16.onnx`;
 * all of them `config.json`, `id2label.json` and the tokenizer at the root.
 """
 
@@ -17,6 +18,8 @@ from posixpath import basename, dirname, join, relpath
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.manifest import FILENAME, Artifact, FileEntry, Manifest
 
+MODEL = "model"
+"""The name of a graph that is alone in its version."""
 STEMS = {
     "float32": ("model",),
     "float16": ("model_fp16",),
@@ -73,7 +76,7 @@ def layout(
     for entry in (*_own(present if refused else sound), *manifest.files):
         files.setdefault(entry.path, LayoutFile(entry.path, entry.digest, entry.size))
     files[FILENAME] = LayoutFile(FILENAME, digest, size)
-    for alias in (*_companions(manifest), *(() if manifest.model_family else _graphs(sound, states))):
+    for alias in (*_companions(manifest), *_graphs_of(manifest, sound, states)):
         _add(files, alias)
     return files
 
@@ -102,14 +105,28 @@ def _companions(manifest: Manifest) -> Iterator[list[LayoutFile]]:
             yield [_alias(entry, basename(entry.path))]
 
 
-def _graphs(artifacts: Collection[Artifact], states: Mapping[str, str]) -> Iterator[list[LayoutFile]]:
-    """One graph for each name in each folder, with its external data."""
+def _graphs_of(
+    manifest: Manifest, artifacts: Collection[Artifact], states: Mapping[str, str]
+) -> Iterator[list[LayoutFile]]:
+    """The graphs of a version: those of a pipeline by the names of their stages, none of another family."""
+    if manifest.model_family is None:
+        yield from _graphs(artifacts, states, MODEL)
+    for stage in dict.fromkeys(manifest.stages.values()):
+        if ":" not in stage:
+            of_stage = [item for item in artifacts if manifest.stages.get(item.path) == stage]
+            yield from _graphs(of_stage, states, stage)
+
+
+def _graphs(
+    artifacts: Collection[Artifact], states: Mapping[str, str], name: str
+) -> Iterator[list[LayoutFile]]:
+    """One graph for each name in each folder, with its external data; `name` is in place of `model`."""
     for folder, formats in FOLDERS.items():
         candidates = [item for item in artifacts if item.format in formats and item.path.endswith(".onnx")]
         candidates.sort(key=lambda item: (states.get(item.path) != "certified", formats.index(item.format)))
         for artifact in candidates:
             for stem in STEMS.get(artifact.precision, ()):
-                yield list(_renamed(artifact, folder, f"{stem}.onnx"))
+                yield list(_renamed(artifact, folder, f"{name}{stem.removeprefix(MODEL)}.onnx"))
 
 
 def _renamed(artifact: Artifact, folder: str, name: str) -> Iterator[LayoutFile]:

@@ -23,6 +23,7 @@ from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import DraftFile
+from onnxreg.schema.manifest.pipeline import pipeline_of
 
 NAME = "acme/pii"
 OWN = {
@@ -204,6 +205,24 @@ def test_external_data_beside_the_graphs_folder_gets_no_second_name(filled: Regi
     with running(filled.store.root) as site:
         names = paths(HfApi(endpoint=site.url, token=False), "0.4.0")
     assert names == {"a/model.onnx", "weights.data", "config.json", "openmed-onnx.json"}
+
+
+def test_stages_of_a_pipeline_have_the_names_of_their_clients(filled: Registry, tmp_path: Path) -> None:
+    plain = draft(tmp_path / "plain", "x")
+    full, small = plain.artifacts
+    graphs = {"enc.onnx": full, "enc8.onnx": small, "dec.onnx": full}
+    for path in graphs:
+        (tmp_path / "plain" / path).write_bytes(path.encode())
+    stages = {"enc.onnx": "encoder_model", "enc8.onnx": "encoder_model", "dec.onnx": "decoder:merged"}
+    artifacts = tuple(replace(graph, path=path, sidecars=(), parent=None) for path, graph in graphs.items())
+    fields = {**plain.fields, "model_family": pipeline_of(stages)}
+    filled.add(replace(plain, artifacts=artifacts, fields=fields), "0.4.0")
+    with running(filled.store.root) as site:
+        names = paths(HfApi(endpoint=site.url, token=False), "0.4.0")
+        assert site.get(f"/{NAME}/resolve/0.4.0/onnx/encoder_model_quantized.onnx").body == b"enc8.onnx"
+    stems = ("encoder_model", "encoder_model_int8", "encoder_model_quantized")
+    second_names = {f"{folder}{stem}.onnx" for folder in ("", "onnx/") for stem in stems}
+    assert names == {*graphs, *second_names, "config.json", "openmed-onnx.json"}
 
 
 def test_many_files_in_deep_folders_are_listed_at_once(filled: Registry, tmp_path: Path) -> None:
