@@ -9,7 +9,7 @@ from onnxreg.registry.search import scan
 from onnxreg.registry.search.model_tables import ModelTables
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 
-SCHEMA_VERSION = "5"
+SCHEMA_VERSION = "6"
 """Increased if the meaning of a column changes."""
 
 IDENTITY, INDEX = "registry.json", "index"
@@ -28,8 +28,13 @@ SCHEMA = (
     # adjacent, since most queries are about them; versions that must be named exactly are below 0.
     """CREATE TABLE summaries(
         model INTEGER NOT NULL REFERENCES models ON DELETE CASCADE, rank INTEGER NOT NULL,
-        version TEXT NOT NULL, manifest TEXT NOT NULL, PRIMARY KEY(rank, model)) WITHOUT ROWID""",
+        version TEXT NOT NULL, manifest TEXT NOT NULL, task TEXT, family TEXT, license TEXT, total_size INTEGER NOT NULL,
+        PRIMARY KEY(rank, model)) WITHOUT ROWID""",
     "CREATE INDEX summaries_by_model ON summaries(model)",
+    # What only the manifest and the log say of the newest releases that were read; see `release_table`.
+    """CREATE TABLE releases(
+        model INTEGER PRIMARY KEY REFERENCES models ON DELETE CASCADE, version TEXT NOT NULL, manifest TEXT NOT NULL,
+        published TEXT NOT NULL, description TEXT, words TEXT NOT NULL)""",
     # The few combinations of format, precision and state of certification that artifacts have.
     """CREATE TABLE kinds(
         id INTEGER PRIMARY KEY, format TEXT NOT NULL, precision TEXT NOT NULL, state TEXT NOT NULL,

@@ -57,7 +57,7 @@ def _version(state: State, version: Version, entry: VersionEntry) -> dict[str, A
     return {
         "version": str(version),
         "manifest": str(entry.manifest),
-        **({} if summary is None else {"size": _total(summary, entry.held)}),
+        **({} if summary is None else {"size": total_size(summary, entry.held)}),
         "state": entry.status(summary),
         "yanked": entry.yanked,
         "held": None if entry.held is None else list(entry.held),
@@ -76,7 +76,7 @@ def _verdicts(state: State, entry: VersionEntry, summary: VersionSummary | None)
     return {**entry.attested, **refused}
 
 
-def _total(summary: VersionSummary, paths: Collection[str] | None) -> int:
+def total_size(summary: VersionSummary, paths: Collection[str] | None) -> int:
     """Bytes of all files of a version that are held, those that are equal counted once."""
     sizes = {entry.digest: entry.size for entry in summary.files}
     for artifact in (item for item in summary.artifacts if paths is None or item.path in paths):

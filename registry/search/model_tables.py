@@ -7,7 +7,7 @@ from typing import Any
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import scan
-from onnxreg.registry.search.listing import channels, newest
+from onnxreg.registry.search.listing import channels, newest, total_size
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.schema.core.digest import Digest
@@ -99,10 +99,12 @@ class ModelTables:
         for rank, version in _ranked(state):
             summary = lookup.held_summary(state, version)
             if summary is not None:
-                summaries.append((model, rank, str(version), str(summary.manifest)))
+                held_paths = state.versions[version].held
+                about = (summary.task, summary.family, summary.license, total_size(summary, held_paths))
+                summaries.append((model, rank, str(version), str(summary.manifest), *about))
                 artifacts += (
                     (model, rank, position, self._kind(item), item.path, str(item.digest), item.size, size)
-                    for position, (item, size) in enumerate(summary.downloads(state.versions[version].held))
+                    for position, (item, size) in enumerate(summary.downloads(held_paths))
                 )
         self._insert("summaries", summaries)
         self._insert("artifacts", artifacts)

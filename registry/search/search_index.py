@@ -30,6 +30,7 @@ from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.progress import SILENT, Progress
 
 if TYPE_CHECKING:
+    from onnxreg.registry.search.release_table import Facets, ModelFilter, ModelRow
     from onnxreg.schema.query.expression.parser import Expression
 
 FILE = "local/search.sqlite"
@@ -126,6 +127,22 @@ class SearchIndex:
     def models(self, pattern: str = "*") -> list[ModelListing]:
         """The models whose name fits a shell pattern, by name; damaged ones are in `damages` instead."""
         return self._answer(lambda database: _models(database, pattern))
+
+    def find_models(
+        self, question: "ModelFilter", after: str = "", limit: int = -1
+    ) -> tuple[list["ModelRow"], int]:
+        """The models that fit, by name: the first ones after a name, and the number of all."""
+        from onnxreg.registry.search import release_table
+
+        return self._answer(
+            lambda database: release_table.find(database, self._remote, question, after, limit)
+        )
+
+    def facets(self) -> "Facets":
+        """The values of the filters of models."""
+        from onnxreg.registry.search import release_table
+
+        return self._answer(release_table.facets)
 
     def matches(self, kind: ArtifactKind, pattern: str = "*") -> list[Match]:
         """The models that have artifacts of a kind, by name.

@@ -13,8 +13,9 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
 from onnxreg.registry.search.search_index import SearchIndex
 from onnxreg.registry.server.answer_cache import AnswerCache
+from onnxreg.registry.server.http.base_url import base_url
 from onnxreg.registry.server.http.request_body import read_body
-from onnxreg.registry.server.http.responses import JSON, HttpError, encode, of_bytes
+from onnxreg.registry.server.http.responses import JSON, encode, of_bytes
 from onnxreg.registry.server.search_worker import SearchWorker
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
@@ -35,7 +36,6 @@ MAX_PAGE_MODELS = 1000
 """Models in one page of the list."""
 MAX_REJECTIONS = 1000
 """Rejections in one answer."""
-_HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
 
 
 class Api:
@@ -78,7 +78,7 @@ class Api:
         return of_bytes(request, await self._answers.answer(name, name, versions), JSON, "no-cache")
 
     async def resolve(self, request: HttpRequest) -> Response:
-        base = self._base(request)
+        base = base_url(request, self._settings)
         body = await read_body(request, self._limits)
         rules = f"{base} {self._registry.policy_token()} {trust_digest()} "
         key = sha256(rules.encode() + body).digest()
@@ -107,15 +107,6 @@ class Api:
         answer = encode(document)
         self._answers.put(key, request.ref.name, token, answer)
         return answer
-
-    def _base(self, request: HttpRequest) -> str:
-        """The base URL for clients: the one of the operator, else that of this request."""
-        if self._settings.url is not None:
-            return self._settings.url
-        host = request.headers.get("host", "")
-        if not _HOST.fullmatch(host):
-            raise HttpError(400, "the Host header is missing or malformed", "name the server as the URL does")
-        return f"{request.scope['scheme']}://{host}"
 
 
 def _list(search: SearchIndex, after: str, limit: int) -> bytes:

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import sha1
-from posixpath import dirname
+from posixpath import basename, dirname
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from anyio.to_thread import run_sync
 from starlette.requests import Request
@@ -202,6 +202,9 @@ class HubRoutes:
         answer = of_file(request, source, os.fstat(source.fileno()).st_size, file.digest.hex, caching)
         answer.headers["X-Linked-ETag"] = f'"{file.digest.hex}"'
         answer.headers["X-Linked-Size"] = str(file.size)
+        answer.headers["Content-Disposition"] = (
+            f"inline; filename*=UTF-8''{quote(basename(file.path), safe='')}"
+        )
         return _named(answer, repository)
 
     async def _repository(self, request: Request) -> Repository:

@@ -15,14 +15,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from onnxreg.registry.search.release_table import ModelFilter
 from onnxreg.registry.search.search_index import SearchIndex
 from onnxreg.registry.server.answer_cache import AnswerCache
+from onnxreg.registry.server.http.base_url import base_url
 from onnxreg.registry.server.http.responses import HTML, STATUS, HttpError, of_bytes
 from onnxreg.registry.server.http.tree_routes import IMMUTABLE
 from onnxreg.registry.server.pages import views
 from onnxreg.registry.server.pages.history_view import history_chart
 from onnxreg.registry.server.pages.rendering import Rendering
 from onnxreg.registry.server.pages.snapshot import ModelSnapshot, UnknownModelError
+from onnxreg.registry.server.pages.snippets import Snippet, SnippetSubject, snippets
 from onnxreg.registry.server.search_worker import SearchWorker
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
@@ -33,6 +36,8 @@ from onnxreg.schema.compare.version_history import model_history
 from onnxreg.schema.core.errors import InputError, NotFoundError, RegError
 from onnxreg.schema.core.ref import Ref, check_name
 from onnxreg.schema.core.version import Version
+from onnxreg.schema.formats.hub_layout import layout
+from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.query.expression import parser
 from onnxreg.schema.query.expression.tokens import ExpressionError
 
@@ -42,11 +47,13 @@ MODELS_PER_PAGE, VERSIONS_PER_PAGE, LINES_PER_PAGE, MATCHES_PER_PAGE = 100, 50, 
 """Rows of each kind on one page."""
 MAX_HISTORY_VERSIONS, MAX_FIGURES, MAX_METRIC_LETTERS = 30, 100, 200
 """Versions of a history, links to its figures, and letters of the name of a figure in a URL."""
+FILTERS = ("task", "license", "format")
+"""The filters of the first page, by their parameters in its URL."""
 POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+_WORDS = re.compile(r"[\w][\w ./-]*")
 
 Make = Callable[[Request], Awaitable[bytes]]
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -57,6 +64,7 @@ class Pages:
 
     def __init__(self, registry: ServedRegistry, settings: Settings, limits: Limits) -> None:
         self._registry = registry
+        self._settings = settings
         self._rendering = Rendering(urlsplit(settings.url or "").path, registry.registry_id)
         self._search_worker = SearchWorker(registry, PAGE_CACHE_BYTES, limits)
         self._answers = AnswerCache(registry, PAGE_CACHE_BYTES)
@@ -110,18 +118,23 @@ class Pages:
         query = request.query_params.get("q", "").strip()
         if query:
             return await self._search(query)
-        after = request.query_params.get("after", "")
-        return await self._search_worker.cached(after, lambda search: self._models_page(search, after))
+        typed = {key: request.query_params.get(key, "").strip() for key in ("words", *FILTERS, "after")}
+        return await self._search_worker.cached(
+            tuple(typed.values()), lambda search: self._models_page(search, typed)
+        )
 
-    def _models_page(self, search: SearchIndex, after: str) -> bytes:
-        models = search.models()
-        remaining = [model for model in models if model.name > after]
+    def _models_page(self, search: SearchIndex, typed: dict[str, str]) -> bytes:
+        filters = {key: typed[key] for key in FILTERS}
+        question = ModelFilter.of(typed["words"], **filters)
+        models, count = search.find_models(question, typed["after"], MODELS_PER_PAGE + 1)
         return self._rendering.page(
             "models.html",
-            after=after,
-            count=len(models),
-            models=remaining[:MODELS_PER_PAGE],
-            more=remaining[MODELS_PER_PAGE - 1].name if len(remaining) > MODELS_PER_PAGE else None,
+            typed=typed,
+            is_filtered=question != ModelFilter(),
+            count=count,
+            models=models[:MODELS_PER_PAGE],
+            more=models[MODELS_PER_PAGE - 1].listing.name if len(models) > MODELS_PER_PAGE else None,
+            facets=search.facets(),
             damages=search.damages(),
         )
 
@@ -156,6 +169,7 @@ class Pages:
 
     def _model_page(self, model: ModelSnapshot, start: Version | None, before: int | None) -> bytes:
         newest = model.state.newest_release()
+        manifest = model.manifest(model.entries[newest]) if newest else None
         remaining = [version for version in model.order if start is None or version < start]
         lines = model.sound.before(before, LINES_PER_PAGE) if model.sound else []
         return self._rendering.page(
@@ -163,7 +177,8 @@ class Pages:
             model=model,
             name=model.state.name,
             newest=model.rows([newest])[0] if newest else None,
-            manifest=model.manifest(model.entries[newest]) if newest else None,
+            manifest=manifest,
+            parents=model.parent_recalls(manifest),
             channels=views.channel_rows(model.state, model.sound),
             rows=model.rows(remaining[:VERSIONS_PER_PAGE]),
             older=remaining[VERSIONS_PER_PAGE - 1] if len(remaining) > VERSIONS_PER_PAGE else None,
@@ -174,6 +189,7 @@ class Pages:
 
     async def _version(self, request: Request) -> bytes:
         ref = Ref.parse(request.scope["path"].removeprefix("/models/"))
+        base = base_url(request, self._settings)
 
         def make(index: IndexFile | None) -> bytes:
             model = ModelSnapshot(self._registry, ref.name, index)
@@ -184,11 +200,29 @@ class Pages:
                 name=ref.name,
                 row=row,
                 manifest=manifest,
+                parents=model.parent_recalls(manifest),
+                snippets=self._snippets(model, row, manifest, base),
                 updates=views.update_rows(model.state, row.version, manifest) if manifest else [],
                 previous=model.before(row.version),
             )
 
-        return await self._answers.answer(ref, ref.name, make)
+        return await self._answers.answer((ref, base), ref.name, make)
+
+    def _snippets(
+        self, model: ModelSnapshot, row: views.VersionRow, manifest: Manifest | None, base: str
+    ) -> list[Snippet]:
+        """The lines that get the best artifact of a version; none if its files are gone, or all are refused."""
+        artifact = None if manifest is None or row.entry.gone else row.best_artifact(manifest)
+        if manifest is None or artifact is None:
+            return []
+        states = {path: state.state for path, state in row.states(manifest).items()}
+        digest = row.entry.manifest
+        files = layout(manifest, digest, row.entry.size, states, row.entry.held, refused=True)
+        tag = None if row.entry.yanked else str(row.version)
+        has_token = self._settings.token is not None
+        return snippets(
+            SnippetSubject(base, model.state.name, tag, digest, manifest, artifact, files, has_token)
+        )
 
     async def _diff(self, request: Request) -> bytes:
         old, new = (request.query_params.get(side, "") for side in ("old", "new"))
@@ -236,13 +270,13 @@ class Pages:
 
 
 class MisreadError(InputError):
-    """A query that is not an expression. `instead`: a likely expression, if the query is one word."""
+    """A query that is not an expression. `instead`: the query, if it is plain words."""
 
     def __init__(self, query: str, error: ExpressionError) -> None:
         super().__init__(error.message, error.advice)
         self.drawing = error.drawing
         self.asked = query
-        self.instead = f"name ~ '*{query.lower()}*'" if _WORD.fullmatch(query) else None
+        self.instead = query if _WORDS.fullmatch(query) else None
 
 
 def _side(model: ModelSnapshot, ref: Ref) -> views.VersionView:

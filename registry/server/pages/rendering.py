@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from onnxreg.registry.server.pages import views
+from onnxreg.registry.server.pages.snippets import file_path
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.numbers import size
@@ -44,14 +45,22 @@ class Rendering:
             "static": {path.name: f"{root}/static/{name}" for path, name in names.items()},
             "model_url": self.model_url,
             "version_url": self.version_url,
+            "file_url": lambda name, revision, path: root + file_path(name, revision, path),
             "blob_url": lambda digest: f"{root}/{blob_path(digest)}",
             "diff_url": lambda old, new: f"{root}/diff?{urlencode({'old': str(old), 'new': str(new)})}",
             "history_url": lambda name, metric=None: (
                 f"{root}/history?{urlencode({'model': name} | ({'metric': metric} if metric else {}))}"
             ),
+            "models_url": self.models_url,
             "query_url": lambda expression: f"{root}/?{urlencode({'q': expression})}",
             "all_files": views.all_files,
+            "absent_files": views.absent_files,
         }
+
+    def models_url(self, **typed: str) -> str:
+        """The first page with what was typed into its search."""
+        fields = {key: value for key, value in typed.items() if value}
+        return f"{self._root}/?{urlencode(fields)}" if fields else f"{self._root}/"
 
     def model_url(self, name: str) -> str:
         return f"{self._root}/models/{quote(name)}"
@@ -84,6 +93,7 @@ def environment() -> Environment:
     }
     templates.globals |= {
         "recalls": views.recalls,
+        "largest_loss": views.largest_loss,
         "metrics": suite_checks,
         "reasons": views.reasons,
     }

@@ -1,5 +1,6 @@
 """One model as of one index file: its state, every version, the log, and manifests on demand."""
 
+import json
 from functools import cached_property
 
 from onnxreg.registry.log import lookup
@@ -12,12 +13,13 @@ from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
 from onnxreg.schema.compare.version_history import VersionRecord
-from onnxreg.schema.core.errors import IntegrityError, NotFoundError
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.suggest import nearest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.state import VersionEntry
-from onnxreg.schema.manifest.manifest import Manifest
+from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
 MAX_SUGGESTIONS = 4
 """Similar names in an error."""
@@ -101,6 +103,25 @@ class ModelSnapshot:
         event = line.event if line else None
         time, actor = (event.time, event.actor) if event else (None, None)
         return version_record(self.state, version, entry, self.manifest(entry), time, actor)
+
+    def parent_recalls(self, manifest: Manifest | None) -> dict[Digest, dict[str, float]]:
+        """The recall of full precision by label, for each artifact whose report states it."""
+        artifacts = () if manifest is None else manifest.artifacts
+        return {artifact.digest: self._parent_recalls(artifact) for artifact in artifacts}
+
+    def _parent_recalls(self, artifact: Artifact) -> dict[str, float]:
+        """Empty without a report about exactly these bytes that can be read."""
+        evidence = artifact.certification.evidence
+        if evidence is None or evidence.report is None:
+            return {}
+        try:
+            report = json.loads(read_blob(self._registry, evidence.report))
+            values = report["fp_parent_per_label_recall"] or {}
+            if report["artifact"]["int8_model_digest"] != str(artifact.digest):
+                return {}
+            return {str(label): float(value) for label, value in values.items() if value is not None}
+        except (RegError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return {}
 
     def before(self, version: Version) -> Version | None:
         """The next older version."""

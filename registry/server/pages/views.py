@@ -23,7 +23,10 @@ from onnxreg.schema.log.summary import (
     verdicts_of,
 )
 from onnxreg.schema.manifest.draft import NOT_EVALUATED
+from onnxreg.schema.manifest.evidence import LOSS, Check
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
+
+NO_PARENTS: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,24 @@ class VersionRow:
     standings: Sequence[VersionStanding]
     published: LogLine | None
     refused: Collection[Digest]
+
+    @property
+    def revision(self) -> str:
+        """The name that gets the files: the version, or the manifest's digest if it is yanked."""
+        return str(self.entry.manifest if self.entry.yanked else self.version)
+
+    def has_files(self, artifact: Artifact) -> bool:
+        """Return True if the files of an artifact are here."""
+        paths = self.entry.held
+        return self.entry.gone is None and (paths is None or artifact.path in paths)
+
+    def best_artifact(self, manifest: Manifest) -> Artifact | None:
+        """The smallest certified artifact that is here, else the first that is not refused."""
+        states = self.states(manifest)
+        present = [item for item in manifest.entry_artifacts if self.has_files(item)]
+        sound = [item for item in present if states[item.path].state != "refused"]
+        certified = [item for item in sound if states[item.path].state == "certified"]
+        return min(certified, key=lambda item: item.own_size, default=next(iter(sound), None))
 
     def states(self, manifest: Manifest) -> dict[str, ArtifactState]:
         """The state of each artifact, by its path."""
@@ -74,12 +95,18 @@ class LogRow:
 
 @dataclass(frozen=True)
 class Recall:
-    """The measured recall of one label, 0 to 1, on so many spans."""
+    """The measured recall of one label, 0 to 1, on so many spans; `parent` is that of full precision, if it is known."""
 
     label: str
     value: float
     samples: int | None
     verdict: str
+    parent: float | None = None
+
+    @property
+    def loss(self) -> float | None:
+        """The recall that was lost; below 0 if it was won."""
+        return None if self.parent is None else self.parent - self.value
 
 
 def standings(entry: VersionEntry, refused: bool, history: LogView | None) -> list[VersionStanding]:
@@ -129,13 +156,23 @@ def log_rows(lines: Sequence[LogLine], entries: Mapping[Version, VersionEntry]) 
         yield LogRow(line, version, by_manifest.get(expected) if expected else None)
 
 
-def recalls(artifact: Artifact) -> list[Recall]:
-    """The measured recall of every label, in the order of the manifest."""
-    return [
-        Recall(check.name.removeprefix(RECALL), check.value, check.samples, check.verdict)
+def recalls(artifact: Artifact, parents: Mapping[str, float] = NO_PARENTS) -> list[Recall]:
+    """The measured recall of every label, in the order of the manifest. `parents`: that of full precision."""
+    checks = {
+        check.name.removeprefix(RECALL): check
         for check in artifact.checks
         if check.name.startswith(RECALL) and check.value is not None
+    }
+    return [
+        Recall(label, check.value, check.samples, check.verdict, parents.get(label))
+        for label, check in checks.items()
+        if check.value is not None
     ]
+
+
+def largest_loss(artifact: Artifact) -> Check | None:
+    """The check of the largest loss of recall, whose limit is that of every label."""
+    return next((check for check in artifact.checks if check.name == LOSS), None)
 
 
 def reasons(artifact: Artifact) -> Sequence[str]:
@@ -147,6 +184,13 @@ def reasons(artifact: Artifact) -> Sequence[str]:
 def all_files(manifest: Manifest) -> list[FileEntry]:
     """Sidecars, then companions."""
     return [entry for artifact in manifest.artifacts for entry in artifact.files] + list(manifest.files)
+
+
+def absent_files(row: VersionRow, manifest: Manifest) -> set[str]:
+    """The paths of the sidecars of artifacts that are not here."""
+    present = {entry.path for entry in manifest.files}
+    present |= {entry.path for item in manifest.artifacts if row.has_files(item) for entry in item.files}
+    return {entry.path for entry in all_files(manifest)} - present
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,11 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.registries import retrained
@@ -18,11 +20,13 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.lookup import all_versions
 from onnxreg.registry.log.selection import Selection
+from onnxreg.registry.search import release_table
 from onnxreg.registry.server.pages import pages
 from onnxreg.registry.server.pages.rendering import printable, sentence, shown_json, size
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
@@ -109,7 +113,8 @@ def crawl(site: Site, start: str = "/", stride: int = 1) -> dict[str, Answer]:
         path = waiting.pop().partition("#")[0]
         if path in found or not path or (path.startswith("/diff?") and next(comparisons) % stride):
             continue
-        found[path] = answer = site.ask("HEAD" if path.startswith("/blobs/") else "GET", path)
+        is_file = path.startswith("/blobs/") or "/resolve/" in path
+        found[path] = answer = site.ask("HEAD" if is_file else "GET", path)
         if answer.headers["content-type"].startswith("text/html"):
             waiting += Reader(answer).links
     return found
@@ -118,8 +123,10 @@ def crawl(site: Site, start: str = "/", stride: int = 1) -> dict[str, Answer]:
 def test_the_list_has_every_model(shown: Site) -> None:
     page = read(shown, "/")
     assert "5 models, by name" in page.text
-    assert "acme/pii 1.3.0 of acme/pii 5 beta 1.3.0 stable 1.2.0" in page.text
-    assert "tiny no release 1 none" in page.text
+    today = datetime.now(UTC).date()
+    facts = f"1.3.0 of acme/pii {today} 1.2 MB token-classification Apache-2.0 Versions 5"
+    assert f"acme/pii {facts} beta 1.3.0 stable 1.2.0" in page.text
+    assert "tiny no release Versions 1 no channel" in page.text
     assert {"/models/acme/pii", "/models/acme/pii:1.3.0", "/models/hospital/triage"} <= set(page.links)
 
 
@@ -133,7 +140,7 @@ def test_the_list_goes_on(shown: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "MODELS_PER_PAGE", 2)
     first = read(shown, "/")
     assert "/models/acme/pii" not in first.links
-    assert "/?after=acme/langid" in first.links
+    assert "/?after=acme%2Flangid" in first.links
     assert set(crawl(shown)) >= {"/models/acme/pii", "/models/hospital/triage", "/models/tiny"}
     assert "No model comes behind zz." in read(shown, "/?after=zz").text
 
@@ -162,10 +169,78 @@ def test_what_cannot_be_read_is_drawn(shown: Site) -> None:
     assert b'value="newest and sise &lt;= 30MB"' in answer.body
 
 
-def test_a_word_alone_leads_to_names(shown: Site) -> None:
-    page = read(shown, "/?q=PII", 400)
-    (instead,) = [link for link in page.links if "pii" in link]
-    assert "acme/pii:1.0.0" in read(shown, instead).text
+def test_words_that_are_no_expression_lead_to_models(shown: Site) -> None:
+    page = read(shown, "/?q=PII+email", 400)
+    (instead,) = [link for link in page.links if "words=" in link]
+    assert instead == "/?words=PII+email"
+    assert "/models/acme/pii" in read(shown, instead).links
+
+
+@pytest.mark.parametrize(
+    ("question", "names"),
+    [
+        ("words=LETTERS", ["acme/letters"]),
+        ("words=german+phone", ["acme/letters"]),
+        ("words=openrail", ["acme/letters"]),
+        ("words=bert+acme+apache", ["acme/deid-notes", "acme/langid", "acme/pii"]),
+        ("words=onnx-int8+tiny", []),
+        ("words=triage&task=token-classification&license=Apache-2.0&format=onnx-int8", ["hospital/triage"]),
+        ("words=triage&license=MIT", []),
+        ("license=openrail", ["acme/letters"]),
+        ("words=tiny", ["tiny"]),
+        ("words=%27+OR+1%3D1", []),
+        ("words=100%25+_", []),
+    ],
+)
+def test_plain_words_and_filters_find_models(
+    shown: Site, room: Registry, tmp_path: Path, question: str, names: list[str]
+) -> None:
+    text = "Finds names in German letters"
+    draft = showroom.draft(
+        tmp_path / "l", "acme/letters", "l", showroom.GOOD, description=text, license="openrail"
+    )
+    room.add(draft, "1.0.0")
+    page = read(shown, f"/?{question}")
+    models = [link for link in page.links if link.startswith("/models/") and ":" not in link]
+    assert models == [f"/models/{name}" for name in names]
+    assert ("No model fits." in page.text) == (not names)
+    assert (text in page.text) == ("acme/letters" in names)
+
+
+def test_a_filter_stays_chosen_and_on_the_next_page(shown: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "MODELS_PER_PAGE", 2)
+    answer = shown.get("/?words=acme&license=Apache-2.0")
+    assert b'<option value="Apache-2.0" selected>Apache-2.0 (4)</option>' in answer.body
+    assert b'value="acme"' in answer.body
+    (more,) = [link for link in Reader(answer).links if "after=" in link]
+    assert more == "/?after=acme%2Flangid&words=acme&license=Apache-2.0"
+    assert "/models/acme/pii" in read(shown, more).links
+    assert b'<option value="none" selected>none</option>' in shown.get("/?task=none").body
+    assert "21 words are too many" in read(shown, f"/?words={'+'.join(map(str, range(21)))}", 400).text
+
+
+def test_what_a_page_of_models_costs(shown: Site, room: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list reads the releases that it shows, a search by words all; each only once."""
+    reads: list[str] = []
+    read_blob = release_table.read_blob
+
+    def counted(remote: Any, digest: Any) -> bytes:
+        reads.append(str(digest))
+        return read_blob(remote, digest)
+
+    monkeypatch.setattr(release_table, "read_blob", counted)
+    monkeypatch.setattr(pages, "MODELS_PER_PAGE", 1)
+    counts = []
+    for path in ("/", "/?words=phone", "/?words=email", "/?words=email&format=onnx-int8", "/"):
+        read(shown, path)
+        counts.append(len(reads))
+    assert counts == [2, 4, 4, 4, 4]
+    room.tag("acme/pii:1.2.0", "canary")
+    read(shown, "/?words=location")
+    assert len(reads) == 4
+    room.yank("acme/pii:1.3.0", "wrong")
+    assert "1.2.0" in read(shown, "/?words=pii").text
+    assert reads[4:] == [str(room.state("acme/pii").versions[Version(1, 2, 0)].manifest)]
 
 
 def test_a_model_has_its_evidence_and_its_history(shown: Site, room: Registry) -> None:
@@ -215,6 +290,48 @@ def test_the_metrics_of_a_certificate_are_shown(room: Registry, tmp_path: Path) 
         assert "acme/embed:1.0.0" in found.text and "1 artifact," in found.text
 
 
+@pytest.mark.parametrize(
+    ("changes", "row"),
+    [
+        ({}, "PHONE 0.9903 0.9876 0.0027 731 pass"),
+        ({"fp_parent_per_label_recall": {"PHONE": 0.9803}}, "PHONE 0.9803 0.9876 -0.0073 731 pass"),
+        ({"fp_parent_per_label_recall": {"ID": 0.99}}, "PHONE 0.9876 731 pass"),
+        ({"fp_parent_per_label_recall": {"PHONE": None}}, "PHONE 0.9876 731 pass"),
+        ({"fp_parent_per_label_recall": {"PHONE": HOSTILE}}, "PHONE 0.9876 731 pass"),
+        ({"fp_parent_per_label_recall": [[]]}, "PHONE 0.9876 731 pass"),
+        ({"artifact": {"int8_model_digest": str(showroom.SUITE)}}, "PHONE 0.9876 731 pass"),
+        ({"artifact": None}, "PHONE 0.9876 731 pass"),
+    ],
+)
+def test_the_loss_is_beside_each_recall(
+    room: Registry, tmp_path: Path, changes: dict[str, Any], row: str
+) -> None:
+    """The parent's recall is that of the report about exactly these bytes; without it there is no loss."""
+    draft = showroom.draft(tmp_path / "lossy", "acme/lossy", "y", showroom.GOOD)
+    model, int8 = draft.artifacts
+    digest = str(Digest.of((draft.root / int8.path).read_bytes()))
+    report = {
+        "artifact": {"int8_model_digest": digest},
+        "fp_parent_per_label_recall": {**showroom.GOOD, "PHONE": 0.9903},
+    }
+    (draft.root / "recall_delta.json").write_bytes(canonical.encode({**report, **changes}))
+    loss = {"name": "quant_recall_delta", "metric": "character_recall", "value": 0.0027, "limit": 0.005}
+    checks = [*int8.fields["checks"], {**loss, "verdict": "pass", "dataset": str(showroom.SUITE)}]
+    judged = replace(
+        int8,
+        verdict=replace(int8.verdict, report="recall_delta.json"),
+        fields={**int8.fields, "checks": checks},
+    )
+    companions = (*draft.companions, DraftFile("report", "recall_delta.json"))
+    room.add(replace(draft, artifacts=(model, judged), companions=companions), "1.0.0")
+    with running(room.store.root) as site:
+        for path in ("/models/acme/lossy", "/models/acme/lossy:1.0.0"):
+            page = read(site, path)
+            assert row in page.text
+            assert "the limit of the loss is 0.005" in page.text
+            assert ("Full precision" in page.text) == (len(row.split()) == 6 or "ID" in str(changes))
+
+
 def test_a_version_has_everything_its_manifest_tells(shown: Site, room: Registry) -> None:
     page = read(shown, "/models/acme/pii:1.1.0")
     manifest = room.get(f"acme/pii@{room.state('acme/pii').versions[Version(1, 1, 0)].manifest}")
@@ -234,7 +351,10 @@ def test_a_version_has_everything_its_manifest_tells(shown: Site, room: Registry
     ):
         assert words in page.text
     for file in manifest.manifest.all_files():
-        assert f"/{blob_path(file.digest)}" in page.links
+        (link,) = [item for item in page.links if item.endswith(f"/{file.path}")]
+        answer = shown.get(link)
+        assert Digest.of(answer.body) == file.digest
+        assert answer.headers["content-disposition"] == f"inline; filename*=UTF-8''{file.path}"
     assert read(shown, "/models/acme/pii:stable").words[0] == "acme/pii:1.2.0"
 
 
@@ -317,6 +437,8 @@ def test_nothing_of_a_stranger_is_markup(shown: Site, room: Registry, tmp_path: 
         dict.fromkeys(showroom.GOOD, 0.9),
         license=HOSTILE,
         family=HOSTILE,
+        task=HOSTILE,
+        description=HOSTILE.replace("\u202e", ""),
         labels=[HOSTILE],
         source={"id": HOSTILE, "revision": HOSTILE},
         recipe={**showroom.RECIPE, "profile": HOSTILE, "tools": {HOSTILE: HOSTILE}},
@@ -332,6 +454,9 @@ def test_nothing_of_a_stranger_is_markup(shown: Site, room: Registry, tmp_path: 
         "/?q=%3Cscript%3Ealert(1)%3C/script%3E",
         "/%3Cscript%3Ealert(1)%3C/script%3E",
         "/?after=%3Cscript%3Ealert(1)%3C/script%3E",
+        "/?words=%3Cscript%3Ealert(1)%3C/script%3E",
+        "/?words=hostile",
+        "/?license=%22%3E%3Cscript%3Ealert(1)%3C/script%3E",
         "/models/%3Cscript%3Ealert(1)",
         "/diff?old=%22%3E%3Cscript%3Ealert(1)&new=x",
     ):
