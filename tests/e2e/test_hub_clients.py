@@ -14,6 +14,7 @@ from benchmarks.peers import installed
 from e2e.conftest import Export, export_in_process
 from e2e.test_web_client import checkpoint, serving
 from support.one_at_a_time import locked
+from support.servers.page_snippets import snippets_of
 from support.servers.regserve import Site, running, wait
 
 from onnxreg.registry.server.settings import Settings
@@ -199,6 +200,28 @@ def test_the_command_hf(site: Site, tmp_path: Path) -> None:
 
 def test_optimum_and_transformers(site: Site, labels: dict[str, list[str]], tmp_path: Path) -> None:
     assert loads([python("sentences"), "-c", OPTIMUM, MODEL, TEXT], site, tmp_path) == labels
+
+
+def test_the_lines_of_the_page_for_optimum(
+    site: Site, export: Export, labels: dict[str, list[str]], tmp_path: Path
+) -> None:
+    code = snippets_of(site, f"{MODEL}:0.1.0")["Optimum and transformers"]
+    print_it = f"import json\nprint(json.dumps([item['entity'] for item in run({TEXT!r}, ignore_labels=[])]))"
+    (tmp_path / "snippet.py").write_text(f"{code}\n{print_it}\n", encoding="utf-8")
+    found = output([python("sentences"), tmp_path / "snippet.py"], site, tmp_path / "hf")
+    assert found == plain(export, labels["model.onnx"])
+
+
+def test_the_lines_of_the_page_for_transformers_js(
+    site: Site, export: Export, labels: dict[str, list[str]], modules: Path, tmp_path: Path
+) -> None:
+    code = snippets_of(site, f"{MODEL}:0.1.0")["Transformers.js"]
+    code = code.replace("const run", f"env.cacheDir = {json.dumps(str(tmp_path / 'cache'))}\nconst run")
+    call = f"(await run({json.dumps(TEXT)}, {{ ignore_labels: [] }})).map(({{ entity }}) => entity)"
+    (tmp_path / "node_modules").symlink_to(modules)
+    script = tmp_path / "snippet.mjs"
+    script.write_text(f"{code}\nconsole.log(JSON.stringify({call}))\n", encoding="utf-8")
+    assert output(["node", script], site, tmp_path) == plain(export, labels["model.onnx"])
 
 
 def test_openmed(site: Site, export: Export, reg: Callable[..., Any], tmp_path: Path) -> None:

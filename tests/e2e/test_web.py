@@ -19,9 +19,11 @@ pytestmark = pytest.mark.more
 DRIVER = Path(__file__).with_name("web.mjs")
 MODULES = REPOSITORY / ".cache" / "web"
 PACKAGES = {"playwright-core": "1.65.1", "axe-core": "4.14.1"}
-SIZES = (("light", 1280), ("dark", 1280), ("light", 320), ("dark", 320))
+SIZES = (("light", 1280), ("dark", 1280), ("light", 390), ("light", 320), ("dark", 320))
 PAGES = {
     "/": 200,
+    "/?words=phone&format=onnx-int8": 200,
+    "/?words=zz": 200,
     "/?q=size+%3E+0": 200,
     "/?q=size+%3C+1": 200,
     "/?q=newest+and+sise+%3C%3D+30MB": 400,
@@ -107,6 +109,17 @@ def test_no_page_is_wider_than_the_window(seen: dict[str, Any]) -> None:
     assert [visit for visit in seen["visits"] if visit["overflow"] > 0] == []
 
 
+def test_both_columns_of_a_comparison_fit_on_a_phone(seen: dict[str, Any]) -> None:
+    narrow = [visit for visit in seen["visits"] if visit["width"] == 390]
+    assert [visit["path"] for visit in narrow if visit["clipped"]] == []
+    assert all(visit["stacked"] for visit in narrow if visit["path"].startswith("/diff"))
+
+
+def test_downloads_have_the_names_of_the_files(seen: dict[str, Any]) -> None:
+    """By the link, and by the answer alone."""
+    assert seen["flow"]["downloads"] == ["model_int8.onnx", "model_int8.onnx"]
+
+
 def test_dark_is_dark(seen: dict[str, Any]) -> None:
     backgrounds = {(visit["scheme"], visit["background"]) for visit in seen["visits"]}
     assert backgrounds == {("light", "rgb(246, 247, 250)"), ("dark", "rgb(14, 17, 23)")}
@@ -117,6 +130,7 @@ def test_a_person_finds_the_way(seen: dict[str, Any]) -> None:
     assert trail == [
         ("open", "Models"),
         ("tab", "Skip to the content"),
+        ("words", "Models"),
         ("search", "Search"),
         ("version", "acme/pii:1.3.0"),
         ("compare", "acme/pii:1.2.0 to acme/pii:1.3.0"),

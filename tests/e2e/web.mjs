@@ -36,6 +36,13 @@ async function visit({ path, scheme, width, height = 900, shot }) {
   const seen = { path, scheme, width, status: answer.status(), title: await page.title(), violations: await judge() };
   seen.overflow = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth");
   seen.background = await page.evaluate("getComputedStyle(document.body).backgroundColor");
+  Object.assign(seen, await page.evaluate(`(() => {
+    const tables = [...document.querySelectorAll("table.halves, table.stack")];
+    return {
+      stacked: tables.length > 0 && tables.every(table => getComputedStyle(table.tBodies[0].rows[0]).display !== "table-row"),
+      clipped: tables.filter(table => table.scrollWidth > table.parentElement.clientWidth).length,
+    };
+  })()`));
   if (shot) await page.screenshot({ path: shot, type: "png" });
   return { ...seen, said: [...said], elsewhere: [...elsewhere] };
 }
@@ -48,12 +55,26 @@ async function walk() {
   await here("open");
   await page.keyboard.press("Tab");
   trail.push({ step: "tab", path: "", heading: await page.evaluate("document.activeElement.textContent") });
-  await page.getByRole("searchbox").fill("certified and recall.PHONE >= 0.99");
+  await page.getByLabel("Find models").fill("phone acme/pii");
+  await page.getByLabel("Task").selectOption("token-classification");
+  await page.getByRole("button", { name: "Search" }).first().click();
+  await page.waitForURL("**words=phone**task=token-classification**");
+  await here("words");
+  await page.getByText("Search artifacts with an expression").click();
+  await page.getByLabel("Find artifacts in every version of every model").fill("certified and recall.PHONE >= 0.99");
   await page.keyboard.press("Enter");
   await page.waitForURL("**q=**");
   await here("search");
   await page.getByRole("link", { name: "acme/pii:1.3.0" }).click();
   await here("version");
+  const downloads = [];
+  for (const attribute of [true, false]) {
+    const link = page.getByRole("link", { name: "Download model_int8.onnx" });
+    if (!attribute) await link.evaluate(element => element.removeAttribute("download"));
+    const [download] = await Promise.all([page.waitForEvent("download"), link.click()]);
+    downloads.push(download.suggestedFilename());
+    await download.cancel();
+  }
   await page.getByRole("link", { name: "Compare with 1.2.0" }).click();
   await here("compare");
   await page.getByRole("navigation", { name: "Where you are" }).getByRole("link", { name: "acme/pii" }).click();
@@ -63,7 +84,7 @@ async function walk() {
   await page.getByRole("button", { name: "Compare" }).press("Enter");
   await page.waitForURL("**/diff?**");
   await here("diff");
-  return { trail, said: [...said], elsewhere: [...elsewhere] };
+  return { trail, downloads, said: [...said], elsewhere: [...elsewhere] };
 }
 
 const seen = [];
