@@ -27,7 +27,7 @@ from onnxreg.registry.store import promises
 from onnxreg.registry.store.net import retry
 from onnxreg.registry.support import disk, environment
 
-settings.register_profile("ci", deadline=None, max_examples=25, stateful_step_count=20)
+settings.register_profile("ci", deadline=None, max_examples=15, stateful_step_count=20)
 settings.register_profile("full", deadline=None, max_examples=200, stateful_step_count=20)
 settings.load_profile("ci")
 engine.MAX_SHRINKING_SECONDS = 30

@@ -9,7 +9,7 @@ import pytest
 from support.crash.invariants import BlockedError, check, record, record_pair
 from support.crash.workloads import AGAIN, PAIRS, WORKLOADS, Pair, Workload
 
-SAMPLE, MORE = 8, 25
+SAMPLE, MORE = 5, 25
 STOPS, MORE_STOPS = 1, 2
 
 STOPPED = [*itertools.product(PAIRS, (True, False)), (AGAIN[0], True)]

@@ -1,19 +1,20 @@
 """The JVM client of examples/jvm-client: compiled once, called as a user does."""
 
-import atexit
 import importlib.util
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 
+from support.one_at_a_time import locked
 from support.servers.web_client import Call, driven
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "examples" / "jvm-client"
+CACHE = ROOT / ".cache" / "jvm-client"
 JAVA = shutil.which("java")
 JAVAC = shutil.which("javac")
 REASON = "no JDK is installed: apt-get install openjdk-17-jdk-headless"
@@ -30,11 +31,17 @@ def build_script() -> ModuleType:
 
 @cache
 def classes() -> Path:
-    """The class files of the client and of the programs of its tests, compiled once in this process."""
-    directory = Path(tempfile.mkdtemp(prefix="jvm-client-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    """The class files of the client and of the programs of its tests, compiled once: `.cache` keeps them, under
+    the digest of their sources.
+    """
     programs = [*(CLIENT / "tools").rglob("*.java"), *(ROOT / "tests" / "examples").glob("*.java")]
-    build_script().compile_sources(directory, more=programs)
+    sources = sorted([CLIENT / "build.py", *(CLIENT / "src").rglob("*.java"), *programs])
+    directory = CACHE / sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    with locked(CACHE):
+        if not directory.is_dir():
+            shutil.rmtree(CACHE / "unfinished", ignore_errors=True)
+            build_script().compile_sources(CACHE / "unfinished", more=programs)
+            (CACHE / "unfinished").rename(directory)
     return directory
 
 

@@ -31,7 +31,11 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.manifest import Manifest
 
 Make = Callable[..., Path]
-FAMILIES = ("bert", "distilbert", "roberta", "electra", "xlm-roberta")
+FAMILIES = (
+    "bert",
+    "xlm-roberta",
+    *(pytest.param(name, marks=pytest.mark.more) for name in ("distilbert", "roberta", "electra")),
+)
 FILES = [
     "config.json",
     "id2label.json",

@@ -51,6 +51,7 @@ def test_a_push_of_a_new_model_and_a_collection() -> None:
     assert explore(nothing, {"push": pusher("a"), "collector": collector}, observers=PULL).states > 1000
 
 
+@pytest.mark.more
 def test_a_version_expires_while_another_model_takes_over_its_file() -> None:
     programs = {"push": pusher("b"), "collector": retention}
     pulls = {"pull 1.0.0": puller("a", "1.0.0"), "pull b": puller("b", "1.0.0")}
