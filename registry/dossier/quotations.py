@@ -2,16 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
+from onnxreg.registry.dossier.attested import statements
 from onnxreg.registry.dossier.channel_history import changes_before, history, policy_in_force
 from onnxreg.registry.dossier.version_record import VersionRecord
 from onnxreg.registry.dossier.version_signatures import version_signatures
-from onnxreg.registry.gates.gate_history import attestations
 from onnxreg.schema.core import pointer
-from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.dossier.cited_source import CitedSource, single, table
 from onnxreg.schema.dossier.dossier import DossierTable
 from onnxreg.schema.dossier.dossier_profile import GeneratorName, ProfileField
-from onnxreg.schema.formats.benchmark import MEDIA_TYPE as BENCHMARK
 from onnxreg.schema.log.logline import LogLine
 
 Tables = list[DossierTable]
@@ -27,6 +25,8 @@ def tables_of(record: VersionRecord, field: ProfileField) -> Tables:
     """The tables of a field that is not a person's; none if the registry has nothing about it."""
     if field.generate is not None:
         return GENERATORS[field.generate](record)
+    if field.from_ == "statements":
+        return statements(record, field)
     sources = list(_sources(record, field))
     if field.columns is None:
         return [table for source in sources for table in single(source.quote(field.value or ""))]
@@ -44,8 +44,6 @@ def _sources(record: VersionRecord, field: ProfileField) -> Iterator[CitedSource
             yield from map(CitedSource.of_line, record.policies.lines[-1:])
         case "log":
             yield from (source for line in record.lines if (source := _chosen(record, field, line)))
-        case "benchmarks":
-            yield from map(record.blob, _benchmarks(record))
 
 
 def _chosen(record: VersionRecord, field: ProfileField, line: LogLine) -> CitedSource | None:
@@ -58,9 +56,3 @@ def _chosen(record: VersionRecord, field: ProfileField, line: LogLine) -> CitedS
         return None
     lacks = field.having is not None and pointer.find(source.value, field.having) is pointer.ABSENT
     return None if lacks else source
-
-
-def _benchmarks(record: VersionRecord) -> Iterator[Digest]:
-    """The benchmarks that are attested of the version, oldest first."""
-    about = attestations(record.ledger, record.manifest_digest, record.manifest)
-    return (event.statement for event in about if event.media_type == BENCHMARK)

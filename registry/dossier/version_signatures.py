@@ -15,7 +15,12 @@ COLUMNS = ("Line", "Time, as claimed", "Envelope", "Key id", "Signed by")
 
 
 def signer_cell(verdict: SignatureVerdict, source: CitedSource, location: str) -> DossierCell:
-    """The reader's name of the key that made a signature, or why it does not count; blank without a signature."""
+    """The reader's name of the key that made a signature, or why it does not count; blank without a signature.
+
+    IntegrityError if the signature is wrong: then nothing may be stated.
+    """
+    if verdict.status == "invalid":
+        raise IntegrityError(f"a signature of the log is wrong: {verdict.detail}", Advice("list-signatures"))
     if verdict.status == "unsigned":
         return BLANK
     return DossierCell(value=str(verdict), rule="signer", sources=(source.cite(location),))
@@ -27,16 +32,11 @@ def line_signer(record: VersionRecord, line: LogLine) -> DossierCell:
 
 
 def version_signatures(record: VersionRecord) -> list[DossierTable]:
-    """Every signature on the version, oldest first. IntegrityError if one is wrong: then nothing may be stated."""
+    """Every signature on the version, oldest first. IntegrityError if one is wrong."""
     rows, position = [], Counter[int]()
     for release in signatures(record.ledger, record.trust, [record.manifest_digest]):
         if release.version != record.located.version:
             continue
-        if release.verdict.status == "invalid":
-            raise IntegrityError(
-                f"a signature of {record.located.ref} is wrong: {release.verdict.detail}",
-                Advice("list-signatures"),
-            )
         line = record.lines[release.seq - 1]
         rows.append(_row(record, line, position[release.seq], release.verdict))
         position[release.seq] += 1

@@ -16,10 +16,11 @@ BLANK = DossierCell(value=None)
 
 @dataclass(frozen=True)
 class CitedSource:
-    """A JSON document, and how a citation names it."""
+    """A JSON document, and how a citation names it. Rows and single values are quoted from `root`."""
 
     name: Mapping[str, Any]
     value: Json
+    root: str = ""
 
     @classmethod
     def of_blob(cls, digest: Digest, data: bytes) -> "CitedSource":
@@ -30,6 +31,12 @@ class CitedSource:
         """A line of the log of its model, or of the log of policies."""
         name = {"log": line.name, "line": line.seq, "digest": line.digest}
         return cls(name, decode(line.raw, "log line"))
+
+    @classmethod
+    def of_payload(cls, digest: Digest, payload: bytes) -> "CitedSource":
+        """The predicate of an in-toto statement, the payload of an envelope with this digest."""
+        value = decode(payload, f"the payload of blob {digest.short}...")
+        return cls({"blob": digest, "payload": True}, value, "/predicate")
 
     def cite(self, location: str) -> Citation:
         """The citation of a place, which must exist."""
@@ -56,7 +63,7 @@ class CitedSource:
     def rows(self, pattern: str, columns: Iterable[str]) -> list[tuple[DossierCell, ...]]:
         """A row for each place that a pattern means."""
         names = tuple(columns)
-        return [self.row(location, names) for location in pointer.expand(self.value, pattern)]
+        return [self.row(location, names) for location in pointer.expand(self.value, f"{self.root}{pattern}")]
 
 
 def single(cell: DossierCell) -> list[DossierTable]:

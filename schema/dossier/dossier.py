@@ -42,10 +42,11 @@ class Citation(Document):
     """A place in a source, and the value there.
 
     The source is a blob, or a line of a log (`.policy` is the log of policies) with the digest of its bytes.
-    `pointer` is a JSON pointer (RFC 6901).
+    `pointer` is a JSON pointer (RFC 6901); with `payload`, into the payload of the DSSE envelope that the blob is.
     """
 
     blob: Digest | None = None
+    payload: bool = False
     log: Text | None = None
     line: Count | None = None
     digest: Digest | None = None

@@ -25,8 +25,8 @@ from onnxreg.schema.core import pointer
 from onnxreg.schema.core.document import Document, First, Items, Text
 
 OwnerKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
-SourceName = Literal["manifest", "published", "log", "policy", "benchmarks"]
-"""The manifest, the line that published the version, lines of the model's log, the policy in force, attested benchmarks."""
+SourceName = Literal["manifest", "published", "log", "policy", "statements"]
+"""The manifest, the line that published the version, lines of the model's log, the policy in force, attested statements."""
 GeneratorName = Literal["signatures", "changes", "history", "policy"]
 """Tables that are more than quotations of one document: who signed the version, the changes since the one published before,
 the moves of its channels with findings and changes, and the rules in force for them."""
@@ -36,7 +36,7 @@ class ProfileField(Document):
     """A field, which is filled in by exactly one of `from`, `generate` and `owner`.
 
     `kinds` and `having` choose lines of the log: kinds of events, and a place that must exist; `this` are only those that
-    name this version's manifest. `help` tells a person what belongs into the field.
+    name this version's manifest. `format` chooses statements by their key of that name. `help` tells a person what belongs into the field.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -51,6 +51,7 @@ class ProfileField(Document):
     kinds: Items[Text] = ()
     having: Text | None = None
     this: bool = False
+    format: Text | None = None
     generate: GeneratorName | None = None
     owner: OwnerKey | None = None
 
@@ -62,6 +63,12 @@ class ProfileField(Document):
             raise ValueError("a field with from has a value or columns, any other has neither")
         if self.from_ != "log" and (self.kinds or self.having is not None or self.this):
             raise ValueError("kinds, having and this choose lines: they are for from: log")
+        if (self.from_ == "statements") != (self.format is not None) or (
+            self.format and self.columns is None
+        ):
+            raise ValueError(
+                "format chooses statements: from: statements has it and columns, any other has none"
+            )
         for location in filter(None, (self.value, self.rows, self.having)):
             pointer.tokens(location)
         return self

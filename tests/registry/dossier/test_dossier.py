@@ -206,6 +206,17 @@ def test_signatures_name_the_keys_that_the_reader_trusts(audited: Audited) -> No
     assert [(key.name, key.key) for key in dossier.keys] == [("release", str(audited.key.public))]
 
 
+def test_statements_signed_or_not_are_quoted(audited: Audited) -> None:
+    dossier = audited.dossier(f"{NAME}:1.2.0", "eu-annex-iv").dossier
+    (proof,) = rows(dossier, "Proofs that a smaller file is its parent, rounded")
+    assert (proof["Verdict"], proof["Weights"], proof["Signed by"]) == ("bounded", 4, "release")
+    (machine,) = rows(dossier, "Machines on which the speed was measured")
+    assert machine["Processor"] == "a processor" and "Signed by" not in machine
+    assert not [
+        f for f in audited.dossier(f"{NAME}:1.1.0").dossier.fields if "Proofs" in f.label and f.tables
+    ]
+
+
 def test_a_wrong_signature_ends_it(audited: Audited, tmp_path: Path) -> None:
     registry = Registry(shutil.copytree(audited.registry.store.root, tmp_path / "copy"))
     envelope = rows(audited.dossier(f"{NAME}:1.2.0").dossier, "Signatures of the version")[0]["Envelope"]

@@ -9,6 +9,7 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.signing.crypto import PrivateKey
 from onnxreg.schema.formats.benchmark import BenchmarkDocument
+from onnxreg.schema.gates.faithfulness import FaithfulnessReport
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import Draft
 from support.registries.gated import NAME, draft, refusal
@@ -80,11 +81,19 @@ def make_audited(root: Path, key: PrivateKey, other: PrivateKey) -> Registry:
         registry.sign(f"{NAME}:1.2.0", other)
         registry.promote(f"{NAME}:1.3.0", "beta")
         registry.attest_benchmark(f"{NAME}:1.2.0", _benchmark(registry))
+        registry.attest_proof(f"{NAME}:1.2.0", _proof(registry), key)
         registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"), key)
         registry.yank(f"{NAME}:1.0.0", "refused in the field")
         for number in range(SEALED_MOVES):
             registry.tag(f"{NAME}:1.{number % 2 + 1}.0", "nightly")
     return registry
+
+
+def _proof(registry: Registry) -> FaithfulnessReport:
+    model, int8 = registry.get(f"{NAME}:1.2.0").manifest.artifacts
+    about = {"artifact": str(int8.digest), "parent": str(model.digest), "verdict": "bounded"}
+    value = {"format": "onnxreg-faithfulness", "format_version": 1, "rules": 1, **about, "weights": 4}
+    return FaithfulnessReport.from_json({**value, "reasons": ["a scale is not the rule's"]})
 
 
 def _benchmark(registry: Registry) -> bytes:
