@@ -1,5 +1,6 @@
 """`reg show`: one version, as its manifest tells it, or how fast it ran."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -7,13 +8,16 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
 from onnxreg.cli.render import manifest_view, output
+from onnxreg.cli.reports import version_screen
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
+    from onnxreg.registry.read.versions import PublishedVersion
     from onnxreg.schema.formats.benchmark import BenchmarkDocument
 
 EXAMPLES = (
     "reg show acme/pii-small",
+    "reg show acme/pii-small --full",
     "reg show acme/pii-small:1.2.0 --json > openmed-onnx.json",
     "reg show acme/pii-small --remote origin",
     "reg show acme/digits:1.0.0 --benchmark",
@@ -27,9 +31,12 @@ def command(
     benchmark: Annotated[
         bool, typer.Option("--benchmark", help="How fast it ran, if that was attested.")
     ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Also the recipe, remarks, every check and every file.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the contents of a version: artifacts, certification, checks and files.
+    """Show what a version is, what may ship, what was measured, what it needs to run, and how to get it.
 
     If only some of the artifacts are held here, the version is partial, and a column says which.
 
@@ -52,15 +59,19 @@ def command(
     if as_json:
         output.write_bytes(published.data)
         return
+    session.say(*version_screen.lines(published, remote))
+    if full:
+        for lines in _details(published):
+            session.say(*(["", *lines] if lines else []))
+
+
+def _details(published: "PublishedVersion") -> Iterator[list[str]]:
+    """The recipe, remarks, every check and every file."""
     manifest = published.manifest
-    session.say(str(published.ref), f"manifest {published.digest}", *manifest_view.facts(manifest))
-    if published.held is not None:
-        session.say(f"held     partial: reg pull {published.ref} fetches the rest")
-    session.say("", *manifest_view.artifacts(published))
-    details = (manifest_view.doubts(published), manifest_view.remarks(published))
-    for lines in map(list, (*details, manifest_view.checks(manifest), manifest_view.files(manifest))):
-        if lines:
-            session.say("", *lines)
+    yield list(manifest_view.making(manifest))
+    yield list(manifest_view.remarks(published))
+    yield list(manifest_view.checks(manifest))
+    yield list(manifest_view.files(manifest))
 
 
 def _show_benchmarks(

@@ -22,18 +22,29 @@ ON_THE_CPU = "  such operators run on the CPU; NNAPI and XNNPACK may leave them 
 def facts(manifest: Manifest) -> Iterator[str]:
     """`key  value` lines, folded at 80 columns, of what is known of the version as a whole."""
     source, labels = manifest.source, manifest.labels or ()
-    rows = {
+    rows: dict[str, str | None] = {
         "about": manifest.description,
         "task": manifest.task,
         "family": manifest.family,
         "members": _members(manifest),
         "license": manifest.license,
-        "source": source and _source(source, manifest.name),
-        "labels": labels and f"{len(labels)}: {', '.join(labels[:6])}{', ...' if len(labels) > 6 else ''}",
-        "recipe": manifest.recipe and f"{manifest.recipe.profile} v{manifest.recipe.profile_version}",
-        "tools": manifest.recipe
-        and ", ".join(f"{tool} {version}" for tool, version in sorted(manifest.recipe.tools.items())),
+        "source": _source(source, manifest.name) if source else None,
+        "labels": f"{len(labels)}: {', '.join(labels[:6])}{', ...' if len(labels) > 6 else ''}"
+        if labels
+        else None,
     }
+    yield from keyed(rows)
+
+
+def making(manifest: Manifest) -> Iterator[str]:
+    """The same of its recipe, and the tools that ran it."""
+    if recipe := manifest.recipe:
+        tools = ", ".join(f"{tool} {version}" for tool, version in sorted(recipe.tools.items()))
+        yield from keyed({"recipe": f"{recipe.profile} v{recipe.profile_version}", "tools": tools})
+
+
+def keyed(rows: Mapping[str, str | None]) -> Iterator[str]:
+    """`key  value` lines, folded at 80 columns; without those that have no value."""
     for key, value in rows.items():
         if value:
             yield from wrap(printable(value), 80, initial_indent=f"{key:<9}", subsequent_indent=" " * 9)
@@ -63,7 +74,7 @@ def artifacts(version: "PublishedVersion") -> Iterator[str]:
     """
     manifest, present = version.manifest, version.held
     states = {artifact_state.path: artifact_state.state for artifact_state in version.states}
-    heads, stages = _heads(manifest), manifest.stages
+    heads, stages = heads_of(manifest), manifest.stages
     rows = [
         _row([item], item.path, states[item.path], present)
         for item in manifest.artifacts
@@ -80,7 +91,7 @@ def artifacts(version: "PublishedVersion") -> Iterator[str]:
     yield from table(heading, rows)
 
 
-def _heads(manifest: Manifest) -> Collection[str]:
+def heads_of(manifest: Manifest) -> Collection[str]:
     """The paths of the heads of a family."""
     family = manifest.model_family
     return {path for member in family.of_role("head") for path in member.artifacts} if family else ()
@@ -131,7 +142,7 @@ def remarks(version: "PublishedVersion") -> Iterator[str]:
     manifest = version.manifest
     states = {artifact_state.path: artifact_state.state for artifact_state in version.states}
     for item in manifest.artifacts:
-        yield from _verdict(item, states[item.path])
+        yield from verdict(item, states[item.path])
         if outside := item.metadata.unsupported_ops:
             yield f"note: {item.path}: outside the mobile-safe operators: {', '.join(map(printable, outside))}"
         yield from (f"warning: {item.path}: {printable(text)}" for text in _warnings(item))
@@ -195,14 +206,14 @@ def doubts_of(sides: "Iterable[PublishedVersion]") -> Iterator[str]:
     return (f"{side.ref}: {line}" for side in sides for line in doubts(side))
 
 
-def _verdict(item: Artifact, state: str) -> Iterator[str]:
+def verdict(item: Artifact, state: str) -> Iterator[str]:
     """The manifest's verdict with its reasons; said as such if the artifact is refused in spite of it."""
-    verdict = item.certification
-    if verdict.reasons != NOT_EVALUATED.reasons and (verdict.rule or verdict.reasons):
-        by = f" by {printable(verdict.rule)}" if verdict.rule else ""
-        whose = "" if state == verdict.state else "its manifest says "
-        yield f"{whose}{verdict.state}{by}: {item.path}"
-        yield from (f"  {printable(reason)}" for reason in verdict.reasons)
+    claim = item.certification
+    if claim.reasons != NOT_EVALUATED.reasons and (claim.rule or claim.reasons):
+        by = f" by {printable(claim.rule)}" if claim.rule else ""
+        whose = "" if state == claim.state else "its manifest says "
+        yield f"{whose}{claim.state}{by}: {item.path}"
+        yield from (f"  {printable(reason)}" for reason in claim.reasons)
 
 
 def _larger_than_half(item: Artifact, manifest: Manifest) -> Iterator[str]:
@@ -227,7 +238,7 @@ def _skipped(manifest: Manifest) -> list[Step]:
 
 def checks(manifest: Manifest) -> Iterator[str]:
     """Every measured claim, with the artifact it is about; of the heads of a family those that are in doubt, and a count."""
-    heads = _heads(manifest)
+    heads = heads_of(manifest)
     rows = [
         (
             item.path,

@@ -77,7 +77,7 @@ def show_table(reg: Reg, name: str) -> set[str]:
 
 def show_details(reg: Reg, name: str) -> set[str]:
     """The words that a line of the details begins with; none is said of a state that nobody gave a reason for."""
-    lines = [line.split() for line in reg("show", name).out.splitlines() if INT8 in line]
+    lines = [line.split() for line in reg("show", name, "--full").out.splitlines() if INT8 in line]
     return {line[0] for line in lines if line[0] in WORDS.values()} or {WORDS[name]}
 
 
@@ -201,7 +201,7 @@ def test_what_publishes_says_it_at_once(reg: Reg, tmp_path: Path, isolated_user:
 
 
 def test_a_certificate_after_the_fact_lifts_nothing(reg: Reg, registry: Registry, tmp_path: Path) -> None:
-    said = reg("show", "acme/lifted").out
+    said = reg("show", "acme/lifted", "--full").out
     assert f"unknown as its manifest says: {INT8} (a later evaluation says certified)" in said
     digest = registry.get("acme/refused").manifest.artifacts[1].digest
     (tmp_path / "field.json").write_bytes(evaluation(digest, "certified"))

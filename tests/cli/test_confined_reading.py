@@ -139,7 +139,7 @@ def test_a_refusal_that_the_source_claims_is_never_preferred(reg: Reg) -> None:
     assert '"certified": true' in text
     path.write_text(text.replace('"certified": true', '"certified": false'))
     assert reg(*IMPORT).status == 0
-    shown = reg("--registry", "r", "show", "acme/m").out
+    shown = reg("--registry", "r", "show", "acme/m", "--full").out
     assert "as claimed by the source" in shown
     answer = reg("--registry", "r", "resolve", "acme/m", "--json").json
     assert answer["artifact"]["path"] != "model_int8.onnx"

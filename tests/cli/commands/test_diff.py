@@ -168,7 +168,7 @@ def test_metrics_of_two_suites_are_not_compared(reg: Reg, embeddings: Registry, 
 
 
 def test_show_lists_metrics_by_their_names(reg: Reg, embeddings: Registry) -> None:
-    shown = re.sub(" +", " ", reg("show", "acme/embed:1.0.0").out)
+    shown = re.sub(" +", " ", reg("show", "acme/embed:1.0.0", "--full").out)
     assert "m.onnx sts/spearman 0.83 0.01 500 pass" in shown
     assert "m.onnx sts/ppl 12.5 0.01 500 pass" in shown
 

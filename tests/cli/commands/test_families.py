@@ -41,7 +41,7 @@ def test_show_lists_the_checks_of_heads_that_are_in_doubt(reg: Reg, tmp_path: Pa
     draft = write_family(tmp_path / "one", 2)
     registry = Registry(tmp_path / "home")
     registry.add(replace(draft, artifacts=tuple(map(check, draft.artifacts))), "1.0.0")
-    shown = reg("--registry", tmp_path / "home", "show", NAME).out
+    shown = reg("--registry", tmp_path / "home", "show", NAME, "--full").out
     assert "heads/species001.onnx" in shown
     assert "heads/species000.onnx" not in shown
     assert "heads: 5 checks pass, 1 checks unknown" in shown

@@ -78,7 +78,7 @@ def test_show_json_is_the_manifest_byte_for_byte(reg: Reg, registry: Registry) -
 
 
 def test_show(reg: Reg) -> None:
-    shown = reg("show", "acme/pii:0.1.0").out
+    shown = reg("show", "acme/pii:0.1.0", "--full").out
     for line in (
         "acme/pii:0.1.0",
         "source   acme/pii-base@main",

@@ -1,0 +1,174 @@
+"""A version on one screen: what it is, what may ship, what was measured, what it needs, how to get it."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from onnxreg.cli.render import manifest_view, output
+from onnxreg.cli.render.output import counted
+from onnxreg.schema.log.summary import RECALL, suite_checks
+from onnxreg.schema.manifest.evidence import Check
+from onnxreg.schema.manifest.manifest import Artifact, Manifest, TensorSpec
+
+if TYPE_CHECKING:
+    from onnxreg.registry.read.versions import PublishedVersion
+
+MAX_FIGURES, MAX_LABELS, MAX_OPERATORS, MAX_NAMES = 8, 3, 8, 6
+"""Figures of all artifacts, labels with the lowest recall of each, operators of a graph, artifacts in a line."""
+
+
+def lines(version: "PublishedVersion", remote: str | None) -> Iterator[str]:
+    """The screen. `remote` is the remote that was read, if any."""
+    manifest = version.manifest
+    blocks: Sequence[Iterable[str]] = (
+        (str(version.ref), *manifest_view.facts(manifest), f"manifest {version.digest}", *_held(version)),
+        manifest_view.artifacts(version),
+        _shipping(version),
+        _figures(manifest),
+        _needs(manifest),
+        _ways(version, remote),
+    )
+    for number, block in enumerate(list(map(list, blocks))):
+        if block:
+            yield from (["", *block] if number else block)
+
+
+def _held(version: "PublishedVersion") -> Iterator[str]:
+    if version.held is not None:
+        yield f"held     partial: reg pull {version.ref} fetches the rest"
+
+
+def _shipping(version: "PublishedVersion") -> Iterator[str]:
+    """The artifacts that may ship as certified and those that may not, with the reasons of each refusal."""
+    paths: dict[str, list[str]] = {}
+    heads: Counter[str] = Counter()
+    of_heads = manifest_view.heads_of(version.manifest)
+    for artifact_state in version.states:
+        if artifact_state.path in of_heads:
+            heads[artifact_state.state] += 1
+        else:
+            paths.setdefault(artifact_state.state, []).append(artifact_state.path)
+    for state, count in heads.items():
+        paths.setdefault(state, []).insert(0, counted(count, "artifact") + " of heads")
+    yield from manifest_view.keyed(
+        {
+            "ship": f"certified: {_named(paths.get('certified', ['no artifact']))}",
+            "not": f"refused: {_named(paths['refused'])}" if "refused" in paths else None,
+            "unknown": f"not judged: {_named(paths['unknown'])}" if "unknown" in paths else None,
+        }
+    )
+    yield from manifest_view.doubts(version)
+    for item in version.manifest.artifacts:
+        if item.path in paths.get("refused", ()) and item.certification.state == "refused":
+            yield from (output.folded(line, "    ") for line in manifest_view.verdict(item, "refused"))
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return f"{', '.join(names[:MAX_NAMES])}{more}"
+
+
+def _figures(manifest: Manifest) -> Iterator[str]:
+    """The figures of each artifact on its suite; of recalls by label the lowest ones, and each that fails."""
+    rows = [(item.path, check) for item in manifest.artifacts for check in _of_suite(item)]
+    failing_first = sorted(rows, key=lambda row: row[1].verdict != "fail")
+    yield from output.table(
+        ("MEASURED", "FIGURE", "VALUE", "LIMIT", "SAMPLES", "VERDICT"),
+        [_figure(path, check) for path, check in failing_first[:MAX_FIGURES]],
+    )
+    total = sum(len(item.checks) for item in manifest.artifacts)
+    if hidden := total - min(len(rows), MAX_FIGURES):
+        yield f"{'and ' if rows else ''}{counted(hidden, 'check')}{' more' if rows else ''} (--full)"
+    suites = Counter(
+        str(item.certification.evidence.suite)
+        for item in manifest.artifacts
+        if item.certification.evidence and item.certification.evidence.suite
+    )
+    yield from (f"suite {suite}" for suite in suites)
+
+
+def _of_suite(artifact: Artifact) -> list[Check]:
+    recalls = [
+        check for check in artifact.checks if check.name.startswith(RECALL) and check.value is not None
+    ]
+    lowest = sorted(recalls, key=lambda check: (check.verdict != "fail", check.value))
+    return [*suite_checks(artifact), *lowest[:MAX_LABELS]]
+
+
+def _figure(path: str, check: Check) -> tuple[object, ...]:
+    value, limit = (None if number is None else f"{number:.4g}" for number in (check.value, check.limit))
+    return (
+        path,
+        check.name.removeprefix(RECALL),
+        value or "",
+        limit or "",
+        check.samples or "",
+        check.verdict,
+    )
+
+
+def _needs(manifest: Manifest) -> Iterator[str]:
+    """Inputs, outputs, opset and operators of the artifacts that an app loads first; what is alike is printed once."""
+    contracts: dict[tuple[str, str], list[Artifact]] = {}
+    for artifact in manifest.entry_artifacts:
+        metadata = artifact.metadata
+        sides = (", ".join(map(_tensor, side)) for side in (metadata.inputs, metadata.outputs))
+        inputs, outputs = sides
+        contracts.setdefault((inputs, outputs), []).append(artifact)
+    for (inputs, outputs), artifacts in contracts.items():
+        paths = _named([artifact.path for artifact in artifacts])
+        first = artifacts[0]
+        yield from manifest_view.keyed(
+            {
+                "of": paths if len(contracts) > 1 else None,
+                "inputs": inputs,
+                "outputs": outputs,
+                "opset": _opsets(first),
+                "needs": _operators(_operator_names(first)),
+            }
+        )
+        for other in artifacts[1:MAX_NAMES]:
+            new = [name for name in _operator_names(other) if name not in _operator_names(first)]
+            opsets = "" if _opsets(other) == _opsets(first) else f"opset {_opsets(other)}; "
+            if new or opsets:
+                yield from manifest_view.keyed(
+                    {"also": f"{other.path}: {opsets}{_operators(new) or ''}".rstrip("; ")}
+                )
+
+
+def _opsets(artifact: Artifact) -> str:
+    """The opsets of the domains that its operators are of."""
+    used = {operator.domain for operator in artifact.operators} | {"ai.onnx"}
+    opsets = {domain: number for domain, number in artifact.opset_imports.items() if domain in used}
+    if not opsets and artifact.metadata.opset is not None:
+        opsets = {"ai.onnx": artifact.metadata.opset}
+    return ", ".join(f"{domain} {number}" for domain, number in sorted(opsets.items()))
+
+
+def _tensor(spec: TensorSpec) -> str:
+    """`input_ids int64[batch, sequence]`"""
+    dims = (str(dim.value) if dim.kind == "static" else dim.name or "?" for dim in spec.shape)
+    return f"{spec.name} {spec.dtype}[{', '.join(dims)}]"
+
+
+def _operator_names(artifact: Artifact) -> list[str]:
+    """The names of its operators, those of other domains than ai.onnx first, with their domain."""
+    names = {
+        operator.name if operator.domain == "ai.onnx" else f"{operator.domain}:{operator.name}"
+        for operator in artifact.operators
+    }
+    return sorted(names or artifact.metadata.operators, key=lambda name: (":" not in name, name))
+
+
+def _operators(names: Sequence[str]) -> str | None:
+    more = ", ..." if len(names) > MAX_OPERATORS else ""
+    listed = f"{', '.join(names[:MAX_OPERATORS])}{more}"
+    return f"{counted(len(names), 'operator')}: {listed}" if names else None
+
+
+def _ways(version: "PublishedVersion", remote: str | None) -> Iterator[str]:
+    """Commands that choose one of its files, fetch them, or show more; never folded, so that they can be copied."""
+    option = f" --remote {remote}" if remote else ""
+    yield f"get it   reg resolve {version.ref}{option} --device DEVICE"
+    yield f"         reg pull {version.ref} {remote or 'REMOTE'} --output DIRECTORY"
+    yield f"more     reg show {version.ref}{option} --full"
