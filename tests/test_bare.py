@@ -87,6 +87,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def reg(bare: Path, home: Path, *words: object) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "REG_HOME": str(home / "registry")}
+    environment["REG_ACTOR"] = ""
     command = [str(bare / "reg"), *map(str, words)]
     return subprocess.run(command, check=False, capture_output=True, text=True, env=environment, cwd=home)
 

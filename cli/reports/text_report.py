@@ -1,23 +1,25 @@
 """The answers of `reg run --text`: for programs, and as tables for people."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
-from onnxreg.converters.texts.answers import ContextAnswer
-from onnxreg.converters.texts.classes import ClassScores
-from onnxreg.converters.texts.completion import GreedyCompletion
-from onnxreg.converters.texts.run_texts import TextAnswer
-from onnxreg.converters.texts.vectors import TextVector, TextVectors
+
+if TYPE_CHECKING:
+    from onnxreg.converters.texts.classes import ClassScores
+    from onnxreg.converters.texts.run_texts import TextAnswer
+    from onnxreg.converters.texts.vectors import TextVector, TextVectors
 
 MAX_VALUES, MAX_CLASSES, MAX_TEXT_CHARACTERS = 6, 10, 40
 """The most that people are shown of a vector, of the classes of a text, and of a text in a table."""
 CUT = "the text is longer than the model takes: its end was not read"
 
 
-def to_json(answer: TextAnswer) -> dict[str, Any]:
+def to_json(answer: "TextAnswer") -> dict[str, Any]:
     """The documented keys of `reg run --text --json`."""
+    from onnxreg.converters.texts.answers import ContextAnswer
+
     if isinstance(answer, list):
         return {"spans": [span.to_json() for span in answer]}
     if answer is None or isinstance(answer, ContextAnswer):
@@ -25,8 +27,13 @@ def to_json(answer: TextAnswer) -> dict[str, Any]:
     return answer.to_json()
 
 
-def show(session: Session, answer: TextAnswer, texts: Sequence[str]) -> None:
+def show(session: Session, answer: "TextAnswer", texts: Sequence[str]) -> None:
     """Print an answer for people."""
+    from onnxreg.converters.texts.answers import ContextAnswer
+    from onnxreg.converters.texts.classes import ClassScores
+    from onnxreg.converters.texts.completion import GreedyCompletion
+    from onnxreg.converters.texts.vectors import TextVectors
+
     match answer:
         case ClassScores():
             _show_classes(session, answer)
@@ -49,7 +56,7 @@ def show(session: Session, answer: TextAnswer, texts: Sequence[str]) -> None:
                 session.say("no labelled spans")
 
 
-def _show_classes(session: Session, answer: ClassScores) -> None:
+def _show_classes(session: Session, answer: "ClassScores") -> None:
     shown = answer.scores[:MAX_CLASSES]
     session.table(("LABEL", "SCORE"), [(output.printable(label), f"{score:.4f}") for label, score in shown])
     if len(shown) < len(answer.scores):
@@ -57,7 +64,7 @@ def _show_classes(session: Session, answer: ClassScores) -> None:
     _say_cut(session, answer.is_cut)
 
 
-def _show_vectors(session: Session, answer: TextVectors) -> None:
+def _show_vectors(session: Session, answer: "TextVectors") -> None:
     """The vectors of the texts; of one text alone its tokens, of several how alike they are."""
     session.table(("TEXT", "SIZE", "FIRST VALUES"), [_vector_row(item) for item in answer.vectors])
     first = answer.vectors[0]
@@ -80,7 +87,7 @@ def _show_vectors(session: Session, answer: TextVectors) -> None:
     _say_cut(session, any(item.row.is_cut for item in answer.vectors))
 
 
-def _vector_row(item: TextVector) -> tuple[object, ...]:
+def _vector_row(item: "TextVector") -> tuple[object, ...]:
     text = output.printable(item.text)
     text = f"{text[: MAX_TEXT_CHARACTERS - 3]}..." if len(text) > MAX_TEXT_CHARACTERS else text
     return text, len(item.vector), first_values(item.vector)
