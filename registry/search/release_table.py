@@ -19,6 +19,7 @@ from onnxreg.registry.search.db import transaction
 from onnxreg.registry.search.listing import ModelListing
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.log.state import SEGMENT_LINES
@@ -152,8 +153,8 @@ def _read(
     remote: RegistryReader, model: int, name: str, version: str, manifest: str, *about: str | None
 ) -> Iterator[tuple[Any, ...]]:
     """The row of a release; nothing if its manifest or its log line cannot be read."""
-    with suppress(RegError, ValueError, KeyError, TypeError, LookupError):
-        value = json.loads(read_blob(remote, Digest.parse(manifest)))
+    with suppress(RegError, ValueError, TypeError, LookupError, AttributeError):
+        value = canonical.decode(read_blob(remote, Digest.parse(manifest)), f"manifest of {name}")
         published = _published(remote, name, version)
         description = value.get("description")
         texts = [name, *about, description, *_labels(value), *value["formats"]]

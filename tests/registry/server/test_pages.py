@@ -329,7 +329,7 @@ def test_the_loss_is_beside_each_recall(
             page = read(site, path)
             assert row in page.text
             assert "the limit of the loss is 0.005" in page.text
-            assert ("Full precision" in page.text) == (len(row.split()) == 6 or "ID" in str(changes))
+            assert ("Parent Recall Loss" in page.text) == (len(row.split()) == 6 or "ID" in str(changes))
 
 
 def test_a_version_has_everything_its_manifest_tells(shown: Site, room: Registry) -> None:
@@ -585,6 +585,9 @@ def test_a_manifest_that_was_changed_is_not_shown(shown: Site, room: Registry) -
     blob.chmod(0o644)
     blob.write_bytes(canonical.encode({}))
     assert read(shown, "/models/acme/pii:1.3.0", 500).text.startswith("Damaged")
+    for path in ("/", "/?words=pii"):
+        assert {"/models/acme/pii", "/models/acme/pii:1.3.0"} <= set(read(shown, path).links)
+    assert "/models/acme/pii" not in read(shown, "/?words=pii+phone").links
     assert "Published" in read(shown, "/models/acme/pii:1.2.0").text
 
 
