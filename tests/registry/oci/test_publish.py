@@ -18,8 +18,9 @@ from onnxreg.registry.oci.model_pack import MODEL_PACK, VERSION
 from onnxreg.registry.oci.publish_version import PublishResult, publish
 from onnxreg.registry.oci.target import OciTarget
 from onnxreg.registry.signing.crypto import generate
+from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, GateError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import ConflictError, GateError, IntegrityError, NotFoundError, RemoteError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft
 
@@ -73,6 +74,16 @@ def test_a_registry_with_the_referrers_api_gets_no_fallback_tag(
         other.fetch_oci(f"{url}:1.0.0")
     ((_, signatures),) = other.signatures("acme/pii:1.0.0")
     assert len(signatures) == PAGE + 1
+
+
+def test_nothing_is_hashed_again_the_server_checks_each_blob(filled: Registry, server: OciServer) -> None:
+    digest = filled.get("acme/pii").manifest.artifacts[0].digest
+    blob = filled.store.root / blob_path(digest)
+    blob.chmod(0o644)
+    blob.write_bytes(b"\0" * blob.stat().st_size)
+    with pytest.raises(RemoteError, match="DIGEST_INVALID"):
+        send(filled, server.url("damaged/pii"))
+    assert OciClient(OciTarget.parse(server.url("damaged/pii"))).find_manifest("1.0.0") is None
 
 
 def test_a_second_publish_sends_nothing(filled: Registry, server: OciServer) -> None:

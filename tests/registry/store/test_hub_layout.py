@@ -144,6 +144,9 @@ def test_it_follows_a_channel(hub: Hub, registry: Registry) -> None:
     registry.tag(f"{NAME}:0.2.0", "stable")
     registry.push(f"{NAME}:0.2.0", URL, channels=["stable"])
     assert hub.read(REPO, "model.onnx") == b"fp32 b " * 100
+    registry.tag(f"{NAME}:0.1.0", "stable", "back")
+    registry.push(f"{NAME}:0.1.0", URL, channels=["stable"])
+    assert hub.read(REPO, "model.onnx") == b"fp32 a " * 100
     registry.push(f"{NAME}:0.2.0", URL, layout=NEWEST)
     assert json.loads(hub.read(REPO, "layout.json")).get("channel") is None
 
