@@ -4,18 +4,15 @@ A registry is known to have a policy if one was seen there before, the channel's
 trust file says so, or the registry is on this machine, where looking costs nothing.
 """
 
-from typing import Any
-
 from onnxreg.registry.log.lookup import LocatedVersion
 from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.trust.read_trust_file import trust_digest, trust_if_any
 from onnxreg.registry.trust.rollback import CheckpointStore
-from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import GateError, InputError
+from onnxreg.schema.core.errors import GateError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
-from onnxreg.schema.gates.policy_coverage import is_plainly_free
+from onnxreg.schema.gates.policy_coverage import is_plainly_free, rules_in_force
 
 PROOF_EDITION = "3"
 """Raised when gates are judged in another way, so that what passed before is looked at again."""
@@ -54,7 +51,7 @@ def check_holder_of(
                 "policy.jsonl was removed: ask the registry's owner",
             )
         return
-    if is_plainly_free(_rules(policies), ref.name, ref.tag):
+    if is_plainly_free(rules_in_force(policies.data), ref.name, ref.tag):
         return
     proof = _proof(index, policies) if index is not None and not local else ""
     if proof and checkpoints.passed(source.registry_id, ref.name, ref.tag, proof):
@@ -70,12 +67,3 @@ def _proof(index: IndexFile, policies: IndexFile) -> str:
     """The digest of the documents by which a channel was judged; they name all others by digest."""
     digests = (Digest.of(index.data).hex, Digest.of(policies.data).hex, trust_digest())
     return Digest.of("\n".join((PROOF_EDITION, *digests)).encode()).hex
-
-
-def _rules(policies: IndexFile) -> Any:
-    """The rules in force as JSON; None if they cannot be read."""
-    raw = policies.data.removesuffix(b"\n").rpartition(b"\n")[2]
-    try:
-        return canonical.decode(raw, "policy")["event"]["rules"]
-    except (InputError, KeyError, TypeError):
-        return None

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.errors import InputError
+
 KNOWN_KEYS = frozenset(
     [
         "channel",
@@ -28,6 +31,15 @@ KNOWN_KEYS = frozenset(
     ]
 )
 """The keys of a rule; `policy` reads them."""
+
+
+def rules_in_force(log: bytes) -> Any:
+    """The rules of the last line of `policy.jsonl`, as JSON; None if they cannot be read."""
+    raw = log.removesuffix(b"\n").rpartition(b"\n")[2]
+    try:
+        return canonical.decode(raw, "policy")["event"]["rules"]
+    except (InputError, KeyError, TypeError):
+        return None
 
 
 def is_plainly_free(rules: Any, model: str, channel: str) -> bool:

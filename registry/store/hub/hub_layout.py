@@ -20,6 +20,7 @@ from onnxreg.schema.core.paths import check_path
 from onnxreg.schema.core.ref import check_name, check_tag
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.formats.hub_layout import LayoutFile, layout
+from onnxreg.schema.gates.policy_coverage import is_plainly_free, rules_in_force
 from onnxreg.schema.log.state import State
 from onnxreg.schema.manifest.manifest import Manifest, read_manifest
 
@@ -143,12 +144,20 @@ def chosen(at: CommitSnapshot, name: str, request: RepositoryLayout | None) -> R
             f"the repository has the layout of {current.name} already",
             "push each model that other libraries load to a repository of its own",
         )
-    if request.channel is not None and at.entries([POLICIES]):
+    if is_governed(at, request):
         raise InputError(
-            "the registry has a policy, and clients of the Hub cannot check that a channel meets it",
+            f"the channel {request.channel} has a policy, and clients of the Hub cannot check that it is met",
             "show the newest release instead",
         )
     return request if current is None else replace(request, files=current.files, card=current.card)
+
+
+def is_governed(at: CommitSnapshot, current: RepositoryLayout) -> bool:
+    """True if a policy covers the channel that a layout shows, or may cover it."""
+    policies = None if current.channel is None else at.read(POLICIES)
+    if policies is None or current.channel is None:
+        return False
+    return not is_plainly_free(rules_in_force(policies), current.name, current.channel)
 
 
 def update(

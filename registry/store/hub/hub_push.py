@@ -178,7 +178,7 @@ class HubPush:
             return self._card(at, name, index)
         state = State.decode(index.partition(b"\n")[0])
         read = partial(self._read, at)
-        governed = current.channel is not None and at.entries([hub_layout.POLICIES])
+        governed = hub_layout.is_governed(at, current)
         manifest = None if governed else current.manifest_in(state, read)
         files = current.files_in(state, manifest, read)
         metadata = {} if manifest is None else card_metadata(manifest, files)

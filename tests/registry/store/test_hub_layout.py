@@ -317,9 +317,14 @@ def test_a_yanked_version_of_a_channel_is_not_shown(hub: Hub, registry: Registry
 def test_a_channel_with_a_policy_is_not_shown(hub: Hub, registry: Registry) -> None:
     registry.tag(f"{NAME}:0.1.0", "stable")
     registry.push(f"{NAME}:0.1.0", URL, channels=["stable"], layout=STABLE)
-    hub.commit(REPO, {"policy.jsonl": b"{}"})
-    with pytest.raises(InputError, match="has a policy"):
+    other = b'{"event": {"rules": [{"channel": "beta", "breaking": false}]}}\n'
+    hub.commit(REPO, {"policy.jsonl": other})
+    registry.push(f"{NAME}:0.2.0", URL, layout=STABLE)
+    assert shown(hub) == LAYOUT
+    hub.commit(REPO, {"policy.jsonl": other + other.replace(b"beta", b"stable")})
+    with pytest.raises(InputError, match="stable has a policy"):
         registry.push(f"{NAME}:0.2.0", URL, layout=STABLE)
+    registry.yank(f"{NAME}:0.2.0", "broken")
     registry.push(f"{NAME}:0.2.0", URL)
     assert shown(hub) == set()
 
