@@ -13,7 +13,17 @@ from typing import Any
 
 from onnxreg.schema.core.budget import spend
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.query.expression.tree import And, Comparison, Flag, Leaf, Literal, Node, Not, OneOf, Or
+from onnxreg.schema.query.expression.tree import (
+    And,
+    FieldComparison,
+    Flag,
+    Leaf,
+    Literal,
+    Node,
+    Not,
+    OneOf,
+    Or,
+)
 
 JSON_COLUMNS = ("channels", "providers", "recall", "metric")
 """The columns that hold JSON."""
@@ -45,7 +55,7 @@ class Condition:
         match node:
             case Flag():
                 return column
-            case Comparison(_, sign, value) if _is_plain(node, value):
+            case FieldComparison(_, sign, value) if _is_plain(node, value):
                 return f"coalesce({column} {sign} {self._parameters(value)}, 0)"
             case OneOf(_, values, negated) if _is_plain(node, *values):
                 word = "NOT IN" if negated else "IN"

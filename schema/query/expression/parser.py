@@ -16,8 +16,8 @@ from onnxreg.schema.query.expression.literals import TOKEN_KINDS, read_literal, 
 from onnxreg.schema.query.expression.tokens import ExpressionError, Token, tokenize
 from onnxreg.schema.query.expression.tree import (
     And,
-    Comparison,
     Field,
+    FieldComparison,
     FieldMember,
     Flag,
     Glob,
@@ -157,7 +157,7 @@ class _Parser:
             return Glob(field, self._literal(FieldKind.TEXT, "a pattern, such as 'acme/*'"))
         if kind is FieldKind.TEXT and sign.text in ORDERED:
             raise self._wrong(sign, f"{field} is a text, which has no order", "use =, !=, in or ~")
-        return Comparison(field, sign.text.replace("==", "="), self._literal(kind, kind.value))
+        return FieldComparison(field, sign.text.replace("==", "="), self._literal(kind, kind.value))
 
     def _among(self, start: Token, field: Field) -> Node:
         """among = ["not"] "in" "(" value {"," value} ")" """

@@ -111,7 +111,7 @@ class Flag(Leaf):
 
 
 @dataclass(frozen=True)
-class Comparison(Leaf):
+class FieldComparison(Leaf):
     """`operator` is = != < <= > or >=."""
 
     field: Field
