@@ -124,8 +124,10 @@ class Trust:
         return any(POLICY_LOG in requirement.models for requirement in self.required(registry, POLICY_LOG))
 
     def concerns(self, registry: str, model: str) -> bool:
-        """True if the file says anything of a model: a requirement, or a key that may sign it."""
-        return bool(self.required(registry, model)) or any(key.covers(model) for key in self.keys.values())
+        """True if the file says anything of a model's signatures: that there must be some, or a key that may sign it."""
+        needs = self.required(registry, model)
+        has_needs = any(need.lines or need.versions for need in needs)
+        return has_needs or any(key.covers(model) for key in self.keys.values())
 
     def witnesses(self, registry: str, model: str) -> list[WitnessRequirement]:
         """The witnesses that must have seen the log of a model."""
