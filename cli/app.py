@@ -68,7 +68,11 @@ GROUPS: dict[str, Group] = {
         "Give registries elsewhere a name.",
         {"add": "add", "list": "list_remotes", "remove": "remove"},
     ),
-    "key": ("Set up", "The keys that you sign with.", {"new": "new", "list": "list_keys", "show": "show"}),
+    "key": (
+        "Set up",
+        "The keys that you sign with.",
+        {"new": "new", "rotate": "rotate", "list": "list_keys", "show": "show"},
+    ),
     "witness": (
         "Keep it healthy",
         "A log of all heads that others cosign: what is seen is recent, and the same for everybody.",
@@ -77,7 +81,7 @@ GROUPS: dict[str, Group] = {
     "policy": (
         "Decide what is in use",
         "State what channels demand of versions.",
-        {"show": "show", "set": "set_policy"},
+        {"show": "show", "set": "set_policy", "approve": "approve"},
     ),
     "trust": (
         "Set up",

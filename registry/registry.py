@@ -242,8 +242,10 @@ class Registry:
         reason: str | None = None,
         remote: RegistryStore | None = None,
         replace: bool = True,
+        approvals: Collection[str] = (),
     ) -> LogLine | None:
-        """Set the policy; None if it is set already. Without `replace`, a laxer one is a ConflictError.
+        """Set the policy; None if it is set already. Without `replace`, a laxer one is a ConflictError; without
+        the signatures that the stricter one demanded, among its `approvals`, a GateError.
 
         See `policy_log.set_policy`.
         """
@@ -252,7 +254,7 @@ class Registry:
         store = remote or self.store
         reader = CheckedReader(store, self.heads)
         reader.read_index(POLICY_LOG)
-        line = set_policy(store, policy, self.actor, reason, replace)
+        line = set_policy(store, policy, self.actor, reason, replace, approvals)
         reader.read_index(POLICY_LOG)
         return line
 

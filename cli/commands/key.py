@@ -1,5 +1,6 @@
 """`reg key`: the keys that this user signs with."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -7,10 +8,12 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
+from onnxreg.schema.core.errors import ConflictError
 
 EXAMPLES = (
     "reg key new release-2026",
     "reg key new models --kind ecdsa-p256",
+    "reg key rotate release-2026 release-2027",
     "reg key list",
     "reg key show release-2026",
     "reg key show release-2026 --pem > release-2026.pem",
@@ -37,6 +40,36 @@ def new(
     public = Keystore().new(name, kind)
     print(public)
     session.say(f"everyone who trusts it: reg trust add {name} {public}")
+
+
+def rotate(
+    context: typer.Context,
+    old: Annotated[str, typer.Argument(help="The key that is replaced.", metavar="OLD")],
+    name: Annotated[str, typer.Argument(help="The name of the new key, which is made.", metavar="NEW")],
+    file: Annotated[
+        Path | None,
+        typer.Option("--output", help="Write the statement to this file; default: NEW.rotation.json."),
+    ] = None,
+) -> None:
+    """Make a key of the same kind, and a statement by the old key that the new one replaces it.
+
+    Send the file to your readers. Whoever trusts the old key accepts the new one, for the same models, with
+    `reg trust add NEW --from-rotation FILE`: it counts wherever their trust file, or a policy, names the
+    old one. Both sign it, so nobody can be given a key that its owner does not have.
+    """
+    from onnxreg.registry.signing.keystore import Keystore
+    from onnxreg.registry.signing.rotation import sign_rotation
+
+    session: Session = context.obj
+    target = file or Path(f"{name}.rotation.json")
+    if target.exists():
+        raise ConflictError(f"{target} exists already", "name another file with --output")
+    keys = Keystore()
+    private = keys.private(old)
+    public = keys.new(name, private.public.kind)
+    output.write_file(target, sign_rotation(private, keys.private(name)).encode())
+    print(public)
+    session.say(f"everyone who trusts {old}: reg trust add {name} --from-rotation {target}")
 
 
 def list_keys(context: typer.Context, as_json: Json = False) -> None:

@@ -19,6 +19,8 @@ EXAMPLES = (
     "reg policy set policy.toml --reason 'after the review of March'",
     "reg policy set policy.toml --dry-run",
     "reg policy set policy.toml --replace",
+    "reg policy approve policy.toml --key release --output release.approval",
+    "reg policy set policy.toml --replace --approval release.approval --approval qa.approval",
 )
 
 
@@ -67,6 +69,9 @@ def _shown(document: dict[str, Any]) -> Iterator[str]:
     for rule in document["rules"]:
         yield from ("", "[[rule]]")
         yield from (f"{key} = {output.printable(_toml(item))}" for key, item in rule.items())
+        if len(rule.get("signed_by", ())) > 1:
+            number = rule.get("signatures", len(rule["signed_by"]))
+            yield f"# {number} of {len(rule['signed_by'])} wanted: {', '.join(rule['signed_by'])}"
 
 
 def _about(line: LogLine) -> dict[str, object]:
@@ -91,6 +96,33 @@ def _toml(value: object) -> str:
     return json.dumps(value)
 
 
+def approve(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="The policy: TOML, see docs/gates.md.")],
+    target: Annotated[Path, typer.Option("--output", help="Write the approval to this file.")],
+    key: Annotated[
+        str | None, typer.Option(help="One of your keys; default: REG_SIGNING_KEY, else your only key.")
+    ] = None,
+    remote: RemoteOption = None,
+) -> None:
+    """Approve a policy that demands less than the one in force, for `reg policy set --approval`.
+
+    The signature covers the policy, the registry and the policy that it follows: it counts for nothing else.
+    What the policy loosens is listed on stderr.
+    """
+    from onnxreg.registry.gates.policy_log import approve_policy, read_policies
+    from onnxreg.registry.signing.signer import signing_key
+    from onnxreg.registry.support.disk import read_given
+    from onnxreg.schema.gates.policy_comparison import weaker
+
+    session: Session = context.obj
+    reader, policy = session.reader(remote), read_policy(read_given(file), str(file))
+    for loss in weaker(read_policies(reader).policy, policy):
+        session.warn(f"loosens: {output.printable(str(loss))}")
+    output.write_file(target, f"{approve_policy(reader, policy, signing_key(key))}\n".encode())
+    session.say(f"approved in {target}: reg policy set {file} --replace --approval {target}")
+
+
 def set_policy(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="The policy: TOML, see docs/gates.md.")],
@@ -105,12 +137,21 @@ def set_policy(
     replace: Annotated[
         bool, typer.Option("--replace", help="Set it even if it demands less than the policy in force.")
     ] = False,
+    approvals: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--approval",
+            help="An approval by `reg policy approve` of a policy that demands less; may be repeated.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Put a policy in force. The previous one stays in the log; channels keep versions that meet the new one.
 
     If the policy demands less than the previous one, the differences are listed on stderr, and it is
-    refused (exit status 5) without --replace.
+    refused (exit status 5) without --replace. If the previous one demanded signatures on a channel of which
+    the new one demands less (signed_by), as many of these keys must approve it, or sign the line: exit
+    status 8 otherwise.
 
     Channels whose version does not meet it, or was not promoted, stop resolving; they are listed first, on
     stderr. An empty file frees all channels. If REG_SIGNING_KEY names a key, the line is signed.
@@ -132,7 +173,8 @@ def set_policy(
     stopped = registry.blocked_channels(policy, store)
     for change in stopped:
         session.warn(f"stops: {output.printable(change.why)}")
-    line = None if dry_run else registry.set_policy(policy, reason, store, replace)
+    signatures = [read_given(path).decode(errors="replace").strip() for path in approvals or ()]
+    line = None if dry_run else registry.set_policy(policy, reason, store, replace, signatures)
     if line is not None and line.sig is None:
         session.warn(
             "the line is not signed: anybody who can write there can append a laxer policy unnoticed",

@@ -1,5 +1,6 @@
 """`reg trust`: whose signatures count, and what was seen of registries."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -7,11 +8,13 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
+from onnxreg.schema.core.errors import InputError
 
 EXAMPLES = (
     "reg trust show",
     "reg trust add release-2026 ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=",
     "reg trust add lab ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo= --model 'lab/*'",
+    "reg trust add release-2027 --from-rotation release-2027.rotation.json",
     "reg trust require 'acme/*' --lines --versions --key release-2026",
     "reg trust revoke release-2025 --reason 'laptop stolen'",
     "reg trust reset origin acme/pii-small",
@@ -24,7 +27,7 @@ Name = Annotated[str, typer.Argument(help="Your name for the key.")]
 def show(context: typer.Context, as_json: Json = False) -> None:
     """Show the trusted keys, what must be signed, and the registries with a known head.
 
-    With --json: {file, keys: [{name, kind, keyid, public, models, revoked}], require: [{models, registry,
+    With --json: {file, keys: [{name, kind, keyid, public, models, replaces, revoked}], require: [{models, registry,
     lines, since, versions, keys, after: [{registry, model, seq, head}], witnesses}], heads: [{registry, name,
     seq, head}]}; revoked is null or {date, reason}; witnesses, if there are any, {any, of, max_age, pending,
     log}, in seconds.
@@ -75,16 +78,39 @@ def _witnesses(need: dict[str, Any]) -> str:
 def add(
     context: typer.Context,
     name: Name,
-    key: Annotated[str, typer.Argument(help="The public key, as `reg key show` prints it.")],
+    key: Annotated[
+        str | None, typer.Argument(help="The public key, as `reg key show` prints it.", metavar="[KEY]")
+    ] = None,
     models: Annotated[
         list[str] | None,
         typer.Option("--model", help="Only for models of this name or pattern; may be repeated."),
     ] = None,
+    rotation: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-rotation",
+            help="Trust the key that `reg key rotate` made, by this statement of the key that it replaces.",
+        ),
+    ] = None,
 ) -> None:
-    """Trust a key: its signatures count from now on. Confirm through another channel who owns it."""
-    from onnxreg.registry.trust.edit import add_key
+    """Trust a key: its signatures count from now on. Confirm through another channel who owns it.
+
+    With --from-rotation a key that you trust already vouches for it: it counts for the same models, and
+    wherever that key is named. A statement by a revoked key does not count.
+    """
+    from onnxreg.registry.trust.edit import add_key, add_rotated_key
 
     session: Session = context.obj
+    if rotation is not None:
+        if key is not None or models:
+            raise InputError(
+                "the statement says which key it is, and for which models", "leave KEY and --model away"
+            )
+        path, old = add_rotated_key(name, rotation)
+        session.say(f"{name} is trusted as {old.name} is, which it replaces; see {path}")
+        return
+    if key is None:
+        raise InputError("a key is missing", "name a public key, or a statement with --from-rotation")
     path = add_key(name, key, models or ())
     session.say(f"{name} is trusted; see {path}, where you also say what must be signed")
 

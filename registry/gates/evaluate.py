@@ -64,8 +64,7 @@ def judge_version(
 
 
 def _signers(ledger: Ledger, version: Version, trust: Trust) -> tuple[frozenset[str], ...]:
-    """The names and ids of each trusted key that signed a version."""
+    """The names and ids of each trusted key that signed a version; a key and those that it replaces are one."""
     releases = signatures(ledger, trust, [ledger.entries[version].manifest])
     verdicts = [release.verdict for release in releases if release.version == version]
-    good = sorted((v.key or "", v.keyid or "") for v in verdicts if v.status == "trusted")
-    return tuple(dict.fromkeys(frozenset(names) for names in good))
+    return trust.signers(sorted(verdict.keyid or "" for verdict in verdicts if verdict.status == "trusted"))

@@ -1,13 +1,18 @@
 """The registry's log of policies, `policy.jsonl`: chained lines in one file, without a state."""
 
+from base64 import b64encode
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from onnxreg.registry.log.index_file import read_line
 from onnxreg.registry.log.ledger import mirror_error
 from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.signing.signer import line_signer
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
+from onnxreg.registry.trust.policy_approvals import missing_approvals
+from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     Advice,
@@ -19,11 +24,15 @@ from onnxreg.schema.core.errors import (
     LostRaceError,
 )
 from onnxreg.schema.core.ref import POLICY_LOG
+from onnxreg.schema.gates.approval import approved_bytes
 from onnxreg.schema.gates.policy import Policy
 from onnxreg.schema.gates.policy_comparison import weaker
 from onnxreg.schema.log import events
 from onnxreg.schema.log.logline import LogLine, genesis, walk_chain
 from onnxreg.schema.signing.line_signature import SignLine, sign_line
+
+if TYPE_CHECKING:
+    from onnxreg.registry.signing.crypto import PrivateKey
 
 WEAKER_SHOWN = 5
 """So many laxer demands an error names."""
@@ -99,11 +108,13 @@ def set_policy(
     actor: str | None = None,
     reason: str | None = None,
     replace: bool = True,
+    approvals: Collection[str] = (),
 ) -> LogLine | None:
     """Put a policy in force; the new line, None if just that policy is in force.
 
-    ConflictError unless `replace` if it demands less than the one in force; ConflictError in a mirror,
-    and if somebody else sets one meanwhile: then look at theirs first.
+    ConflictError unless `replace` if it demands less than the one in force; GateError if that demanded
+    signatures which neither the line nor its `approvals` have; ConflictError in a mirror, and if somebody
+    else sets one meanwhile: then look at theirs first.
     """
     if store.is_mirror:
         raise mirror_error(store.registry_id)
@@ -115,7 +126,8 @@ def set_policy(
         _refuse_weaker(log, policy)
     signer = line_signer()
     sign = partial(sign_line, store.registry_id, signer) if signer else None
-    longer = with_policy(log, policy, actor, reason, sign)
+    longer = with_policy(log, policy, actor, reason, sign, approvals)
+    _refuse_unapproved(longer)
     _publish(store, longer, index)
     return longer.lines[-1]
 
@@ -132,15 +144,35 @@ def _refuse_weaker(log: PolicyLog, policy: Policy) -> None:
         )
 
 
+def _refuse_unapproved(log: PolicyLog) -> None:
+    """GateError if the newest policy demands less than the one before without its signatures."""
+    missing = [detail for _, detail in missing_approvals(load_trust(), log.registry, log.lines[-2:])]
+    if missing:
+        raise GateError(
+            f"the policy demands less than policy {len(log.lines) - 1}, whose signatures it lacks: "
+            + "; ".join(missing[:WEAKER_SHOWN]),
+            Advice("approve-policy"),
+        )
+
+
+def approve_policy(source: RegistryReader, policy: Policy, key: "PrivateKey") -> str:
+    """The signature of a key on a policy, to follow the one that is in force in a registry."""
+    log = read_policies(source)
+    signature = key.sign(approved_bytes(log.registry, log.head, policy))
+    return f"{signature.keyid}:{b64encode(signature.sig).decode()}"
+
+
 def with_policy(
     log: PolicyLog,
     policy: Policy,
     actor: str | None = None,
     reason: str | None = None,
     sign: SignLine | None = None,
+    approvals: Collection[str] = (),
 ) -> PolicyLog:
     """The log with a further policy; nothing is written."""
-    event = events.PolicyEvent(**stamp(POLICY_LOG, actor, reason), rules=policy.to_json())
+    rules, signatures = policy.to_json(), tuple(approvals) or None
+    event = events.PolicyEvent(**stamp(POLICY_LOG, actor, reason), rules=rules, approvals=signatures)
     line = LogLine.make(len(log.lines) + 1, log.head, event, sign=sign)
     return PolicyLog(log.registry, (*log.lines, line))
 

@@ -74,7 +74,7 @@ def recorded_proofs(ledger: Ledger, events: Iterable[Attest], trust: Trust) -> I
         seq = numbers[event.statement]
         verdicts = [judge.verdict(one.keyid, one.sig, envelope.signed, seq) for one in envelope.signatures]
         good = [verdict for verdict in verdicts if verdict.status == "trusted"]
-        yield RecordedProof(report, tuple(frozenset({one.key or "", one.keyid or ""}) for one in good))
+        yield RecordedProof(report, trust.signers(one.keyid or "" for one in good))
 
 
 def _numbers(ledger: Ledger) -> dict[object, int]:

@@ -6,23 +6,42 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from onnxreg.registry.support.disk import host_errors, replace_file
+from onnxreg.registry.signing.rotation import read_rotation
+from onnxreg.registry.support.disk import host_errors, read_given, replace_file
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.rollback import CheckpointStore
-from onnxreg.schema.core.errors import Advice, ConflictError, NotFoundError
-from onnxreg.schema.inputs.trust_file import read_trust
+from onnxreg.schema.core.errors import Advice, ConflictError, IntegrityError, NotFoundError
+from onnxreg.schema.inputs.trust_file import TrustedKey, read_trust
 from onnxreg.schema.signing.keys import PublicKey
 
 
-def add_key(name: str, text: str, models: Collection[str]) -> Path:
-    """Trust a key. Raise ConflictError if the name or the key is there already."""
+def add_rotated_key(name: str, statement: Path) -> tuple[Path, TrustedKey]:
+    """Trust a key that a trusted key says replaces it, for the same models; return the file and the old key.
+
+    Raise NotFoundError if the old key is not trusted, IntegrityError if it is revoked or did not sign the statement.
+    """
+    rotation, trust = read_rotation(read_given(statement), str(statement)), load_trust()
+    old = trust.keys.get(rotation.old.id)
+    if old is None:
+        raise NotFoundError(f"{trust_file()} has no key {rotation.old}", Advice("trust-old-key"))
+    if old.revoked is not None:
+        raise IntegrityError(
+            f"key {old.name} is revoked: what it says of another key does not count", Advice("trust-old-key")
+        )
+    models = [] if old.models == ("*",) else old.models
+    return add_key(name, str(rotation.new), models, old.name), old
+
+
+def add_key(name: str, text: str, models: Collection[str], replaces: str | None = None) -> Path:
+    """Trust a key, which may replace another one. Raise ConflictError if the name or the key is there already."""
     public, trust = PublicKey.parse(text), load_trust()
     key = trust.keys.get(public.id) or trust.named(name)
     if key is not None:
         raise ConflictError(f"{trust_file()} has key {key.name} already", "edit the file to change it")
     lines = [f"[keys.{_toml(name)}]", f"key = {_toml(str(public))}"]
     lines += [f"models = {_texts(models)}"] if models else []
+    lines += [f"replaces = {_toml(replaces)}"] if replaces else []
     return _append(lines)
 
 

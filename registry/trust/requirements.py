@@ -7,6 +7,7 @@ from onnxreg.registry.log.index_file import is_same, read_line
 from onnxreg.registry.log.ledger import Ledger, replay
 from onnxreg.registry.log.lookup import LocatedVersion
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
+from onnxreg.registry.trust.policy_approvals import check_approvals
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.releases import SignedRelease, signatures, signatures_of
 from onnxreg.registry.trust.rollback import CheckpointStore
@@ -37,8 +38,10 @@ def enforce(trust: Trust, source: RegistryReader, name: str, index: IndexFile) -
 
 def enforce_policies(trust: Trust, registry: str, index: IndexFile) -> None:
     """Raise IntegrityError if a registry's log of policies is not signed as the trust file says."""
-    lines = (read_line(raw, POLICY_LOG) for raw in index.data.removesuffix(b"\n").split(b"\n"))
+    lines = [read_line(raw, POLICY_LOG) for raw in index.data.removesuffix(b"\n").split(b"\n")]
     check_lines(trust, registry, POLICY_LOG, lines)
+    if any(need.approvals for need in trust.required(registry, POLICY_LOG)):
+        check_approvals(trust, registry, lines)
 
 
 def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]) -> None:

@@ -14,6 +14,7 @@ def keys_json(trust: Trust) -> list[dict[str, Any]]:
             "keyid": keyid,
             "public": str(key.key),
             "models": list(key.models),
+            **({"replaces": key.replaces} if key.replaces else {}),
             "revoked": key.revoked and {"date": key.revoked.date, "reason": key.revoked.reason},
         }
         for keyid, key in trust.keys.items()
@@ -29,6 +30,7 @@ def requirements_json(trust: Trust) -> list[dict[str, Any]]:
             "since": requirement.since,
             "versions": requirement.versions,
             "keys": list(requirement.keys),
+            **({"approvals": True} if requirement.approvals else {}),
             **({"witnesses": _witnesses_json(requirement.witnesses)} if requirement.witnesses else {}),
             "after": [
                 {"registry": line.registry, "model": line.model, "seq": line.seq, "head": str(line.head)}

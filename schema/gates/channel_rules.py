@@ -3,7 +3,7 @@
 One function a demand, in the table `DEMANDS`; each reads the rule and the candidate, and nothing else.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -148,16 +148,26 @@ def _suites(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, s
 
 
 def _signed_by(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
-    signed = [name for name in rule.signed_by if any(name in names for names in candidate.signers)]
-    keys = {names for names in candidate.signers if not names.isdisjoint(rule.signed_by)}
+    yield check_signers(rule, candidate.signers, candidate.trusted)
+
+
+def check_signers(
+    rule: Rule, signers: Collection[frozenset[str]], trusted: Collection[str] | None = None
+) -> tuple[bool, str]:
+    """Return True if as many of the keys that a rule names signed as it demands, and in words who did.
+
+    `signers` has the names and ids of each key that signed, `trusted` those of all keys that the reader trusts.
+    """
+    signed = [name for name in rule.signed_by if any(name in names for names in signers)]
+    keys = {names for names in signers if not names.isdisjoint(rule.signed_by)}
     missing = [name for name in rule.signed_by if name not in signed]
     detail = f"{len(keys)} of {rule.threshold} wanted"
     detail += f": {', '.join(signed)}" if signed else ""
     detail += f"; no trusted signature by {', '.join(missing)}" if len(keys) < rule.threshold else ""
-    unknown = [name for name in missing if candidate.trusted is not None and name not in candidate.trusted]
+    unknown = [name for name in missing if trusted is not None and name not in trusted]
     if len(keys) < rule.threshold and unknown:
         detail += f" (your trust file has no key {', '.join(unknown)})"
-    yield len(keys) >= rule.threshold, detail
+    return len(keys) >= rule.threshold, detail
 
 
 def _max_recall_loss(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:

@@ -3,6 +3,7 @@
 [keys.release]
 key = "ed25519:..."
 models = ["acme/*"]                  # default: every model
+replaces = "release-2025"            # it counts where that key is named
 
 [[revoked]]
 key = "release"
@@ -19,9 +20,10 @@ after = [{registry = "<id>", model = "acme/pii", seq = 57, head = "sha256:..."}]
 versions = true                      # every version that is pulled or resolved is signed
 keys = ["release"]                   # default: any trusted key
 witnesses = {any = 2, of = ["<verifier key>", ...], max_age = "24h", pending = "1h", log = "<verifier key>"}
+approvals = true                     # of ".policy": a looser policy has the signatures that the stricter one demanded
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -66,6 +68,7 @@ class TrustedKey:
     key: PublicKey
     models: tuple[str, ...] = ("*",)
     revoked: Revocation | None = None
+    replaces: str | None = None
 
     def covers(self, model: str) -> bool:
         return any(fnmatchcase(model, pattern) for pattern in self.models)
@@ -101,6 +104,7 @@ class SignatureRequirement:
     keys: tuple[str, ...] = ()
     after: tuple[RevocationPoint, ...] = ()
     witnesses: WitnessRequirement | None = None
+    approvals: bool = False
 
     def anchor(self, registry: str, model: str) -> RevocationPoint | None:
         """The line of a log up to which no line needs to be signed, if the file names one."""
@@ -119,6 +123,21 @@ class Trust:
     def named(self, name: str) -> TrustedKey | None:
         return next((key for key in self.keys.values() if key.name == name), None)
 
+    def lineage(self, key: TrustedKey) -> list[TrustedKey]:
+        """A key, the key that it replaces, the one that this replaced, and so on."""
+        keys = [key]
+        while (old := self.named(keys[-1].replaces or "")) is not None and old not in keys:
+            keys.append(old)
+        return keys
+
+    def signers(self, keyids: Iterable[str]) -> tuple[frozenset[str], ...]:
+        """The names and ids of each of these trusted keys; a key and those that it replaces are one signer."""
+        names: dict[str, frozenset[str]] = {}
+        for lineage in (self.lineage(self.keys[keyid]) for keyid in keyids):
+            own = {name for key in lineage for name in (key.name, key.key.id)}
+            names[lineage[-1].name] = names.get(lineage[-1].name, frozenset()) | own
+        return tuple(names.values())
+
     def governs(self, registry: str) -> bool:
         """True if a registry must have a log of policies: a requirement names that log as it would a model."""
         return any(POLICY_LOG in requirement.models for requirement in self.required(registry, POLICY_LOG))
@@ -126,7 +145,7 @@ class Trust:
     def concerns(self, registry: str, model: str) -> bool:
         """True if the file says anything of a model's signatures: that there must be some, or a key that may sign it."""
         needs = self.required(registry, model)
-        has_needs = any(need.lines or need.versions for need in needs)
+        has_needs = any(need.lines or need.versions or need.approvals for need in needs)
         return has_needs or any(key.covers(model) for key in self.keys.values())
 
     def witnesses(self, registry: str, model: str) -> list[WitnessRequirement]:
@@ -154,6 +173,7 @@ def read_trust(data: bytes, label: str) -> Trust:
         ]
         if revoked:
             raise InputError(f"revoked key {min(revoked)[:80]!r} is not among the keys")
+        _check_replaced(keys)
         by_id = {key.key.id: key for key in keys}
         if len(by_id) < len(keys):
             raise InputError("one key has two names")
@@ -164,9 +184,32 @@ def read_trust(data: bytes, label: str) -> Trust:
 
 def _key(name: str, value: Any, revoked: Revocation | None) -> TrustedKey:
     fields = mapping(value)
-    _only(fields, "key", "models")
+    _only(fields, "key", "models", "replaces")
     models = items(fields.get("models", ["*"]), text)
-    return TrustedKey(name, PublicKey.parse(text(required(fields, "key"))), models, revoked)
+    public = PublicKey.parse(text(required(fields, "key")))
+    return TrustedKey(name, public, models, revoked, optional(fields.get("replaces"), text))
+
+
+def _check_replaced(keys: Sequence[TrustedKey]) -> None:
+    """InputError if a key replaces one that is not there, or in the end itself."""
+    replaced = {key.name: key.replaces for key in keys}
+    for key in keys:
+        name, names = key.replaces, {key.name}
+        while name is not None:
+            if name not in replaced:
+                raise InputError(f"key {key.name[:80]!r} replaces {name[:80]!r}, which is not among the keys")
+            if name in names:
+                raise InputError(f"key {key.name[:80]!r} replaces itself")
+            names.add(name)
+            name = replaced[name]
+
+
+def _successors(names: Sequence[str], keys: Sequence[TrustedKey]) -> tuple[str, ...]:
+    """The names, and those of keys that replace one of them."""
+    chosen = list(names)
+    for _ in keys:
+        chosen += [key.name for key in keys if key.replaces in chosen and key.name not in chosen]
+    return tuple(chosen)
 
 
 def _revocation(value: Any) -> tuple[str, Revocation]:
@@ -186,24 +229,27 @@ def _until(value: Any) -> RevocationPoint:
 
 def _requirement(value: Any, keys: list[TrustedKey]) -> SignatureRequirement:
     fields = mapping(value)
-    _only(fields, "models", "registry", "lines", "since", "versions", "keys", "after", "witnesses")
+    _only(
+        fields, "models", "registry", "lines", "since", "versions", "keys", "after", "witnesses", "approvals"
+    )
     requirement = SignatureRequirement(
         items(fields.get("models", ["*"]), text),
         optional(fields.get("registry"), _registry),
         flag(fields.get("lines", False)),
         count(fields.get("since", 1)),
         flag(fields.get("versions", False)),
-        items(fields.get("keys", []), text),
+        _successors(items(fields.get("keys", []), text), keys),
         items(fields.get("after", []), _until),
         optional(fields.get("witnesses"), _witnesses),
+        flag(fields.get("approvals", False)),
     )
     unknown = set(requirement.keys) - {key.name for key in keys}
     if unknown:
         raise InputError(f"a requirement names key {min(unknown)[:80]!r}, which is not among the keys")
-    if not (requirement.lines or requirement.versions or requirement.witnesses):
+    if not (requirement.lines or requirement.versions or requirement.witnesses or requirement.approvals):
         raise InputError(
             "a requirement asks for nothing",
-            "write lines = true, versions = true, witnesses = {...}, or several",
+            "write lines = true, versions = true, witnesses = {...}, approvals = true, or several",
         )
     return requirement
 

@@ -18,6 +18,7 @@ from onnxreg.schema.core.ref import POLICY_LOG, check_name, check_tag
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.rollout import percent, salt
 from onnxreg.schema.log.summary import STATES
+from onnxreg.schema.signing.line_signature import read_sig
 
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _NONCE = re.compile(r"[0-9a-f]{32}")
@@ -25,6 +26,8 @@ _KIND = re.compile(r"[a-z][a-z0-9._-]{0,39}")
 _INTENT = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}")
 MAX_EVENT_BYTES = 63 * 1024
 """Bytes, in canonical JSON."""
+MAX_APPROVALS = 64
+"""Signatures of one policy."""
 UPGRADE = "a newer onnxreg wrote it: upgrade this one"
 
 
@@ -235,11 +238,13 @@ class Fence(Event):
 class PolicyEvent(Event):
     """The rules of the registry from now on, as `schema.policy` reads them.
 
-    It is only in the policy log.
+    It is only in the policy log. `approvals` are signatures of those who agree that it demands less than the one
+    before, each `<key id>:<base64>`; see `schema.gates.approval`.
     """
 
     kind: ClassVar[str] = "policy"
     rules: list[Any]
+    approvals: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -456,6 +461,16 @@ def check_channel(value: Any) -> str:
     return text(value)
 
 
+def _approvals(value: Any) -> tuple[str, ...]:
+    """At least one signature, and at most MAX_APPROVALS."""
+    approvals = items(value, text)
+    if not 0 < len(approvals) <= MAX_APPROVALS:
+        raise InputError(f"approvals has no signature, or more than {MAX_APPROVALS}")
+    for approval in approvals:
+        read_sig(approval)
+    return approvals
+
+
 _READ: dict[str, Callable[[Any], Any]] = {
     "name": _name,
     "time": _matching(_TIME, "time"),
@@ -480,6 +495,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "policy": Digest.parse,
     "evidence": Digest.parse,
     "rules": _rules,
+    "approvals": _approvals,
     "percent": percent,
     "salt": salt,
     "where": _text(2000),
