@@ -103,6 +103,8 @@ def _check_heads(one: Formula, other: Formula) -> None:
 
 
 def _check_inputs(one: Formula, other: Formula) -> None:
+    if one.attributes != other.attributes:
+        raise UnprovableError(f"the child reads the input {other.node!r}, the parent {one.node!r}")
     if one.element != other.element and not (one.is_float and other.is_float):
         raise UnprovableError(f"an input is {other.element}, in the parent {one.element}")
 
