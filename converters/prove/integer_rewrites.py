@@ -3,9 +3,15 @@
 from math import prod
 from typing import Any
 
-from onnxreg.converters.prove.formula import Formula, array_of, constant, same_arrays, split
+from onnxreg.converters.prove.formula import Formula, array_of, constant, number, same_arrays, split
 from onnxreg.converters.prove.rewriter import Rewriter, rule
-from onnxreg.converters.prove.stored_value import ArrayTensor, Quantization, StoredValue
+from onnxreg.converters.prove.stored_value import (
+    ArrayTensor,
+    NibbleTensor,
+    Quantization,
+    StoredValue,
+    unpack_nibbles,
+)
 
 MICROSOFT = "com.microsoft:"
 MOVES = frozenset(
@@ -71,6 +77,7 @@ def _quantization(
         return None
     axis %= rank
     if block:
+        block = min(block, values.dims[axis])
         spread = tuple(-(-size // block) if at == axis else size for at, size in enumerate(values.dims))
         fits = steps.dims == spread and values.dims[axis] % block == 0
         return Quantization(steps.tensor, zero, axis, block) if fits else None
@@ -279,16 +286,44 @@ def rows_by_blocks(make: Rewriter, formula: Formula) -> Formula | None:
     """GatherBlockQuantized is Gather from the table that its blocks of codes encode."""
     codes, index, scales, zeros = (*formula.operands, *[None] * 4)[:4]
     axis, size = formula.attribute("quantize_axis", 1), formula.attribute("block_size", 128)
-    if (
-        codes is None
-        or codes.element not in ("int4", "uint4")
-        or (codes.element == "uint4" and zeros is None)
-    ):
+    if codes is not None and codes.element == "uint8" and formula.attribute("bits", 4) == 4:
+        codes, zeros = _nibbles(codes), _packed_zeros(zeros, scales)
+    if codes is not None and codes.element in _MIDDLES and zeros is None:
+        zeros = _middles(scales, codes.element)
+    if codes is None or scales is None or (codes.element != "int4" and zeros is None):
         return None
     table = coded(codes, scales, zeros, axis, codes.node, size)
     gathered = formula.attribute("gather_axis", 0)
     attributes = (("axis", gathered),) if gathered else ()
     return None if table is None else make.apply("Gather", (table, index), attributes, formula.node)
+
+
+_MIDDLES = {"uint4": 8, "uint8": 128}
+"""The zero point of unsigned codes that have none of their own."""
+
+
+def _nibbles(packed: Formula | None) -> Formula | None:
+    value = packed.constant if packed is not None else None
+    if packed is None or value is None or value.views or value.quantization or not value.dims:
+        return None
+    return constant(StoredValue.of(NibbleTensor(value.tensor)), packed.node)
+
+
+def _packed_zeros(packed: Formula | None, scales: Formula | None) -> Formula | None:
+    """Zero points of 4 bits, of which each row begins with a byte of its own."""
+    array = array_of(packed, 2**24)
+    dims = scales.constant.dims if scales is not None and scales.constant is not None else ()
+    if packed is None or array is None or not dims or array.dtype != "uint8":
+        return None
+    return number(unpack_nibbles(array)[..., : dims[-1]], packed.node)
+
+
+def _middles(scales: Formula | None, element: str) -> Formula | None:
+    import numpy as np
+
+    if scales is None or scales.constant is None:
+        return None
+    return number(np.full(scales.constant.dims, _MIDDLES[element], np.uint8), "zero point")
 
 
 @rule("quantized-operator", "QLinearMatMul")

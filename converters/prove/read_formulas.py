@@ -74,7 +74,10 @@ def _read_ort(path: Path) -> FormulaGraph:
 def _read(graph: Dataflow, inputs: tuple[TensorSpec, ...], outputs: list[TensorSpec]) -> FormulaGraph:
     reader = _Reader()
     scope: Scope = ChainMap(
-        {spec.name: Formula(INPUT, (), (("name", spec.name),), element=spec.dtype, node=spec.name) for spec in inputs}
+        {
+            spec.name: Formula(INPUT, (), (("name", spec.name),), element=spec.dtype, node=spec.name)
+            for spec in inputs
+        }
     )
     values = reader.graph(graph, scope, 0)
     return FormulaGraph(

@@ -28,6 +28,19 @@ class ArrayTensor:
         return self._array
 
 
+class NibbleTensor:
+    """A stored uint8 tensor as the 4-bit codes that its bytes hold: twice as many along the last axis."""
+
+    def __init__(self, tensor: StoredTensor) -> None:
+        self.name = tensor.name
+        self.dtype = "uint4"
+        self.dims = (*tensor.dims[:-1], 2 * tensor.dims[-1])
+        self.blocks = tensor.blocks
+
+    def array(self) -> Any:
+        raise ValueError("4-bit codes are not an array of numpy: use read_array")
+
+
 @dataclass(frozen=True, eq=False)
 class Quantization:
     """The reading of codes: `(code - zero point) * scale`.

@@ -1,0 +1,192 @@
+"""Graphs beyond a small encoder: convolutions, subgraphs, functions, external data, bfloat16; and hostile ones."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from support.prove.children import verdict_of
+
+from onnxreg.converters.onnx.quiet import quiet
+
+
+def weight(name: str, *dims: int, seed: int = 0) -> Any:
+    draw = np.random.default_rng(seed)
+    return onnx.numpy_helper.from_array(draw.normal(size=dims).astype(np.float32), name)
+
+
+def build(
+    body: str,
+    *tensors: Any,
+    opset: int = 18,
+    head: str = "(float[n, 8] x) => (float[n, 8] y)",
+    more: str = "",
+) -> Any:
+    model = onnx.parser.parse_model(
+        f'<ir_version: 9, opset_import: ["" : {opset}, "local" : 1]> g {head} {{ {body} }} {more}'
+    )
+    model.graph.initializer.extend(tensors)
+    return model
+
+
+def verdict(tmp_path: Path, parent: Any, child: Any) -> tuple[str, str]:
+    for name, model in (("parent", parent), ("child", child)):
+        onnx.save(model, tmp_path / f"{name}.onnx")
+    report = verdict_of(tmp_path / "parent.onnx", tmp_path / "child.onnx")
+    return report.verdict, " ".join(report.reasons)
+
+
+IMAGE = "(float[n, 3, 8, 8] x) => (float[n, 4, m, k] y)"
+
+
+def test_a_convolution_with_a_bias_is_proven(tmp_path: Path) -> None:
+    body = "h = Conv <pads = [1, 1, 1, 1]> (x, w, b) y = Relu (h)"
+    parent = build(body, weight("w", 4, 3, 3, 3), weight("b", 4), head=IMAGE)
+    onnx.save(parent, tmp_path / "source.onnx")
+    with quiet():
+        quantize_dynamic(tmp_path / "source.onnx", tmp_path / "small.onnx", weight_type=QuantType.QUInt8)
+    child = onnx.load(tmp_path / "small.onnx")
+    assert any(node.op_type == "ConvInteger" for node in child.graph.node)
+    assert verdict(tmp_path, parent, child) == ("proven", "")
+    pads = next(
+        a for n in child.graph.node if n.op_type == "ConvInteger" for a in n.attribute if a.name == "pads"
+    )
+    pads.ints[0], pads.ints[2] = 0, 2
+    assert verdict(tmp_path, parent, child)[0] == "not-provable"
+
+
+BRANCHES = """
+  c = ReduceSum <keepdims = 0> (x)
+  is_high = Greater (c, zero)
+  y = If (is_high) <
+    then_branch = one () => (float[n, 8] t) { t = MatMul (x, w) },
+    else_branch = two () => (float[n, 8] e) { e = Add (x, b) }
+  >
+"""
+
+
+def test_weights_and_nodes_of_subgraphs_count(tmp_path: Path) -> None:
+    zero = onnx.numpy_helper.from_array(np.array(0, np.float32), "zero")
+    tensors = (weight("w", 8, 8), weight("b", 8, seed=1), zero)
+    parent = build(BRANCHES, *tensors)
+    assert verdict(tmp_path, parent, parent) == ("proven", "")
+    for change in ("e = Sub (x, b)", "e = Add (x, x)"):
+        child = build(BRANCHES.replace("e = Add (x, b)", change), *tensors)
+        assert verdict(tmp_path, parent, child)[0] == "not-provable"
+    other = build(BRANCHES, weight("w", 8, 8, seed=2), *tensors[1:])
+    assert "w differs from the parent's" in verdict(tmp_path, parent, other)[1]
+
+
+def test_local_functions_are_their_bodies(tmp_path: Path) -> None:
+    function = '<domain: "local", opset_import: ["" : 18]> Twice (a, b) => (c) { h = MatMul (a, b) c = MatMul (h, b) }'
+    parent = build("h = MatMul (x, w) y = MatMul (h, w)", weight("w", 8, 8))
+    child = build("y = local.Twice (x, w)", weight("w", 8, 8), more=function)
+    assert verdict(tmp_path, parent, child) == ("proven", "")
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_bfloat16_is_the_nearest_value(tmp_path: Path, wrong: bool) -> None:
+    parent = build("y = MatMul (x, w)", weight("w", 8, 8))
+    values = onnx.numpy_helper.to_array(parent.graph.initializer[0])
+    bits = values.view(np.uint32).astype(np.uint64)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    rounded[3, 4] += wrong
+    half = onnx.TensorProto(
+        name="w", data_type=onnx.TensorProto.BFLOAT16, dims=[8, 8], raw_data=rounded.tobytes()
+    )
+    child = build("v = Cast <to = 1> (w) y = MatMul (x, v)", half)
+    state, reason = verdict(tmp_path, parent, child)
+    assert (state, "[3, 4]" in reason) == (("bounded", True) if wrong else ("proven", False))
+
+
+def test_external_data_is_read_where_it_is(tmp_path: Path) -> None:
+    parent = build("y = MatMul (x, w)", weight("w", 8, 8))
+    child = tmp_path / "child.onnx"
+    onnx.save(parent, tmp_path / "parent.onnx")
+    onnx.save(parent, child, save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert verdict_of(tmp_path / "parent.onnx", child).verdict == "proven"
+    data = bytearray((tmp_path / "w.bin").read_bytes())
+    data[5] ^= 1
+    (tmp_path / "w.bin").write_bytes(data)
+    assert verdict_of(tmp_path / "parent.onnx", child).verdict == "not-provable"
+
+
+def test_other_versions_of_an_operator_are_told_apart(tmp_path: Path) -> None:
+    """Softmax flattens its operand before opset 13; Relu is the same since opset 6."""
+    for body, expected in (("y = Softmax (x)", "not-provable"), ("y = Relu (x)", "proven")):
+        assert verdict(tmp_path, build(body), build(body, opset=12))[0] == expected
+
+
+def test_coarse_scales_are_not_proven(tmp_path: Path) -> None:
+    """Every weight is within half a step of a scale that is large enough."""
+    parent = build("y = MatMul (x, w)", weight("w", 8, 8))
+    tensors = [
+        onnx.numpy_helper.from_array(array, name)
+        for name, array in (
+            ("q", np.zeros((8, 8), np.int8)),
+            ("s", np.array(100, np.float32)),
+            ("z", np.array(0, np.int8)),
+        )
+    ]
+    state, reason = verdict(
+        tmp_path, parent, build("v = DequantizeLinear (q, s, z) y = MatMul (x, v)", *tensors)
+    )
+    assert (state, reason) == ("bounded", "no known rule gives the scales of q")
+
+
+def test_clipped_weights_are_counted(tmp_path: Path) -> None:
+    parent = build("y = MatMul (x, w)", weight("w", 8, 8))
+    values = onnx.numpy_helper.to_array(parent.graph.initializer[0])
+    scale = np.float32(np.abs(values).max() / 127 * 0.95)
+    codes = np.clip(np.rint(values / scale), -128, 127).astype(np.int8)
+    tensors = [
+        onnx.numpy_helper.from_array(array, name) for name, array in (("q", codes), ("s", scale.reshape(())))
+    ]
+    state, reason = verdict(
+        tmp_path, parent, build("v = DequantizeLinear (q, s) y = MatMul (x, v)", *tensors)
+    )
+    clipped = int((np.abs(values / scale) > 127.5).sum())
+    assert (state, reason) == (
+        "bounded",
+        f"no known rule gives the scales of q; {clipped} of 64 weights are clipped",
+    )
+
+
+HOSTILE = {
+    "an unknown value": "y = MatMul (x, nothing)",
+    "a random operator": "r = RandomNormalLike (x) y = Add (x, r)",
+    "an unknown operator": "y = local.Nothing (x)",
+    "a huge constant": "v = ConstantOfShape (sizes) y = Add (x, v)",
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_child_is_not_proven(tmp_path: Path, case: str) -> None:
+    sizes = onnx.numpy_helper.from_array(np.array([2**40, 2**20]), "sizes")
+    parent = build("y = Add (x, v)", weight("v", 8))
+    assert verdict(tmp_path, parent, build(HOSTILE[case], sizes))[0] == "not-provable"
+
+
+def test_the_same_random_operator_is_not_proven(tmp_path: Path) -> None:
+    model = build(HOSTILE["a random operator"])
+    assert verdict(tmp_path, model, model) == ("not-provable", "RandomNormalLike 'r' is random")
+
+
+def test_nodes_in_a_ring_are_not_proven(tmp_path: Path) -> None:
+    child = build("h = Add (x, k) k = Relu (h) y = Add (h, k)")
+    assert verdict(tmp_path, build("y = Relu (x)"), child)[0] == "not-provable"
+
+
+def test_a_long_chain_needs_no_stack(tmp_path: Path) -> None:
+    body = " ".join(
+        ["v0 = Relu (x)", *(f"v{at} = Sigmoid (v{at - 1})" for at in range(1, 5000)), "y = Relu (v4999)"]
+    )
+    assert verdict(tmp_path, build(body), build(body)) == ("proven", "")
+
+
+def test_other_names_of_inputs_and_outputs_are_refused(tmp_path: Path) -> None:
+    parent = build("y = Relu (x)")
+    child = build("z = Relu (x)", head="(float[n, 8] x) => (float[n, 8] z)")
+    assert "outputs ['z']" in verdict(tmp_path, parent, child)[1]
