@@ -16,6 +16,7 @@ from onnxreg.cli.options.shared import Json, NewVersion
 from onnxreg.cli.render.output import table
 from onnxreg.cli.reports.publish_report import announce
 from onnxreg.cli.services.delta_offers import offer_published
+from onnxreg.cli.services.prove_service import prove_added
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
 
@@ -65,8 +66,10 @@ def command(
 
     Digests, sizes, contracts and operators are read again; differences from the claims are listed.
 
+    Artifacts whose parent is in the directory are proven to be that parent, rounded, or not: `reg prove`.
+
     With --json: {ref, name, version, digest, manifest, states, output, differences: [{path, claimed,
-    found}]}.
+    found}], proofs: [{path, parent, verdict, reasons}]}.
     """
     session: Session = context.obj
     new_version = None if version is None else Version.parse(version)
@@ -89,7 +92,10 @@ def command(
             draft = replace(draft, fields={**draft.fields, "source": origin})
         published = registry.add(draft, new_version)
     documents = [{"path": item.path, "claimed": item.claimed, "found": item.actual} for item in differences]
-    announce(session, published, as_json, differences=documents)
+    proofs = prove_added(session, registry, published, as_json)
+    announce(session, published, as_json, differences=documents, proofs=proofs)
+    for proof in [] if as_json else proofs:
+        session.say(f"{proof['path']} is {proof['verdict']} from {proof['parent']} (reg prove)")
     if documents and not as_json:
         session.say("", "what was claimed otherwise:")
         rows = [(item["path"], _short(item["claimed"]), _short(item["found"])) for item in documents]

@@ -39,11 +39,15 @@ def command(
     timestamp: Annotated[
         str | None, typer.Option(help="The bill's time, such as 2026-01-31T12:00:00Z; default: none.")
     ] = None,
+    proofs: Annotated[
+        bool,
+        typer.Option("--proofs", help="Add the verdicts of the proofs on record (`reg prove --attest`)."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Print a version's bill of materials: CycloneDX 1.6 or 1.7 with model cards (ML-BOM), or its provenance.
 
-    It uses only the manifest. It lists every file with its SHA-256, the source of the version, its tools
+    It uses only the manifest, and with --proofs the log. It lists every file with its SHA-256, the source of the version, its tools
     and steps, and for each artifact its quantization, its recall by label with limit and interval, and its
     certification. Without --timestamp the same version gives the same bytes anywhere. --format slsa-v1
     prints an in-toto statement with the recorded recipe, source and tools; only exports have a recipe.
@@ -51,6 +55,7 @@ def command(
 
     The output is JSON with or without --json.
     """
+    from onnxreg.registry.gates.proofs import read_proofs
     from onnxreg.registry.read.versions import read_version
     from onnxreg.schema.formats.provenance import provenance
     from onnxreg.schema.formats.sbom import BomSubject, bill
@@ -60,9 +65,11 @@ def command(
     if timestamp is not None and not TIME.fullmatch(timestamp):
         raise InputError(f"not a time: {timestamp[:40]!r}", "write --timestamp 2026-01-31T12:00:00Z")
     session: Session = context.obj
-    published = read_version(session.reader(remote), Ref.parse(ref))
+    reader = session.reader(remote)
+    published = read_version(reader, Ref.parse(ref))
+    reports = [item.report for item in read_proofs(reader, published.ref)] if proofs else []
     subject = BomSubject(published.manifest, published.digest, published.version)
-    value = provenance(subject) if form == "slsa-v1" else bill(subject, timestamp, _SPEC[form])
+    value = provenance(subject) if form == "slsa-v1" else bill(subject, timestamp, _SPEC[form], reports)
     if out is None:
         output.write_json(value)
         return

@@ -13,6 +13,7 @@ from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
     from onnxreg.registry.read.versions import PublishedVersion
+    from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.schema.formats.benchmark import BenchmarkDocument
 
 EXAMPLES = (
@@ -60,6 +61,8 @@ def command(
         output.write_bytes(published.data)
         return
     session.say(*version_screen.lines(published, remote))
+    if proofs := list(_proofs(published, session.reader(remote))):
+        session.say("", *proofs)
     if full:
         for lines in _details(published):
             session.say(*(["", *lines] if lines else []))
@@ -72,6 +75,21 @@ def _details(published: "PublishedVersion") -> Iterator[list[str]]:
     yield list(manifest_view.remarks(published))
     yield list(manifest_view.checks(manifest))
     yield list(manifest_view.files(manifest))
+
+
+def _proofs(published: "PublishedVersion", reader: "RegistryReader") -> Iterator[str]:
+    """The proofs on record, of a version that has artifacts with a parent."""
+    from onnxreg.registry.gates.proofs import read_proofs
+
+    paths = {artifact.digest: artifact.path for artifact in published.manifest.artifacts}
+    if not any(artifact.parent for artifact in published.manifest.artifacts):
+        return
+    for proof in read_proofs(reader, published.ref):
+        report = proof.report
+        signers = sorted(min(names, key=len) for names in proof.signers)
+        signed = f", signed by {', '.join(signers)}" if signers else ""
+        source = paths.get(report.parent, report.parent.short)
+        yield f"proof    {paths[report.artifact]} is {report.verdict} from {source}{signed}"
 
 
 def _show_benchmarks(

@@ -4,16 +4,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.gates.faithfulness import FaithfulnessReport, full_precision_ancestor
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
 if TYPE_CHECKING:
+    from onnxreg.registry import Registry
     from onnxreg.registry.read.versions import PublishedVersion
     from onnxreg.registry.store.protocol import RegistryReader
 
@@ -63,6 +65,29 @@ def prove_version(
                 assert one is not None, "pairs without a parent need one from outside"
                 source, digest, name = files[one.digest], one.digest, one.path
             yield ArtifactProof(child.path, name, prove(source, files[child.digest], (digest, child.digest)))
+
+
+def prove_added(
+    session: Session, registry: "Registry", published: "PublishedVersion", as_json: bool
+) -> list[dict[str, Any]]:
+    """The verdict on each artifact of a version just added that has a parent in it; of failures only a warning."""
+    if not any(artifact.parent for artifact in published.manifest.artifacts):
+        return []
+    try:
+        with session.progress("comparing with the parent", as_json) as progress:
+            proofs = list(prove_version(registry.store, published, progress=progress))
+    except RegError as error:
+        session.warn(f"warning: no proof: {error.message}")
+        return []
+    return [
+        {
+            "path": proof.path,
+            "parent": proof.parent,
+            "verdict": proof.report.verdict,
+            "reasons": list(proof.report.reasons),
+        }
+        for proof in proofs
+    ]
 
 
 def _pairs(

@@ -14,6 +14,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.formats import model_card as card
 from onnxreg.schema.formats.model_card import Json, properties
+from onnxreg.schema.gates.faithfulness import FaithfulnessReport
 from onnxreg.schema.manifest.license import spdx_expression
 from onnxreg.schema.manifest.manifest import MEDIA_TYPE, Artifact, FileEntry, Manifest, Source
 from onnxreg.schema.manifest.recorded_recipe import Recipe, Step
@@ -36,8 +37,20 @@ class BomSubject:
         return f"{self.manifest.name}:{self.version}@{self.digest}"
 
 
-def bill(subject: BomSubject, timestamp: str | None = None, spec: SpecVersion = "1.6") -> Json:
-    """The document as a JSON value. `timestamp`: RFC 3339, when the bill is said to be made; `spec`: the version of CycloneDX."""
+def bill(
+    subject: BomSubject,
+    timestamp: str | None = None,
+    spec: SpecVersion = "1.6",
+    proofs: Iterable[FaithfulnessReport] = (),
+) -> Json:
+    """The document as a JSON value.
+
+    Args:
+        timestamp: RFC 3339, when the bill is said to be made.
+        spec: the version of CycloneDX.
+        proofs: those on record that artifacts are their parents, rounded.
+    """
+    reports = {report.artifact: report for report in proofs}
     manifest = subject.manifest
     value: Json = {
         "$schema": SCHEMA.format(spec),
@@ -51,7 +64,7 @@ def bill(subject: BomSubject, timestamp: str | None = None, spec: SpecVersion = 
             "component": _version(subject),
         },
         "components": [
-            *(_artifact(artifact) for artifact in manifest.artifacts),
+            *(_artifact(artifact, reports.get(artifact.digest)) for artifact in manifest.artifacts),
             *_files(manifest),
         ],
         "dependencies": list(_dependencies(manifest)),
@@ -103,7 +116,7 @@ def _source(source: Source) -> Json:
     }
 
 
-def _artifact(artifact: Artifact) -> Json:
+def _artifact(artifact: Artifact, proof: FaithfulnessReport | None = None) -> Json:
     facts: list[tuple[str, object]] = [
         ("role", "artifact"),
         ("size", artifact.size),
@@ -113,6 +126,9 @@ def _artifact(artifact: Artifact) -> Json:
         ("reproducible", artifact.reproducible),
         *card.quantization(artifact),
     ]
+    if proof is not None:
+        facts += [("faithfulness", proof.verdict), ("faithfulness:parent", proof.parent)]
+        facts.append(("faithfulness:rules", proof.rules))
     return {
         "type": "machine-learning-model",
         "bom-ref": _ref_of(artifact),

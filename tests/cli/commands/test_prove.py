@@ -163,3 +163,34 @@ def test_a_report_counts_its_rules(registry: Registry, capsys: pytest.CaptureFix
     report = FaithfulnessReport.from_json(json.loads(capsys.readouterr().out)["proofs"][0]["report"])
     assert RuleCount(rule="dynamic-product", count=6) in report.rewrites
     assert sum(item.count for item in report.scales) == 8
+
+
+def test_show_and_bills_name_the_proofs_on_record(
+    registry: Registry, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
+    assert main(["--quiet", "trust", "add", "release", str(Keystore().new("release", "ed25519"))]) == 0
+    assert main(["prove", REF, "--artifact", "model_int8.onnx", "--key", "release"]) == 0
+    capsys.readouterr()
+    assert main(["show", REF]) == 0
+    assert "model_int8.onnx is proven from model.onnx, signed by release" in capsys.readouterr().out
+    assert main(["sbom", REF, "--proofs"]) == 0
+    bill = json.loads(capsys.readouterr().out)
+    (facts,) = [item["properties"] for item in bill["components"] if item["name"] == "model_int8.onnx"]
+    assert {"name": "onnxreg:faithfulness", "value": "proven"} in facts
+    assert main(["sbom", REF]) == 0
+    assert "faithfulness" not in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("reader_in_process")
+def test_an_import_says_if_its_files_are_faithful(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REG_HOME", str(tmp_path / "home"))
+    folder = tmp_path / "repository" / "onnx"
+    folder.mkdir(parents=True)
+    shutil.copy(files / "model.onnx", folder / "model.onnx")
+    shutil.copy(files / "model_int8.onnx", folder / "model_quantized.onnx")
+    assert main(["import", str(folder.parent), "--name", "acme/hub", "--json"]) == 0
+    (proof,) = json.loads(capsys.readouterr().out)["proofs"]
+    assert (proof["path"], proof["verdict"]) == ("onnx/model_quantized.onnx", "proven")
