@@ -47,7 +47,13 @@ def keyed(rows: Mapping[str, str | None]) -> Iterator[str]:
     """`key  value` lines, folded at 80 columns; without those that have no value."""
     for key, value in rows.items():
         if value:
-            yield from wrap(printable(value), 80, initial_indent=f"{key:<9}", subsequent_indent=" " * 9)
+            yield from wrap(
+                printable(value),
+                80,
+                initial_indent=f"{key:<9}",
+                subsequent_indent=" " * 9,
+                break_on_hyphens=False,
+            )
 
 
 def _source(source: Source, name: str) -> str:

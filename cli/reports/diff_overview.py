@@ -18,7 +18,6 @@ WITHOUT_EFFECT = "without effect on an app"
 BASES = {
     "published": "the published interval of each version",
     "samples": "the number of gold spans or items",
-    "scores": "the item scores of each version",
 }
 """The end of the line that says what an interval is made of."""
 

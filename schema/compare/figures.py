@@ -1,6 +1,6 @@
 """The figures of two versions side by side: each quality and each loss by artifact and label, with its verdict."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from onnxreg.schema.compare.artifact_rows import ArtifactPairs
@@ -26,17 +26,15 @@ VERDICTS: tuple[FigureVerdict, ...] = (
 )
 """From worst to best."""
 
-Basis = Literal["published", "samples", "scores"]
+Basis = Literal["published", "samples"]
 CheckPair = tuple[Check | None, Check | None]
-ScoreIntervals = Mapping[tuple[Digest, str], Interval]
-"""The 95 % interval of a figure from published item scores, by the artifact's digest and the name of its check."""
 
 
 class FigureRow(Document):
     """One figure of one artifact, before and after.
 
     `change` is absent if the figures cannot be compared, or one is missing. `interval` is the 95 % interval of the
-    change, `basis` what it is made of: published intervals, numbers of samples, or item scores. `verdict` is `worse` or
+    change, `basis` what it is made of: published intervals, or numbers of samples. `verdict` is `worse` or
     `better` if the interval excludes 0, or without an interval by the figures alone; `unclear` if it includes 0.
     `direction` says which values are better.
     `old_check` and `new_check` are the verdicts of the checks. `changes` are positions in the diff's `changes`.
@@ -98,9 +96,7 @@ def suite_of(artifact: Artifact | None) -> Digest | None:
     return evidence.suite if evidence else None
 
 
-def figure_rows(
-    pairs: ArtifactPairs, changes: Sequence[Change], scores: ScoreIntervals
-) -> dict[tuple[str, str], FigureRow]:
+def figure_rows(pairs: ArtifactPairs, changes: Sequence[Change]) -> dict[tuple[str, str], FigureRow]:
     """The rows by the names of artifact and check: of each quality and loss, and of each check that must be shown.
 
     Artifacts that one side lacks have none.
@@ -112,7 +108,7 @@ def figure_rows(
             continue
         for name, before, after in _check_pairs(old, new):
             if (artifact, name) in shown or direction_of(after or before):
-                rows[artifact, name] = figure_row(artifact, (old, new), (before, after), scores)
+                rows[artifact, name] = figure_row(artifact, (old, new), (before, after))
     return rows
 
 
@@ -153,9 +149,7 @@ def is_comparable(old: Artifact, new: Artifact, before: Check, after: Check) -> 
     return suites[0] == suites[1] and (suites[0] is not None or not needs_suite)
 
 
-def figure_row(
-    artifact: str, sides: tuple[Artifact, Artifact], checks: CheckPair, scores: ScoreIntervals
-) -> FigureRow:
+def figure_row(artifact: str, sides: tuple[Artifact, Artifact], checks: CheckPair) -> FigureRow:
     """Compare one figure. At least one of the checks exists."""
     check = checks[1] or checks[0]
     assert check is not None, "a pair has at least one check"
@@ -171,11 +165,11 @@ def figure_row(
         new_check=checks[1].verdict if checks[1] else None,
         limit=check.limit,
         direction=direction_of(check),
-        **_compared(sides, checks, scores),
+        **_compared(sides, checks),
     )
 
 
-def _compared(sides: tuple[Artifact, Artifact], checks: CheckPair, scores: ScoreIntervals) -> dict[str, Any]:
+def _compared(sides: tuple[Artifact, Artifact], checks: CheckPair) -> dict[str, Any]:
     """The verdict of a row, and if both sides were measured on one suite, the change with its interval."""
     old, new = checks
     if old is None or old.value is None:
@@ -185,22 +179,15 @@ def _compared(sides: tuple[Artifact, Artifact], checks: CheckPair, scores: Score
     if not is_comparable(*sides, old, new):
         return {"verdict": "uncompared"}
     change = new.value - old.value
-    intervals, basis = _intervals(sides, old, new, scores)
+    intervals, basis = _intervals(old, new)
     if change == 0 or intervals is None:
         return {"change": change, "verdict": _verdict(old, new, None)}
     interval = difference(old.value, intervals[0], new.value, intervals[1])
     return {"change": change, "interval": interval, "basis": basis, "verdict": _verdict(old, new, interval)}
 
 
-def _intervals(
-    sides: tuple[Artifact, Artifact], old: Check, new: Check, scores: ScoreIntervals
-) -> tuple[tuple[Interval, Interval] | None, Basis]:
+def _intervals(old: Check, new: Check) -> tuple[tuple[Interval, Interval] | None, Basis]:
     """The intervals of both figures, and what they are made of."""
-    before, after = (
-        scores.get((side.digest, check.name)) for side, check in zip(sides, (old, new), strict=True)
-    )
-    if before is not None and after is not None:
-        return (before, after), "scores"
     before, after = own_interval(old), own_interval(new)
     is_published = old.interval is not None and new.interval is not None
     intervals = None if before is None or after is None else (before, after)

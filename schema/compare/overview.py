@@ -4,7 +4,7 @@ Pure: from two manifests and their `ManifestDiff`. Every change is in exactly on
 its cause and counted. The text of a terminal, Markdown and the pages show this one document.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -13,7 +13,6 @@ from onnxreg.schema.compare.change_place import ARTIFACT, CHECK, SUITE, ChangeKe
 from onnxreg.schema.compare.facts import FactRow, FoldedChanges, fact_rows, folded_changes
 from onnxreg.schema.compare.figures import (
     FigureRow,
-    ScoreIntervals,
     UncomparedFigures,
     figure_rows,
     suite_of,
@@ -51,16 +50,10 @@ class ComparedSide(Protocol):
     def states(self) -> ArtifactStates: ...
 
 
-def overview(
-    old: ComparedSide, new: ComparedSide, diff: ManifestDiff, scores: ScoreIntervals | None = None
-) -> DiffOverview:
-    """Group the changes of a diff by what an auditor asks.
-
-    Args:
-        scores: intervals from item scores, if both versions publish them.
-    """
+def overview(old: ComparedSide, new: ComparedSide, diff: ManifestDiff) -> DiffOverview:
+    """Group the changes of a diff by what an auditor asks."""
     pairs = {name: (before, after) for name, before, after in all_artifacts(old.manifest, new.manifest)}
-    rows = figure_rows(pairs, diff.changes, scores or {})
+    rows = figure_rows(pairs, diff.changes)
     by_key: dict[Key, list[int]] = defaultdict(list)
     keys = ChangeKeys(diff.changes, causes_of(pairs), rows)
     for position, change in enumerate(diff.changes):
@@ -94,9 +87,10 @@ def _uncompared(
     pairs: ArtifactPairs, rows: Mapping[tuple[str, str], FigureRow], by_key: Mapping[Key, Sequence[int]]
 ) -> Iterator[UncomparedFigures]:
     """One for each artifact with figures that were measured on two suites."""
-    for name, (old, new) in pairs.items():
-        figures = sum(row.artifact == name and row.verdict == "uncompared" for row in rows.values())
-        if new is not None and figures:
+    counts = Counter(row.artifact for row in rows.values() if row.verdict == "uncompared")
+    for name, figures in counts.items():
+        old, new = pairs[name]
+        if new is not None:
             yield UncomparedFigures(
                 artifact=name,
                 path=new.path,
