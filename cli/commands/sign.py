@@ -65,7 +65,7 @@ def command(
         return
     if facts is not None:
         published = registry.get(ref, store)
-        path = sign_facts(facts, published.name, published.digest, private)
+        path = sign_facts(facts, published, private)
         session.say(f"signed the facts about {published.ref} in {path} with key {private.public.id[:12]}")
         return
     version = registry.sign(ref, private, reason, store)

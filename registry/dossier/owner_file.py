@@ -6,6 +6,7 @@ from pathlib import Path
 
 from onnxreg.registry.dossier.profile_files import EXTRA, owner_keys
 from onnxreg.registry.dossier.version_record import VersionRecord
+from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.signing.crypto import PrivateKey
 from onnxreg.registry.support.disk import read_given, replace_file
 from onnxreg.registry.trust.releases import judge_for
@@ -85,16 +86,16 @@ def signature_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.sig")
 
 
-def sign_facts(path: Path, name: str, manifest: Digest, key: PrivateKey) -> Path:
-    """Sign an owner's file for the version with a manifest; returns the file with the signature.
+def sign_facts(path: Path, published: PublishedVersion, key: PrivateKey) -> Path:
+    """Sign an owner's file for a version; returns the file with the signature.
 
     A signature by another key on the same file and version is kept. InputError if the file is malformed or about another model.
     """
     data = read_given(path)
     facts = _read(data, path.name)
-    if facts.name != name:
-        raise InputError(f"{path.name} is about {facts.name}, not {name}")
-    payload = FactsStatement(Digest.of(data), manifest).encode()
+    if facts.name != published.name:
+        raise InputError(f"{path.name} is about {facts.name}, not {published.name}")
+    payload = FactsStatement(Digest.of(data), published.digest).encode()
     target = signature_path(path)
     others = _signatures(target, payload, key.public.id)
     envelope = Envelope(PAYLOAD_TYPE, payload, (*others, key.sign(pae(PAYLOAD_TYPE, payload))))

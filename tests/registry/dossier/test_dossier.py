@@ -17,11 +17,18 @@ from support.registries.gated import NAME, Attacker
 
 from onnxreg.registry import Registry
 from onnxreg.registry.dossier.write_dossier import make_dossier, write_dossier
+from onnxreg.registry.log.commit import commit
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.stamp import stamp
+from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.transfer.mirror_registry import mirror
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.version import Version
 from onnxreg.schema.dossier.dossier import Dossier, DossierTable
+from onnxreg.schema.log.events import Purge
 
 from .conftest import Audited
 
@@ -182,8 +189,6 @@ def test_an_unplanned_change_under_forged_evidence_is_refused(audited: Audited, 
     named = registry.policies().head
     findings = [{"requirement": "planned", "verdict": "pass", "detail": "every change was planned"}]
     evidence = attacker.evidence("1.3.0", named, findings=findings)
-    from onnxreg.registry.log.commit import commit
-
     move = attacker.move("1.3.0", named, evidence)
     with registry.store.push() as push:
         commit(registry.store, push, NAME, lambda ledger: [ledger.append(move).event.evidence])
@@ -226,6 +231,27 @@ def test_a_wrong_signature_ends_it(audited: Audited, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'"sig":"', b'"sig":"A', 1))
     with pytest.raises(IntegrityError):
         make_dossier(registry.store, Ref.parse(f"{NAME}:1.2.0"), "plain")
+
+
+def test_a_version_that_was_taken_down_leaves_its_moves(audited: Audited, tmp_path: Path) -> None:
+    registry = Registry(shutil.copytree(audited.registry.store.root, tmp_path / "copy"))
+    gone = registry.get(f"{NAME}:1.1.0").digest
+    registry.untag(NAME, "nightly")
+    purge = Purge(**stamp(NAME), version=Version(1, 1, 0), manifest=gone, blobs=(gone,))
+
+    def take_down(ledger: Ledger) -> list[Digest]:
+        ledger.append(purge)
+        return []
+
+    with registry.store.push() as push:
+        commit(registry.store, push, NAME, take_down)
+    (registry.store.root / blob_path(gone)).unlink()
+    dossier = make_dossier(registry.store, Ref.parse(f"{NAME}:stable"), "plain").dossier
+    (field,) = [field for field in dossier.fields if field.label == "History of its channels"]
+    assert [row["Version"] for row in _rows(field.tables[0])] == ["1.0.0", "1.1.0", "1.2.0"]
+    assert {table.caption for table in field.tables[1:]} == {"Findings"}
+    with pytest.raises(NotFoundError):
+        make_dossier(registry.store, Ref.parse(f"{NAME}:1.1.0"), "plain")
 
 
 def test_nothing_of_a_version_is_made_up(audited: Audited) -> None:

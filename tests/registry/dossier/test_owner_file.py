@@ -19,8 +19,7 @@ LINES = ("  provider: Acme GmbH", "  intended_purpose: [Find names., 'Not <b>for
 
 
 def sign(audited: Audited, path: Path, version: str = "1.2.0", by: str = "key") -> Path:
-    manifest = audited.registry.get(f"{NAME}:{version}").digest
-    return sign_facts(path, NAME, manifest, getattr(audited, by))
+    return sign_facts(path, audited.registry.get(f"{NAME}:{version}"), getattr(audited, by))
 
 
 def test_without_a_file_every_field_of_a_person_is_not_provided(audited: Audited) -> None:
@@ -58,7 +57,7 @@ def test_the_owners_key_is_listed(audited: Audited, write_facts: Write) -> None:
     owner = generate("ed25519")
     audited.trust("[keys.owner]", f'key = "{owner.public}"')
     path = write_facts(*LINES)
-    sign_facts(path, NAME, audited.registry.get(REF).digest, owner)
+    sign_facts(path, audited.registry.get(REF), owner)
     made = audited.dossier(REF, "plain", path)
     assert ("owner", str(owner.public)) in [(key.name, key.key) for key in made.dossier.keys]
 
