@@ -22,6 +22,7 @@ from onnxreg.schema.log.logline import LogLine
 READERS = (
     *("index", "lookup", "state", "line", "segment", "catalog", "manifest", "stored manifest"),
     *("diff of a manifest", "recipe", "diff", "identity", "remotes", "ref", "delta", "table of deltas"),
+    *("owner's facts", "dossier profile", "statement of facts"),
 )
 SAMPLE, LARGE = 250, 13_000
 """Cases for each reader; with those of test_fuzz_registries 200,000 in all."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.registry.delta.apply import apply
+from onnxreg.registry.dossier.profile_files import load_profile, profile_names
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.index_file import decode_index, read_segment
 from onnxreg.registry.log.ledger import Ledger
@@ -31,6 +32,8 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.delta.delta_format import DeltaHeader
 from onnxreg.schema.delta.table import Delta, DeltaTable
+from onnxreg.schema.dossier.dossier_profile import DossierProfile
+from onnxreg.schema.dossier.owner_facts import FactsStatement, OwnerFacts
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import State, entries_to_json
 from onnxreg.schema.manifest import manifest as documents
@@ -80,6 +83,8 @@ def readers(directory: Path) -> dict[str, Reader]:
     delta = Delta(Digest.of(b"new"), (Digest.of(b"old"),), Digest.of(b"delta"), 9, Version.parse("1.0.0"))
     table = DeltaTable("acme/pii", Version.parse("1.1.0"), Digest.of(b"manifest"), (delta,)).encode()
     words = tuple(text.encode() for text in ("acme/pii:1.0.0-rc.1+b", f"acme/pii:stable@{Digest.of(b'')}"))
+    pair = Digest.of(b"facts"), Digest.of(b"manifest")
+    profiles = tuple(canonical.encode(load_profile(name).profile.to_json()) for name in profile_names())
     return {
         "index": Reader(indexes, lambda data: _index(files, data)),
         "lookup": Reader(indexes, lambda data: _lookup(files, data)),
@@ -99,7 +104,13 @@ def readers(directory: Path) -> dict[str, Reader]:
         "ref": Reader(words, _ref),
         "delta": Reader(deltas, lambda data: _delta(data, vectors[0]["old"])),
         "table of deltas": Reader((table,), _table),
+        "owner's facts": Reader((_FACTS,), lambda data: _document(OwnerFacts, data)),
+        "dossier profile": Reader(profiles, lambda data: _document(DossierProfile, data)),
+        "statement of facts": Reader((FactsStatement(*pair).encode(),), FactsStatement.decode),
     }
+
+
+_FACTS = b'{"facts":1,"name":"acme/pii","statements":{"limitations":["a","b"],"provider":"Acme"}}'
 
 
 def _delta(data: bytes, old: list[str]) -> None:
