@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from onnxreg.registry.store.abilities import PathStore
 from onnxreg.registry.store.promises import SWAPS, IndexSwapper, Promise, SwapScratch
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.digest import Digest
@@ -111,6 +112,37 @@ class StoreContract:
             assert winner is not None
             push.publish("m", b"2\n", winner.token)
         assert remote.has([Digest.of(b"kept")])
+
+    def test_files_by_path_are_written_and_replaced(self, remote: RegistryStore) -> None:
+        assert isinstance(remote, PathStore)
+        files = {f"witness/tile/0/00{number}": b"%d" % number for number in range(3)}
+        assert remote.read_file("witness/tile/0/000") is None
+        remote.write_files(files)
+        remote.write_files({**files, "witness/tile/0/001": b"other"})
+        assert [(remote.read_file(path) or (b"",))[0] for path in files] == [b"0", b"other", b"2"]
+        assert list(remote.names()) == []
+
+    def test_files_by_path_are_compared_and_swapped(self, remote: RegistryStore) -> None:
+        assert isinstance(remote, PathStore)
+        path = "witness/checkpoint"
+        assert remote.swap_file(path, b"1", None)
+        assert not remote.swap_file(path, b"2", None)
+        first = remote.read_file(path)
+        assert first is not None and first[0] == b"1"
+        assert remote.read_file(path, first) == first
+        assert remote.swap_file(path, b"2", first[1])
+        assert not remote.swap_file(path, b"3", first[1])
+        assert (remote.read_file(path, first) or (b"",))[0] == b"2"
+
+    def test_of_several_who_swap_a_file_one_wins(self, remote: RegistryStore) -> None:
+        assert isinstance(remote, PathStore)
+        store: PathStore = remote
+        with ThreadPoolExecutor(4) as pool:
+            results = list(
+                pool.map(lambda number: store.swap_file("witness/next", b"%d" % number, None), range(4))
+            )
+        winner = remote.read_file("witness/next")
+        assert results.count(True) == 1 and winner is not None and winner[0] == b"%d" % results.index(True)
 
     def test_names_are_sorted(self, remote: RegistryStore) -> None:
         for name in ("b", "a", "org/z", "org/a"):
