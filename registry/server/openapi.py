@@ -20,6 +20,12 @@ TEXT = {"type": "string"}
 COUNT = {"type": "integer", "minimum": 0}
 FLAG = {"type": "boolean"}
 BYTES = "application/octet-stream"
+SEARCHES = {
+    "q": "An expression; see docs/query.md.",
+    "words": "At most 20 words, each of them part of the texts of a model's newest release.",
+    **{key: f"The {key} of the newest release." for key in ("task", "license", "format")},
+}
+"""The parameters of a search on the first page."""
 
 
 def document(guarded: bool) -> Json:
@@ -130,17 +136,18 @@ def _paths_info(parameters: tuple[Json, ...]) -> Json:
     }
 
 
+def _history() -> list[Json]:
+    model = _query("model", {**TEXT, "pattern": f"^{NAME}$"}, "The name of a model.", required=True)
+    return [model, _query("metric", TEXT, "The name of a figure; by default the first one.")]
+
+
 def _pages(name: Json, org: Json) -> Json:
     """Pages for a browser, not for programs."""
     tag = _parameter("tag", TAG)
-    model, version = (
-        "A model: versions, channels, artifacts, its log.",
-        "A version, as its manifest tells it.",
-    )
-    expression, after = (
-        _query("q", TEXT, "An expression; see docs/query.md."),
-        _query("after", TEXT, "As /v1/models has it."),
-    )
+    model = "A model: versions, channels, artifacts, its log."
+    version = "A version, as its manifest tells it."
+    after = _query("after", TEXT, "As /v1/models has it.")
+    searches = [_query(key, TEXT, text) for key, text in SEARCHES.items()]
     older = _query(
         "older", {**TEXT, "pattern": f"^{VERSION}$", "maxLength": 128}, "Only versions below this one."
     )
@@ -157,13 +164,14 @@ def _pages(name: Json, org: Json) -> Json:
     errors = ("400", "404")
     return {
         "/": _page(
-            "The models, or the artifacts that an expression is true of.", ("400",), expression, after
+            "The models that words find, or the artifacts that fit an expression.", ("400",), *searches, after
         ),
         "/models/{name}": _page(model, errors, name, older, before),
         "/models/{org}/{name}": _page(model, errors, org, name, older, before),
         "/models/{name}:{tag}": _page(version, errors, name, tag),
         "/models/{org}/{name}:{tag}": _page(version, errors, org, name, tag),
         "/diff": _page("Two versions side by side.", errors, *refs),
+        "/history": _page("Size, a figure and the verdict of each version of a model.", errors, *_history()),
         "/static/{file}": _static(file),
     }
 
