@@ -72,7 +72,7 @@ def command(
     changes (reg schema diff-overview); for two model families also {members: {name: [kinds]}}; with --deep
     also {deep: [{artifact, graph: {facts: [{name, old, new}], tensors: [{change, old, new, max_abs,
     relative_l2, dequantized}], equal_tensors, nodes: [{change, name, operator, what}], equal_nodes},
-    why_not}]}; if later evaluations refused artifacts, {attested: {old, new}}: the states by path.
+    why_not}]}; if proofs are on record, {proofs: {old, new}}: the verdicts by path; if later evaluations refused artifacts, {attested: {old, new}}: the states by path.
     """
     session: Session = context.obj
     gate = _severities(fail_on)
@@ -88,11 +88,13 @@ def command(
         with session.progress("reading what differs", as_json) as progress:
             opened = inside.open_pairs(sides[0], sides[1], progress)
     screen = overview(before, after, changes)
+    proofs = [_proofs(side) for side in sides]
     if as_json:
         later = {"old": _overruled(before), "new": _overruled(after)}
         more = ({} if opened is None else {"deep": _json(opened)}) | (
             {"attested": later} if any(later.values()) else {}
         )
+        more |= {"proofs": {"old": proofs[0], "new": proofs[1]}} if any(proofs) else {}
         output.write_json(changes.to_json() | {"overview": screen.to_json()} | more)
     elif as_markdown:
         from onnxreg.cli.reports.diff_markdown import markdown
@@ -101,6 +103,7 @@ def command(
     elif html != STDOUT:
         session.say(*diff_overview.lines(screen))
         session.say(*manifest_view.doubts_of((before, after)))
+        session.say(*_proof_changes(*proofs))
         _say_rest(session, changes, screen, full)
         session.say(*inside.lines(opened or []))
     if html is not None:
@@ -137,6 +140,23 @@ def _read(reader: "RegistryReader", ref: str) -> DiffSide:
 def _overruled(side: "PublishedVersion") -> dict[str, str]:
     """The state of each artifact of which the manifest says another, by its path."""
     return {artifact.path: artifact.state for artifact in side.states if artifact.state != artifact.stated}
+
+
+def _proofs(side: DiffSide) -> dict[str, str]:
+    """The verdict on record of each artifact that was proven to be its parent, rounded, or not; by its path."""
+    from onnxreg.registry.gates.proofs import proofs_by_path
+
+    return {path: proof.report.verdict for path, proof in proofs_by_path(side.reader, side.version).items()}
+
+
+def _proof_changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
+    """A line for each artifact whose verdict on record is another one."""
+    absent = "not on record"
+    return [
+        f"proof: {path}: {old.get(path, absent)} -> {new.get(path, absent)}"
+        for path in sorted(old.keys() | new.keys())
+        if old.get(path) != new.get(path)
+    ]
 
 
 def _json(deep: list[DeepDiff]) -> list[dict[str, object]]:

@@ -78,18 +78,15 @@ def _details(published: "PublishedVersion") -> Iterator[list[str]]:
 
 
 def _proofs(published: "PublishedVersion", reader: "RegistryReader") -> Iterator[str]:
-    """The proofs on record, of a version that has artifacts with a parent."""
-    from onnxreg.registry.gates.proofs import read_proofs
+    """The proofs on record, one line each."""
+    from onnxreg.registry.gates.proofs import proofs_by_path
 
     paths = {artifact.digest: artifact.path for artifact in published.manifest.artifacts}
-    if not any(artifact.parent for artifact in published.manifest.artifacts):
-        return
-    for proof in read_proofs(reader, published.ref):
-        report = proof.report
+    for path, proof in proofs_by_path(reader, published).items():
         signers = sorted(min(names, key=len) for names in proof.signers)
         signed = f", signed by {', '.join(signers)}" if signers else ""
-        source = paths.get(report.parent, report.parent.short)
-        yield f"proof    {paths[report.artifact]} is {report.verdict} from {source}{signed}"
+        source = paths.get(proof.report.parent, proof.report.parent.short)
+        yield f"proof: {path} is {proof.report.verdict} from {source}{signed}"
 
 
 def _show_benchmarks(

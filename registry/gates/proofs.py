@@ -11,6 +11,7 @@ from onnxreg.registry.signing.crypto import PrivateKey
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.releases import judge_for
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.faithfulness import (
@@ -22,6 +23,7 @@ from onnxreg.schema.gates.faithfulness import (
 )
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Attest
+from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
 from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, pae
 
@@ -88,6 +90,25 @@ def _numbers(ledger: Ledger) -> dict[object, int]:
             if isinstance(event, Attest):
                 numbers.setdefault(event.statement, line.seq)
     return numbers
+
+
+def latest_proofs(
+    ledger: Ledger, digest: Digest, manifest: Manifest, trust: Trust
+) -> dict[str, RecordedProof]:
+    """The newest proof of each artifact with a parent in the version, by the artifact's path."""
+    paths = {artifact.digest: artifact.path for artifact in manifest.artifacts if artifact.parent}
+    if not paths:
+        return {}
+    proofs = recorded_proofs(ledger, attestations(ledger, digest, manifest), trust)
+    return {paths[item.report.artifact]: item for item in proofs if item.report.artifact in paths}
+
+
+def proofs_by_path(source: RegistryReader, version: PublishedVersion) -> dict[str, RecordedProof]:
+    """The same for a version that was read; nothing is read if no artifact has a parent."""
+    if not any(artifact.parent for artifact in version.manifest.artifacts):
+        return {}
+    ledger, _ = load(source, version.name)
+    return latest_proofs(ledger, version.digest, version.manifest, load_trust())
 
 
 def read_proofs(source: RegistryReader, ref: Ref, trust: Trust | None = None) -> list[RecordedProof]:

@@ -201,6 +201,7 @@ class Pages:
                 row=row,
                 manifest=manifest,
                 parents=model.parent_recalls(manifest),
+                proofs=model.proofs(row.entry, manifest),
                 snippets=self._snippets(model, row, manifest, base),
                 updates=views.update_rows(model.state, row.version, manifest) if manifest else [],
                 previous=model.before(row.version),

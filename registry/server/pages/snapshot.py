@@ -3,6 +3,7 @@
 import json
 from functools import cached_property
 
+from onnxreg.registry.gates.proofs import latest_proofs
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import read_ledger
 from onnxreg.registry.read.history import version_record
@@ -18,6 +19,8 @@ from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.suggest import nearest
 from onnxreg.schema.core.version import Version
+from onnxreg.schema.gates.faithfulness import RecordedProof
+from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.state import VersionEntry
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
@@ -103,6 +106,16 @@ class ModelSnapshot:
         event = line.event if line else None
         time, actor = (event.time, event.actor) if event else (None, None)
         return version_record(self.state, version, entry, self.manifest(entry), time, actor)
+
+    def proofs(self, entry: VersionEntry, manifest: Manifest | None) -> dict[str, RecordedProof]:
+        """The proofs on record of a version, by the paths of its artifacts; empty if the log cannot be read."""
+        if manifest is None or not any(artifact.parent for artifact in manifest.artifacts):
+            return {}
+        try:
+            ledger = read_ledger(self._registry, self.state.name, self._index)
+            return latest_proofs(ledger, entry.manifest, manifest, Trust())
+        except RegError:
+            return {}
 
     def parent_recalls(self, manifest: Manifest | None) -> dict[Digest, dict[str, float]]:
         """The recall of full precision by label, for each artifact whose report states it."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 from support.prove.children import dynamic, half, parent
+from support.servers import regserve
 
 from onnxreg.cli.main import main
 from onnxreg.converters.onnx.quiet import quiet
@@ -194,3 +195,24 @@ def test_an_import_says_if_its_files_are_faithful(
     assert main(["import", str(folder.parent), "--name", "acme/hub", "--json"]) == 0
     (proof,) = json.loads(capsys.readouterr().out)["proofs"]
     assert (proof["path"], proof["verdict"]) == ("onnx/model_quantized.onnx", "proven")
+
+
+def test_a_diff_says_which_proofs_are_on_record(
+    registry: Registry, files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add(registry, files, tmp_path / "other", "2.0.0", "stranger.onnx")
+    assert main(["prove", REF, "--attest"]) == 0
+    assert main(["prove", "acme/pii:2.0.0", "--artifact", "model_int8.onnx", "--attest"]) == 0
+    capsys.readouterr()
+    assert main(["diff", REF, "acme/pii:2.0.0"]) == 0
+    said = capsys.readouterr().out
+    assert "proof: model_int8.onnx: proven -> not-provable" in said
+    assert main(["diff", REF, "acme/pii:2.0.0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["proofs"]["old"]["model_int8.onnx"] == "proven"
+
+
+def test_the_page_of_a_version_names_its_proofs(registry: Registry) -> None:
+    assert main(["prove", REF, "--attest"]) == 0
+    with regserve.running(registry.store.root) as site:
+        page = site.get("/models/acme/pii:1.0.0").body.decode()
+    assert page.count("proven: its parent, rounded") == 2
