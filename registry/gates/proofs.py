@@ -12,7 +12,7 @@ from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.releases import judge_for
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.faithfulness import (
     MEDIA_TYPE,
@@ -54,7 +54,7 @@ def attest_proof(
 def recorded_proofs(ledger: Ledger, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:
     """Yield the proofs among some attestations, with the trusted keys that validly signed each.
 
-    Raise IntegrityError for a statement that is malformed.
+    A malformed statement is skipped: it proves nothing. Raise NotFoundError or IntegrityError if one cannot be read.
     """
     judge = judge_for(ledger, trust)
     numbers: dict[object, int] = {}
@@ -68,8 +68,8 @@ def recorded_proofs(ledger: Ledger, events: Iterable[Attest], trust: Trust) -> I
                 continue
             envelope = Envelope.decode(data)
             report = read_statement(envelope.payload) if envelope.payload_type == PAYLOAD_TYPE else None
-        except InputError as error:
-            raise IntegrityError(f"{error.message} of {ledger.name}", error.advice) from error
+        except InputError:
+            continue
         if report is None:
             continue
         numbers = numbers or _numbers(ledger)
@@ -95,20 +95,24 @@ def _numbers(ledger: Ledger) -> dict[object, int]:
 def latest_proofs(
     ledger: Ledger, digest: Digest, manifest: Manifest, trust: Trust
 ) -> dict[str, RecordedProof]:
-    """The newest proof of each artifact with a parent in the version, by the artifact's path."""
+    """The newest proof of each artifact with a parent in the version, a signed one if there is one, by its path."""
     paths = {artifact.digest: artifact.path for artifact in manifest.artifacts if artifact.parent}
     if not paths:
         return {}
     proofs = recorded_proofs(ledger, attestations(ledger, digest, manifest), trust)
-    return {paths[item.report.artifact]: item for item in proofs if item.report.artifact in paths}
+    ordered = sorted(proofs, key=lambda item: bool(item.signers))
+    return {paths[item.report.artifact]: item for item in ordered if item.report.artifact in paths}
 
 
 def proofs_by_path(source: RegistryReader, version: PublishedVersion) -> dict[str, RecordedProof]:
-    """The same for a version that was read; nothing is read if no artifact has a parent."""
+    """The same for a version that was read; empty if no artifact has a parent, or a statement cannot be read."""
     if not any(artifact.parent for artifact in version.manifest.artifacts):
         return {}
-    ledger, _ = load(source, version.name)
-    return latest_proofs(ledger, version.digest, version.manifest, load_trust())
+    try:
+        ledger, _ = load(source, version.name)
+        return latest_proofs(ledger, version.digest, version.manifest, load_trust())
+    except (IntegrityError, NotFoundError):
+        return {}
 
 
 def read_proofs(source: RegistryReader, ref: Ref, trust: Trust | None = None) -> list[RecordedProof]:

@@ -16,7 +16,7 @@ from onnxreg.registry.gates.proofs import read_proofs
 from onnxreg.registry.signing.keystore import Keystore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.gates.faithfulness import FaithfulnessReport, RuleCount
+from onnxreg.schema.gates.faithfulness import MEDIA_TYPE, FaithfulnessReport, RuleCount
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
@@ -146,6 +146,17 @@ def test_a_report_about_another_parent_or_verdict_does_not_count(registry: Regis
                 {**report, "artifact": str(Digest.of(b"x")), "parent": str(full.digest), "verdict": "proven"}
             ),
         )
+
+
+def test_a_malformed_statement_proves_nothing_and_blocks_nothing(
+    registry: Registry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["prove", REF, "--attest"]) == 0
+    registry._decisions_on("acme/pii").attest(Ref.parse(REF), b'{"verdict": "proven"}', MEDIA_TYPE)
+    assert set(demands(registry).values()) == {"pass"}
+    capsys.readouterr()
+    assert main(["show", REF]) == 0
+    assert "proof: model_int8.onnx is proven from model.onnx" in capsys.readouterr().out
 
 
 def test_a_policy_without_the_word_is_weaker(
