@@ -369,14 +369,14 @@ def scene(template: Path, model: Path, outside: Path, tmp_path: Path) -> MakeSce
 
 
 COMMANDS = [*(("TREE", words) for words in (*READING, *WRITING)), *(("GOOD", words) for words in FROM_GOOD)]
-STRIDE, MORE_STRIDE = 8, 4
+STRIDE, MORE_STRIDE = 12, 4
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("stride", [STRIDE, pytest.param(MORE_STRIDE, marks=pytest.mark.more)])
 @pytest.mark.parametrize("name", TREES)
 def test_a_hostile_tree(name: str, stride: int, reg: Reg, scene: MakeScene) -> None:
-    """Every eighth command (with `more` every fourth), others for each tree, and always `reg verify`."""
+    """Every twelfth command (with `more` every fourth), others for each tree, and always `reg verify`."""
     some = COMMANDS[list(TREES).index(name) % stride :: stride]
     try_commands(name, {*some, ("TREE", ("verify",))}, reg, scene)
 

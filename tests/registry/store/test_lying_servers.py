@@ -177,7 +177,7 @@ def check_old_and_swapped_answers(
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
-@pytest.mark.parametrize("part", ("index", "blob"))
+@pytest.mark.parametrize("part", ("index", pytest.param("blob", marks=pytest.mark.more)))
 @pytest.mark.parametrize("fault", REMOTE_FAULTS)
 def test_a_lying_hub(
     stocked_hub: hub.Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, part: str
