@@ -109,6 +109,7 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "name-log-key": "name it once with --log, as the publisher's `reg witness publish` prints it",
     "publish-witness-log": "its publisher runs `reg witness publish`",
     "restore-witness-log": "ask the operator of the registry; if a backup was restored, restore witness/ from a mirror too",
+    "reset-registry": "ask its operator; if a backup was restored on purpose: reg trust reset {registry}",
     "ask-for-witnesses": "its publisher runs `reg witness publish`, its witnesses `reg witness cosign`; `reg witness show` lists who signed when",
     # Policies and channels
     "promote": "promote instead: reg promote {name}:VERSION {channel}",

@@ -184,14 +184,19 @@ def reset(
     The next answer is accepted like a first one. This gives up the proof that the registry went back, was
     rewritten or replaced, so ask its operator first.
     """
+    from onnxreg.registry.trust.witnesses import forget_witnessed
+
     session: Session = context.obj
     remotes = session.remotes()
     registry_id = remotes.id_of(registry)
     forgotten = session.heads().reset(registry_id, name)
     places = remotes.unpin(registry_id) if name is None else []
+    witnessed = name is None and forget_witnessed(registry_id)
     for model in forgotten:
         session.say(f"forgot the head of {model}: a rollback or fork before now can no longer be noticed")
     for url in places:
         session.say(f"forgot which registry was at {url}: another one there can no longer be noticed")
-    if not forgotten and not places:
+    if witnessed:
+        session.say("forgot what witnesses saw of it: an older witnessed log can no longer be noticed")
+    if not forgotten and not places and not witnessed:
         session.say("nothing was known of it")

@@ -1,10 +1,12 @@
 """The witnesses that the trust file demands of a registry elsewhere."""
 
+import shutil
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from onnxreg.registry.store.abilities import carried_by
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
+from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.read_trust_file import trust_if_any
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.ref import POLICY_LOG
@@ -12,6 +14,14 @@ from onnxreg.schema.core.ref import POLICY_LOG
 if TYPE_CHECKING:
     from onnxreg.registry.witness.reader import WitnessedReader
     from onnxreg.schema.inputs.trust_file import WitnessRequirement
+
+
+def forget_witnessed(registry_id: str) -> bool:
+    """Forget the witnessed trees and lines that this user saw of a registry; False if there were none."""
+    folder = state_directory() / "witness" / "seen" / registry_id
+    is_there = folder.is_dir()
+    shutil.rmtree(folder, ignore_errors=True)
+    return is_there
 
 
 class WitnessCheck:

@@ -192,9 +192,10 @@ class WitnessedReader:
         trees = _trees(path)
         largest = max(trees.values(), default=(0, ""))
         if head.size < trees.get(url, (0, ""))[0]:
-            raise self._error(
-                f"its witness log went back in time: the cosigned tree has size {head.size}, "
-                f"{trees[url][0]} was seen before"
+            raise IntegrityError(
+                f"{self.source.url}: its witness log went back in time: the cosigned tree has size {head.size}, "
+                f"{trees[url][0]} was seen before",
+                Advice("reset-registry", registry=self.source.registry_id),
             )
         if head.size == largest[0] and head.root.hex() != largest[1]:
             raise self._error(f"witnesses cosigned two different trees of size {head.size}")
