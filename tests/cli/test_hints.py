@@ -18,6 +18,7 @@ PIP = re.compile(r"pip install .*")
 EXCEPTIONS = {
     "converters/passes/model_builder.py": "an option of the model builder of onnxruntime-genai",
     "registry/log/collect.py": "the reason that an `expire` event records",
+    "registry/server/pages/snippets.py": "lines to copy from a page, for each client",
     "registry/store/hub/repo_card.py": "the page of a repository, which shows commands to its visitors",
     "schema/formats/json_schema.py": "its own command line, for `make generate`",
 }

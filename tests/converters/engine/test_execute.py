@@ -188,7 +188,9 @@ def test_large_weights_stay_beside_the_graph_in_its_folder(run: Any, monkeypatch
 
 
 def test_a_step_that_takes_something_else_is_named(run: Any) -> None:
-    with pytest.raises(InputError, match="step fp32: OnnxConversion takes a module, and the source is none"):
+    with pytest.raises(
+        InputError, match="step fp32: OnnxConversion takes a module, and the source is not one"
+    ):
         run({"steps": [{"name": "fp32", "pass": "OnnxConversion"}]})
     with pytest.raises(InputError, match=r"step int8: .* and the result of ort is none"):
         run(

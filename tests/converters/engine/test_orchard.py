@@ -159,9 +159,9 @@ def test_a_whole_configuration_of_orchard_runs_as_it_stands(tmp_path: Path) -> N
         ({"quantization_type": "int4", "quantization_backend": "fbgemm"}, "scale for each block"),
         ({"format": "torchscript"}, "format"),
         ({"opset": 18}, "opset"),
-        ([], "no section with keys"),
-        (None, "no section with keys"),
-        ("onnx", "no section with keys"),
+        ([], "must be a section with keys"),
+        (None, "must be a section with keys"),
+        ("onnx", "must be a section with keys"),
     ],
 )
 def test_what_makes_no_sense_is_refused(export: Any, message: str) -> None:

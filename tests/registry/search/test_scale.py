@@ -99,6 +99,7 @@ def test_a_question_over_all_models_opens_no_index_file_twice(
     large: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scan, "TICK_NANOSECONDS", 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # what is opened in other processes is not counted
     (large.store.root / FILE).unlink(missing_ok=True)
     everything = [index_path(name) for name in large.names()]
     with opened(large.store.root) as cold, SearchIndex(large.store) as index:
