@@ -61,6 +61,7 @@ trusts the time stamps of files that it saw, MLflow hashes nothing. Both are fol
     "memory": "",
     "durability": "",
     "verify": "",
+    "prove": """Parent and child have their weights in files beside them. The peer divides and compares, and looks at nothing else.""",
     "scale": "",
     "resolve": "",
     "export": """The same kinds of file as OpenMed's converter makes; ours also measures the parity of each. A third of the
