@@ -192,7 +192,7 @@ def test_a_step_that_takes_something_else_is_named(run: Any) -> None:
         InputError, match="step fp32: OnnxConversion takes a module, and the source is not one"
     ):
         run({"steps": [{"name": "fp32", "pass": "OnnxConversion"}]})
-    with pytest.raises(InputError, match=r"step int8: .* and the result of ort is none"):
+    with pytest.raises(InputError, match=r"step int8: .* and the result of ort is not one"):
         run(
             {
                 "steps": [
