@@ -1,10 +1,9 @@
 """The witness map by another program: it shares no code with the registry, and knows only docs/format.md.
 
-`root_of` computes the root from the heads in the index files, `look_up` finds a name through the pages.
+`root_of` computes the root from heads, `look_up` finds a name through the pages.
 """
 
 import hashlib
-import json
 from pathlib import Path
 
 EMPTY = bytes(32)
@@ -26,18 +25,6 @@ def tree(items: list[tuple[str, bytes, bool]], depth: int, page_end: int) -> byt
         return items[0][1]
     halves = [[item for item in items if item[0][depth] == bit] for bit in "01"]
     return sha(b"\1", *(tree(half, depth + 1, page_end) for half in halves))
-
-
-def heads(root: Path) -> dict[str, tuple[int, str]]:
-    """The number and digest of the last line of each log."""
-    found = {}
-    for path in [*root.glob("index/*.jsonl"), *root.glob("index/*/*.jsonl")]:
-        last = path.read_bytes().splitlines()[-1]
-        found[path.relative_to(root / "index").as_posix()[:-6]] = (json.loads(last)["seq"], sha(last).hex())
-    if (root / "policy.jsonl").exists():
-        lines = (root / "policy.jsonl").read_bytes().splitlines()
-        found[".policy"] = (len(lines), sha(lines[-1]).hex())
-    return found
 
 
 def root_of(entries: dict[str, tuple[int, str]]) -> bytes:
