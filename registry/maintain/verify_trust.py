@@ -38,9 +38,8 @@ def verify_watched(
     witnesses = WitnessCheck(store)
 
     def audit(ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
-        yield from audit_head(store, heads, ledger.name, index)
-        if is_elsewhere:
-            yield from witnesses.audit(ledger.name, index)
+        unseen = list(witnesses.audit(ledger.name, index)) if is_elsewhere else []
+        yield from unseen or audit_head(store, heads, ledger.name, index)
         yield from _audit(store, load_trust(), ledger)
 
     if ref is not None:

@@ -43,9 +43,9 @@ class CheckedReader(ReaderWrapper):
         before = self._heads.recall(self.source.registry_id, name)
 
         def check(index: IndexFile | None) -> None:
-            check_history(self.source, name, index, self._heads, before, *self._near)
-            if self._witnesses is not None:
+            if self._witnesses is not None:  # first: what witnesses did not see must not become a known head
                 self._witnesses.check(name, index)
+            check_history(self.source, name, index, self._heads, before, *self._near)
 
         return read_checked(self.source, name, cached, check)
 

@@ -108,12 +108,13 @@ class WitnessedReader:
     def _age(self, end: LogEnd, seq: int) -> int:
         """Seconds since the first line after `seq` was first seen; the head is remembered as seen now, if it is new."""
         path = self._folder / "pending" / f"{end.entry.name}.json"
-        heads = [head for head in _observations(path) if head[0] > seq]
+        observations = _observations(path)
+        heads = [head for head in observations if head[0] > seq]
         now = int(time.time())
         if end.entry.seq > seq and all(head[0] < end.entry.seq for head in heads):
             heads = [*heads, (end.entry.seq, now)]
             heads = [*heads[: MAX_OBSERVATIONS - 1], heads[-1]] if len(heads) > MAX_OBSERVATIONS else heads
-        if heads or path.exists():
+        if heads != observations:
             with host_errors(f"remembering when the lines of {end.entry.name} were first seen"):
                 replace_file(path, json.dumps(heads).encode())
         return abs(now - heads[0][1]) if heads else 0

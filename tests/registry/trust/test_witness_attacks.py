@@ -469,6 +469,18 @@ def test_lines_that_stay_unwitnessed_are_refused_after_an_hour(
     assert "are not witnessed, and are known for 36" in capfd.readouterr().err
 
 
+def test_what_was_refused_is_no_known_head(scene: Scene, own_user: Path, tmp_path: Path) -> None:
+    """A forged line that witnesses did not see does not make the genuine log a fork for this reader."""
+    prepare("witnessed", scene, own_user, tmp_path)
+    own = ["--registry", str(tmp_path / "own")]
+    genuine = scene.tree.index(MODEL).read_bytes()
+    append_a_line(scene)
+    assert main([*own, "resolve", MODEL, "--remote", str(scene.world.tree)]) == 4
+    assert main([*own, "verify", "--remote", str(scene.world.tree)]) == 4
+    scene.tree.overwrite(scene.tree.index(MODEL), genuine)
+    assert main([*own, "resolve", MODEL, "--remote", str(scene.world.tree)]) == 0
+
+
 def test_a_reader_who_saw_a_larger_tree_refuses_a_smaller_one(
     scene: Scene, own_user: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
