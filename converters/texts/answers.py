@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from onnxreg.converters.evaluation.scores import Floats
-from onnxreg.converters.evaluation.tasks.answers import STRIDE, AnswerSpan, best_span
+from onnxreg.converters.evaluation.tasks.extractive_answers import STRIDE, AnswerSpan, best_span
 from onnxreg.converters.texts.classes import activate
 from onnxreg.converters.texts.text_model import TextModel, numbers_of
 from onnxreg.converters.texts.text_tokenizer import TokenRow

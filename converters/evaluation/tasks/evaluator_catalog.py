@@ -1,8 +1,8 @@
 """The evaluator of each task."""
 
-from onnxreg.converters.evaluation.tasks.answers import Answers
 from onnxreg.converters.evaluation.tasks.completions import Completions
 from onnxreg.converters.evaluation.tasks.embeddings import Embeddings
+from onnxreg.converters.evaluation.tasks.extractive_answers import Answers
 from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRows
 from onnxreg.converters.evaluation.tasks.task_evaluator import TaskEvaluator
 from onnxreg.converters.evaluation.tasks.text_classes import TextClasses

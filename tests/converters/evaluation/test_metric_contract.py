@@ -18,9 +18,9 @@ from onnxreg.converters.evaluation.metrics import metric_catalog
 from onnxreg.converters.evaluation.metrics.metric import Metric
 from onnxreg.converters.evaluation.metrics.metric_contract import MetricContract
 from onnxreg.converters.evaluation.resample import percentiles
-from onnxreg.converters.evaluation.tasks.answers import Question
 from onnxreg.converters.evaluation.tasks.completions import Likelihood
 from onnxreg.converters.evaluation.tasks.embeddings import Texts
+from onnxreg.converters.evaluation.tasks.extractive_answers import Question
 from onnxreg.converters.evaluation.tasks.text_classes import LabelledText
 from onnxreg.schema.core.errors import ConflictError, ConversionError, HostError, InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile

@@ -19,9 +19,9 @@ from onnxreg.converters.evaluation.fixture import Fixture, TextSpan
 from onnxreg.converters.evaluation.metrics import metric_catalog
 from onnxreg.converters.evaluation.metrics.metric import Metric
 from onnxreg.converters.evaluation.scores import ScoreTable
-from onnxreg.converters.evaluation.tasks.answers import Question
 from onnxreg.converters.evaluation.tasks.completions import Likelihood
 from onnxreg.converters.evaluation.tasks.embeddings import Texts
+from onnxreg.converters.evaluation.tasks.extractive_answers import Question
 from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRows
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput
 from onnxreg.schema.core.errors import ConversionError, InputError
