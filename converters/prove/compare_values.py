@@ -69,7 +69,7 @@ class _Codes:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             for rows in self._table.rows():
                 self._row(rows)
-        self._judge()
+            self._judge()
 
     def _row(self, rows: CodeRows) -> None:
         import numpy as np

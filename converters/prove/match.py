@@ -114,7 +114,7 @@ def compare_constants(pairs: list[tuple[StoredValue, StoredValue]]) -> Compariso
     comparison = Comparison()
     compared = set()
     for parent, child in pairs:
-        key = (id(parent.tensor), parent.views, id(child.tensor), child.views, child.dims)
+        key = (parent.identity, child.identity)
         if key not in compared:
             compared.add(key)
             compare(comparison, parent, child)

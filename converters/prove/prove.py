@@ -17,6 +17,8 @@ from onnxreg.schema.gates.faithfulness import (
 )
 from onnxreg.schema.manifest.manifest import TensorSpec
 
+MAX_CHARACTERS = 1000
+"""Of a reason or a name in a report: those of a hostile file may be longer."""
 MAX_REASONS = 20
 """Reasons that a report lists; the others are counted."""
 
@@ -89,7 +91,7 @@ def _conclude(
         ranges=len(ranges),
         unread_tensors=child.unread_tensors,
         unread_nodes=child.unread_nodes,
-        largest=LargestError(steps=largest.steps, tensor=largest.tensor, index=largest.index)
+        largest=LargestError(steps=largest.steps, tensor=largest.tensor[:MAX_CHARACTERS], index=largest.index)
         if largest.tensor
         else None,
         rewrites=_counts(used),
@@ -114,7 +116,7 @@ def _report(
             "artifact": child,
             "parent": parent,
             "verdict": verdict,
-            "reasons": tuple(reasons),
+            "reasons": tuple(reason[:MAX_CHARACTERS] for reason in reasons),
             **{key: value for key, value in facts.items() if value is not None},
         }
     )

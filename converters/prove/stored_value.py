@@ -81,6 +81,14 @@ class StoredValue:
         return self.element in FLOATS
 
     @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal for two constants that read the same tensors in the same way."""
+        codes = self.quantization
+        facts = () if codes is None else (codes.axis, codes.block, codes.matrix, codes.bits)
+        tensors = () if codes is None else (id(codes.scale), id(codes.zero))
+        return id(self.tensor), self.dims, self.views, tensors, facts
+
+    @property
     def size(self) -> int:
         return prod(self.dims)
 

@@ -190,3 +190,35 @@ def test_other_names_of_inputs_and_outputs_are_refused(tmp_path: Path) -> None:
     parent = build("y = Relu (x)")
     child = build("z = Relu (x)", head="(float[n, 8] x) => (float[n, 8] z)")
     assert "outputs ['z']" in verdict(tmp_path, parent, child)[1]
+
+
+def test_shared_codes_are_read_with_each_of_their_scales(tmp_path: Path) -> None:
+    """The first reader of the codes has the right scale, the second one twice that."""
+    parent = build("h = MatMul (x, w) y = MatMul (h, w)", weight("w", 8, 8))
+    values = onnx.numpy_helper.to_array(parent.graph.initializer[0])
+    scale = np.float32(2 * np.abs(values).max() / 254)
+    codes = np.rint(values / scale).astype(np.int8)
+    arrays = {"q": codes, "s": scale.reshape(()), "t": (2 * scale).reshape(())}
+    tensors = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    body = "v = DequantizeLinear (q, s) h = MatMul (x, v) u = DequantizeLinear (q, {}) y = MatMul (h, u)"
+    assert verdict(tmp_path, parent, build(body.format("s"), *tensors)) == ("proven", "")
+    assert verdict(tmp_path, parent, build(body.format("t"), *tensors))[0] == "not-provable"
+
+
+def test_weights_and_scales_that_are_not_numbers_are_not_proven(tmp_path: Path) -> None:
+    parent = build("y = MatMul (x, w)", weight("w", 8, 8))
+    for value, scale in ((np.nan, 1.0), (1.0, np.nan), (np.inf, 1.0), (1.0, 0.0)):
+        broken = onnx.numpy_helper.to_array(parent.graph.initializer[0]).copy()
+        broken[0, 0] *= np.float32(value)
+        arrays = {"q": np.ones((8, 8), np.int8), "s": np.array(scale, np.float32)}
+        tensors = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
+        child = build("v = DequantizeLinear (q, s) y = MatMul (x, v)", *tensors)
+        other = build("y = MatMul (x, w)", onnx.numpy_helper.from_array(broken, "w"))
+        assert verdict(tmp_path, other, child)[0] != "proven"
+
+
+def test_a_name_without_end_is_cut(tmp_path: Path) -> None:
+    child = build("y = MatMul (x, w)", weight("w", 8, 8, seed=3))
+    child.graph.initializer[0].name = child.graph.node[0].input[1] = "w" * 100_000
+    state, reason = verdict(tmp_path, build("y = MatMul (x, w)", weight("w", 8, 8)), child)
+    assert (state, len(reason)) == ("not-provable", 1000)

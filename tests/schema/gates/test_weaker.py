@@ -195,6 +195,34 @@ def test_the_demand_and_the_word_that_is_laxer() -> None:
     }
 
 
+FAITHFUL = 'channel = "stable"\ncertified = ["onnx-int8", "ort"]\nsigned_by = ["a", "b"]\nfaithful = true\n'
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("faithful = true\n", 'licenses = ["MIT"]\n', "stable of *: faithful was true, is not demanded"),
+        (', "ort"]', "]", 'stable of *: faithful was about ["onnx-int8", "ort"], is about ["onnx-int8"]'),
+        (
+            ', "b"]',
+            ', "b", "c"]\nsignatures = 2',
+            'stable of *: signed_by was ["a", "b"], is ["a", "b", "c"]',
+        ),
+    ],
+)
+def test_a_proof_of_less_or_by_others_is_laxer(before: str, after: str, message: str) -> None:
+    found = weaker(policy(FAITHFUL), policy(FAITHFUL.replace(before, after)))
+    assert message in [str(each) for each in found if each.demand == "faithful"]
+    assert not [each for each in weaker(policy(FAITHFUL), policy(FAITHFUL)) if each.demand == "faithful"]
+
+
+def test_a_proof_of_every_format_by_fewer_keys_is_stricter() -> None:
+    stricter = FAITHFUL.replace('certified = ["onnx-int8", "ort"]\n', "").replace(', "b"]', "]")
+    found = weaker(policy(FAITHFUL), policy(FAITHFUL, stricter))
+    assert found == []
+    assert not [each for each in weaker(policy(FAITHFUL), policy(stricter)) if each.demand == "faithful"]
+
+
 def test_a_first_policy_loosens_nothing() -> None:
     assert weaker(Policy(), policy(OLD)) == []
     assert weaker(Policy(), Policy()) == []

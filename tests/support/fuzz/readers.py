@@ -34,6 +34,7 @@ from onnxreg.schema.delta.delta_format import DeltaHeader
 from onnxreg.schema.delta.table import Delta, DeltaTable
 from onnxreg.schema.dossier.dossier_profile import DossierProfile
 from onnxreg.schema.dossier.owner_facts import FactsStatement, OwnerFacts
+from onnxreg.schema.gates.faithfulness import FaithfulnessReport, read_statement, statement
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import State, entries_to_json
 from onnxreg.schema.manifest import manifest as documents
@@ -98,6 +99,19 @@ def readers(directory: Path) -> dict[str, Reader]:
     heads.update({name: MapEntry(name, 1, root) for name in ("acme/pii", "acme/ner", "lab/ocr")})
     rotation = KeyRotation(PublicKey("ed25519", bytes(32)), PublicKey("ed25519", b"1" * 32)).encode()
     words = tuple(text.encode() for text in ("acme/pii:1.0.0-rc.1+b", f"acme/pii:stable@{Digest.of(b'')}"))
+    proof = FaithfulnessReport.from_json(
+        {
+            "format": "onnxreg-faithfulness",
+            "format_version": 1,
+            "rules": 1,
+            "artifact": str(Digest.of(b"child")),
+            "parent": str(Digest.of(b"parent")),
+            "verdict": "bounded",
+            "reasons": ["2 weights of w are clipped"],
+            "largest": {"steps": 0.75, "tensor": "w", "index": [1, 2]},
+            "scales": [{"rule": "symmetric/254", "count": 3}],
+        }
+    )
     pair = Digest.of(b"facts"), Digest.of(b"manifest")
     profiles = tuple(canonical.encode(load_profile(name).profile.to_json()) for name in profile_names())
     return {
@@ -107,6 +121,8 @@ def readers(directory: Path) -> dict[str, Reader]:
         "line": Reader(lines, _line),
         "segment": Reader(segments, lambda data: [_same(line) for line in read_segment(data, "sealed")]),
         "catalog": Reader(catalogs, _catalog),
+        "proof": Reader((proof.encode(),), lambda data: _document(FaithfulnessReport, data)),
+        "signed proof": Reader((statement(proof),), read_statement),
         "manifest": Reader((*manifests, specimens.version_1()), _manifest),
         "stored manifest": Reader(
             manifests, lambda data: read_manifest(data, Digest.of(data), specimens.EVENTFUL)
