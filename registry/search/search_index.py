@@ -64,7 +64,7 @@ class ArtifactKind:
         return " AND ".join(terms), values
 
 
-class ArtifactRow(NamedTuple):
+class ArtifactMatch(NamedTuple):
     """A matching artifact; sizes in bytes, `download_size` includes all files that it needs."""
 
     format: str
@@ -82,7 +82,7 @@ class Match(NamedTuple):
     model: ModelListing
     version: str
     manifest: str
-    artifacts: tuple[ArtifactRow, ...]
+    artifacts: tuple[ArtifactMatch, ...]
 
 
 class SearchIndex:
@@ -322,5 +322,5 @@ def _matches(database: sqlite3.Connection, kind: ArtifactKind, pattern: str) -> 
     for name, group in groupby(fitting, key=itemgetter(0)):
         (_, _, newest, versions, channels, version, manifest, *_), *_ = parts = list(group)
         model = _model(name, newest, versions, channels)
-        matches.append(Match(model, version, manifest, tuple(ArtifactRow._make(row[7:]) for row in parts)))
+        matches.append(Match(model, version, manifest, tuple(ArtifactMatch._make(row[7:]) for row in parts)))
     return matches

@@ -28,6 +28,7 @@ STARTUP_SECONDS = 2.0
 """A worker that dies earlier than this did not start."""
 MAX_FAILED_STARTS = 3
 """Failed starts in a row after which the server gives up."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 logger = logging.getLogger("uvicorn.error")
 
 
@@ -47,7 +48,7 @@ class _Supervisor:
 
     def run(self) -> None:
         """Keep all workers alive until a signal comes, then wait until they ended."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in SIGNALS:
             signal.signal(number, self._stop)
         try:
             for file in self._files:
@@ -61,12 +62,15 @@ class _Supervisor:
                 process.join()
 
     def _start(self, file: Path) -> None:
-        if not self._stopping:
-            process = get_context("fork").Process(target=_work, args=(self._serve, file))
-            process.start()
-            self._workers[file] = process, time.monotonic()
-            if self._stopping:  # a signal came meanwhile
-                process.terminate()
+        """Start a worker. Signals wait meanwhile, so that none is lost between two handlers."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            if not self._stopping:
+                process = get_context("fork").Process(target=_work, args=(self._serve, file))
+                process.start()
+                self._workers[file] = process, time.monotonic()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         """End all workers by SIGTERM. Ctrl-C in a terminal reaches them too; a second SIGINT would cut answers."""
@@ -90,8 +94,9 @@ class _Supervisor:
 
 
 def _work(serve: Callable[[Metrics], None], file: Path) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     serve(Metrics(file))
 

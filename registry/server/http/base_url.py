@@ -7,7 +7,7 @@ from starlette.requests import Request
 from onnxreg.registry.server.http.responses import HttpError
 from onnxreg.registry.server.settings import Settings
 
-_HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
 
 
 def base_url(request: Request, settings: Settings) -> str:

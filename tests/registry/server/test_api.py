@@ -164,7 +164,9 @@ def test_urls_are_those_of_the_operator(filled: Registry) -> None:
         assert url.startswith("https://models.example/x/blobs/sha256/")
 
 
-@pytest.mark.parametrize("host", ["models.example", "models.example:8443", "[::1]:80", "127.0.0.1"])
+@pytest.mark.parametrize(
+    "host", ["models.example", "models.example:8443", "my_registry:8000", "[::1]:80", "127.0.0.1"]
+)
 def test_urls_are_those_that_the_client_used(site: Site, host: str) -> None:
     assert site.resolve({"ref": "tiny"}).json["files"][0]["url"].startswith(f"{site.url}/")
     connection = site.raw("POST", "/v1/resolve", b'{"ref":"tiny"}', host)
