@@ -142,8 +142,10 @@ def dynamic_product(make: Rewriter, formula: Formula) -> Formula | None:
     product, scales = pair[0].operands[0], pair[1]
     left, right, left_zero, right_zero = (*product.operands, None, None)[:4]
     source = _source(left, left_zero)
-    if source is None or not scales.is_op("Mul"):
+    if not scales.is_op("Mul"):
         return None
+    if source is None:
+        return _constant_product(make, product, scales)
     steps = split(
         scales.operands,
         lambda one: one is not None and one.is_op("DynamicQuantizeLinear", 1) and one.operands[0] is source,
@@ -156,6 +158,21 @@ def dynamic_product(make: Rewriter, formula: Formula) -> Formula | None:
     name = product.operator.removesuffix("Integer")
     epoch = 11 if name == "Conv" else 1
     return make.apply(name, (source, weight), product.attributes, product.node, epoch=epoch)
+
+
+def _constant_product(make: Rewriter, product: Formula, scales: Formula) -> Formula | None:
+    """The same if the codes of both factors are stored, the scale of the first before that of the second."""
+    left, right, left_zero, right_zero = (*product.operands, None, None)[:4]
+    first, second = scales.operands if len(scales.operands) == 2 else (None, None)
+    if product.operator != "MatMulInteger" or first is None or second is None or left is None:
+        return None
+    if first.constant is None or first.constant.size != 1:
+        return None
+    one = coded(left, first, left_zero, -1, left.node)
+    other = _second(right, right_zero, second, product.operator)
+    if one is None or other is None:
+        return None
+    return make.apply("MatMul", (one, other), (), product.node)
 
 
 def _is_integer_product(formula: Formula | None) -> bool:

@@ -9,6 +9,10 @@ from onnxreg.converters.prove.stored_value import StoredValue
 
 LIKENESS_DEPTH = 5
 """Operators in a row that decide which operand is which."""
+MAX_COMPARED = 4
+"""Operands of an operator beyond which its likeness to another is not looked into."""
+MAX_FOLDED = 2_000
+"""Values that are computed because one side has stored the result."""
 MAX_PAIRS = 500_000
 """Pairs of formulas that are compared: a hostile graph may share its parts otherwise than its parent."""
 
@@ -54,6 +58,8 @@ class Matcher:
         for side in (one, other):
             value = side.constant or fold(side)
             self.folded += side.constant is None
+            if self.folded > MAX_FOLDED:
+                raise UnprovableError(f"more than {MAX_FOLDED:,} values would have to be computed")
             if value is None:
                 raise UnprovableError(f"the child computes {other}, the parent {one}")
             values.append(value)
@@ -79,7 +85,7 @@ def _likeness(one: Formula | None, other: Formula | None, depth: int) -> int:
     """The number of operators that two formulas share near their heads."""
     if one is None or other is None or one.operator != other.operator or one.output != other.output:
         return 0
-    if depth == 0 or len(one.operands) != len(other.operands):
+    if depth == 0 or len(one.operands) != len(other.operands) or len(one.operands) > MAX_COMPARED:
         return 1
     return 1 + sum(_likeness(a, b, depth - 1) for a, b in zip(one.operands, other.operands, strict=True))
 

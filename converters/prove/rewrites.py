@@ -180,6 +180,23 @@ def fused_gelu(make: Rewriter, formula: Formula) -> Formula | None:
     return make.apply("Gelu", (source,), (), formula.node, epoch=20)
 
 
+@rule("idle-product", "Mul")
+def idle_product(_: Rewriter, formula: Formula) -> Formula | None:
+    """A product with one, if the shape stays: one has no axes, or the value has some."""
+    pair = split(formula.operands, lambda one: is_scalar(one, 1))
+    one = pair[0].constant if pair else None
+    if pair is None or one is None or len(one.dims) > 1:
+        return None
+    return pair[1] if not one.dims or _has_axes(pair[1]) else None
+
+
+def _has_axes(formula: Formula, depth: int = 4) -> bool:
+    """Return True for arithmetic, so many operators deep, in which a constant with axes takes part."""
+    if formula.operator not in ("Add", "Sub", "Mul", "Div"):
+        return formula.constant is not None and bool(formula.constant.dims)
+    return depth > 0 and any(one is not None and _has_axes(one, depth - 1) for one in formula.operands)
+
+
 @rule("gelu", "Mul")
 def spelled_gelu(make: Rewriter, formula: Formula) -> Formula | None:
     """x * (1 + Erf(x / sqrt 2)) / 2, whatever factor is multiplied first, is Gelu."""

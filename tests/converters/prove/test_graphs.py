@@ -222,3 +222,46 @@ def test_a_name_without_end_is_cut(tmp_path: Path) -> None:
     child.graph.initializer[0].name = child.graph.node[0].input[1] = "w" * 100_000
     state, reason = verdict(tmp_path, build("y = MatMul (x, w)", weight("w", 8, 8)), child)
     assert (state, len(reason)) == ("not-provable", 1000)
+
+
+def test_a_product_with_one_keeps_its_shape(tmp_path: Path) -> None:
+    one, ones, two = (
+        onnx.numpy_helper.from_array(np.array(value, np.float32), name)
+        for value, name in ((1, "one"), ([1], "ones"), ([2], "two"))
+    )
+    parent = build("h = Add (x, two) y = Mul (h, ones)", two, ones)
+    assert verdict(tmp_path, parent, build("y = Add (x, two)", two)) == ("proven", "")
+    assert verdict(tmp_path, build("y = Mul (x, one)", one), build("y = Identity (x)")) == ("proven", "")
+    assert verdict(tmp_path, build("y = Mul (x, two)", two), build("y = Identity (x)"))[0] == "not-provable"
+    scalar = "(float s) => (float[1] y)"
+    plain = build("y = Identity (s)", head="(float s) => (float y)")
+    assert verdict(tmp_path, build("y = Mul (s, ones)", ones, head=scalar), plain)[0] == "not-provable"
+
+
+def test_two_stored_factors_may_both_be_codes(tmp_path: Path) -> None:
+    parent = build("p = MatMul (a, b) y = Add (x, p)", weight("a", 8, 8), weight("b", 8, 8, seed=1))
+    onnx.save(parent, tmp_path / "source.onnx")
+    with quiet():
+        quantize_dynamic(
+            tmp_path / "source.onnx", tmp_path / "small.onnx", extra_options={"MatMulConstBOnly": False}
+        )
+    child = onnx.load(tmp_path / "small.onnx")
+    assert any(node.op_type == "MatMulInteger" for node in child.graph.node)
+    assert not any(node.op_type == "DynamicQuantizeLinear" for node in child.graph.node)
+    assert verdict(tmp_path, parent, child) == ("proven", "")
+    for tensor in child.graph.initializer:
+        if tensor.name == "a_scale":
+            value = onnx.numpy_helper.to_array(tensor) * np.float32(1.5)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(value, tensor.name))
+    assert verdict(tmp_path, parent, child)[0] != "proven"
+
+
+@pytest.mark.parametrize("operator", ["Add", "Mul"])
+def test_values_that_are_used_twice_at_every_level_cost_no_more(tmp_path: Path, operator: str) -> None:
+    """Sixty levels are 2**60 paths."""
+    one = onnx.numpy_helper.from_array(np.array([1], np.float32), "one")
+    steps = [f"v{at} = {operator} (v{at - 1}, v{at - 1})" for at in range(1, 60)]
+    body = " ".join(["v0 = Relu (x)", *steps, "m = Mul (v59, one) y = Add (m, x)"])
+    assert verdict(tmp_path, build(body, one), build(body, one)) == ("proven", "")
+    other = build(body.replace("Relu", "Sigmoid"), one)
+    assert verdict(tmp_path, build(body, one), other)[0] == "not-provable"
