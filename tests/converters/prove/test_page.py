@@ -1,0 +1,34 @@
+"""docs/prove.md lists every rewrite, every rule of scales and every rule of float16, and no other rewrite."""
+
+import re
+from pathlib import Path
+
+from onnxreg.converters.prove import integer_rewrites, rewrites
+from onnxreg.converters.prove.float_rules import HALF_RULES
+from onnxreg.converters.prove.rewriter import RULES
+from onnxreg.converters.prove.scale_rules import RULES as SCALE_RULES
+
+PAGE = (Path(__file__).parents[3] / "docs" / "prove.md").read_text("utf-8")
+
+
+def test_every_rewrite_is_on_the_page() -> None:
+    assert rewrites.rule is integer_rewrites.rule
+    table = PAGE.partition("| rewrite |")[2].partition("\n\n")[0]
+    names = (
+        {name for row in table.splitlines() for name in re.findall(r"`([a-z-]+)`", row.split("|")[1])}
+        if table
+        else set()
+    )
+    assert names == {name for rules in RULES.values() for name, _ in rules} | {"constant-folding"}
+
+
+def test_every_scale_rule_is_on_the_page() -> None:
+    table = PAGE.partition("| scale rule |")[2].partition("\n\n")[0]
+    for name in SCALE_RULES:
+        kind, steps = name.split("/")
+        assert any(kind in row and f"/{steps}`" in row for row in table.splitlines()), name
+
+
+def test_every_bound_of_float16_is_on_the_page() -> None:
+    for name in HALF_RULES:
+        assert name.removeprefix("float16 ") in PAGE
