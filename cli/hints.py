@@ -164,6 +164,7 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "list-remotes": "see `reg remote list`",
     "list-remotes-or-path": "see `reg remote list`; a directory is written ./{name}",
     "import-files": "read it with oras, and import the files: reg import DIRECTORY --name NAME",
+    "omit-version": "the name alone is {name}; a new version gets its number with --version {version}",
     "import-name": "write --name {name}, or leave it out",
     "fetch-index": "`reg fetch-index` fetches it",
     "fetch-index-of": "fetch what is needed offline: reg fetch-index --remote {remote!q}",

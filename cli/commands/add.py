@@ -34,7 +34,10 @@ def _task(text: str) -> str:
     from onnxreg.converters.tasks.task_catalog import ALIASES
 
     if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", text) is None:
-        raise InputError(f"not a task: {text[:80]!r}", "write lower-case words joined by hyphens")
+        raise InputError(
+            f"not a task: {text[:80]!r}",
+            "write lower-case words joined by hyphens, such as text-classification",
+        )
     return ALIASES.get(text, text)
 
 

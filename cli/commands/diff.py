@@ -38,8 +38,12 @@ NAMED = 3
 
 def command(
     context: typer.Context,
-    old: Annotated[str, typer.Argument(help="The version before.", autocompletion=complete_ref)],
-    new: Annotated[str, typer.Argument(help="The version after.", autocompletion=complete_ref)],
+    old: Annotated[
+        str, typer.Argument(help="The version before.", metavar="OLD", autocompletion=complete_ref)
+    ],
+    new: Annotated[
+        str, typer.Argument(help="The version after.", metavar="NEW", autocompletion=complete_ref)
+    ],
     full: Annotated[bool, typer.Option("--full", help="List every change below the screen.")] = False,
     html: Annotated[
         Path | None, typer.Option(help="Write one self-contained page to this file; - is stdout.")

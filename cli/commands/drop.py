@@ -3,12 +3,12 @@
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Reason, RefArgument
+from onnxreg.cli.options.shared import ExactRefArgument, Reason
 
 EXAMPLES = ("reg drop acme/pii-small:1.2.0 --reason 'wrong checkpoint'",)
 
 
-def command(context: typer.Context, ref: RefArgument, reason: Reason = None) -> None:
+def command(context: typer.Context, ref: ExactRefArgument, reason: Reason = None) -> None:
     """Take back a version that was never pushed nor pulled; its number is free again.
 
     The next `reg gc` frees its bytes. If others may have the version, yank it instead: `reg yank`.

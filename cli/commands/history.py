@@ -84,7 +84,7 @@ def _cells(row: "HistoryRow") -> tuple[str, ...]:
         row.version,
         (row.time or "")[:10],
         ", ".join(word for word in (row.status, *row.channels) if word not in ("", "refused")),
-        artifact.precision if artifact else "",
+        artifact.path if artifact else "",
         output.size(artifact.size) if artifact else "",
         artifact.state if artifact else "",
         "" if row.value is None else f"{row.value:.4g}",

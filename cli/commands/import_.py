@@ -48,7 +48,9 @@ def command(
     version: NewVersion = None,
     as_json: Json = False,
 ) -> None:
-    """Adopt a directory that OpenMed wrote (openmed-onnx.json of version 1), trusting none of its claims.
+    """Make a version from a directory of OpenMed or the Hub, a model package, or an OCI registry.
+
+    A directory that OpenMed wrote has an openmed-onnx.json of version 1; none of its claims is trusted.
 
     Or import a model package of ONNX Runtime (manifest.json of schema 1.0): every digest in it is checked,
     each model file becomes an artifact, and the files of shared assets belong to all artifacts. See

@@ -39,7 +39,7 @@ def new(
     session: Session = context.obj
     public = Keystore().new(name, kind)
     print(public)
-    session.say(f"everyone who trusts it: reg trust add {name} {public}")
+    session.say(f"readers trust it with: reg trust add {name} {public}")
 
 
 def rotate(
@@ -53,8 +53,8 @@ def rotate(
 ) -> None:
     """Make a key of the same kind, and a statement by the old key that the new one replaces it.
 
-    Send the file to your readers. Whoever trusts the old key accepts the new one, for the same models, with
-    `reg trust add NEW --from-rotation FILE`: it counts wherever their trust file, or a policy, names the
+    Send the file to your readers. A reader who trusts the old key accepts the new one, for the same models, with
+    `reg trust add NEW --from-rotation FILE`: it counts wherever the trust file, or a policy, names the
     old one. Both sign it, so nobody can be given a key that its owner does not have.
     """
     from onnxreg.registry.signing.keystore import Keystore
@@ -69,7 +69,7 @@ def rotate(
     public = keys.new(name, private.public.kind)
     output.write_file(target, sign_rotation(private, keys.private(name)).encode())
     print(public)
-    session.say(f"everyone who trusts {old}: reg trust add {name} --from-rotation {target}")
+    session.say(f"readers who trust {old} continue with: reg trust add {name} --from-rotation {target}")
 
 
 def list_keys(context: typer.Context, as_json: Json = False) -> None:

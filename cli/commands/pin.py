@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Reason, RefArgument, TargetRemote
+from onnxreg.cli.options.shared import ExactRefArgument, Reason, TargetRemote
 
 EXAMPLES = (
     "reg pin acme/pii-small:1.2.0 --reason 'in devices until 2031'",
@@ -16,12 +16,12 @@ EXAMPLES = (
 
 def command(
     context: typer.Context,
-    ref: RefArgument,
+    ref: ExactRefArgument,
     remote: TargetRemote = None,
     reason: Reason = None,
     undo: Annotated[bool, typer.Option("--undo", help="Take the pin back.")] = False,
 ) -> None:
-    """Keep a version forever: `reg gc` does not let it expire. The REF must name the version."""
+    """Keep a version forever: `reg gc` does not let it expire."""
     session: Session = context.obj
     registry, store = session.with_remote(remote)
     version = registry.pin(ref, reason, undo, store)

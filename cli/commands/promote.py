@@ -6,6 +6,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import ChannelArgument, Json, Reason, RefArgument, TargetRemote
+from onnxreg.cli.options.word_order import check_channel_last
 from onnxreg.cli.render import output
 from onnxreg.registry.gates.promotion import Promotion
 
@@ -33,6 +34,7 @@ def command(
     With --json: {ref, channel, policy_holds, moved, before, findings: [{requirement, verdict, detail}]};
     before is the channel's previous version, or null.
     """
+    check_channel_last("promote", ref, channel)
     session: Session = context.obj
     registry, store = session.with_remote(remote)
     promotion = registry.promote(ref, channel, dry_run, reason, store)

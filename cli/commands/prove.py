@@ -42,7 +42,7 @@ def command(
     remote: RemoteOption = None,
     as_json: Json = False,
 ) -> None:
-    """Prove that quantized artifacts are their parent, rounded: from the bytes alone.
+    """Prove that each quantized artifact is its parent with rounded weights, from the bytes alone.
 
     Each weight must be the parent's value, rounded under the artifact's own scale, every other tensor
     equal, the graph the same but for the rewrites of docs/prove.md. The verdict is `proven`, `bounded`

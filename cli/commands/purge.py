@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Json, RefArgument, TargetRemote
+from onnxreg.cli.options.shared import ExactRefArgument, Json, TargetRemote
 from onnxreg.cli.render import output
 
 EXAMPLES = (
@@ -17,7 +17,7 @@ EXAMPLES = (
 
 def command(
     context: typer.Context,
-    ref: RefArgument,
+    ref: ExactRefArgument,
     reason: Annotated[str, typer.Option(help="The reason, for the log.")],
     path: Annotated[
         list[str] | None,

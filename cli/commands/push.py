@@ -10,6 +10,7 @@ from onnxreg.cli.errors import resumable
 from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.delta_options import Deltas, releases_of
 from onnxreg.cli.options.shared import Json, RemoteArgument
+from onnxreg.cli.options.word_order import check_model_first
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.transfer_report import Stopwatch, announce, channels_to_json
 from onnxreg.cli.services.delta_offers import offer_pushed
@@ -95,6 +96,8 @@ def command(
         raise InputError(f"two remotes are named: {remote} and {to}", "leave --to away")
     if ref is None and not every:
         raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
+    if ref is not None:
+        check_model_first("push", ref, remote)
     destination, channels, releases = remote or to, tags or [], releases_of(deltas)
     session: Session = context.obj
     choice = None if layout is None else LayoutChoice.parse(layout)

@@ -102,7 +102,7 @@ def command(
     if passage is not None and not text:
         raise InputError("--context needs a --text", "such as a question about it")
     if feeds is not None:
-        check_given(feeds)
+        check_given(feeds, '--input takes a .npz or .json file, such as {"x": [[1, 2, 3, 4]]}')
     session: Session = context.obj
     reader = session.reader(remote)
     answer = trusted_read.resolve(reader, Ref.parse(ref), query, query_options.read_one_device(device))

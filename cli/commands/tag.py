@@ -4,6 +4,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import ChannelArgument, Reason, RefArgument, TargetRemote
+from onnxreg.cli.options.word_order import check_channel_last
 
 EXAMPLES = (
     "reg tag acme/pii-small:1.2.0 stable --reason 'passed the field test'",
@@ -19,6 +20,7 @@ def command(
     reason: Reason = None,
 ) -> None:
     """Move a channel to a version; the log records the move."""
+    check_channel_last("tag", ref, channel)
     session: Session = context.obj
     registry, store = session.with_remote(remote)
     version = registry.tag(ref, channel, reason, store)

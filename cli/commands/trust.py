@@ -61,6 +61,7 @@ def show(context: typer.Context, as_json: Json = False) -> None:
             session.say(f"must be signed: {' and '.join(kinds)} of {', '.join(need['models'])}")
         if "witnesses" in need:
             session.say(f"must be witnessed: {', '.join(need['models'])}, by {_witnesses(need['witnesses'])}")
+    session.say(*(["", "the last line that you saw of each log:"] if heads else []))
     session.table(
         ("REGISTRY", "MODEL", "SEQ", "HEAD"),
         [(head["registry"][:12], head["name"], head["seq"], head["head"][7:19]) for head in heads],

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Reason, RefArgument, TargetRemote
+from onnxreg.cli.options.shared import ExactRefArgument, Reason, TargetRemote
 
 EXAMPLES = (
     "reg yank acme/pii-small:1.2.0 --reason 'labels in the wrong order'",
@@ -16,12 +16,12 @@ EXAMPLES = (
 
 def command(
     context: typer.Context,
-    ref: RefArgument,
+    ref: ExactRefArgument,
     remote: TargetRemote = None,
     reason: Reason = None,
     undo: Annotated[bool, typer.Option("--undo", help="Take the yank back.")] = False,
 ) -> None:
-    """Stop a version from being resolved, except by its digest. The REF must name the version."""
+    """Stop a version from being resolved, except by its digest."""
     session: Session = context.obj
     registry, store = session.with_remote(remote)
     version = registry.yank(ref, reason, undo, store)

@@ -28,6 +28,16 @@ KINDS = {
 }
 """From typer's name of a value's type to ours. Other types are TEXT."""
 
+SYNONYMS = {
+    **dict.fromkeys(("search", "find"), ("query", "ls")),
+    **dict.fromkeys(("list", "ls"), ("ls", "list", "show")),
+    **dict.fromkeys(("delete", "remove", "rm"), ("remove", "yank", "drop", "purge")),
+    "download": ("pull",),
+    "info": ("show",),
+    "upload": ("push",),
+}
+"""The verbs that other programs call so, as far as a group has them."""
+
 MARGIN = 4
 """The columns beside an example, and those of the backslash at its end."""
 
@@ -67,6 +77,12 @@ class VerbCommand(TyperCommand):
 
 class VerbGroup(TyperGroup):
     """The same of a group."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        meant = [verb for verb in SYNONYMS.get(args[0], ()) if verb in self.commands]
+        if meant and args[0] not in self.commands:
+            raise InputError(f"no such command '{args[0]}'", f"did you mean {' or '.join(meant)}?")
+        return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         with usage_of(ctx):
@@ -170,4 +186,13 @@ def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> s
     if near:
         return f"did you mean {' or '.join(near)}?"
     context = getattr(error, "ctx", None)
+    if context and error.format_message().startswith("Missing argument"):
+        return f"write {_usage(context)}; see `{context.command_path} --help`"
     return f"see `{context.command_path if context else 'reg'} --help`"
+
+
+def _usage(context: Any) -> str:
+    """The command with its arguments, such as `reg diff OLD NEW`."""
+    pieces = context.command.collect_usage_pieces(context)
+    words = (piece.strip("{}") for piece in pieces if piece != "[OPTIONS]")
+    return " ".join((context.command_path, *words))

@@ -18,6 +18,14 @@ RefArgument = Annotated[
         autocompletion=complete_ref,
     ),
 ]
+ExactRefArgument = Annotated[
+    str,
+    typer.Argument(
+        help="NAME:TAG or NAME@sha256:...; a name alone is refused.",
+        metavar="REF",
+        autocompletion=complete_ref,
+    ),
+]
 NameArgument = Annotated[str, typer.Argument(help="The model.", metavar="NAME", autocompletion=complete_name)]
 RemoteArgument = Annotated[
     str | None,

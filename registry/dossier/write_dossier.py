@@ -72,7 +72,7 @@ def write_dossier(bundle: DossierBundle, target: Path) -> None:
 
 def check_dossier_target(target: Path, registry: Path | None = None) -> None:
     """InputError if writing a dossier there would lose anything that is not an earlier dossier."""
-    check_target(target, registry, _written)
+    check_target(target, registry, _written, "dossier")
 
 
 def _written(directory: Path) -> set[str]:

@@ -77,6 +77,10 @@ def unknown_model(name: str, remote: RegistryReader) -> NotFoundError:
     A copy may just be unfinished.
     """
     is_copy = remote.is_mirror  # NotFoundError if the registry is gone
+    if Version.is_version(name):
+        return NotFoundError(
+            f"there is no model {name} in {remote.url}", f"a version follows its model: NAME:{name}"
+        )
     location = f"{remote.url}, {named_copy(remote)}" if is_copy else remote.url
     try:
         names = list(remote.names())

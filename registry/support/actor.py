@@ -87,7 +87,7 @@ def write_setting(name: str | None) -> Path:
 
 def _checked(name: object, label: str) -> str:
     if not isinstance(name, str) or len(name) > MAX_ACTOR_CHARACTERS or not all(map(str.isprintable, name)):
-        raise InputError(f"{label} is not a text of at most {MAX_ACTOR_CHARACTERS} characters on one line")
+        raise InputError(f"{label} must be one line of at most {MAX_ACTOR_CHARACTERS} characters")
     return name
 
 

@@ -48,10 +48,10 @@ def refuse_directory(path: Path) -> None:
         raise InputError(f"{path} is a directory", "name a file")
 
 
-def check_given(path: Path) -> None:
+def check_given(path: Path, hint: str = "check the path") -> None:
     """Check a file that the user named. NotFoundError if it does not exist, InputError if it is a directory."""
     if not path.exists():
-        raise NotFoundError(f"there is no file {path}", "check the path")
+        raise NotFoundError(f"there is no file {path}", hint)
     refuse_directory(path)
 
 

@@ -40,11 +40,14 @@ def exported(directory: Path) -> set[str]:
 
 
 def check_target(
-    target: Path, registry: Path | None = None, expected_files: Callable[[Path], set[str]] = exported
+    target: Path,
+    registry: Path | None = None,
+    expected_files: Callable[[Path], set[str]] = exported,
+    kind: str = "export",
 ) -> None:
     """InputError if writing there would lose or hide anything that is not an earlier export.
 
-    `expected_files` lists the files of an earlier export in a directory.
+    `expected_files` lists the files of an earlier export in a directory; `kind` names it in errors.
     """
     with host_errors(f"looking at {target}"):
         if target.is_symlink() and not target.exists():
@@ -52,7 +55,7 @@ def check_target(
         path = target.resolve()
         if path.exists() and not path.is_dir():
             raise InputError(
-                f"{target} is a file", "name a directory that does not exist yet, or an earlier export"
+                f"{target} is a file", f"name a directory that does not exist yet, or an earlier {kind}"
             )
         if registry is not None and path.is_relative_to(registry.resolve()):
             raise InputError(f"{target} is inside the registry", "name a directory outside of it")
@@ -62,7 +65,7 @@ def check_target(
     if others:
         raise InputError(
             f"{target} holds {', '.join(others[:3])}{' ...' if len(others) > 3 else ''}, "
-            "which no earlier export wrote",
+            f"which no earlier {kind} wrote",
             "name a new directory, or move those files away",
         )
     _check_writable(target, path.parent)
@@ -186,7 +189,7 @@ def check_package_target(target: Path, registry: Path | None = None) -> None:
     """InputError if writing a package there would lose or hide anything that is not an earlier package of
     ours.
     """
-    check_target(target, registry, _packaged)
+    check_target(target, registry, _packaged, "package")
 
 
 def _packaged(directory: Path) -> set[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.version import Version
 
 POLICY_LOG = ".policy"
 """The name of the registry's own log of policies, used like a model's name. No model can have it."""
@@ -27,11 +28,16 @@ def check_name(text: str) -> str:
         ok = ok and _PART.fullmatch(part) is not None and ".." not in part
         ok = ok and not part.endswith(".jsonl") and part.split(".")[0] not in _DEVICES
     if not ok:
-        raise InputError(
-            f"not a model name: {text[:80]!r}",
-            "a name is NAME or ORG/NAME in lower case: letters, digits and . _ - inside, e.g. acme/pii-small",
-        )
+        raise InputError(f"not a model name: {text[:80]!r}", _name_rule(text))
     return text
+
+
+def _name_rule(text: str) -> str | Advice:
+    """The hint for a text that is not a name: the name in it, or else the rule."""
+    name, _, version = text.partition(":")
+    if Version.is_version(version) and is_name(name):
+        return Advice("omit-version", name=name, version=version)
+    return "a name is NAME or ORG/NAME in lower case: letters, digits and . _ - inside, e.g. acme/pii-small"
 
 
 def is_name(text: str) -> bool:

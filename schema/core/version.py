@@ -56,12 +56,18 @@ class Version:
         return len(text) <= 128 and _SEMVER.fullmatch(text) is not None
 
     @classmethod
+    def nearest(cls, text: str) -> str | None:
+        """The version that a text such as `v1.4.0` or `1.4` comes close to, if any."""
+        start = text.removeprefix("v")
+        return next((near for near in (start, f"{start}.0", f"{start}.0.0") if cls.is_version(near)), None)
+
+    @classmethod
     @lru_cache(1024)
     def parse(cls, text: str) -> "Version":
         match = _SEMVER.fullmatch(text) if len(text) <= 128 else None
         if match is None:
-            raise InputError(
-                f"not a version: {text[:80]!r}", "versions are SemVer 2.0, such as 1.4.0 or 2.0.0-rc.1"
-            )
+            near = cls.nearest(text)
+            hint = f"did you mean {near}?" if near else "versions are SemVer 2.0, such as 1.4.0 or 2.0.0-rc.1"
+            raise InputError(f"not a version: {text[:80]!r}", hint)
         major, minor, patch, pre, build = match.groups()
         return cls(int(major), int(minor), int(patch), tuple(pre.split(".")) if pre else (), build or "")

@@ -13,7 +13,7 @@ a later evaluation refused: in every version that has these bytes. `rollouts` ar
 devices get the next release already.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -333,24 +333,36 @@ def version_of(state: State, tag: str) -> Version:
     """The version that a tag means, known or not. Raise NotFoundError if it is neither a version nor a channel."""
     if Version.is_version(tag):
         return Version.parse(tag)
+    if tag not in state.channels and Version.nearest(tag):
+        raise no_version(state.name, f"version {tag}", state.versions, "a version has three numbers; ")
     if tag not in state.channels:
-        raise no_channel(state.name, tag, state.channels)
+        raise no_channel(
+            state.name, tag, state.channels, f"; without a tag the newest is meant: {state.name}"
+        )
     return state.channels[tag].version
 
 
-def no_version(name: str, subject: str, entries: Mapping[Version, VersionEntry]) -> NotFoundError:
+def no_version(
+    name: str, subject: str, entries: Mapping[Version, VersionEntry], rule: str = ""
+) -> NotFoundError:
     """The error for a model that has no `subject`, such as `version 9.0.0`.
 
-    Of its entries the newest are named.
+    After the `rule` the newest of its entries are named.
     """
     newest = sorted((version for version, entry in entries.items() if not entry.dropped), reverse=True)[
         :MAX_LISTED_VERSIONS
     ]
     names = [f"{version} (yanked)" if entries[version].yanked else str(version) for version in newest]
-    return NotFoundError(f"{name} has no {subject}", f"its newest are {', '.join(names)}" if names else "")
+    return NotFoundError(
+        f"{name} has no {subject}", f"{rule}{_newest(names)} {', '.join(names)}" if names else ""
+    )
 
 
-def no_channel(name: str, tag: str, channels: Collection[str]) -> NotFoundError:
-    """The error for a model that has no such channel."""
+def _newest(names: Sequence[str]) -> str:
+    return "its only version is" if len(names) == 1 else "its newest are"
+
+
+def no_channel(name: str, tag: str, channels: Collection[str], more: str = "") -> NotFoundError:
+    """The error for a model that has no such channel; `more` goes behind the list of those that it has."""
     listed = f"its channels: {', '.join(channels)}" if channels else "it has no channels yet"
-    return NotFoundError(f"{name} has no channel {tag}", suggest(tag, channels, listed))
+    return NotFoundError(f"{name} has no channel {tag}", suggest(tag, channels, listed + more))

@@ -21,7 +21,7 @@ _HUB_NAMES = (
 )
 HUB_NAMES = frozenset(_HUB_NAMES.split())
 """The names that the head of a card on the Hub may have; some are not SPDX identifiers."""
-HINT = "an SPDX expression such as 'MIT OR Apache-2.0', LicenseRef-NAME for a licence of your own, or other"
+HINT = "write an SPDX expression such as 'MIT OR Apache-2.0', LicenseRef-NAME for your own licence, or other"
 
 
 def spdx_expression(text: str) -> str | None:
@@ -44,6 +44,8 @@ def check_license(text: str) -> str:
         return expression
     if text.lower() in HUB_NAMES:
         return text.lower()
+    if not text.strip():
+        raise InputError("the licence is empty", HINT)
     raise InputError(f"no licence is called {text[:80]!r}", _alike(text))
 
 
@@ -60,4 +62,4 @@ def _alike(text: str) -> str:
 
     names = [entry["id"] for entry in LICENSES.values() if not entry["deprecated"]]
     alike = nearest(text, [*names, *(HUB_NAMES - {name.lower() for name in names})])
-    return f"did you mean {' or '.join(alike)}? {HINT}" if alike else HINT
+    return f"did you mean {' or '.join(alike)}? Else {HINT}" if alike else HINT

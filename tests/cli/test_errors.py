@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -92,7 +93,7 @@ def test_usage_errors_are_input_errors(words: list[str], reg: Reg) -> None:
     done = reg(*words)
     assert (done.status, done.out) == (2, "")
     assert done.err.startswith("error: ")
-    assert "\nhint: see `reg" in done.err
+    assert re.search(r"\nhint: .*see `reg", done.err)
     assert reg(*words, "--json").error["family"] == "input"
 
 
@@ -312,6 +313,45 @@ def test_a_pull_that_fails_tells_what_is_there_and_makes_nothing_here(
     assert not Path("mine").exists()
     assert reg("--registry", "mine", "pull", "acme/pii", home, "--format", "onnx-int8").status == 0
     assert str(home) in (Path("mine") / "local" / "remotes.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("show", "tiny:latest"), "it has no channels yet; without a tag the newest is meant: tiny"),
+        (("show", "acme/pii:9"), "a version has three numbers; its newest are 0.2.0, 0.1.0"),
+        (("show", "tiny:9.0.0"), "its only version is 0.1.0"),
+        (("diff", "acme/pii:0.1.0", "0.2.0"), "a version follows its model: NAME:0.2.0"),
+        (("diff", "acme/pii:0.1.0"), "write reg diff OLD NEW; see `reg diff --help`"),
+        (("push", "./share", "acme/pii"), "the model comes first: reg push acme/pii ./share"),
+        (("tag", "stable", "acme/pii:0.1.0"), "the version comes first: reg tag acme/pii:0.1.0 stable"),
+        (("promote", "stable", "acme/pii"), "the version comes first: reg promote acme/pii stable"),
+        (
+            ("log", "acme/pii:0.2.0"),
+            "the name alone is acme/pii; a new version gets its number with --version 0.2.0",
+        ),
+        (("add", "x.onnx", "--name", "x", "--version", "v1.0.0"), "did you mean 1.0.0?"),
+        (("search", "pii"), "did you mean query or ls?"),
+        (("trust", "list"), "did you mean show?"),
+        (
+            ("add", "x.onnx", "--name", "x", "--license", ""),
+            "write an SPDX expression such as 'MIT OR Apache-2.0', LicenseRef-NAME for your own licence, or other",
+        ),
+        (
+            ("add", "x.onnx", "--name", "x", "--task", "Text Classification"),
+            "write lower-case words joined by hyphens, such as text-classification",
+        ),
+        (
+            ("run", "tiny", "--input", "x=1,2"),
+            '--input takes a .npz or .json file, such as {"x": [[1, 2, 3, 4]]}',
+        ),
+    ],
+)
+def test_a_hint_names_what_was_probably_meant(
+    words: tuple[str, ...], hint: str, reg: Reg, home: Path
+) -> None:
+    done = reg("--registry", home, *words)
+    assert done.status in (2, 3) and done.err.splitlines()[-1] == f"hint: {hint}"
 
 
 @pytest.mark.parametrize(

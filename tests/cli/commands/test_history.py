@@ -42,10 +42,10 @@ def test_one_line_for_each_version_newest_first(reg: Reg) -> None:
     assert header.split() == ["VERSION", "DATE", "STATE", "ARTIFACT", "SIZE", "VERDICT", "VALUE"]
     words = [re.sub(r"\d{4}-\d\d-\d\d", "DATE", re.sub(r"\s+", " ", row)).strip() for row in rows]
     assert words == [
-        "1.3.0 DATE yanked int8 17.5 kB certified 0.93 o",
-        "1.2.0 DATE stable int8 17.5 kB certified 0.92 o",
-        "1.1.0 DATE int8 17.5 kB certified 0.91 other suite",
-        "1.0.0 DATE int8 17.5 kB certified 0.9 o",
+        "1.3.0 DATE yanked model_int8.onnx 17.5 kB certified 0.93 o",
+        "1.2.0 DATE stable model_int8.onnx 17.5 kB certified 0.92 o",
+        "1.1.0 DATE model_int8.onnx 17.5 kB certified 0.91 other suite",
+        "1.0.0 DATE model_int8.onnx 17.5 kB certified 0.9 o",
     ]
     columns = [row.index(" o") for row in rows if row.endswith(" o")]
     assert columns == sorted(columns, reverse=True) and len(set(columns)) == 3

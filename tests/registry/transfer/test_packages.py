@@ -57,7 +57,7 @@ def test_files_of_others_are_left_alone(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("mine")
     before = tree(tmp_path / "out")
-    with pytest.raises(InputError, match=f"holds {foreign}, which no earlier export wrote"):
+    with pytest.raises(InputError, match=f"holds {foreign}, which no earlier package wrote"):
         registry.write_package("acme/pii", tmp_path / "out")
     assert tree(tmp_path / "out") == before
 

@@ -37,13 +37,18 @@ def test_a_licence_has_one_spelling(typed: str, stored: str) -> None:
         ("mit license", "LicenseRef-NAME"),
         ("opnrail", "openrail"),
         ("MIT OR", "SPDX"),
-        ("", "SPDX"),
     ],
 )
 def test_another_name_gets_the_nearest_ones(typed: str, near: str) -> None:
     with pytest.raises(InputError, match="no licence is called") as raised:
         check_license(typed)
     assert near in raised.value.hint
+
+
+def test_an_empty_licence_is_called_empty() -> None:
+    with pytest.raises(InputError, match="the licence is empty") as raised:
+        check_license(" ")
+    assert "SPDX" in raised.value.hint
 
 
 @pytest.mark.parametrize("text", ["(" * 4000, "not mit", "mit)", "\0", "mit or " * 500, "__import__('os')"])
