@@ -1,9 +1,10 @@
 """Attacks on the rotation of keys and on policies that demand signatures, and who notices."""
 
 import json
+import shutil
 from base64 import b64decode, b64encode
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -56,14 +57,20 @@ class Office:
         (store.root / "policy.jsonl").write_bytes(log.encode())
 
 
-@pytest.fixture
-def office(tmp_path: Path, own_user: Path) -> Office:
-    registry = Registry(tmp_path / "registry")
-    registry.add(write_draft(tmp_path / "draft", "acme/pii", "seed", 10), "1.0.0")
-    made = Office(registry)
+@pytest.fixture(scope="session")
+def office_template(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> Office:
+    root = tmp_path_factory.mktemp("office")
+    registry = Registry(root / "registry")
+    registry.add(write_draft(root / "draft", "acme/pii", "seed", 10), "1.0.0")
     registry.set_policy(policy(STRICT))
+    return Office(registry)
+
+
+@pytest.fixture
+def office(office_template: Office, tmp_path: Path, own_user: Path) -> Office:
     own_user.mkdir(parents=True, exist_ok=True)
-    return made
+    copy = shutil.copytree(office_template.registry.store.root, tmp_path / "registry")
+    return replace(office_template, registry=Registry(copy))
 
 
 Do = Callable[[Office], None]
@@ -160,25 +167,33 @@ APPROVALS = ("[[require]]", 'models = [".policy"]', "approvals = true")
 LINES = ("[[require]]", 'models = [".policy"]', "lines = true")
 
 
-@pytest.mark.parametrize("reader", ["new", "seen", "keys", "lines", "approvals"])
+DEMANDS = {"new": None, "seen": None, "keys": (), "lines": LINES, "approvals": APPROVALS}
+
+
 @pytest.mark.parametrize("do", [*LACKS.values(), *HONEST.values()], ids=[*LACKS, *HONEST])
 def test_who_notices_a_policy_that_was_loosened(
-    do: Do, reader: str, office: Office, own_user: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    do: Do,
+    office: Office,
+    own_user: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Only who demands the approvals; and who demands signed lines, since none of these lines is signed."""
     show = ["--registry", str(tmp_path / "own"), "policy", "show", "--remote", office.registry.store.url]
-    if reader == "seen":
-        assert main(show) == 0
+    monkeypatch.setenv("REG_STATE", str(own_user / "seen"))
+    assert main(show) == 0
     do(office)
-    if reader not in ("new", "seen"):
-        demands = {"keys": (), "lines": LINES, "approvals": APPROVALS}[reader]
-        (own_user / "trust").write_text(office.trust(*demands))
-    capfd.readouterr()
-    status, said = main(show), capfd.readouterr().err
-    is_noticed = reader == "lines" or (reader == "approvals" and do in LACKS.values())
-    assert status == (4 if is_noticed else 0), said
-    if reader == "approvals" and is_noticed:
-        assert "without its signatures: stable of *: signed_by: " in said and "of 2 wanted" in said
+    for reader, demands in DEMANDS.items():
+        monkeypatch.setenv("REG_STATE", str(own_user / reader))
+        if demands is not None:
+            (own_user / "trust").write_text(office.trust(*demands))
+        capfd.readouterr()
+        status, said = main(show), capfd.readouterr().err
+        is_noticed = reader == "lines" or (reader == "approvals" and do in LACKS.values())
+        assert status == (4 if is_noticed else 0), f"{reader}: {said}"
+        if reader == "approvals" and is_noticed:
+            assert "without its signatures: stable of *: signed_by: " in said and "of 2 wanted" in said
 
 
 def test_the_writer_must_have_the_approvals(
