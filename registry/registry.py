@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS, RetentionPolicy
 from onnxreg.registry.log.commit import load
-from onnxreg.registry.log.decisions import Decisions
+from onnxreg.registry.log.decisions import DecisionResult, Decisions
 from onnxreg.registry.log.ledger import Ledger, mirror_error
 from onnxreg.registry.log.selection import EVERYTHING, Selection, held_files, selected_artifacts
 from onnxreg.registry.read.remotes import Remotes
@@ -175,7 +175,7 @@ class Registry:
 
     def tag(
         self, ref: Ref | str, tag: str, reason: str | None = None, remote: RegistryStore | None = None
-    ) -> lookup.LocatedVersion:
+    ) -> DecisionResult:
         """Move a channel to a version; does nothing if it holds that already.
 
         Here, or in a remote, whose log then gets the event; the same holds for each method with this
@@ -284,7 +284,7 @@ class Registry:
         reason: str | None = None,
         undo: bool = False,
         remote: RegistryStore | None = None,
-    ) -> lookup.LocatedVersion:
+    ) -> DecisionResult:
         """Stop a version from being resolved; its digest still finds it."""
         return self._decisions_on(_ref(ref).name, remote).yank(_ref(ref), reason, undo)
 
@@ -294,11 +294,11 @@ class Registry:
         reason: str | None = None,
         undo: bool = False,
         remote: RegistryStore | None = None,
-    ) -> lookup.LocatedVersion:
+    ) -> DecisionResult:
         """Protect a version from every retention policy."""
         return self._decisions_on(_ref(ref).name, remote).pin(_ref(ref), reason, undo)
 
-    def drop(self, ref: Ref | str, reason: str | None = None) -> lookup.LocatedVersion:
+    def drop(self, ref: Ref | str, reason: str | None = None) -> DecisionResult:
         """Remove a version that was never pushed; its number is free again. `gc` frees its bytes."""
         return self._decisions_on(_ref(ref).name).drop(
             _ref(ref), lambda located: push_record.was_pushed(self.store, located), reason
@@ -458,7 +458,7 @@ class Registry:
         key: PrivateKey,
         reason: str | None = None,
         remote: RegistryStore | None = None,
-    ) -> lookup.LocatedVersion:
+    ) -> DecisionResult:
         """Sign a version: the statement of its release becomes a blob, and an event attests it. Signing is
         idempotent.
         """

@@ -6,6 +6,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import ExactRefArgument, Reason, TargetRemote
+from onnxreg.cli.reports.decision_report import announce
 
 EXAMPLES = (
     "reg pin acme/pii-small:1.2.0 --reason 'in devices until 2031'",
@@ -24,5 +25,7 @@ def command(
     """Keep a version forever: `reg gc` does not let it expire."""
     session: Session = context.obj
     registry, store = session.with_remote(remote)
-    version = registry.pin(ref, reason, undo, store)
-    session.say(f"{version.ref} is {'no longer ' if undo else ''}pinned{session.place(store)}")
+    result = registry.pin(ref, reason, undo, store)
+    news, status_quo = ("is no longer", "is not") if undo else ("is", "is already")
+    name = result.ref
+    announce(session, result, f"{name} {news} pinned", f"{name} {status_quo} pinned", store, reason)

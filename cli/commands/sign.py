@@ -7,6 +7,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Reason, RefArgument, TargetRemote
+from onnxreg.cli.reports.decision_report import announce
 from onnxreg.schema.core.errors import InputError
 
 EXAMPLES = (
@@ -68,5 +69,8 @@ def command(
         path = sign_facts(facts, published, private)
         session.say(f"signed the facts about {published.ref} in {path} with key {private.public.id[:12]}")
         return
-    version = registry.sign(ref, private, reason, store)
-    session.say(f"signed {version.ref} with key {private.public.id[:12]}{session.place(store)}")
+    result = registry.sign(ref, private, reason, store)
+    by = f"with key {private.public.id[:12]}"
+    announce(
+        session, result, f"signed {result.ref} {by}", f"{result.ref} is already signed {by}", store, reason
+    )

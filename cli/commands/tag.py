@@ -5,6 +5,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import ChannelArgument, Reason, RefArgument, TargetRemote
 from onnxreg.cli.options.word_order import check_channel_last
+from onnxreg.cli.reports.decision_report import announce
 
 EXAMPLES = (
     "reg tag acme/pii-small:1.2.0 stable --reason 'passed the field test'",
@@ -23,5 +24,6 @@ def command(
     check_channel_last("tag", ref, channel)
     session: Session = context.obj
     registry, store = session.with_remote(remote)
-    version = registry.tag(ref, channel, reason, store)
-    session.say(f"{version.name}:{channel} is {version.version}{session.place(store)}")
+    result = registry.tag(ref, channel, reason, store)
+    name, version = f"{result.name}:{channel}", result.version
+    announce(session, result, f"{name} is {version}", f"{name} is already {version}", store, reason)

@@ -6,6 +6,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import ExactRefArgument, Reason, TargetRemote
+from onnxreg.cli.reports.decision_report import announce
 
 EXAMPLES = (
     "reg yank acme/pii-small:1.2.0 --reason 'labels in the wrong order'",
@@ -24,5 +25,7 @@ def command(
     """Stop a version from being resolved, except by its digest."""
     session: Session = context.obj
     registry, store = session.with_remote(remote)
-    version = registry.yank(ref, reason, undo, store)
-    session.say(f"{version.ref} is {'no longer ' if undo else ''}yanked{session.place(store)}")
+    result = registry.yank(ref, reason, undo, store)
+    news, status_quo = ("is no longer", "is not") if undo else ("is", "is already")
+    name = result.ref
+    announce(session, result, f"{name} {news} yanked", f"{name} {status_quo} yanked", store, reason)

@@ -1,6 +1,7 @@
 """The recorded decisions about versions: the events that each verb appends to the log, if any are needed."""
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import BytesIO
 from typing import Any, TypeVar
@@ -45,6 +46,26 @@ Decide = Callable[[Ledger], Iterable[Event]]
 """The events that a decision needs, given the log as it is."""
 
 
+@dataclass(frozen=True, slots=True)
+class DecisionResult:
+    """The version that a decision is about. `is_logged` is false if it was so before: no event was appended."""
+
+    target: lookup.LocatedVersion
+    is_logged: bool
+
+    @property
+    def name(self) -> str:
+        return self.target.name
+
+    @property
+    def version(self) -> Version:
+        return self.target.version
+
+    @property
+    def ref(self) -> Ref:
+        return self.target.ref
+
+
 class Decisions:
     """Appends decisions to the logs of one registry.
 
@@ -57,19 +78,19 @@ class Decisions:
         self.store = store
         self.actor = actor
 
-    def tag(self, ref: Ref, channel: str, reason: str | None = None) -> lookup.LocatedVersion:
+    def tag(self, ref: Ref, channel: str, reason: str | None = None) -> DecisionResult:
         """Move a channel to a version; nothing happens if it is there.
 
         Raise ConflictError if another move came first.
         """
         target, state = lookup.find_with_state(self.store, ref)
         current = state.channels.get(check_channel(channel))
-        if current is None or (current.version, current.manifest) != (target.version, target.entry.manifest):
-            expects = current.manifest if current else None
-            self._append(target.name, [self._about(Tag, target, reason, tag=channel, expects=expects)])
-        else:
+        if current and (current.version, current.manifest) == (target.version, target.entry.manifest):
             self.store.confirm(target.name)
-        return target
+            return DecisionResult(target, False)
+        expects = current.manifest if current else None
+        event = self._about(Tag, target, reason, tag=channel, expects=expects)
+        return DecisionResult(target, self._append(target.name, [event]))
 
     def untag(self, name: str, channel: str, reason: str | None = None) -> Version:
         """Take a channel away; returns the version it held. Raise NotFoundError if there is none."""
@@ -77,29 +98,30 @@ class Decisions:
         self._append(name, [Untag(**stamp(name, self.actor, reason), tag=channel, expects=current.manifest)])
         return current.version
 
-    def yank(self, ref: Ref, reason: str | None = None, undo: bool = False) -> lookup.LocatedVersion:
+    def yank(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
         """Stop a version from being resolved; its digest still gets it. `undo` takes back the yanks it has.
 
         Raise InputError if the ref does not say which version: the newest is never yanked by accident.
         """
         target = self._exactly(ref)
+        events: list[Event] = []
         if undo:
             yanks = sorted(target.entry.yanks)
-            self._append(target.name, [self._about(Unyank, target, reason, yank=yank) for yank in yanks])
-        else:
-            self._append(target.name, [] if target.entry.yanked else [self._about(Yank, target, reason)])
-        return target
+            events += [self._about(Unyank, target, reason, yank=yank) for yank in yanks]
+        elif not target.entry.yanked:
+            events.append(self._about(Yank, target, reason))
+        return DecisionResult(target, self._append(target.name, events))
 
-    def pin(self, ref: Ref, reason: str | None = None, undo: bool = False) -> lookup.LocatedVersion:
+    def pin(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
         """No retention policy expires this version; `undo` takes that back."""
         target = self._exactly(ref)
         changes = target.entry.pinned == undo
-        self._append(target.name, [self._about(Unpin if undo else Pin, target, reason)] if changes else [])
-        return target
+        events = [self._about(Unpin if undo else Pin, target, reason)] if changes else []
+        return DecisionResult(target, self._append(target.name, events))
 
     def drop(
         self, ref: Ref, left: Callable[[lookup.LocatedVersion], bool], reason: str | None = None
-    ) -> lookup.LocatedVersion:
+    ) -> DecisionResult:
         """Take back a version that never left this registry: its number is free again.
 
         Raise ConflictError if it came from elsewhere, if it `left` (which is asked), or a channel or pin
@@ -113,8 +135,7 @@ class Decisions:
                 f"{target.ref} is known to other registries",
                 Advice("yank"),
             )
-        self._append(target.name, [self._about(Drop, target, reason)])
-        return target
+        return DecisionResult(target, self._append(target.name, [self._about(Drop, target, reason)]))
 
     def attest(
         self,
@@ -123,15 +144,18 @@ class Decisions:
         media_type: str,
         reason: str | None = None,
         verdict: tuple[Digest, str] | None = None,
-    ) -> lookup.LocatedVersion:
+    ) -> DecisionResult:
         """State something about a version: the statement becomes a blob. Idempotent.
 
         An evaluation repeats its `verdict`: the artifact, and the state.
         """
         target, digest = self._exactly(ref), Digest.of(statement)
+        is_new = True
 
         def change(ledger: Ledger) -> Collection[Digest] | None:
-            if _is_stated(ledger, target.entry.manifest, digest):
+            nonlocal is_new
+            is_new = not _is_stated(ledger, target.entry.manifest, digest)
+            if not is_new:
                 return None
             about = stamp(target.name, self.actor, reason)
             about |= dict(zip(("artifact", "state"), verdict, strict=True)) if verdict else {}
@@ -143,7 +167,7 @@ class Decisions:
         with self.store.push() as push:
             push.put(BytesIO(statement), digest)
             commit(self.store, push, target.name, change)
-        return target
+        return DecisionResult(target, is_new)
 
     def expiry(self, policy: RetentionPolicy, reason: str | None = None) -> Decide:
         """The decision of a retention policy: every version that it does not keep gives up its files."""
@@ -247,8 +271,9 @@ class Decisions:
         about = stamp(target.name, self.actor, reason)
         return kind(**about, version=target.version, manifest=target.entry.manifest, **more)
 
-    def _append(self, name: str, events: Collection[Event]) -> None:
-        self._decide(name, lambda _: events)
+    def _append(self, name: str, events: Collection[Event]) -> bool:
+        """Append these events. Returns False if there are none."""
+        return bool(self._decide(name, lambda _: events))
 
     def _decide(self, name: str, decide: Decide) -> list[Event]:
         events: list[Event] = []

@@ -141,6 +141,26 @@ def test_yank_and_undo(reg: Reg) -> None:
     assert reg("resolve", "acme/pii", "--json").json["version"] == "0.2.0"
 
 
+@pytest.mark.parametrize(
+    ("words", "before"),
+    [
+        (("tag", f"{NAME}:0.1.0", "stable"), f"{NAME}:stable is already 0.1.0"),
+        (("yank", f"{NAME}:0.2.0"), f"{NAME}:0.2.0 is already yanked"),
+        (("yank", f"{NAME}:0.1.0", "--undo"), f"{NAME}:0.1.0 is not yanked"),
+        (("pin", f"{NAME}:0.2.0", "--undo"), f"{NAME}:0.2.0 is not pinned"),
+    ],
+)
+def test_a_decision_that_changes_nothing_says_so_and_logs_nothing(
+    words: tuple[str, ...], before: str, reg: Reg
+) -> None:
+    assert reg("yank", f"{NAME}:0.2.0").status == 0
+    lines = reg("log", NAME, "--json").json["lines"]
+    assert reg(*words).out == f"nothing to do: {before}\n"
+    again = reg(*words, "--reason", "again")
+    assert (again.status, again.out) == (0, f"nothing to do: {before}; the reason is not logged\n")
+    assert reg("log", NAME, "--json").json["lines"] == lines
+
+
 @pytest.mark.parametrize("words", [("tag", NAME, "1.0.0"), ("untag", f"{NAME}:1.0.0")])
 def test_a_version_is_no_channel(words: tuple[str, ...], reg: Reg) -> None:
     done = reg(*words)
