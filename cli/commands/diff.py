@@ -18,6 +18,7 @@ from onnxreg.cli.reports.deep_diff import DiffSide
 from onnxreg.schema.compare.graphs import DeepDiff
 from onnxreg.schema.compare.manifests import SEVERITIES, ManifestDiff, diff
 from onnxreg.schema.compare.overview import DiffOverview, overview
+from onnxreg.schema.compare.severity import kind_words
 from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
 
@@ -209,7 +210,7 @@ def _check_gate(changes: ManifestDiff, gate: Collection[str]) -> None:
     """GateError, naming the first kinds of changes, if one has a severity of the gate."""
     failed = [change for change in changes.changes if change.severity in gate]
     if failed:
-        kinds = list(dict.fromkeys(change.kind.replace("-", " ") for change in failed))
+        kinds = list(dict.fromkeys(kind_words(change.kind) for change in failed))
         first = ", ".join(kinds[:NAMED]) + (", ..." if len(kinds) > NAMED else "")
         raise GateError(
             f"{output.counted(len(failed), 'change')} that --fail-on {','.join(gate)} refuses: {first}",

@@ -28,6 +28,7 @@ COLOURS = {
             "broken",
             "worse",
             "now fails",
+            "fails (other suite)",
         ),
         "31",
     ),

@@ -55,13 +55,19 @@ def _artifact_table(rows: Sequence[ArtifactRow]) -> OverviewTable:
     reasons = [
         f"{row.name if row.new is None else row.new.path}: {reason}"
         for row in ordered
-        for reason in row.reasons[:MAX_REASONS]
+        for reason in _reasons(row)
     ]
     return OverviewTable(
         ("MEMBER", "ARTIFACT", "PRECISION", "SIZE", "CERTIFICATION", "GRAPH", "WEIGHTS"),
         [_artifact(row) for row in ordered[:MAX_ARTIFACTS]],
         ([f"and {counted(hidden, 'artifact')} more"] if hidden > 0 else []) + reasons,
     )
+
+
+def _reasons(row: ArtifactRow) -> list[str]:
+    """The first reasons, and the count of the others."""
+    others = len(row.reasons) - MAX_REASONS
+    return [*row.reasons[:MAX_REASONS], *([counted(others, "more reason")] if others > 0 else [])]
 
 
 def _artifact(row: ArtifactRow) -> tuple[str, ...]:
@@ -96,7 +102,7 @@ def _figure_table(screen: DiffOverview) -> OverviewTable:
     bases = dict.fromkeys(row.basis for row in shown if row.basis)
     return OverviewTable(
         ("FIGURE", "IN", "BEFORE", "AFTER", "CHANGE", "95 %", "VERDICT"),
-        [(*_figure(row, names[row.artifact]), verdict_word(row)) for row in shown],
+        [(*_figure(row, names[row.artifact]), row.verdict_text) for row in shown],
         [
             *_more(screen.figures, shown),
             *(f"95 %: interval of the change, from {BASES[basis]}" for basis in bases),
@@ -128,14 +134,6 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
-def verdict_word(row: FigureRow) -> str:
-    """The verdict, or for a check that fails now, or passes now on another suite, that."""
-    if row.is_new_failure:
-        return "now fails"
-    has_passed = row.verdict == "uncompared" and row.new_check == "pass" != row.old_check
-    return "now passes" if has_passed else row.verdict
-
-
 def _more(rows: Sequence[FigureRow], shown: Sequence[FigureRow]) -> Iterator[str]:
     """The count of the other figures, by verdict."""
     counts = Counter(row.verdict for row in rows)
@@ -157,11 +155,14 @@ def _fact_table(rows: Sequence[FactRow]) -> OverviewTable:
     """Other changes, the worst first, those that are not severe up to a limit."""
     severe = sum(row.severity in SEVERE for row in rows)
     shown = rows[: max(severe, MAX_FACTS)]
-    hidden = sum(len(row.changes) for row in rows[len(shown) :])
+    hidden: Counter[str] = Counter()
+    for row in rows[len(shown) :]:
+        hidden[row.section] += len(row.changes)
+    topics = ", ".join(f"{section} {count}" for section, count in hidden.items())
     return OverviewTable(
         ("  SEVERITY", "WHAT"),
         [(f"  {row.severity}", row.text) for row in shown],
-        [f"and {counted(hidden, 'change')} of other kinds"] if hidden else [],
+        [f"and {counted(hidden.total(), 'more change')} by topic: {topics}"] if hidden else [],
     )
 
 

@@ -147,8 +147,7 @@ def _opsets(artifact: Artifact) -> str:
 
 def _tensor(spec: TensorSpec) -> str:
     """`input_ids int64[batch, sequence]`"""
-    dims = (str(dim.value) if dim.kind == "static" else dim.name or "?" for dim in spec.shape)
-    return f"{spec.name} {spec.dtype}[{', '.join(dims)}]"
+    return f"{spec.name} {spec.dtype}{spec.shape_text}"
 
 
 def _operator_names(artifact: Artifact) -> list[str]:

@@ -68,6 +68,6 @@ def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
 def _line(specs: tuple[TensorSpec, ...]) -> str:
     parts = []
     for spec in specs:
-        dims = ",".join(str(dim.value) if dim.kind == "static" else dim.name or "?" for dim in spec.shape)
+        dims = ",".join(dim.text for dim in spec.shape)
         parts.append(f"{spec.name} {spec.dtype}[{dims}]")
     return "; ".join(parts)

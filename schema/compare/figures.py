@@ -68,6 +68,17 @@ class FigureRow(Document):
         return self.new_check == "fail" and self.old_check != "fail"
 
     @property
+    def verdict_text(self) -> str:
+        """The verdict for people; for a check whose own verdict became worse, or changed on another suite, that."""
+        if (
+            self.verdict == "uncompared"
+            and self.new_check in ("pass", "fail")
+            and self.new_check != self.old_check
+        ):
+            return "passes (other suite)" if self.new_check == "pass" else "fails (other suite)"
+        return "now fails" if self.is_new_failure else self.verdict
+
+    @property
     def rank(self) -> tuple[bool, int, float, str, str]:
         """The order of a table: the worst first."""
         return (

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from pydantic import Field
 
 from onnxreg.schema.compare.json_changes import JsonChange, Matched, NamedItem, Tables, compare, match, same
-from onnxreg.schema.compare.severity import TABLES, DiffRule, Severity, by_member, rule_for
+from onnxreg.schema.compare.severity import TABLES, DiffRule, Severity, by_member, kind_words, rule_for
 from onnxreg.schema.core.document import Count, Document, First, Items, JsonValue
 from onnxreg.schema.manifest.evidence import LOSS
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
@@ -230,14 +230,14 @@ def _summary(changes: Sequence[Change], counts: Counter[Severity]) -> str:
     if not changes:
         return "The two versions do not differ."
     if counts["breaking"]:
-        kinds = list(dict.fromkeys(c.kind.replace("-", " ") for c in changes if c.severity == "breaking"))
+        kinds = list(dict.fromkeys(kind_words(c.kind) for c in changes if c.severity == "breaking"))
         more = f" and {len(kinds) - 3} more" if len(kinds) > 3 else ""
         return f"{app} cannot run the new one unchanged: {', '.join(kinds[:3])}{more}."
     if counts["degrading"]:
-        return (
-            f"{app} can run the new one unchanged, with worse results or weaker evidence: {_counted(counts)}."
-        )
-    return f"{app} can run the new one unchanged: {_counted(counts)}."
+        app_can = f"{app} can run the new one unchanged, with worse results or weaker evidence."
+    else:
+        app_can = f"{app} can run the new one unchanged."
+    return f"{app_can} Changes: {_counted(counts)}."
 
 
 def _counted(counts: Counter[Severity]) -> str:

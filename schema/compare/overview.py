@@ -68,7 +68,7 @@ def overview(old: ComparedSide, new: ComparedSide, diff: ManifestDiff) -> DiffOv
         artifacts=artifacts,
         figures=figures,
         uncompared=tuple(_uncompared(pairs, rows, by_key)),
-        facts=tuple(fact_rows(diff.changes, by_key)),
+        facts=tuple(fact_rows(diff.changes, by_key, pairs)),
         folded=tuple(folded_changes(diff.changes, by_key)),
     )
 

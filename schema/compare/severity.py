@@ -380,6 +380,18 @@ FIELD = DiffRule("field", reordered="notable")
 """The rule of fields without a rule: they are still reported."""
 
 _PLACES = PlaceTable(RULES, FIELD)
+_NOUNS = {
+    "contrib": "contrib operator",
+    "quantization-asked": "requested quantization",
+    "quantization-got": "measured quantization",
+}
+"""Nouns for people, if that of a kind is too short for them."""
+
+
+def kind_words(kind: str) -> str:
+    """The kind of a change for people: `contrib operator added` for `contrib-added`."""
+    noun, _, verb = kind.rpartition("-")
+    return f"{_NOUNS.get(noun, noun).replace('-', ' ')} {verb}"
 
 
 def rule_for(location: str) -> DiffRule:

@@ -38,7 +38,7 @@ def sentences(
 def _figures(figures: Sequence[FigureRow]) -> str:
     """The figures that got worse, by how much, and if that is more than its interval."""
     counts = Counter(row.verdict for row in figures)
-    total = counted(sum(row.change is not None for row in figures), "figure")
+    total = counted(sum(row.change is not None for row in figures), "comparable figure")
     others = counts["uncompared"]
     if not figures:
         return "No figure was measured in both versions."
@@ -46,11 +46,14 @@ def _figures(figures: Sequence[FigureRow]) -> str:
         return "No figure is compared: they were measured on different suites."
     worse = [row for row in figures if row.verdict == "worse" and row.change is not None]
     if worse:
-        text = f"Worse, of {total}: {_named(list(map(_worse, worse)))}"
+        text = f"{len(worse)} of {total} got worse: {_named(list(map(_worse, worse)))}"
     else:
         unclear = f"; {counts['unclear']} changed by less than the interval" if counts["unclear"] else ""
         text = f"Of {total} none is clearly worse{unclear}"
-    return text + (f"; {others} not compared: measured on different suites." if others else ".")
+    verb = "is" if others == 1 else "are"
+    return f"{text}." + (
+        f" {counted(others, 'figure')} {verb} not compared: another suite." if others else ""
+    )
 
 
 def _worse(row: FigureRow) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.evidence import Check
-from onnxreg.schema.manifest.manifest import Artifact, Dim, Manifest, TensorSpec
+from onnxreg.schema.manifest.manifest import Artifact, Manifest, TensorSpec
 
 Json = dict[str, Any]
 
@@ -125,8 +125,4 @@ def _dataset(digest: Digest) -> Json:
 
 def _tensor(spec: TensorSpec) -> str:
     """`input_ids: int64[batch, sequence]`"""
-    return f"{spec.name}: {spec.dtype}[{', '.join(map(_axis, spec.shape))}]"
-
-
-def _axis(dim: Dim) -> str:
-    return (dim.name or "?") if dim.value is None else str(dim.value)
+    return f"{spec.name}: {spec.dtype}{spec.shape_text}"

@@ -119,6 +119,11 @@ class Dim(Document):
             raise ValueError("a static axis has a value, a dynamic axis has none")
         return self
 
+    @property
+    def text(self) -> str:
+        """The length of a static axis, the name of a dynamic one, `?` if it has none."""
+        return str(self.value) if self.kind == "static" else self.name or "?"
+
 
 class TensorSpec(Document):
     """One input or output of a graph. `dtype` is numpy's name (`int64`, `float32`), `axes` one label for each axis."""
@@ -137,6 +142,11 @@ class TensorSpec(Document):
     @property
     def tensor(self) -> Tensor:
         return self.dtype, tuple(dim.value for dim in self.shape)
+
+    @property
+    def shape_text(self) -> str:
+        """`[batch, 384]`"""
+        return f"[{', '.join(dim.text for dim in self.shape)}]"
 
 
 class Operator(Document):

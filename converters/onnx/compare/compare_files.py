@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from onnxreg.converters.onnx import onnx_graph
 from onnxreg.converters.onnx.compare.dataflow import Dataflow, function_digest
@@ -92,8 +91,4 @@ def _open_ort(path: Path) -> _Opened:
 
 def _specs(side: str, specs: list[TensorSpec]) -> dict[str, str]:
     """`{"input ids": "int64[batch, sequence]"}`"""
-    return {f"{side} {spec.name}": f"{spec.dtype}[{', '.join(map(_axis, spec.shape))}]" for spec in specs}
-
-
-def _axis(dim: Any) -> str:
-    return str(dim.value) if dim.kind == "static" else dim.name or "?"
+    return {f"{side} {spec.name}": f"{spec.dtype}{spec.shape_text}" for spec in specs}

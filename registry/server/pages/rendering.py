@@ -17,6 +17,7 @@ from markupsafe import Markup
 from onnxreg.registry.server.pages import views
 from onnxreg.registry.server.pages.snippets import file_path
 from onnxreg.registry.store.layout import blob_path
+from onnxreg.schema.compare.severity import kind_words
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.numbers import size
 from onnxreg.schema.log.summary import suite_checks
@@ -90,6 +91,7 @@ def environment() -> Environment:
         "share": share,
         "figure": figure,
         "sentence": sentence,
+        "kind_words": kind_words,
     }
     templates.globals |= {
         "recalls": views.recalls,

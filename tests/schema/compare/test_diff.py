@@ -43,12 +43,15 @@ def test_the_summary_of_a_change(full: dict[str, Any]) -> None:
     assert diff(old, old).summary == "The two versions do not differ."
     full["recipe"]["tools"]["torch"] = "3"
     app = "An app that runs the old version"
-    assert diff(old, Manifest.from_json(full)).summary == f"{app} can run the new one unchanged: 1 cosmetic."
+    assert (
+        diff(old, Manifest.from_json(full)).summary
+        == f"{app} can run the new one unchanged. Changes: 1 cosmetic."
+    )
     full["files"][2]["digest"] = sha(9)
     found = diff(old, Manifest.from_json(full))
     assert found.compatible
     assert found.summary == (
-        f"{app} can run the new one unchanged, with worse results or weaker evidence: 1 degrading, 1 cosmetic."
+        f"{app} can run the new one unchanged, with worse results or weaker evidence. Changes: 1 degrading, 1 cosmetic."
     )
     full["labels"] = ["O", "B-EMAIL", "B-NAME"]
     del full["artifacts"][0]["metadata"]["inputs"][0]

@@ -115,11 +115,11 @@ def test_the_verdict_names_what_got_worse_and_by_how_much(full: dict[str, Any], 
     new["artifacts"][1]["checks"][3]["interval"] = [0.799, 0.801]
     found = compared(full, new)
     assert found.verdict[1] == (
-        "Worse, of 4 figures: sts/spearman in model_int8.onnx by 0.03 (95 %: 0.0286 to 0.0314)."
+        "1 of 4 comparable figures got worse: sts/spearman in model_int8.onnx by 0.03 (95 %: 0.0286 to 0.0314)."
     )
     found = compared(full, replaced("/license", "MIT"))
     assert found.verdict[1:] == (
-        "Of 4 figures none is clearly worse.",
+        "Of 4 comparable figures none is clearly worse.",
         "Of 3 artifacts: 1 certified, 0 refused, 2 not judged.",
     )
 
@@ -142,6 +142,33 @@ def test_a_check_that_fails_on_another_suite_is_shown(full: dict[str, Any], repl
     new["artifacts"][1]["checks"][4]["verdict"] = "fail"
     (row,) = [row for row in compared(full, new).figures if row.changes]
     assert (row.verdict, row.change, row.old_check, row.new_check) == ("uncompared", None, "pass", "fail")
+    assert row.verdict_text == "fails (other suite)"
+
+
+def test_a_reshaped_tensor_is_shown_with_both_shapes(full: dict[str, Any], replaced: Replaced) -> None:
+    shape = [{"kind": "dynamic", "name": "batch"}, {"kind": "static", "value": 3}]
+    output = {"name": "y", "dtype": "float32", "shape": shape}
+    old = replaced("/artifacts/0/metadata/outputs", [output])
+    new = marshal.loads(marshal.dumps(old))
+    new["artifacts"][0]["metadata"]["outputs"][0]["shape"] = [*shape[:1], {"kind": "static", "value": 5}]
+    (row,) = compared(old, new).facts
+    path = old["artifacts"][0]["path"]
+    assert row.text == f"output reshaped in {path}: y [batch, 3] -> [batch, 5]"
+
+
+def test_contrib_operators_are_named_as_such(full: dict[str, Any], replaced: Replaced) -> None:
+    old = replaced("/artifacts/1/contrib", ["MatMulNBits", "MatMulNBits bits=8"])
+    new = marshal.loads(marshal.dumps(old))
+    del new["artifacts"][1]["contrib"]
+    (row,) = compared(old, new).facts
+    assert row.text == "contrib operator removed in model_int8.onnx: MatMulNBits, MatMulNBits bits=8"
+
+
+def test_long_values_leave_the_names_of_fields(full: dict[str, Any], replaced: Replaced) -> None:
+    """No value is cut: if one is long, the fields alone are named."""
+    values = {"first": "a value that has more than forty letters", "second": 2}
+    (row,) = compared(full, full | {"validation": full.get("validation", {}) | values}).facts
+    assert row.text == "field added: validation.first, validation.second"
 
 
 def test_a_lost_certificate_is_in_the_verdict(full: dict[str, Any], replaced: Replaced) -> None:
