@@ -95,6 +95,12 @@ def _router(routes: Sequence[BaseRoute], pages: Pages) -> Starlette:
             return pages.nothing_there(request)
         return responses.of_http_error(request, error)
 
+    async def failed(request: Request, error: Exception) -> Response:
+        """Answer with a page if a browser met a bug."""
+        if responses.HTML in request.headers.get("accept", ""):
+            return pages.of_bug()
+        return responses.of_bug(request, error)
+
     async def client_gone(request: Request, error: Exception) -> Response:
         return Response(None, 499)
 
@@ -102,7 +108,7 @@ def _router(routes: Sequence[BaseRoute], pages: Pages) -> Starlette:
         RegError: responses.of_error,
         HTTPException: refused,
         ClientDisconnect: client_gone,
-        Exception: responses.of_bug,
+        Exception: failed,
     }
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False

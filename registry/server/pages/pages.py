@@ -104,6 +104,10 @@ class Pages:
         status = STATUS.get(error.family, 500)
         return _guarded(Response(html, status, {"Cache-Control": "no-store"}, HTML))
 
+    def of_bug(self) -> Response:
+        """The answer to a browser after a bug; its traceback goes to the log."""
+        return self.of_error(RegError("The server's log has the cause"))
+
     def nothing_there(self, request: Request) -> Response:
         """The answer to a browser for a path without a route."""
         return self.of_error(NotFoundError(f"There is no {request.scope['path'][:200]}"))

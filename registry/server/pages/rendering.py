@@ -57,6 +57,10 @@ class Rendering:
             "all_files": views.all_files,
             "absent_files": views.absent_files,
         }
+        for name in self._environment.list_templates():
+            self._environment.get_template(
+                name
+            )  # an update of the program must not mix new templates with old code
 
     def models_url(self, **typed: str) -> str:
         """The first page with what was typed into its search."""
@@ -79,6 +83,7 @@ def environment() -> Environment:
     templates = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
+        auto_reload=False,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -128,8 +133,10 @@ def figure(value: float) -> str:
 
 
 def sentence(text: str) -> str:
-    """A message as a sentence: with a capital and a full stop."""
-    return text[:1].upper() + text[1:] + ("" if not text or text[-1] in ".?!" else ".")
+    """A message as a sentence: with a full stop, and a capital unless it begins with a name such as `acme/pii`."""
+    first = text.partition(" ")[0]
+    start = text[:1].upper() if first.strip(",:;").isalpha() else text[:1]
+    return start + text[1:] + ("" if not text or text[-1] in ".?!" else ".")
 
 
 def shown_json(value: Any) -> str:

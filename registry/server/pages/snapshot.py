@@ -36,6 +36,17 @@ class UnknownModelError(NotFoundError):
         self.near = near
 
 
+def _absent(ref: Ref) -> str:
+    """The message for a ref that means no version of its model."""
+    if ref.tag is not None:
+        return (
+            f"There is no {'version' if Version.is_version(ref.tag) else 'channel'} {ref.tag} of {ref.name}"
+        )
+    if ref.digest is not None:
+        return f"There is no version of {ref.name} with the manifest {ref.digest}"
+    return f"Every version of {ref.name} is yanked, gone or a pre-release"
+
+
 class ModelSnapshot:
     """A model, read lazily and once. UnknownModelError if it does not exist."""
 
@@ -86,7 +97,7 @@ class ModelSnapshot:
         except NotFoundError as error:
             tags = [*self.state.channels, *map(str, self.order)]
             near = nearest(ref.tag or "", tags, 0.3, MAX_SUGGESTIONS)
-            raise UnknownModelError(error.message, [Ref(ref.name, tag) for tag in near]) from error
+            raise UnknownModelError(_absent(ref), [Ref(ref.name, tag) for tag in near]) from error
         return self.rows([located.version])[0]
 
     def manifest(self, entry: VersionEntry) -> Manifest | None:

@@ -198,6 +198,7 @@ def _javascript(subject: SnippetSubject) -> Iterator[Snippet]:
     artifact = subject.artifact
     query = f"{{ formats: [{_js(artifact.format)}], precision: {_js(artifact.precision)} }}"
     lines = [
+        "// not on npm: build and pack it in examples/web-client, then npm install the .tgz",
         "import { Registry } from '@onnxreg/client'",
         "import { directoryStore } from '@onnxreg/client/node'",
         "",
@@ -220,6 +221,7 @@ def _jvm(subject: SnippetSubject) -> Iterator[Snippet]:
         f".precision({_java(artifact.precision)})"
     )
     lines = [
+        "// not on Maven Central: build it in examples/jvm-client (python build.py maven)",
         "import org.onnxreg.client.*;",
         "",
         f'Registry registry = new Registry({_java(subject.base)}, new java.io.File("models"){settings});',

@@ -19,6 +19,7 @@ from onnxreg.schema.log.summary import (
     RECALL,
     ArtifactState,
     ArtifactStates,
+    VersionSummary,
     artifact_states,
     verdicts_of,
 )
@@ -27,14 +28,25 @@ from onnxreg.schema.manifest.evidence import LOSS, Check
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 
 NO_PARENTS: Mapping[str, float] = {}
+MAX_NAMED = 3
+"""Artifacts that a note names."""
 
 
 @dataclass(frozen=True)
 class VersionStanding:
-    """A word for the state of a version, and the line of the log that set it, if it is only one."""
+    """A word for the state of a version, and the line of the log that set it, if it is only one.
+
+    `badge` is the text of its badge, `artifacts` are the artifacts that it is about.
+    """
 
     word: str
     line: LogLine | None = None
+    badge: str = ""
+    artifacts: str = ""
+
+    @property
+    def text(self) -> str:
+        return self.badge or self.word
 
 
 @dataclass(frozen=True)
@@ -109,7 +121,9 @@ class Recall:
         return None if self.parent is None else self.parent - self.value
 
 
-def standings(entry: VersionEntry, refused: bool, history: LogView | None) -> list[VersionStanding]:
+def standings(
+    entry: VersionEntry, summary: VersionSummary | None, history: LogView | None
+) -> list[VersionStanding]:
     """The states of a version, the most serious first."""
 
     def line_of(event: Digest) -> LogLine | None:
@@ -117,9 +131,28 @@ def standings(entry: VersionEntry, refused: bool, history: LogView | None) -> li
 
     rows = [] if entry.gone is None else [VersionStanding(entry.gone.how, line_of(entry.gone.event))]
     rows += [VersionStanding("yanked", line_of(event)) for event in sorted(entry.yanks)]
-    rows += [VersionStanding("refused")] if refused else []
+    rows += [_refusal(summary)] if entry.is_refused(summary) else []
     rows += [VersionStanding("partial")] if entry.held is not None else []
     return rows + ([VersionStanding("pinned")] if entry.pinned else [])
+
+
+def _refusal(summary: VersionSummary | None) -> VersionStanding:
+    """The refused artifacts and the certified ones by name; without names if the index file has no summary."""
+    artifacts = summary.artifacts if summary else ()
+    refused, certified = (
+        [artifact.path for artifact in artifacts if artifact.state == state]
+        for state in ("refused", "certified")
+    )
+    if not refused:
+        return VersionStanding("refused")
+    badge = "refused" if len(refused) == len(artifacts) else f"{len(refused)} of {len(artifacts)} refused"
+    names = _named(refused) + (f". Certified: {_named(certified)}" if certified else "")
+    return VersionStanding("refused", None, badge, names)
+
+
+def _named(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else ""
+    return ", ".join(paths[:MAX_NAMED]) + more
 
 
 def version_rows(
@@ -133,8 +166,7 @@ def version_rows(
         entry = entries[version]
         published = None if history is None else history.at(entry.seq)
         size = item.get("size")
-        refused = entry.is_refused(lookup.held_summary(state, version))
-        words = standings(entry, refused, history)
+        words = standings(entry, lookup.held_summary(state, version), history)
         rows.append(VersionRow(version, entry, item["channels"], size, words, published, state.refused))
     return rows
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jinja2 import FileSystemLoader
 from support.registries import retrained
 from support.servers import showroom
 from support.servers.regserve import Answer, Site, running
@@ -22,11 +23,12 @@ from onnxreg.registry.log.lookup import all_versions
 from onnxreg.registry.log.selection import Selection
 from onnxreg.registry.search import release_table
 from onnxreg.registry.server.pages import pages
-from onnxreg.registry.server.pages.rendering import printable, sentence, shown_json, size
+from onnxreg.registry.server.pages.rendering import Rendering, printable, sentence, shown_json, size
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
@@ -203,7 +205,7 @@ def test_plain_words_and_filters_find_models(
     page = read(shown, f"/?{question}")
     models = [link for link in page.links if link.startswith("/models/") and ":" not in link]
     assert models == [f"/models/{name}" for name in names]
-    assert ("No model fits." in page.text) == (not names)
+    assert ("No newest release matches." in page.text) == (not names)
     assert (text in page.text) == ("acme/letters" in names)
 
 
@@ -283,8 +285,11 @@ def test_the_metrics_of_a_certificate_are_shown(room: Registry, tmp_path: Path) 
     with running(room.store.root) as site:
         for path in ("/models/acme/embed", "/models/acme/embed:1.0.0"):
             page = read(site, path)
-            assert "sts/spearman higher is better 0.83 1,500 pass" in page.text
-            assert "sts/spearman/loss lower is better 0.002 -0.001 to 0.004 0.01 1,500 pass" in page.text
+            assert "sts/spearman higher is better 0.83 Samples 1,500 pass" in page.text
+            assert (
+                "sts/spearman/loss lower is better 0.002 95 % -0.001 to 0.004 Limit 0.01 Samples 1,500 pass"
+                in page.text
+            )
             assert "script" not in page.tags and page.text.count("This artifact was not evaluated.") == 1
         found = read(site, "/?q=metric%5B%27sts/spearman%27%5D+%3E%3D+0.82")
         assert "acme/embed:1.0.0" in found.text and "1 artifact," in found.text
@@ -342,7 +347,7 @@ def test_a_version_has_everything_its_manifest_tells(shown: Site, room: Registry
         "PHONE: recall falls by 0.0564, more than 0.0100",
         "PHONE 0.9312 731 fail",
         "logits output float32 [batch, tokens, 13]",
-        "model.onnx parity argmax_agreement 0.9997 0.999 8,192 pass",
+        "model.onnx parity argmax_agreement 0.9997 Limit 0.999 Samples 8,192 pass",
         "tokenizer.json tokenizer 11.7 kB",
         "int8 quantize-dynamic v4 float32",
         "skipped onnxruntime is too old",
@@ -525,12 +530,17 @@ def test_the_style_never_changes_under_its_name(shown: Site) -> None:
     [
         ("/models/acme/pi", 404, "There is no model acme/pi here.", "/models/acme/pii"),
         ("/models/acme/pi:1.0.0", 404, "There is no model acme/pi here.", "/models/acme/pii"),
-        ("/models/acme/pii:1.4.0", 404, "Acme/pii has no version 1.4.0.", "/models/acme/pii:1.3.0"),
-        ("/models/acme/pii:stabel", 404, "Acme/pii has no channel stabel.", "/models/acme/pii:stable"),
+        ("/models/acme/pii:1.4.0", 404, "There is no version 1.4.0 of acme/pii.", "/models/acme/pii:1.3.0"),
+        (
+            "/models/acme/pii:stabel",
+            404,
+            "There is no channel stabel of acme/pii.",
+            "/models/acme/pii:stable",
+        ),
         (
             "/diff?old=acme/pii:1.4.0&new=acme/pii",
             404,
-            "Acme/pii has no version 1.4.0.",
+            "There is no version 1.4.0 of acme/pii.",
             "/models/acme/pii:1.3.0",
         ),
         ("/diff?old=acme/pii:1.0.0", 400, "Two versions are compared.", None),
@@ -555,6 +565,39 @@ def test_programs_get_json_where_there_is_no_route(shown: Site) -> None:
         assert answer.error["family"] == "not-found"
     assert shown.get("/v1/models/none", Accept="text/html").error["family"] == "not-found"
     assert shown.get("/blobs/sha256/00/00", Accept="text/html").error["family"] == "not-found"
+
+
+def test_a_bug_is_a_page_for_browsers_and_json_for_programs(
+    shown: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(pages, "history_chart", fail)
+    page = read(shown, "/history?model=acme/pii", 500)
+    assert "Something went wrong here The server's log has the cause." in page.text
+    assert "a bug" not in page.text
+    assert shown.get("/history?model=acme/pii").error["family"] == "internal"
+
+
+def test_templates_are_read_before_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A running server goes on with its own templates after the program was updated on disk."""
+    rendering = Rendering("", "a registry")
+
+    def fail(*_: object) -> None:
+        raise FileNotFoundError("the template of another version")
+
+    monkeypatch.setattr(FileSystemLoader, "get_source", fail)
+    error = NotFoundError("there is no model x")
+    assert b"There is no model x." in rendering.page("error.html", error=error, near=())
+
+
+def test_a_version_says_which_artifacts_are_refused(shown: Site, room: Registry) -> None:
+    room.yank("acme/pii:1.1.0", "it is shown again", undo=True)
+    page = read(shown, "/models/acme/pii:1.1.0")
+    assert "1 of 2 refused" in page.text
+    assert "Refused: model_int8.onnx." in page.text
+    assert "1 of 2 refused" in read(shown, "/models/acme/pii").text
 
 
 def test_a_damaged_model_hides_no_other(shown: Site) -> None:
