@@ -1,13 +1,12 @@
 """Approvals of a policy that demands less than the one before: the signatures that this one demanded of versions."""
 
 from collections.abc import Collection, Iterator
-from fnmatch import fnmatchcase
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.channel_rules import check_signers
 from onnxreg.schema.gates.policy import Policy, Rule
-from onnxreg.schema.gates.policy_comparison import weaker
+from onnxreg.schema.gates.policy_comparison import may_overlap, weaker
 from onnxreg.schema.signing.dsse import pae
 
 PAYLOAD_TYPE = "application/vnd.onnxreg.policy.v1+json"
@@ -20,14 +19,14 @@ def approved_bytes(registry: str, prev: Digest, policy: Policy) -> bytes:
 
 
 def loosened_rules(before: Policy, after: Policy) -> list[Rule]:
-    """The rules of a policy that demand signatures, on channels of which a later one demands less."""
+    """The rules of a policy that demand signatures, and may cover a model and channel of which a later one demands less."""
     losses = weaker(before, after)
     return [
         rule
         for rule in before.rules
         if rule.signed_by
         and any(
-            loss.channel == rule.channel and any(fnmatchcase(loss.models, pattern) for pattern in rule.models)
+            loss.channel == rule.channel and any(may_overlap(loss.models, pattern) for pattern in rule.models)
             for loss in losses
         )
     ]

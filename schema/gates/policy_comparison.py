@@ -5,6 +5,7 @@ make it too, or a stricter one. Undecided cases are reported: two rules that cov
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -17,6 +18,8 @@ UNGOVERNED = "channel"
 """The demand that is reported for a channel that no rule covers any more."""
 FORMATS = "certified"
 """The term that says which artifacts `suites`, `max_recall_loss`, `where` and `synthetic` are about."""
+_WILDCARDS = re.compile(r"[*?[\]]")
+"""The characters of a pattern that may mean others; a bracket without its partner means itself, and is not relied on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,16 @@ def _covers(rule: Rule, models: str) -> bool:
         or (not set("?[") & set(pattern) and "[" not in models and fnmatchcase(models, pattern))
         for pattern in rule.models
     )
+
+
+def may_overlap(one: str, other: str) -> bool:
+    """False only if it is certain that no model fits both patterns: their first or last literal characters differ."""
+    if not _WILDCARDS.search(one) or not _WILDCARDS.search(other):
+        return fnmatchcase(one, other) or fnmatchcase(other, one)
+    ends = (_WILDCARDS.split(one), _WILDCARDS.split(other))
+    (head, *_, tail), (other_head, *_, other_tail) = ends
+    heads_agree = head.startswith(other_head) or other_head.startswith(head)
+    return heads_agree and (tail.endswith(other_tail) or other_tail.endswith(tail))
 
 
 Term = tuple[str, Callable[[Rule], bool]]
