@@ -14,6 +14,7 @@ from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
     from onnxreg.registry.dossier.write_dossier import DossierBundle
+    from onnxreg.schema.dossier.dossier import SignedFacts
 
 EXAMPLES = (
     "reg dossier acme/pii-small:1.2.0 --output ./dossier",
@@ -47,7 +48,8 @@ def command(
     advice. See docs/dossier.md.
 
     With --json: {ref, manifest, profile, output, files: {name: digest}, fields: {generated, owner,
-    absent}, signers}.
+    absent}, signers, unchecked}: the keys that signed the facts, and the unknown keys whose signatures were not
+    checked.
     """
     from onnxreg.registry.dossier.write_dossier import check_dossier_target, make_dossier, write_dossier
     from onnxreg.registry.support.environment import default_root
@@ -61,13 +63,21 @@ def command(
         return
     counts = _counts(bundle)
     session.say(
-        f"written to {directory}: {counts['generated']} fields from the registry, {counts['owner']} by the owner, "
-        f"{counts['absent']} are empty"
+        f"written to {directory}: {counts['generated']} fields from the registry, {counts['owner']} from the owner, "
+        f"{counts['absent']} empty"
     )
     given = bundle.dossier.facts
     if given is not None:
-        by = ", ".join(given.signers)
-        session.say(f"the owner's facts are signed by {by}" if by else "the owner's facts are not signed")
+        session.say(f"the owner's facts {_signature(given)}")
+
+
+def _signature(facts: "SignedFacts") -> str:
+    """Say who signed the owner's facts."""
+    if facts.signers:
+        return f"are signed by {', '.join(facts.signers)}"
+    if facts.unchecked:
+        return f"have a signature that was not checked: {', '.join(facts.unchecked)}"
+    return "are not signed"
 
 
 def _counts(bundle: "DossierBundle") -> Counter[str]:
@@ -75,7 +85,7 @@ def _counts(bundle: "DossierBundle") -> Counter[str]:
 
 
 def _json(bundle: "DossierBundle", directory: Path) -> dict[str, object]:
-    subject, counts = bundle.dossier.subject, _counts(bundle)
+    subject, facts, counts = bundle.dossier.subject, bundle.dossier.facts, _counts(bundle)
     return {
         "ref": f"{subject.name}:{subject.version}",
         "manifest": str(subject.manifest),
@@ -83,5 +93,6 @@ def _json(bundle: "DossierBundle", directory: Path) -> dict[str, object]:
         "output": str(directory),
         "files": {name: str(Digest.of(data)) for name, data in sorted(bundle.files.items())},
         "fields": {origin: counts[origin] for origin in ("generated", "owner", "absent")},
-        "signers": list(bundle.dossier.facts.signers) if bundle.dossier.facts else [],
+        "signers": list(facts.signers) if facts else [],
+        "unchecked": list(facts.unchecked) if facts else [],
     }

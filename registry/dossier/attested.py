@@ -1,6 +1,7 @@
-"""Statements that a log attests of a version: benchmarks, proofs and evaluations, signed or not."""
+"""Reports that a log attests of a version: benchmarks, proofs and evaluations, signed or not."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from onnxreg.registry.dossier.version_record import VersionRecord
 from onnxreg.registry.dossier.version_signatures import signer_cell
@@ -10,51 +11,101 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.dossier.cited_source import BLANK, CitedSource, table
 from onnxreg.schema.dossier.dossier import DossierCell, DossierTable
 from onnxreg.schema.dossier.dossier_profile import ProfileField
+from onnxreg.schema.gates import evaluation, faithfulness
 from onnxreg.schema.log.events import Attest
 from onnxreg.schema.log.logline import LogLine
-from onnxreg.schema.signing.dsse import MEDIA_TYPE, PAYLOAD_TYPE, Envelope
+from onnxreg.schema.signing.dsse import MEDIA_TYPE, PAYLOAD_TYPE, STATEMENT, Envelope
 
-Statement = tuple[CitedSource, DossierCell]
-"""The report, and who signed it."""
+PREDICATES = {
+    "onnxreg-evaluation": evaluation.PREDICATE,
+    "onnxreg-faithfulness": faithfulness.PREDICATE,
+}
+"""The predicate type of a signed report of each format; reports of other formats may have any type."""
+ARTIFACTS = ("/artifact", "/artifacts/*/artifact")
+"""The places in a report with the digests of the artifacts that it is about."""
+SUBJECTS = "/subject/*/digest/sha256"
+"""The places in an in-toto statement with the SHA-256 of what was signed about."""
+
+
+@dataclass(frozen=True)
+class AttestedReport:
+    """A report, the line that attests it, and the envelope if it is signed."""
+
+    line: LogLine
+    source: CitedSource
+    envelope: Envelope | None
+
+    @property
+    def format(self) -> object:
+        return pointer.find(self.source.value, f"{self.source.root}/format")
+
+    def is_about(self, record: VersionRecord) -> bool:
+        """True if it is about bytes of the version only: anybody may repeat in a log what was signed for another one."""
+        artifacts = {str(artifact.digest) for artifact in record.manifest.artifacts}
+        named = self._values(*(f"{self.source.root}{place}" for place in ARTIFACTS))
+        if self.envelope is None:
+            return named <= artifacts
+        subjects = {f"sha256:{value}" for value in self._values(SUBJECTS)}
+        is_here = subjects <= {*artifacts, str(record.manifest_digest)}
+        return bool(subjects) and is_here and named <= artifacts and self._is_typed()
+
+    def _values(self, *patterns: str) -> set[str]:
+        places = (place for pattern in patterns for place in pointer.expand(self.source.value, pattern))
+        return {str(pointer.find(self.source.value, place)) for place in places}
+
+    def _is_typed(self) -> bool:
+        """True if it is an in-toto statement with the predicate type of its format."""
+        kind, predicate = (
+            pointer.find(self.source.value, place) for place in ("/_type", "/predicateType")
+        )
+        return kind == STATEMENT and predicate == PREDICATES.get(str(self.format), predicate)
 
 
 def statements(record: VersionRecord, field: ProfileField) -> list[DossierTable]:
-    """The statements whose key `format` is that of the field, oldest first, with the signer of each."""
+    """The reports on the version with the `format` of the field, oldest first; a row for each signature, or one if unsigned."""
     labels, columns = zip(*(field.columns or ()), strict=True)
     rows = [
         (*row, signer)
-        for source, signer in _attested(record)
-        if pointer.find(source.value, f"{source.root}/format") == field.format
-        for row in source.rows(field.rows or "", columns)
+        for report in _attested(record)
+        if report.format == field.format and report.is_about(record)
+        for signer in _signers(record, report)
+        for row in report.source.rows(field.rows or "", columns)
     ]
     return table((*labels, "Signed by"), rows)
 
 
-def _attested(record: VersionRecord) -> Iterator[Statement]:
+def _attested(record: VersionRecord) -> Iterator[AttestedReport]:
     for line in record.lines:
         event = line.event
         is_here = isinstance(event, Attest) and event.statement not in record.ledger.tombstones
         if is_here and isinstance(event, Attest) and event.manifest == record.manifest_digest:
-            yield from _statement(record, line, event)
+            report = _report(record, line, event)
+            if report is not None:
+                yield report
 
 
-def _statement(record: VersionRecord, line: LogLine, event: Attest) -> Iterator[Statement]:
-    """The statement of an event; none if it is of no JSON document."""
+def _report(record: VersionRecord, line: LogLine, event: Attest) -> AttestedReport | None:
+    """The report of an event; None if it is no JSON object, or not in an in-toto statement."""
     data = record.ledger.fetch(event.statement)
-    if event.media_type != MEDIA_TYPE:
-        if isinstance(_decoded(data), dict):
-            yield record.blob(event.statement), BLANK
-        return
-    envelope = Envelope.decode(data)
-    if envelope.payload_type == PAYLOAD_TYPE:
-        judge, signature = judge_for(record.ledger, record.trust), envelope.signatures[0]
-        verdict = judge.verdict(signature.keyid, signature.sig, envelope.signed, line.seq)
-        signer = signer_cell(verdict, record.blob(event.statement), "/signatures/0")
-        yield CitedSource.of_payload(event.statement, envelope.payload), signer
-
-
-def _decoded(data: bytes) -> object:
     try:
-        return canonical.decode(data, "statement")
+        if event.media_type != MEDIA_TYPE:
+            is_object = isinstance(canonical.decode(data, "statement"), dict)
+            return AttestedReport(line, record.blob(event.statement), None) if is_object else None
+        envelope = Envelope.decode(data)
+        if envelope.payload_type != PAYLOAD_TYPE:
+            return None
+        return AttestedReport(line, CitedSource.of_payload(event.statement, envelope.payload), envelope)
     except InputError:
         return None
+
+
+def _signers(record: VersionRecord, report: AttestedReport) -> Iterator[DossierCell]:
+    """A cell for each signature; a blank one if there is none. IntegrityError if a signature is wrong."""
+    if report.envelope is None:
+        yield BLANK
+        return
+    judge, envelope = judge_for(record.ledger, record.trust), report.envelope
+    source = record.blob(report.source.name["blob"])
+    for index, signature in enumerate(envelope.signatures):
+        verdict = judge.verdict(signature.keyid, signature.sig, envelope.signed, report.line.seq)
+        yield signer_cell(verdict, source, f"/signatures/{index}")

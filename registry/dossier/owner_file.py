@@ -10,6 +10,7 @@ from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.signing.crypto import PrivateKey
 from onnxreg.registry.support.disk import read_given, replace_file
 from onnxreg.registry.trust.releases import judge_for
+from onnxreg.registry.trust.signatures import SignatureVerdict
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.core.suggest import suggest
@@ -59,9 +60,16 @@ class OwnerFile:
         """The digest of the file and its signers. IntegrityError if the signature is wrong, or is for another version."""
         if self.facts.name != record.ledger.name:
             raise InputError(f"{self.label} is about {self.facts.name}, not {record.ledger.name}")
-        return SignedFacts(file=FILE, digest=Digest.of(self.data), signers=tuple(self._signers(record)))
+        verdicts = self._verdicts(record)
+        return SignedFacts(
+            file=FILE,
+            digest=Digest.of(self.data),
+            signers=tuple(str(item) for item in verdicts if item.status == "trusted"),
+            unchecked=tuple(str(item) for item in verdicts if item.status == "unknown"),
+        )
 
-    def _signers(self, record: VersionRecord) -> list[str]:
+    def _verdicts(self, record: VersionRecord) -> list[SignatureVerdict]:
+        """The verdict on each signature: `trusted` or `unknown`."""
         if self.signature is None:
             return []
         label = f"the signature of {self.label}"
@@ -78,7 +86,7 @@ class OwnerFile:
         ]
         if wrong := next((item for item in verdicts if item.status not in ("trusted", "unknown")), None):
             raise IntegrityError(f"{label} does not count: {wrong}", _again(record))
-        return list(map(str, verdicts))
+        return verdicts
 
 
 def signature_path(path: Path) -> Path:

@@ -138,11 +138,16 @@ class UsedProfile(Document):
 
 
 class SignedFacts(Document):
-    """The owner's file, and who signed it for this version: the reader's name of the key, or why no signature counts."""
+    """The owner's file, and who signed it for this version.
+
+    `signers` are the reader's names of the keys that validly signed it; `unchecked` says of each other signature why nobody
+    checked it: its key is unknown.
+    """
 
     file: RelPath
     digest: Digest
     signers: Items[Text] = ()
+    unchecked: Items[Text] = ()
 
 
 class LogHead(Document):

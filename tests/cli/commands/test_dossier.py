@@ -26,10 +26,10 @@ def registry(gated: Registry, monkeypatch: pytest.MonkeyPatch) -> Registry:
 def test_a_dossier_is_written_and_written_again(reg: Reg, registry: Registry) -> None:
     done = reg("dossier", f"{NAME}:stable", "--output", "dossier")
     assert done.status == 0
-    assert done.out.startswith("written to dossier: ") and "0 by the owner" in done.out
+    assert done.out.startswith("written to dossier: ") and "0 from the owner" in done.out
     assert json.loads(Path("dossier/dossier.json").read_bytes())["subject"]["version"] == "1.0.0"
     value = reg("dossier", f"{NAME}:stable", "--output", "dossier", "--json").json
-    assert value.keys() == {"ref", "manifest", "profile", "output", "files", "fields", "signers"}
+    assert value.keys() == {"ref", "manifest", "profile", "output", "files", "fields", "signers", "unchecked"}
     assert set(value["files"]) == {path.name for path in Path("dossier").iterdir()}
     assert reg("dossier", NAME, "--profile", "eu-annex-iv", "--output", "other").status == 0
 
@@ -55,6 +55,13 @@ def test_the_owner_signs_the_facts(reg: Reg, registry: Registry, monkeypatch: py
     assert "in owner.yaml.sig with key" in reg("sign", f"{NAME}:1.0.0", "--facts", "owner.yaml").out
     signed = reg("dossier", f"{NAME}:1.0.0", "--facts", "owner.yaml", "--output", "dossier")
     assert signed.out.endswith("the owner's facts are signed by owner\n")
+    Path("nobody").write_text("")
+    monkeypatch.setenv("REG_TRUST", "nobody")
+    unknown = reg("dossier", f"{NAME}:1.0.0", "--facts", "owner.yaml", "--output", "dossier")
+    said = "the owner's facts have a signature that was not checked: unknown key "
+    assert unknown.out.splitlines()[-1].startswith(said)
+    value = reg("dossier", f"{NAME}:1.0.0", "--facts", "owner.yaml", "--output", "dossier", "--json").json
+    assert (value["signers"], len(value["unchecked"])) == ([], 1)
     other = reg("dossier", f"{NAME}:1.1.0", "--facts", "owner.yaml", "--output", "dossier")
     assert other.status == 4 and f"reg sign {NAME}:1.1.0 --facts FILE" in other.err
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,25 @@ from support.registries.gated import NAME, Attacker
 
 from onnxreg.registry import Registry
 from onnxreg.registry.dossier.write_dossier import make_dossier, write_dossier
+from onnxreg.registry.gates.proofs import read_proofs
 from onnxreg.registry.log.commit import commit
+from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.transfer.mirror_registry import mirror
+from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.dossier.dossier import Dossier, DossierTable
+from onnxreg.schema.gates.faithfulness import MEDIA_TYPE as FAITHFULNESS
+from onnxreg.schema.gates.faithfulness import statement
 from onnxreg.schema.log.events import Purge
+from onnxreg.schema.signing.dsse import MEDIA_TYPE as DSSE
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, pae
 
 from .conftest import Audited
 
@@ -220,6 +228,60 @@ def test_statements_signed_or_not_are_quoted(audited: Audited) -> None:
     assert not [
         f for f in audited.dossier(f"{NAME}:1.1.0").dossier.fields if "Proofs" in f.label and f.tables
     ]
+
+
+PROOFS = "Proofs that a smaller file is its parent, rounded"
+
+
+def attested(audited: Audited, root: Path, version: str, *documents: tuple[bytes, str]) -> list[Cell]:
+    """The proofs in the dossier of a version after anybody attested documents of it."""
+    shutil.copytree(audited.registry.store.root, root, symlinks=True)
+    registry = Registry(root)
+    for document, media_type in documents:
+        Decisions(registry.store).attest(Ref.parse(f"{NAME}:{version}"), document, media_type)
+    return rows(make_dossier(registry.store, Ref.parse(f"{NAME}:{version}"), "plain").dossier, PROOFS)
+
+
+def signed_proof(audited: Audited, **changes: Any) -> Envelope:
+    """The proof of 1.2.0, signed by the trusted key with changes to its statement."""
+    (proof,) = read_proofs(audited.registry.store, Ref.parse(f"{NAME}:1.2.0"))
+    payload = canonical.encode({**canonical.decode(statement(proof.report), "statement"), **changes})
+    return Envelope(PAYLOAD_TYPE, payload, (audited.key.sign(pae(PAYLOAD_TYPE, payload)),))
+
+
+def test_what_was_signed_for_another_version_is_not_quoted(audited: Audited, tmp_path: Path) -> None:
+    envelope = signed_proof(audited)
+    report = canonical.encode(canonical.decode(envelope.payload, "statement")["predicate"])
+    both = [(envelope.encode(), DSSE), (report, FAITHFULNESS)]
+    assert attested(audited, tmp_path / "home", "1.1.0", *both) == []
+
+
+def test_a_signed_statement_of_another_kind_or_subject_is_not_quoted(
+    audited: Audited, tmp_path: Path
+) -> None:
+    predicate = canonical.decode(signed_proof(audited).payload, "statement")["predicate"]
+    others = {"digest": {"sha256": "1" * 64}}
+    changes: list[dict[str, Any]] = [
+        {"predicate": {**predicate, "weights": 5}},
+        {"predicateType": "https://example.org/draft/v1"},
+        {"_type": "https://example.org/note/v1"},
+        {"subject": []},
+        {"subject": [others]},
+        {"predicate": {**predicate, "artifact": f"sha256:{'1' * 64}"}},
+    ]
+    documents = [(signed_proof(audited, **change).encode(), DSSE) for change in changes]
+    documents.append((b"not JSON", "text/plain"))
+    proofs = attested(audited, tmp_path / "home", "1.2.0", *documents)
+    assert [proof["Weights"] for proof in proofs] == [4, 5]
+
+
+def test_each_signature_of_a_statement_has_a_row(audited: Audited, tmp_path: Path) -> None:
+    """An unknown key in front of a trusted one hides nothing."""
+    envelope = signed_proof(audited)
+    both = replace(envelope, signatures=(audited.other.sign(envelope.signed), *envelope.signatures))
+    proofs = attested(audited, tmp_path / "home", "1.2.0", (both.encode(), DSSE))
+    unknown = f"unknown key {audited.other.public.id[:12]}"
+    assert [proof["Signed by"] for proof in proofs] == ["release", unknown, "release"]
 
 
 def test_a_wrong_signature_ends_it(audited: Audited, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What a person states, and whose signature counts for it: for this file and this version only."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from support.registries.gated import NAME
 from onnxreg.registry.dossier.owner_file import sign_facts
 from onnxreg.registry.signing.crypto import generate
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
-from onnxreg.schema.signing.dsse import Envelope
+from onnxreg.schema.signing.dsse import Envelope, Signature
 
 from .conftest import Audited
 
@@ -47,9 +48,24 @@ def test_a_signature_is_named(audited: Audited, write_facts: Write) -> None:
     sign(audited, path)
     made = audited.dossier(REF, "plain", path)
     assert made.dossier.facts is not None
-    assert set(made.dossier.facts.signers) == {"release", f"unknown key {audited.other.public.id[:12]}"}
+    assert made.dossier.facts.signers == ("release",)
+    assert made.dossier.facts.unchecked == (f"unknown key {audited.other.public.id[:12]}",)
     assert len(Envelope.decode(made.files["owner.yaml.sig"]).signatures) == 2
     assert "owner, signed" in made.files["dossier.html"].decode()
+
+
+def test_a_signature_that_nobody_checked_is_not_called_one(audited: Audited, write_facts: Write) -> None:
+    """Anybody can write 64 zeros below the id of a key that the reader does not know."""
+    path = write_facts(*LINES)
+    beside = sign(audited, path, by="other")
+    envelope = Envelope.decode(beside.read_bytes())
+    beside.write_bytes(replace(envelope, signatures=(Signature("ab" * 32, bytes(64)),)).encode())
+    made = audited.dossier(REF, "eu-annex-iv", path)
+    page = made.files["dossier.html"].decode()
+    assert made.dossier.facts is not None
+    assert (made.dossier.facts.signers, made.dossier.facts.unchecked) == ((), ("unknown key abababababab",))
+    assert "owner, signature not checked: unknown key" in page and "owner, signed" not in page
+    assert "<strong>the signature was not checked</strong>: unknown key abababababab." in page
 
 
 def test_the_owners_key_is_listed(audited: Audited, write_facts: Write) -> None:
