@@ -270,7 +270,9 @@ class Registry:
         """Read every policy that a registry ever had."""
         from onnxreg.registry.gates.policy_log import read_policies
 
-        return read_policies(remote or CheckedReader(self.store, self.heads))
+        return read_policies(
+            CheckedReader(self.store, self.heads) if remote is None else self._reader(remote)
+        )
 
     def untag(
         self, name: str, tag: str, reason: str | None = None, remote: RegistryStore | None = None
@@ -320,7 +322,7 @@ class Registry:
         from onnxreg.registry.log.delta_log import withdraw_deltas
 
         store = _check_registry(remote or self.store)
-        check_no_rollback(store, self.heads, self.heads.models(store.registry_id))
+        self._check_logs(store, remote)
         decisions = Decisions(store, self.actor)
         if not dry_run:
             if remote is None:
@@ -344,7 +346,10 @@ class Registry:
         """Measure the space of models, and what `gc` would free; see `disk_usage.usage`."""
         from onnxreg.registry.maintain.disk_usage import usage
 
-        return usage(_check_registry(remote or self.store), names)
+        store = _check_registry(remote or self.store)
+        if remote is not None:
+            self._check_logs(store, remote)
+        return usage(store, names)
 
     def purge(
         self,
@@ -358,7 +363,7 @@ class Registry:
         from onnxreg.registry.log.collect import collect
 
         store = _check_registry(remote or self.store)
-        check_no_rollback(store, self.heads, self.heads.models(store.registry_id))
+        self._check_logs(store, remote)
         decisions = Decisions(store, self.actor)
         versions, blobs, sharing = decisions.purge(_ref(ref), reason, paths, everywhere)
         return PurgeResult([located.ref for located in versions], blobs, collect(store, only=blobs), sharing)
@@ -373,6 +378,18 @@ class Registry:
             CheckedReader(remote, self.heads).read_index(name)
         return Decisions(remote or self.store, self.actor)
 
+    def _check_logs(self, store: RegistryStore, remote: RegistryStore | None) -> None:
+        """Check that every log continues its checkpoint; in a remote also that it has the signatures that the trust
+        file demands. IntegrityError, ForkError.
+        """
+        names = self.heads.models(store.registry_id)
+        if remote is None:
+            check_no_rollback(store, self.heads, names)
+            return
+        reader = CheckedReader(remote, self.heads)
+        for name in sorted({*names, *remote.names()}):
+            reader.read_index(name)
+
     def names(self) -> list[str]:
         return list(self.store.names())
 
@@ -380,13 +397,17 @@ class Registry:
         return lookup.read_state(self.store, check_name(name))
 
     def find(self, ref: Ref | str, remote: RegistryReader | None = None) -> lookup.LocatedVersion:
-        return lookup.find(remote or self.store, _ref(ref))
+        return lookup.find(self._reader(remote), _ref(ref))
 
     def get(self, ref: Ref | str, remote: RegistryReader | None = None) -> PublishedVersion:
         """Read a version's manifest, verified; an expired version too. NotFoundError, IntegrityError."""
         from onnxreg.registry.read.versions import read_version
 
-        return read_version(remote or self.store, _ref(ref))
+        return read_version(self._reader(remote), _ref(ref))
+
+    def _reader(self, remote: RegistryReader | None) -> RegistryReader:
+        """This registry as it is, or a remote that is compared with known heads and the trust file."""
+        return self.store if remote is None else checked_reader(remote, self.heads)
 
     def resolve(
         self,

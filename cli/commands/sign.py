@@ -9,6 +9,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Reason, RefArgument, TargetRemote
 from onnxreg.cli.reports.decision_report import announce
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.ref import Ref
 
 EXAMPLES = (
     "reg sign acme/pii-small:1.2.0",
@@ -52,23 +53,24 @@ def command(
     this version, for `reg dossier`. A signature by another key there is kept.
     """
     from onnxreg.registry.dossier.owner_file import sign_facts
+    from onnxreg.registry.read.versions import read_version
     from onnxreg.registry.signing.signer import signing_key
 
     session: Session = context.obj
-    registry, store = session.with_remote(remote)
     if facts is not None and bundle is not None:
         raise InputError("--facts and --bundle sign different things", "run the command twice")
     private = signing_key(key)
     if bundle is not None:
         path = bundle / "model.sig" if bundle.is_dir() else bundle
-        published = registry.sign_bundle(ref, private, path, store)
+        published = session.open(None).sign_bundle(ref, private, path, session.reader(remote))
         session.say(f"signed the files of {published.ref} in {path}")
         return
     if facts is not None:
-        published = registry.get(ref, store)
+        published = read_version(session.reader(remote), Ref.parse(ref))
         path = sign_facts(facts, published, private)
         session.say(f"signed the facts about {published.ref} in {path} with key {private.public.id[:12]}")
         return
+    registry, store = session.with_remote(remote)
     result = registry.sign(ref, private, reason, store)
     by = f"with key {private.public.id[:12]}"
     announce(

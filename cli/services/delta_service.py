@@ -6,7 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.delta_log import offered, publish_deltas
 from onnxreg.registry.log.ledger import mirror_error
@@ -72,7 +71,7 @@ def make_deltas(
         raise missing_extra("numpy", "onnx", "making deltas") from error
     if store.is_mirror:
         raise mirror_error(store.registry_id)
-    located = lookup.find(store, request.ref)
+    located = registry.find(request.ref, None if store is registry.store else store)
     work = _Work(registry, store, located.name, located.version, request, progress)
     with registry.scratch() as scratch, store.push() as push:
         deltas = list(work.deltas(push, scratch))

@@ -42,23 +42,23 @@ class AttestedReport:
     def is_about(self, record: VersionRecord) -> bool:
         """True if it is about bytes of the version only: anybody may repeat in a log what was signed for another one."""
         artifacts = {str(artifact.digest) for artifact in record.manifest.artifacts}
-        named = self._values(*(f"{self.source.root}{place}" for place in ARTIFACTS))
+        digests = self._values(*(f"{self.source.root}{location}" for location in ARTIFACTS))
         if self.envelope is None:
-            return named <= artifacts
+            return digests <= artifacts
         subjects = {f"sha256:{value}" for value in self._values(SUBJECTS)}
         is_here = subjects <= {*artifacts, str(record.manifest_digest)}
-        return bool(subjects) and is_here and named <= artifacts and self._is_typed()
+        return bool(subjects) and is_here and digests <= artifacts and self._is_typed()
 
     def _values(self, *patterns: str) -> set[str]:
-        places = (place for pattern in patterns for place in pointer.expand(self.source.value, pattern))
-        return {str(pointer.find(self.source.value, place)) for place in places}
+        places = (location for pattern in patterns for location in pointer.expand(self.source.value, pattern))
+        return {str(pointer.find(self.source.value, location)) for location in places}
 
     def _is_typed(self) -> bool:
         """True if it is an in-toto statement with the predicate type of its format."""
         kind, predicate = (
-            pointer.find(self.source.value, place) for place in ("/_type", "/predicateType")
+            pointer.find(self.source.value, location) for location in ("/_type", "/predicateType")
         )
-        return kind == STATEMENT and predicate == PREDICATES.get(str(self.format), predicate)
+        return bool(kind == STATEMENT and predicate == PREDICATES.get(str(self.format), predicate))
 
 
 def statements(record: VersionRecord, field: ProfileField) -> list[DossierTable]:
@@ -85,7 +85,7 @@ def _attested(record: VersionRecord) -> Iterator[AttestedReport]:
 
 
 def _report(record: VersionRecord, line: LogLine, event: Attest) -> AttestedReport | None:
-    """The report of an event; None if it is no JSON object, or not in an in-toto statement."""
+    """The report of an event; None unless it is a JSON object, or signed in an in-toto statement."""
     data = record.ledger.fetch(event.statement)
     try:
         if event.media_type != MEDIA_TYPE:

@@ -58,8 +58,8 @@ def test_the_owner_signs_the_facts(reg: Reg, registry: Registry, monkeypatch: py
     Path("nobody").write_text("")
     monkeypatch.setenv("REG_TRUST", "nobody")
     unknown = reg("dossier", f"{NAME}:1.0.0", "--facts", "owner.yaml", "--output", "dossier")
-    said = "the owner's facts have a signature that was not checked: unknown key "
-    assert unknown.out.splitlines()[-1].startswith(said)
+    message = "the owner's facts have a signature that was not checked: unknown key "
+    assert unknown.out.splitlines()[-1].startswith(message)
     value = reg("dossier", f"{NAME}:1.0.0", "--facts", "owner.yaml", "--output", "dossier", "--json").json
     assert (value["signers"], len(value["unchecked"])) == ([], 1)
     other = reg("dossier", f"{NAME}:1.1.0", "--facts", "owner.yaml", "--output", "dossier")

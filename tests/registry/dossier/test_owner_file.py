@@ -60,10 +60,13 @@ def test_a_signature_that_nobody_checked_is_not_called_one(audited: Audited, wri
     beside = sign(audited, path, by="other")
     envelope = Envelope.decode(beside.read_bytes())
     beside.write_bytes(replace(envelope, signatures=(Signature("ab" * 32, bytes(64)),)).encode())
-    made = audited.dossier(REF, "eu-annex-iv", path)
-    page = made.files["dossier.html"].decode()
-    assert made.dossier.facts is not None
-    assert (made.dossier.facts.signers, made.dossier.facts.unchecked) == ((), ("unknown key abababababab",))
+    bundle = audited.dossier(REF, "eu-annex-iv", path)
+    page = bundle.files["dossier.html"].decode()
+    assert bundle.dossier.facts is not None
+    assert (bundle.dossier.facts.signers, bundle.dossier.facts.unchecked) == (
+        (),
+        ("unknown key abababababab",),
+    )
     assert "owner, signature not checked: unknown key" in page and "owner, signed" not in page
     assert "<strong>the signature was not checked</strong>: unknown key abababababab." in page
 

@@ -1,0 +1,116 @@
+"""Every verb with --remote refuses a place that is not what the trust file and the known heads say."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.docs.grammar import ROOT
+from support.registries.drafts import write_draft
+
+from onnxreg.cli.reference.verbs import commands
+from onnxreg.registry import Registry
+from onnxreg.registry.log.decisions import Decisions
+from onnxreg.registry.signing.crypto import generate
+from onnxreg.registry.signing.keystore import Keystore
+from onnxreg.registry.support.environment import trust_file
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.gates.policy import read_policy
+
+Reg = Callable[..., Any]
+NAME = "acme/pii"
+VERSION = f"{NAME}:0.1.0"
+VERBS = {
+    "archive create": ["models.tar", NAME],
+    "attest": [VERSION, "--report", "report.json"],
+    "certify": [VERSION],
+    "coverage": [VERSION, "--devices", "ort-android-1.23"],
+    "delta ls": [VERSION],
+    "delta make": [VERSION],
+    "diff": [VERSION, f"{NAME}:0.1.1"],
+    "dossier": [VERSION, "--output", "dossier"],
+    "du": [],
+    "fetch-index": [NAME],
+    "gc": [],
+    "history": [NAME],
+    "lock": [NAME],
+    "log": [NAME],
+    "ls": [NAME],
+    "pin": [VERSION],
+    "policy approve": ["policy.toml", "--output", "approval"],
+    "policy set": ["policy.toml"],
+    "policy show": [],
+    "promote": [VERSION, "beta"],
+    "prove": [VERSION],
+    "purge": [VERSION, "--reason", "taken down"],
+    "query": [],
+    "resolve": [NAME],
+    "rollout advance": [NAME, "--channel", "stable", "--percent", "5"],
+    "rollout finish": [NAME, "--channel", "stable"],
+    "rollout halt": [NAME, "--channel", "stable"],
+    "rollout start": [VERSION, "--channel", "stable", "--percent", "5"],
+    "rollout status": [NAME],
+    "run": [VERSION, "--self-test"],
+    "sbom": [VERSION],
+    "show": [VERSION],
+    "sign": [VERSION],
+    "sign --bundle": [VERSION, "--bundle", "model.sig"],
+    "sign --facts": [VERSION, "--facts", "owner.yaml"],
+    "tag": [VERSION, "stable"],
+    "untag": [f"{NAME}:stable"],
+    "verify": [NAME],
+    "yank": [VERSION],
+}
+"""The arguments of each verb with the option, all of which but those about policies read the model's log."""
+
+
+@pytest.fixture
+def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    """A registry elsewhere, and the files that the verbs read."""
+    monkeypatch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
+    Keystore().new("owner", "ecdsa-p256")
+    Path("owner.yaml").write_text(f"facts: 1\nname: {NAME}\nstatements: {{provider: Acme}}\n")
+    Path("policy.toml").write_text('[[rule]]\nchannel = "beta"\nlicenses = ["MIT"]\n')
+    Path("report.json").write_text("{}")
+    registry = Registry(tmp_path / "remote")
+    for seed, version in (("a", "0.1.0"), ("b", "0.1.1")):
+        registry.add(write_draft(tmp_path / seed, NAME, seed, 100), version)
+    registry.set_policy(read_policy(Path("policy.toml").read_bytes(), "policy.toml"))
+    return registry
+
+
+def words(verb: str, remote: Registry) -> list[str]:
+    return [*verb.partition(" --")[0].split(), *VERBS[verb], "--remote", str(remote.store.root)]
+
+
+def test_every_verb_with_the_option_is_here() -> None:
+    with_option = {
+        name
+        for name, command in commands(ROOT)
+        if any("--remote" in parameter.opts for parameter in command.params)
+    }
+    assert with_option == {verb.partition(" --")[0] for verb in VERBS}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_remote_without_the_required_signatures_is_refused(reg: Reg, remote: Registry, verb: str) -> None:
+    demand = f'[keys.release]\nkey = "{generate("ed25519").public}"\n'
+    models = ".policy" if verb.startswith("policy") else "acme/*"
+    demand += f'[[require]]\nmodels = ["{models}"]\nkeys = ["release"]\nlines = true\n'
+    trust_file().parent.mkdir(parents=True, exist_ok=True)
+    trust_file().write_text(demand)
+    Decisions(remote.store).tag(Ref.parse(VERSION), "stable")
+    refused = reg(*words(verb, remote))
+    assert refused.status == 4, refused.err
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if not verb.startswith("policy")])
+def test_a_remote_that_went_back_in_time_is_refused(reg: Reg, remote: Registry, verb: str) -> None:
+    backup = shutil.copytree(remote.store.root, remote.store.root.with_name("backup"))
+    Decisions(remote.store).tag(Ref.parse(VERSION), "stable")
+    assert reg("show", VERSION, "--remote", str(remote.store.root)).status == 0
+    shutil.rmtree(remote.store.root)
+    backup.rename(remote.store.root)
+    refused = reg(*words(verb, remote))
+    assert refused.status == 4 and "went back in time" in refused.err + refused.out
