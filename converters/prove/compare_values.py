@@ -79,6 +79,8 @@ class _Codes:
         high = rows.values.max(axis=self._axes, keepdims=True, initial=-np.inf)
         self._low[span] = np.minimum(self._low[span], low)
         self._high[span] = np.maximum(self._high[span], high)
+        if ((rows.scales == 0) & (rows.values != 0)).any():
+            raise UnprovableError(f"{self._name} has a scale of zero for weights that are not zero")
         exact = rows.values / rows.scales
         np.copyto(exact, 0.0, where=(rows.values == 0) | (rows.scales == 0))
         errors = exact + rows.zeros

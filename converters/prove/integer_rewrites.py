@@ -107,11 +107,17 @@ def quantized_move(make: Rewriter, formula: Formula) -> Formula | None:
     inner, scale, zero = _three(formula)
     if inner is None or inner.operator not in MOVES or inner.output or not _is_positive(scale):
         return None
-    source = make.apply(formula.operator, (inner.operands[0], scale, zero), formula.attributes, formula.node)
+    source = make.apply(
+        formula.operator,
+        (inner.operands[0], scale, zero),
+        formula.attributes,
+        formula.node,
+        epoch=formula.epoch,
+    )
     if source.operator == formula.operator:
         return None
     return make.apply(
-        inner.operator, (source, *inner.operands[1:]), inner.attributes, inner.node, 0, "float32", inner.epoch
+        inner.operator, (source, *inner.operands[1:]), inner.attributes, inner.node, epoch=inner.epoch
     )
 
 

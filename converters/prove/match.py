@@ -4,7 +4,7 @@ from onnxreg.converters.prove.compare_values import compare
 from onnxreg.converters.prove.comparison import Comparison
 from onnxreg.converters.prove.fold import fold
 from onnxreg.converters.prove.formula import COMMUTATIVE, INPUT, Formula, UnprovableError
-from onnxreg.converters.prove.operators import RANDOM
+from onnxreg.converters.prove.operators import is_random
 from onnxreg.converters.prove.stored_value import StoredValue
 
 LIKENESS_DEPTH = 5
@@ -93,7 +93,7 @@ def _likeness(one: Formula | None, other: Formula | None, depth: int) -> int:
 def _check_heads(one: Formula, other: Formula) -> None:
     if one.operator != other.operator or one.output != other.output:
         raise UnprovableError(f"the child computes {other}, the parent {one}")
-    if one.operator.rpartition(":")[2] in RANDOM:
+    if is_random(one):
         raise UnprovableError(f"{other} is random")
     if one.operator == INPUT:
         _check_inputs(one, other)

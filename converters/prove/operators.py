@@ -10,14 +10,22 @@ CONTRIB = "com.microsoft"
 RANDOM = frozenset(
     {
         "Bernoulli",
+        "BiasDropout",
+        "BitmaskBiasDropout",
+        "BitmaskDropout",
+        "Dropout",
         "Multinomial",
         "RandomNormal",
         "RandomNormalLike",
         "RandomUniform",
         "RandomUniformLike",
+        "Sampling",
     }
 )
-"""Operators whose results differ from run to run: two nodes of them never compute the same."""
+"""Operators whose results may differ from run to run: two nodes of them never compute the same.
+
+A Dropout that is known to pass its input on is no node any more; see `rewrites.dropout`.
+"""
 
 _SINCE = """
 Abs 6, Acos 7, Acosh 9, Add 7, And 7, ArgMax 12, ArgMin 12, Asin 7, Atan 7, BatchNormalization 9, Cast 9, Ceil 6,
@@ -48,11 +56,34 @@ MOVED = dict.fromkeys(
 
 
 def epoch(domain: str, name: str, version: int) -> int:
-    """The version since which an operator of an operator set means what it means in this one."""
+    """The version since which an operator of an operator set means what it means in this one.
+
+    com.microsoft has one version; of other domains nothing is known.
+    """
+    if domain == CONTRIB:
+        return 1
     schema = find_schema(domain, name, version)
     since = int(schema.since_version) if schema else version
-    first = SINCE.get(name) if domain == DEFAULT_DOMAIN else 1
+    first = SINCE.get(name) if domain == DEFAULT_DOMAIN else None
     return first if first is not None and since >= first else since
+
+
+def depends_on_output_count(domain: str, name: str, version: int) -> bool:
+    """Return True if one result of an operator may depend on how many outputs the node has.
+
+    Split divides by it, BatchNormalization before version 14 trains if there are more than one; of operators that onnx
+    does not know it may always.
+    """
+    schema = find_schema(domain, name, version)
+    if schema is None:
+        return True
+    is_variadic = any(_is_variadic(output) for output in schema.outputs)
+    return is_variadic or (name == "BatchNormalization" and schema.since_version < 14)
+
+
+def is_random(formula: Formula) -> bool:
+    """Return True for an operator of `RANDOM`, or one of any domain that has a seed."""
+    return formula.operator.rpartition(":")[2] in RANDOM or formula.attribute("seed") is not None
 
 
 def default_attributes(domain: str, name: str, version: int) -> dict[str, Any]:
@@ -77,27 +108,79 @@ _CONTRIB_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+_CONTRIB_RESULTS: Mapping[str, int] = {
+    **dict.fromkeys(
+        """
+        Attention BiasAdd BiasGelu BiasSoftmax BiasSplitGelu DecoderMaskedMultiHeadAttention ExpandDims FastGelu
+        FusedConv FusedGemm FusedMatMul FusedMatMulActivation GatedRelativePositionBias GatherND Gelu GemmFastGelu
+        GroupNorm GroupQueryAttention Inverse LongformerAttention MatMulBnb4 MatMulNBits MoE MultiHeadAttention NhwcConv
+        NhwcFusedConv NhwcMaxPool PackedAttention PackedMultiHeadAttention Pad QLinearAdd QLinearAveragePool
+        QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearReduceMean QLinearSigmoid QLinearSoftmax QMoE
+        QuickGelu RelativePositionBias RemovePadding RestorePadding RotaryEmbedding SkipGroupNorm SkipLayerNormalization
+        SkipSimplifiedLayerNormalization SparseAttention Trilu Unique
+        """.split(),
+        0,
+    ),
+    "DequantizeLinear": 1,
+    "EmbedLayerNormalization": 2,
+    "GatherBlockQuantized": 2,
+    "MatMulIntegerToFloat": 2,
+    "QAttention": 2,
+    "QLinearWhere": 1,
+    "QuantizeLinear": 2,
+}
+"""The operand of a contrib operator whose element type its first output has. Of other outputs no type is known."""
+
+
 def result_types(
-    domain: str, name: str, version: int, operands: Sequence[Formula | None], to: int
+    domain: str, name: str, version: int, operands: Sequence[Formula | None], to: int = 0
 ) -> list[str]:
     """The element type of each output, "" if it is not known. `to` is the number of a Cast's target type."""
     from onnxreg.converters.onnx.elements import ELEMENTS
 
-    if name in ("Cast", "EyeLike") and to in ELEMENTS:
-        return [ELEMENTS[to].name]
-    first = next((one.element for one in operands if one is not None), "")
     if domain == CONTRIB:
-        return [first]
+        return [_element(operands, _CONTRIB_RESULTS.get(name, len(operands)))]
     schema = find_schema(domain, name, version)
     if schema is None:
         return []
+    if name == "Cast" and domain == DEFAULT_DOMAIN:
+        return [ELEMENTS[to].name if to in ELEMENTS else ""]
+    if name == "ConstantOfShape" and domain == DEFAULT_DOMAIN:
+        return [_element(operands, 1) if len(operands) > 1 else "float32"]
+    bound = _bound_types(schema, operands)
+    return [
+        bound.get(one.type_str, _plain_type(one.type_str)) if one.is_homogeneous else "" for one in schema.outputs
+    ]
+
+
+def result_type(operator: str, version: int, operands: Sequence[Formula | None], output: int) -> str:
+    """The same for one output of an operator with its domain in front."""
+    domain, _, name = operator.rpartition(":")
+    kinds = result_types(domain or DEFAULT_DOMAIN, name, version, operands)
+    return kinds[output] if output < len(kinds) else ""
+
+
+def _bound_types(schema: Any, operands: Sequence[Formula | None]) -> dict[str, str]:
+    """The element type that each type parameter has, by the operands of known type."""
     single = (one for one in schema.type_constraints if len(one.allowed_type_strs) == 1)
     bound = {one.type_param_str: _plain_type(one.allowed_type_strs[0]) for one in single}
-    for index, operand in enumerate(operands):
-        parameter = schema.inputs[min(index, len(schema.inputs) - 1)] if schema.inputs else None
-        if operand is not None and parameter is not None:
-            bound.setdefault(parameter.type_str, operand.element)
-    return [bound.get(one.type_str, _plain_type(one.type_str)) for one in schema.outputs]
+    last = len(schema.inputs) - 1
+    for index in range(len(operands)):
+        parameter = schema.inputs[min(index, last)] if last >= 0 else None
+        if parameter is None or not parameter.is_homogeneous or (index > last and not _is_variadic(parameter)):
+            continue
+        if element := _element(operands, index):
+            bound.setdefault(parameter.type_str, element)
+    return bound
+
+
+def _element(operands: Sequence[Formula | None], index: int) -> str:
+    operand = operands[index] if index < len(operands) else None
+    return operand.element if operand is not None else ""
+
+
+def _is_variadic(parameter: Any) -> bool:
+    return bool(parameter.option == type(parameter.option).Variadic)
 
 
 def _plain_type(text: str) -> str:

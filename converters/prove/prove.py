@@ -42,7 +42,7 @@ def prove(parent: Path, child: Path, digests: tuple[Digest, Digest]) -> Faithful
         return _report(digests, "not-provable", [str(reason)])
     except (ValueError, TypeError, RecursionError) as error:
         return _report(digests, "not-provable", [f"the graph is malformed: {str(error)[:200]}"])
-    return _conclude(digests, other, matcher, comparison)
+    return _conclude(digests, one, other, matcher, comparison)
 
 
 def _check_contract(parent: FormulaGraph, child: FormulaGraph) -> None:
@@ -65,13 +65,22 @@ def _check_spec(parent: TensorSpec, child: TensorSpec) -> None:
 
 
 def _conclude(
-    digests: tuple[Digest, Digest], child: FormulaGraph, matcher: Matcher, comparison: Comparison
+    digests: tuple[Digest, Digest],
+    parent: FormulaGraph,
+    child: FormulaGraph,
+    matcher: Matcher,
+    comparison: Comparison,
 ) -> FaithfulnessReport:
     doubts = list(comparison.doubts)
-    ranges = sorted(child.rewriter.ranges)
+    ranges, others = sorted(child.rewriter.ranges), sorted(parent.rewriter.ranges)
     if ranges:
         doubts.append(
             f"{len(ranges)} activations have a fixed range, which the parent does not show: {ranges[0]} is the first"
+        )
+    if others:
+        doubts.append(
+            f"{len(others)} activations of the parent have a fixed range, which the child may not have: "
+            f"{others[0]} is the first"
         )
     if len(doubts) > MAX_REASONS:
         doubts = [*doubts[:MAX_REASONS], f"and {len(doubts) - MAX_REASONS} more"]

@@ -133,14 +133,14 @@ class _Reader:
             for key, (_, value) in sorted(attributes.items())
             if not _is_structure(value)
         )
+        if len(node.outputs) > 1 and operators.depends_on_output_count(domain, name, version):
+            plain += (("number of outputs", len(node.outputs)),)
         shapes = []
         for key, (_, value) in inner:
             parts = list(self._structure(key, value, scope, depth))
             shapes.append((key, len(parts)))
             operands += parts
         kinds = operators.result_types(domain, name, version, operands, _target(node))
-        if name in ("If", "Loop", "Scan", "ConstantOfShape"):
-            kinds = _structured_types(name, operands, kinds)
         kind = name if domain == DEFAULT_DOMAIN else f"{domain}:{name}"
         common = (
             kind,
@@ -236,10 +236,3 @@ def _is_structure(value: Any) -> bool:
 
 def _hashable(value: Any) -> Hashable:
     return tuple(value) if isinstance(value, list) else value
-
-
-def _structured_types(name: str, operands: list[Formula | None], kinds: list[str]) -> list[str]:
-    last = operands[-1]
-    if name == "ConstantOfShape":
-        return [last.element if len(operands) > 1 and last else "float32"]
-    return [] if name != "If" else kinds

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 
 from onnxreg.converters.prove.formula import Attributes, Formula
+from onnxreg.converters.prove.operators import result_type
 
 Rule = Callable[["Rewriter", Formula], Formula | None]
 RULES: dict[str, list[tuple[str, Rule]]] = defaultdict(list)
@@ -35,10 +36,15 @@ class Rewriter:
         attributes: Attributes = (),
         node: str = "",
         output: int = 0,
-        element: str = "float32",
+        element: str | None = None,
         epoch: int = 1,
     ) -> Formula:
-        """The formula of one output of an operator, rewritten as far as the rules go."""
+        """The formula of one output of an operator, rewritten as far as the rules go.
+
+        Without an `element` the type is that which the operands give.
+        """
+        if element is None:
+            element = result_type(operator, epoch, operands, output)
         formula = Formula(operator, operands, attributes, output, element, node, epoch)
         for name, rewrite in RULES.get(operator, ()):
             result = rewrite(self, formula)

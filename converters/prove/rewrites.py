@@ -24,7 +24,9 @@ def dropout(_: Rewriter, formula: Formula) -> Formula | None:
     if formula.output or formula.epoch < 7:
         return None
     training = formula.operands[2] if len(formula.operands) > 2 else None
-    return formula.operands[0] if training is None or is_scalar(training, 0) else None
+    flag = array_of(training, 1)
+    is_off = training is None or (flag is not None and not flag.any())
+    return formula.operands[0] if is_off else None
 
 
 @rule("float-cast", "Cast")
