@@ -85,11 +85,12 @@ def array_of(formula: Formula | None, most: int = 2**16) -> Any:
 
 
 def is_scalar(formula: Formula | None, expected: float) -> bool:
-    """Return True if a formula is a constant of one element: a number as its element type, or its codes, round it."""
+    """Return True if a formula is a constant of one element and at most one axis: a number as its element type, or its
+    codes, round it."""
     import numpy as np
 
     value = formula.constant if formula is not None else None
-    if value is None or value.size != 1 or not is_readable(value.tensor):
+    if value is None or value.size != 1 or len(value.dims) > 1 or not is_readable(value.tensor):
         return False
     array = read_array(value.tensor).reshape(-1)
     if array.dtype.kind not in "fiu":

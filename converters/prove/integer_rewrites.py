@@ -172,7 +172,9 @@ def _constant_product(make: Rewriter, product: Formula, scales: Formula) -> Form
     first, second = scales.operands if len(scales.operands) == 2 else (None, None)
     if product.operator != "MatMulInteger" or first is None or second is None or left is None:
         return None
-    if first.constant is None or first.constant.size != 1:
+    if first.constant is None or first.constant.size != 1 or left.constant is None:
+        return None
+    if len(first.constant.dims) > len(left.constant.dims) - 1:
         return None
     one = coded(left, first, left_zero, -1, left.node)
     other = _second(right, right_zero, second, product.operator)
@@ -206,6 +208,9 @@ def _second(codes: Formula | None, zero: Formula | None, scale: Formula, operato
         is_own = scale.is_op("DynamicQuantizeLinear", 1) and scale.operands[0] is source
         return source if is_own else None
     dims = scale.constant.dims if scale.constant is not None else ()
+    axes = len(codes.constant.dims) if codes is not None and codes.constant is not None else 0
+    if len(dims) > axes - (operator == "MatMulInteger"):
+        return None  # the product with the scale has an axis more
     if operator == "ConvInteger":
         return coded(codes, scale, zero, 0, codes.node if codes else "") if prod(dims) == 1 else None
     if len(dims) > 1 and prod(dims) != 1:
@@ -237,7 +242,7 @@ def dynamic_matmul(make: Rewriter, formula: Formula) -> Formula | None:
 def _biased(
     make: Rewriter, formula: Formula, source: Formula, weight: Formula | None, bias: Formula | None
 ) -> Formula | None:
-    if weight is None:
+    if weight is None or (bias is not None and (bias.constant is None or len(bias.constant.dims) != 1)):
         return None
     product = make.apply("MatMul", (source, weight), (), formula.node)
     return product if bias is None else make.apply("Add", (product, bias), (), formula.node, epoch=7)

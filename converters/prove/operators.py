@@ -149,7 +149,8 @@ def result_types(
         return [_element(operands, 1) if len(operands) > 1 else "float32"]
     bound = _bound_types(schema, operands)
     return [
-        bound.get(one.type_str, _plain_type(one.type_str)) if one.is_homogeneous else "" for one in schema.outputs
+        bound.get(one.type_str, _plain_type(one.type_str)) if one.is_homogeneous else ""
+        for one in schema.outputs
     ]
 
 
@@ -167,7 +168,11 @@ def _bound_types(schema: Any, operands: Sequence[Formula | None]) -> dict[str, s
     last = len(schema.inputs) - 1
     for index in range(len(operands)):
         parameter = schema.inputs[min(index, last)] if last >= 0 else None
-        if parameter is None or not parameter.is_homogeneous or (index > last and not _is_variadic(parameter)):
+        if (
+            parameter is None
+            or not parameter.is_homogeneous
+            or (index > last and not _is_variadic(parameter))
+        ):
             continue
         if element := _element(operands, index):
             bound.setdefault(parameter.type_str, element)

@@ -186,14 +186,19 @@ def fused_gelu(make: Rewriter, formula: Formula) -> Formula | None:
 def idle_product(_: Rewriter, formula: Formula) -> Formula | None:
     """A product with one, if the shape stays: one has no axes, or the value has some."""
     pair = split(formula.operands, lambda one: is_scalar(one, 1))
-    one = pair[0].constant if pair else None
-    if pair is None or one is None or len(one.dims) > 1:
-        return None
-    return pair[1] if not one.dims or _has_axes(pair[1]) else None
+    return pair[1] if pair is not None and _keeps_shape(pair[0], pair[1]) else None
+
+
+def _keeps_shape(factor: Formula | None, value: Formula) -> bool:
+    """Return True if a stored number adds no axis to the value that it is combined with."""
+    rank = len(factor.constant.dims) if factor is not None and factor.constant is not None else 0
+    return rank == 0 or (rank == 1 and _has_axes(value))
 
 
 def _has_axes(formula: Formula, depth: int = 4) -> bool:
     """Return True for arithmetic, so many operators deep, in which a constant with axes takes part."""
+    if formula.operator == "MatMul":
+        return any(one and one.constant and len(one.constant.dims) > 1 for one in formula.operands)
     if formula.operator not in ("Add", "Sub", "Mul", "Div"):
         return formula.constant is not None and bool(formula.constant.dims)
     return depth > 0 and any(one is not None and _has_axes(one, depth - 1) for one in formula.operands)
@@ -203,11 +208,12 @@ def _has_axes(formula: Formula, depth: int = 4) -> bool:
 def spelled_gelu(make: Rewriter, formula: Formula) -> Formula | None:
     """x * (1 + Erf(x / sqrt 2)) / 2, whatever factor is multiplied first, is Gelu."""
     for factors in _factors(formula):
+        halves = [one for one in factors if is_scalar(one, HALF)]
         pair = [one for one in factors if not is_scalar(one, HALF)]
         if len(pair) != 2:
             continue
         for value, other in (pair, pair[::-1]):
-            if _is_erf_of(other, value):
+            if _keeps_shape(halves[0], value) and _is_erf_of(other, value):
                 return make.apply("Gelu", (value,), (), formula.node, epoch=20)
     return None
 
@@ -223,7 +229,9 @@ def _factors(formula: Formula) -> Iterator[list[Formula]]:
 def _is_erf_of(formula: Formula, value: Formula) -> bool:
     """Return True for 1 + Erf(value / sqrt 2)."""
     pair = split(formula.operands, lambda one: is_scalar(one, 1)) if formula.is_op("Add") else None
-    return pair is not None and pair[1].is_op("Erf") and _is_scaled(pair[1].operands[0], value)
+    if pair is None or not pair[1].is_op("Erf") or not _keeps_shape(pair[0], value):
+        return False
+    return _is_scaled(pair[1].operands[0], value)
 
 
 def _is_scaled(formula: Formula | None, value: Formula) -> bool:
@@ -231,9 +239,11 @@ def _is_scaled(formula: Formula | None, value: Formula) -> bool:
     if formula is None:
         return False
     if formula.is_op("Div"):
-        return formula.operands[0] is value and is_scalar(formula.operands[1], SQRT_TWO)
-    pair = split(formula.operands, lambda one: one is value) if formula.is_op("Mul") else None
-    return pair is not None and is_scalar(pair[1], 1 / SQRT_TWO)
+        source, factor, expected = formula.operands[0], formula.operands[1], SQRT_TWO
+    else:
+        pair = split(formula.operands, lambda one: one is value) if formula.is_op("Mul") else None
+        source, factor, expected = (*(pair or (None, None)), 1 / SQRT_TWO)
+    return source is value and is_scalar(factor, expected) and _keeps_shape(factor, value)
 
 
 @rule("skip-layer-normalization", "com.microsoft:SkipLayerNormalization")
@@ -287,6 +297,8 @@ def spelled_layer_normalization(_: Rewriter, formula: Formula) -> Formula | None
         else None
     )
     if source is None or parts is None or parts[1].constant is None or parts[1].constant.size != 1:
+        return None
+    if len(parts[1].constant.dims) > 1:
         return None
     square = _last_mean(parts[0])
     if square is None or not _is_square(square, source):

@@ -10,6 +10,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from support.prove.children import verdict_of
 
 from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.prove import operators
 
 
 def weight(name: str, *dims: int, seed: int = 0) -> Any:
@@ -21,11 +22,12 @@ def build(
     body: str,
     *tensors: Any,
     opset: int = 18,
+    local: int = 1,
     head: str = "(float[n, 8] x) => (float[n, 8] y)",
     more: str = "",
 ) -> Any:
     model = onnx.parser.parse_model(
-        f'<ir_version: 9, opset_import: ["" : {opset}, "local" : 1]> g {head} {{ {body} }} {more}'
+        f'<ir_version: 9, opset_import: ["" : {opset}, "com.microsoft" : 1, "local" : {local}]> g {head} {{ {body} }} {more}'
     )
     model.graph.initializer.extend(tensors)
     return model
@@ -265,3 +267,187 @@ def test_values_that_are_used_twice_at_every_level_cost_no_more(tmp_path: Path, 
     assert verdict(tmp_path, build(body, one), build(body, one)) == ("proven", "")
     other = build(body.replace("Relu", "Sigmoid"), one)
     assert verdict(tmp_path, build(body, one), other)[0] == "not-provable"
+
+
+def array(name: str, value: Any, kind: Any = np.float32) -> Any:
+    return onnx.numpy_helper.from_array(np.asarray(value, kind), name)
+
+
+ONE_OUTPUT = "p, q = Split <axis = 1> (x) y = Relu (p)"
+TRAINED = "y, m, v, n, w = BatchNormalization (x, a, a, a, a)"
+
+
+@pytest.mark.parametrize(
+    ("parent", "child", "opset"),
+    [
+        (ONE_OUTPUT, "p, q, r, s = Split <axis = 1> (x) y = Relu (p)", 13),
+        (TRAINED, "y = BatchNormalization (x, a, a, a, a)", 9),
+        ("y, z = local.Parts (x)", "y, z, w = local.Parts (x)", 18),
+        ("y, z = com.microsoft.Parts (x)", "y = com.microsoft.Parts (x)", 18),
+    ],
+)
+def test_a_node_with_another_number_of_outputs_is_another_one(
+    tmp_path: Path, parent: str, child: str, opset: int
+) -> None:
+    one, other = (build(body, array("a", np.ones(8)), opset=opset) for body in (parent, child))
+    assert verdict(tmp_path, one, one) == ("proven", "")
+    state, reason = verdict(tmp_path, one, other)
+    assert (state, "number of outputs" in reason) == ("not-provable", True)
+
+
+def test_outputs_that_change_no_result_do_not_count(tmp_path: Path) -> None:
+    """The second output of MaxPool is the place of the first."""
+    head = "(float[n, 3, 8, 8] x) => (float[n, 3, k, k] y)"
+    one, other = (
+        build(f"{outputs} = MaxPool <kernel_shape = [2, 2]> (x)", head=head) for outputs in ("y", "y, places")
+    )
+    assert verdict(tmp_path, one, other) == ("proven", "")
+
+
+EMBEDDED = "i = Cast <to = 6> (x) e, m = com.microsoft.EmbedLayerNormalization (i, , w, w, , a, a) {}"
+INTEGER = """
+  i = Cast <to = 6> (x) g = Gemm (i, p) h = Gemm (i, q)
+  {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("parent", "child"),
+    [
+        (
+            EMBEDDED.format("y = Cast <to = 1> (e)"),
+            EMBEDDED.format("f = Cast <to = 6> (e) y = Cast <to = 1> (f)"),
+        ),
+        (
+            "q = com.microsoft.QuantizeLinear (x, s, z) y = Cast <to = 1> (q)",
+            "q = com.microsoft.QuantizeLinear (x, s, z) r = Cast <to = 3> (q) y = Cast <to = 1> (r)",
+        ),
+        (
+            INTEGER.format("k = Cast <to = 1> (g) l = Cast <to = 1> (h) y = Div (k, l)"),
+            INTEGER.format("d = Div (g, h) y = Cast <to = 1> (d)"),
+        ),
+        (
+            "u = local.Any (x) y = Cast <to = 1> (u)",
+            "u = local.Any (x) v = Cast <to = 6> (u) y = Cast <to = 1> (v)",
+        ),
+    ],
+)
+def test_a_cast_that_may_cut_a_fraction_stays(tmp_path: Path, parent: str, child: str) -> None:
+    tensors = [weight("w", 8, 8), array("a", np.ones(8)), array("s", 0.1), array("z", 128, np.uint8)]
+    tensors += [array("p", np.eye(8) * 7, np.int32), array("q", np.eye(8) * 2 + 1, np.int32)]
+    one, other = (build(body, *tensors) for body in (parent, child))
+    assert verdict(tmp_path, one, one) == ("proven", "")
+    assert verdict(tmp_path, one, other)[0] == "not-provable"
+
+
+def test_types_of_contrib_operators_are_those_of_onnx_runtime() -> None:
+    """Each names the operand whose type its first output has."""
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
+
+    schemas = {item.name: item for item in get_all_operator_schema() if item.domain == operators.CONTRIB}
+    for name, index in operators._CONTRIB_RESULTS.items():
+        assert schemas[name].inputs[index].typeStr == schemas[name].outputs[0].typeStr, name
+
+
+GELU = "r = {root} e = Erf (r) f = Add (e, one) m = Mul (h, f) y = Mul (m, half)"
+NUMBERS = {"half": 0.5, "one": 1.0, "two": 2**0.5}
+
+
+def spelled(name: str, shape: tuple[int, ...], before: str = "h = Relu (x)") -> Any:
+    tensors = [array(key, np.full(shape if key == name else (), value)) for key, value in NUMBERS.items()]
+    return build(f"{before} {GELU.format(root='Div (h, two)')}", *tensors, weight("w", 8, 8))
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_that_adds_an_axis_makes_another_graph(tmp_path: Path, name: str) -> None:
+    parent = spelled(name, ())
+    assert verdict(tmp_path, parent, spelled(name, (1, 1, 1)))[0] == "not-provable"
+    assert verdict(tmp_path, parent, build("h = Relu (x) y = com.microsoft.Gelu (h)")) == ("proven", "")
+    product = "h = MatMul (x, w)"
+    fused = build(f"{product} y = com.microsoft.Gelu (h)", weight("w", 8, 8))
+    assert verdict(tmp_path, spelled(name, (1,), product), fused) == ("proven", "")
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"), [((), "proven"), ((1,), "proven"), ((1, 1, 1), "not-provable")]
+)
+def test_a_scale_that_adds_an_axis_makes_another_graph(
+    tmp_path: Path, shape: tuple[int, ...], expected: str
+) -> None:
+    parent = build("y = MatMul (x, w)", weight("w", 8, 8))
+    values = onnx.numpy_helper.to_array(parent.graph.initializer[0])
+    scale = np.float32(2 * np.abs(values).max() / 254)
+    tensors = array("q", np.rint(values / scale), np.int8), array("s", np.full(shape, scale))
+    body = """
+      c, d, z = DynamicQuantizeLinear (x) i = MatMulInteger (c, q, z)
+      f = Cast <to = 1> (i) t = Mul (d, s) y = Mul (f, t)
+    """
+    assert verdict(tmp_path, parent, build(body, *tensors))[0] == expected
+
+
+def test_an_epsilon_with_axes_makes_another_graph(tmp_path: Path) -> None:
+    body = """
+      m = ReduceMean (x, last) d = Sub (x, m) p = Pow (d, two) v = ReduceMean (p, last)
+      e = Add (v, epsilon) r = Sqrt (e) n = Div (d, r) g = Mul (n, a) y = Add (g, a)
+    """
+    tensors = array("last", [-1], np.int64), array("two", 2), array("a", np.ones(8))
+    fused = build("y = LayerNormalization (x, a, a)", tensors[2])
+    for shape, expected in (((), "proven"), ((1, 1, 1), "not-provable")):
+        child = build(body, *tensors, array("epsilon", np.full(shape, 1e-5)))
+        assert verdict(tmp_path, fused, child)[0] == expected
+
+
+def test_an_unknown_domain_has_other_versions(tmp_path: Path) -> None:
+    one, other = (build("y = local.Any (x)", local=version) for version in (1, 7))
+    assert verdict(tmp_path, one, one) == ("proven", "")
+    assert "is of operator version 7, in the parent 1" in verdict(tmp_path, one, other)[1]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Dropout (x, ratio, on)",
+        "c = ReduceSum <keepdims = 0> (x) t = Greater (c, ratio) y = Dropout (x, ratio, t)",
+        "y, m = com.microsoft.BitmaskDropout (x, ratio, on)",
+        "y = local.Noise <seed = 1.0> (x)",
+    ],
+)
+def test_an_operator_that_may_be_random_is_not_proven(tmp_path: Path, body: str) -> None:
+    model = build(body, array("ratio", 0.5), array("on", True, bool))
+    state, reason = verdict(tmp_path, model, model)
+    assert (state, reason.endswith("is random")) == ("not-provable", True)
+
+
+def test_dropout_outside_of_training_is_its_input(tmp_path: Path) -> None:
+    model = build("y = Dropout (x, ratio, off)", array("ratio", 0.5), array("off", False, bool))
+    assert verdict(tmp_path, build("y = Identity (x)"), model) == ("proven", "")
+
+
+def test_a_range_of_the_parent_alone_is_a_doubt(tmp_path: Path) -> None:
+    tensors = array("s", 0.1), array("z", 128, np.uint8)
+    parent = build("q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z) y = Relu (d)", *tensors)
+    state, reason = verdict(tmp_path, parent, build("y = Relu (x)"))
+    assert (state, "activations of the parent have a fixed range" in reason) == ("bounded", True)
+
+
+@pytest.mark.parametrize("zero", ["all", "one"])
+def test_a_scale_of_zero_is_not_bounded(tmp_path: Path, zero: str) -> None:
+    parent = build("y = MatMul (x, w)", weight("w", 8, 8))
+    scales = np.where(zero == "all", 0, np.r_[np.ones(7), 0])
+    body = "v = DequantizeLinear <axis = 1> (q, s) y = MatMul (x, v)"
+    child = build(body, array("q", np.zeros((8, 8)), np.int8), array("s", scales * np.ones(8)))
+    state, reason = verdict(tmp_path, parent, child)
+    assert (state, reason) == ("not-provable", "q has a scale of zero for weights that are not zero")
+
+
+def test_shared_codes_are_read_with_each_of_their_zero_points(tmp_path: Path) -> None:
+    parent = build("h = MatMul (x, w) y = MatMul (h, w)", weight("w", 8, 8))
+    values = onnx.numpy_helper.to_array(parent.graph.initializer[0])
+    scale = np.float32(2 * np.abs(values).max() / 254)
+    tensors = [array("q", np.rint(values / scale), np.int8), array("s", scale)]
+    tensors += [array("z", 0, np.int8), array("t", 90, np.int8)]
+    body = (
+        "v = DequantizeLinear (q, s, z) h = MatMul (x, v) u = DequantizeLinear (q, s, {}) y = MatMul (h, u)"
+    )
+    assert verdict(tmp_path, parent, build(body.format("z"), *tensors)) == ("proven", "")
+    assert verdict(tmp_path, parent, build(body.format("t"), *tensors))[0] == "not-provable"
