@@ -229,12 +229,18 @@ class Registry:
         published = self.get(ref)
         attest_benchmark(self._decisions_on(published.name), published.ref, published.manifest, report, label)
 
-    def attest_proof(self, ref: Ref | str, report: FaithfulnessReport, key: PrivateKey | None = None) -> None:
+    def attest_proof(
+        self,
+        ref: Ref | str,
+        report: FaithfulnessReport,
+        key: PrivateKey | None = None,
+        remote: RegistryStore | None = None,
+    ) -> None:
         """Record the proof that an artifact is its parent, rounded; see `gates.proofs`."""
         from onnxreg.registry.gates.proofs import attest_proof
 
-        published = self.get(ref)
-        attest_proof(self._decisions_on(published.name), published, report, key)
+        published = self.get(ref, remote)
+        attest_proof(self._decisions_on(published.name, remote), published, report, key)
 
     def set_policy(
         self,

@@ -1,4 +1,4 @@
-"""`reg prove`: that the small file is the big one, from the bytes of both."""
+"""`reg prove`: that the small file is the big one, rounded, from the bytes of both."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +8,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
 from onnxreg.cli.render import output
-from onnxreg.schema.core.errors import GateError
+from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
@@ -55,12 +55,13 @@ def command(
     from onnxreg.registry.read.versions import read_version
 
     session: Session = context.obj
+    if key is not None and not attest:
+        raise InputError("--key signs logged reports, and nothing is logged", "add --attest")
     reader = session.reader(remote)
     version = read_version(reader, Ref.parse(ref))
     with session.progress("reading the files", as_json) as progress:
         proofs = list(prove_version(reader, version, tuple(artifact or ()), parent, progress))
-    if attest or key is not None:
-        _attest(session, str(version.ref), proofs, key)
+    logged = _attest(session, version.ref, proofs, key, remote) if attest else ""
     if as_json:
         output.write_json({"ref": str(version.ref), "proofs": [_to_json(proof) for proof in proofs]})
     else:
@@ -68,6 +69,8 @@ def command(
         for proof in proofs:
             for reason in proof.report.reasons:
                 session.say(output.printable(f"{proof.path}: {reason}"))
+        if logged:
+            session.say(logged)
     if strict and (doubtful := [proof.path for proof in proofs if proof.report.verdict != "proven"]):
         raise GateError(
             f"not proven: {', '.join(doubtful)}", "read the reasons above; docs/prove.md has the rules"
@@ -77,13 +80,19 @@ def command(
 COLUMNS = ("PATH", "PARENT", "VERDICT", "WEIGHTS", "QUANTIZED", "CLIPPED", "LARGEST ERROR")
 
 
-def _attest(session: Session, ref: str, proofs: "list[ArtifactProof]", key: str | None) -> None:
+def _attest(
+    session: Session, ref: Ref, proofs: "list[ArtifactProof]", key: str | None, remote: str | None
+) -> str:
+    """Log the reports, here or in the remote that has the version. Returns what to say about it."""
     from onnxreg.registry.signing.signer import signing_key
 
     private = None if key is None else signing_key(key)
-    registry = session.open()
+    registry, store = session.with_remote(remote)
     for proof in proofs:
-        registry.attest_proof(ref, proof.report, private)
+        registry.attest_proof(ref, proof.report, private, store)
+    reports = "1 report" if len(proofs) == 1 else f"{len(proofs)} reports"
+    signed = "" if private is None else f", signed with key {private.public.id[:12]}"
+    return f"logged {reports} in {ref.name}{session.place(store)}{signed}"
 
 
 def _to_json(proof: "ArtifactProof") -> dict[str, Any]:
@@ -92,6 +101,7 @@ def _to_json(proof: "ArtifactProof") -> dict[str, Any]:
 
 def _row(proof: "ArtifactProof") -> tuple[object, ...]:
     report = proof.report
-    largest = f"{report.largest.steps:.4g} steps" if report.largest else ""
+    steps = f"{report.largest.steps:.4g}" if report.largest else ""
+    largest = steps and f"{steps} step{'' if steps == '1' else 's'}"
     counts = (report.weights, report.quantized, report.clipped)
     return (proof.path, proof.parent, report.verdict, *(f"{count:,}" for count in counts), largest)

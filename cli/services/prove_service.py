@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, RegError
+from onnxreg.schema.core.errors import InputError, NotFoundError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.gates.faithfulness import FaithfulnessReport, full_precision_ancestor
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
@@ -24,7 +24,7 @@ SUFFIXES = (".onnx", ".ort")
 
 @dataclass(frozen=True)
 class ArtifactProof:
-    """The proof of one artifact; `parent` is the path of the file that it was compared with."""
+    """The proof of one artifact; `parent` is the artifact, or the file with its folder, that it was compared with."""
 
     path: str
     parent: str
@@ -43,10 +43,13 @@ def prove_version(
     Args:
         parent: a file that takes the place of the recorded parent.
 
-    Raises InputError if no artifact has a parent, or a named one does not exist or has none.
+    Raises InputError if no artifact has a parent, or a named one does not exist or has none; NotFoundError without the
+    file that takes its place.
     """
     from onnxreg.registry.transfer.unpack import fetched
 
+    if parent is not None and not parent.is_file():
+        raise NotFoundError(f"there is no file {parent}", "check the path")
     pairs = _pairs(version.manifest, str(version.ref), paths, parent is not None)
     with needs("onnx", "reg prove"), ExitStack() as stack:
         from onnxreg.converters.prove.prove import prove
@@ -60,11 +63,16 @@ def prove_version(
                         fetched(reader, artifact, version.held, progress)
                     )
             if parent is not None:
-                source, digest, name = parent, digest_file(parent), parent.name
+                source, digest, name = parent, digest_file(parent), _shown(parent)
             else:
                 assert one is not None, "pairs without a parent need one from outside"
                 source, digest, name = files[one.digest], one.digest, one.path
             yield ArtifactProof(child.path, name, prove(source, files[child.digest], (digest, child.digest)))
+
+
+def _shown(file: Path) -> str:
+    """A file of the user's own: unlike the path of an artifact, `./model.onnx`."""
+    return f"./{file}" if file.name == str(file) else str(file)
 
 
 def prove_added(

@@ -24,7 +24,7 @@ RANDOM = frozenset(
 )
 """Operators whose results may differ from run to run: two nodes of them never compute the same.
 
-A Dropout that is known to pass its input on is no node any more; see `rewrites.dropout`.
+`rewrites.dropout` erases a Dropout that passes its input on, so this one is another.
 """
 
 _SINCE = """
@@ -108,19 +108,17 @@ _CONTRIB_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+_LIKE_FIRST = """
+Attention BiasAdd BiasGelu BiasSoftmax BiasSplitGelu DecoderMaskedMultiHeadAttention ExpandDims FastGelu FusedConv
+FusedGemm FusedMatMul FusedMatMulActivation GatedRelativePositionBias GatherND Gelu GemmFastGelu GroupNorm
+GroupQueryAttention Inverse LongformerAttention MatMulBnb4 MatMulNBits MoE MultiHeadAttention NhwcConv NhwcFusedConv
+NhwcMaxPool PackedAttention PackedMultiHeadAttention Pad QLinearAdd QLinearAveragePool QLinearGlobalAveragePool
+QLinearLeakyRelu QLinearMul QLinearReduceMean QLinearSigmoid QLinearSoftmax QMoE QuickGelu RelativePositionBias
+RemovePadding RestorePadding RotaryEmbedding SkipGroupNorm SkipLayerNormalization SkipSimplifiedLayerNormalization
+SparseAttention Trilu Unique
+"""
 _CONTRIB_RESULTS: Mapping[str, int] = {
-    **dict.fromkeys(
-        """
-        Attention BiasAdd BiasGelu BiasSoftmax BiasSplitGelu DecoderMaskedMultiHeadAttention ExpandDims FastGelu
-        FusedConv FusedGemm FusedMatMul FusedMatMulActivation GatedRelativePositionBias GatherND Gelu GemmFastGelu
-        GroupNorm GroupQueryAttention Inverse LongformerAttention MatMulBnb4 MatMulNBits MoE MultiHeadAttention NhwcConv
-        NhwcFusedConv NhwcMaxPool PackedAttention PackedMultiHeadAttention Pad QLinearAdd QLinearAveragePool
-        QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearReduceMean QLinearSigmoid QLinearSoftmax QMoE
-        QuickGelu RelativePositionBias RemovePadding RestorePadding RotaryEmbedding SkipGroupNorm SkipLayerNormalization
-        SkipSimplifiedLayerNormalization SparseAttention Trilu Unique
-        """.split(),
-        0,
-    ),
+    **dict.fromkeys(_LIKE_FIRST.split(), 0),
     "DequantizeLinear": 1,
     "EmbedLayerNormalization": 2,
     "GatherBlockQuantized": 2,

@@ -1,6 +1,6 @@
 """Prove that one model file is another one, rounded: from the bytes of both, without running either."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from onnxreg.converters.prove.comparison import Comparison
@@ -52,9 +52,15 @@ def _check_contract(parent: FormulaGraph, child: FormulaGraph) -> None:
         ("outputs", parent.specs, child.specs),
     ):
         if one.keys() != other.keys():
-            raise UnprovableError(f"the child has the {kind} {sorted(other)}, the parent {sorted(one)}")
+            raise UnprovableError(
+                f"{kind} differ: the child has {_listed(other)}; the parent has {_listed(one)}"
+            )
         for name, spec in other.items():
             _check_spec(one[name], spec)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
 
 
 def _check_spec(parent: TensorSpec, child: TensorSpec) -> None:

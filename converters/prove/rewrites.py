@@ -239,11 +239,10 @@ def _is_scaled(formula: Formula | None, value: Formula) -> bool:
     if formula is None:
         return False
     if formula.is_op("Div"):
-        source, factor, expected = formula.operands[0], formula.operands[1], SQRT_TWO
-    else:
-        pair = split(formula.operands, lambda one: one is value) if formula.is_op("Mul") else None
-        source, factor, expected = (*(pair or (None, None)), 1 / SQRT_TWO)
-    return source is value and is_scalar(factor, expected) and _keeps_shape(factor, value)
+        source, factor = formula.operands
+        return source is value and is_scalar(factor, SQRT_TWO) and _keeps_shape(factor, value)
+    pair = split(formula.operands, lambda one: one is value) if formula.is_op("Mul") else None
+    return pair is not None and is_scalar(pair[1], 1 / SQRT_TWO) and _keeps_shape(pair[1], value)
 
 
 @rule("skip-layer-normalization", "com.microsoft:SkipLayerNormalization")

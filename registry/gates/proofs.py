@@ -52,31 +52,45 @@ def attest_proof(
 
 
 def recorded_proofs(ledger: Ledger, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:
-    """Yield the proofs among some attestations, with the trusted keys that validly signed each.
+    """Yield the proofs among some attestations, oldest first, with the trusted keys that validly signed each.
 
+    The same report by the same signers counts once, at its first place: to log an old one again makes it no newer.
     A malformed statement is skipped: it proves nothing. Raise NotFoundError or IntegrityError if one cannot be read.
     """
     judge = judge_for(ledger, trust)
     numbers: dict[object, int] = {}
+    stated: set[tuple[bytes, frozenset[str]]] = set()
     for event in events:
-        if event.media_type not in (MEDIA_TYPE, ENVELOPE):
-            continue
-        data = ledger.fetch(event.statement)
-        try:
-            if event.media_type == MEDIA_TYPE:
-                yield RecordedProof(FaithfulnessReport.decode(data, "a proof"))
-                continue
-            envelope = Envelope.decode(data)
-            report = read_statement(envelope.payload) if envelope.payload_type == PAYLOAD_TYPE else None
-        except InputError:
-            continue
+        report, envelope = _read(ledger, event)
         if report is None:
             continue
-        numbers = numbers or _numbers(ledger)
-        seq = numbers[event.statement]
-        verdicts = [judge.verdict(one.keyid, one.sig, envelope.signed, seq) for one in envelope.signatures]
-        good = [verdict for verdict in verdicts if verdict.status == "trusted"]
-        yield RecordedProof(report, trust.signers(one.keyid or "" for one in good))
+        signers: tuple[frozenset[str], ...] = ()
+        if envelope is not None:
+            numbers = numbers or _numbers(ledger)
+            seq = numbers[event.statement]
+            verdicts = [
+                judge.verdict(one.keyid, one.sig, envelope.signed, seq) for one in envelope.signatures
+            ]
+            signers = trust.signers(one.keyid or "" for one in verdicts if one.status == "trusted")
+        claims = {(report.encode(), names) for names in signers or (frozenset(),)}
+        if not claims <= stated:
+            stated |= claims
+            yield RecordedProof(report, signers)
+
+
+def _read(ledger: Ledger, event: Attest) -> tuple[FaithfulnessReport | None, Envelope | None]:
+    """The report of a statement, and the envelope of a signed one; None if it states something else, or is malformed."""
+    if event.media_type not in (MEDIA_TYPE, ENVELOPE):
+        return None, None
+    data = ledger.fetch(event.statement)
+    try:
+        if event.media_type == MEDIA_TYPE:
+            return FaithfulnessReport.decode(data, "a proof"), None
+        envelope = Envelope.decode(data)
+        is_statement = envelope.payload_type == PAYLOAD_TYPE
+        return read_statement(envelope.payload) if is_statement else None, envelope
+    except InputError:
+        return None, None
 
 
 def _numbers(ledger: Ledger) -> dict[object, int]:

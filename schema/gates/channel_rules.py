@@ -13,7 +13,7 @@ from typing import Any, Literal
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.evaluation import Evaluation
-from onnxreg.schema.gates.faithfulness import FULL_PRECISION, RecordedProof, ancestors
+from onnxreg.schema.gates.faithfulness import FULL_PRECISION, RULES, RecordedProof, ancestors
 from onnxreg.schema.gates.policy import Rule
 from onnxreg.schema.log.summary import VersionSummary, effective_state, operator_set, summarize
 from onnxreg.schema.manifest.evidence import LOSS
@@ -304,6 +304,7 @@ def _faithful(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool,
 
 
 def _is_proven(rule: Rule, candidate: PromotionCandidate, artifact: Artifact) -> tuple[bool, str]:
+    """The newest report that counts decides: a later one may take a verdict back."""
     lineage = ancestors(candidate.manifest, artifact)
     parents = {item.digest: item.path for item in lineage if item.precision == FULL_PRECISION}
     if not parents:
@@ -315,10 +316,13 @@ def _is_proven(rule: Rule, candidate: PromotionCandidate, artifact: Artifact) ->
     ]
     if not about:
         return False, f"{artifact.path}: no proof is on record"
+    about = [proof for proof in about if proof.report.rules == RULES]
+    if not about:
+        return False, f"{artifact.path}: its proof follows other rules than this program's"
     counted = [proof for proof in about if not rule.signed_by or _is_signed(rule, proof)]
     if not counted:
         return False, f"{artifact.path}: its proof is not signed by {', '.join(rule.signed_by)}"
-    report = next((one.report for one in counted if one.report.verdict == "proven"), counted[-1].report)
+    report = counted[-1].report
     return report.verdict == "proven", f"{artifact.path} is {report.verdict} from {parents[report.parent]}"
 
 

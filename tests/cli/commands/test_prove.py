@@ -82,14 +82,21 @@ def test_a_child_of_another_model_is_refused_with_its_tensor(
     assert "not proven: model_int8.onnx, model_fp16.onnx" in said.err
 
 
-def test_a_parent_may_be_a_file(registry: Registry, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_parent_may_be_a_file(
+    registry: Registry, files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = ["prove", REF, "--artifact", "model_int8.onnx", "--strict", "--json", "--parent"]
     assert main([*words, str(files / "stranger.onnx")]) == 8
     assert main([*words, str(files / "model.onnx")]) == 0
+    assert main([*words, str(files / "nothing.onnx")]) == 3
     capsys.readouterr()
     assert main(["prove", REF, "--artifact", "model.onnx"]) == 2
     assert "model.onnx of acme/pii:1.0.0 has no parent" in capsys.readouterr().err
     assert main(["prove", REF, "--artifact", "nothing.onnx"]) == 2
+    monkeypatch.chdir(files)
+    capsys.readouterr()
+    assert main(["prove", REF, "--artifact", "model_int8.onnx", "--parent", "model.onnx"]) == 0
+    assert " ./model.onnx " in capsys.readouterr().out
 
 
 def demands(registry: Registry, policy: bytes = RULE) -> dict[str, str]:
@@ -122,13 +129,63 @@ def test_a_signed_rule_takes_only_signed_proofs(registry: Registry, monkeypatch:
         public = Keystore().new(name, "ed25519")
         assert main(["--quiet", "trust", "add", name, str(public)]) == 0
     assert main(["prove", REF, "--attest"]) == 0
-    assert main(["prove", REF, "--key", "other"]) == 0
+    assert main(["prove", REF, "--attest", "--key", "other"]) == 0
     assert demands(registry, rule)["model_int8.onnx: its proof is not signed by release"] == "fail"
-    assert main(["prove", REF, "--key", "release"]) == 0
+    assert main(["prove", REF, "--attest", "--key", "release"]) == 0
     assert main(["sign", REF, "--key", "release"]) == 0
     assert set(demands(registry, rule).values()) == {"pass"}
     signed = [proof for proof in read_proofs(registry.store, Ref.parse(REF)) if proof.signers]
     assert {name for proof in signed for names in proof.signers for name in names} >= {"release", "other"}
+
+
+def test_a_key_without_a_log_is_refused(registry: Registry, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prove", REF, "--key", "release"]) == 2
+    error = capsys.readouterr().err
+    assert "--key signs logged reports, and nothing is logged" in error
+    assert "add --attest" in error
+    assert read_proofs(registry.store, Ref.parse(REF)) == []
+
+
+def test_what_was_logged_is_said(
+    registry: Registry, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
+    public = Keystore().new("release", "ed25519")
+    capsys.readouterr()
+    assert main(["prove", REF]) == 0
+    assert "logged" not in capsys.readouterr().out
+    assert main(["prove", REF, "--attest"]) == 0
+    assert "logged 2 reports in acme/pii\n" in capsys.readouterr().out
+    assert main(["prove", REF, "--artifact", "model_int8.onnx", "--attest", "--key", "release"]) == 0
+    assert f"logged 1 report in acme/pii, signed with key {public.id[:12]}\n" in capsys.readouterr().out
+
+
+def test_the_proofs_of_a_remote_are_logged_there(
+    registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["remote", "add", "origin", str(tmp_path / "remote")]) == 0
+    assert main(["push", REF, "origin"]) == 0
+    assert main(["prove", REF, "--remote", "origin", "--attest"]) == 0
+    assert "logged 2 reports in acme/pii in " in capsys.readouterr().out
+    ref = Ref.parse(REF)
+    assert read_proofs(registry.store, ref) == []
+    assert len(read_proofs(registry.remotes.open("origin"), ref)) == 2
+
+
+def test_an_old_report_that_is_logged_again_is_not_newer(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["prove", REF, "--artifact", "model_int8.onnx", "--json"]) == 0
+    proven = FaithfulnessReport.from_json(json.loads(capsys.readouterr().out)["proofs"][0]["report"])
+    taken_back = proven.model_copy(update={"verdict": "not-provable"})
+    monkeypatch.setattr("onnxreg.registry.log.decisions._is_stated", lambda *_: False)
+    for report in (proven, taken_back, proven):
+        registry.attest_proof(REF, report)
+    assert [item.report.verdict for item in read_proofs(registry.store, Ref.parse(REF))] == [
+        "proven",
+        "not-provable",
+    ]
+    assert demands(registry)["model_int8.onnx is not-provable from model.onnx"] == "fail"
 
 
 def test_a_report_about_another_parent_or_verdict_does_not_count(registry: Registry) -> None:
@@ -182,7 +239,7 @@ def test_show_and_bills_name_the_proofs_on_record(
 ) -> None:
     monkeypatch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
     assert main(["--quiet", "trust", "add", "release", str(Keystore().new("release", "ed25519"))]) == 0
-    assert main(["prove", REF, "--artifact", "model_int8.onnx", "--key", "release"]) == 0
+    assert main(["prove", REF, "--artifact", "model_int8.onnx", "--attest", "--key", "release"]) == 0
     capsys.readouterr()
     assert main(["show", REF]) == 0
     assert "model_int8.onnx is proven from model.onnx, signed by release" in capsys.readouterr().out

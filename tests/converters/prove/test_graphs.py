@@ -191,7 +191,7 @@ def test_a_long_chain_needs_no_stack(tmp_path: Path) -> None:
 def test_other_names_of_inputs_and_outputs_are_refused(tmp_path: Path) -> None:
     parent = build("y = Relu (x)")
     child = build("z = Relu (x)", head="(float[n, 8] x) => (float[n, 8] z)")
-    assert "outputs ['z']" in verdict(tmp_path, parent, child)[1]
+    assert "outputs differ: the child has z; the parent has y" in verdict(tmp_path, parent, child)[1]
 
 
 def test_shared_codes_are_read_with_each_of_their_scales(tmp_path: Path) -> None:

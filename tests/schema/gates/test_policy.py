@@ -133,6 +133,11 @@ def proof(*signers: str, **changes: str) -> RecordedProof:
     )
 
 
+def by_rules(version: int) -> RecordedProof:
+    made = proof()
+    return replace(made, report=made.report.model_copy(update={"rules": version}))
+
+
 def verdicts(rule: dict[str, Any], found: PromotionCandidate) -> list[str]:
     return [each.verdict for each in evaluate(Rule.read({"channel": "stable", **rule}), found)]
 
@@ -373,6 +378,39 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], PromotionCandidate], str]] =
     "a proof that is not signed": (
         {"faithful": True, "signed_by": ["release"]},
         lambda: candidate(CHILD, proofs=(proof(),), signers=(frozenset({"release"}),)),
+        "fail",
+    ),
+    "a proof that a later one takes back": (
+        {"faithful": True},
+        lambda: candidate(CHILD, proofs=(proof(), proof(verdict="not-provable"))),
+        "fail",
+    ),
+    "a proof that takes an earlier one back": (
+        {"faithful": True},
+        lambda: candidate(CHILD, proofs=(proof(verdict="not-provable"), proof())),
+        "pass",
+    ),
+    "a signed proof before one by somebody else": (
+        {"faithful": True, "signed_by": ["release"]},
+        lambda: candidate(
+            CHILD,
+            proofs=(proof("release"), proof("other", verdict="bounded"), proof(verdict="bounded")),
+            signers=(frozenset({"release"}),),
+        ),
+        "pass",
+    ),
+    "a signed proof that its key takes back": (
+        {"faithful": True, "signed_by": ["release"]},
+        lambda: candidate(
+            CHILD,
+            proofs=(proof("release"), proof("release", verdict="bounded"), proof("other")),
+            signers=(frozenset({"release"}),),
+        ),
+        "fail",
+    ),
+    "a proof by other rules": (
+        {"faithful": True},
+        lambda: candidate(CHILD, proofs=(by_rules(0),)),
         "fail",
     ),
     "a proof by the demanded key": (
