@@ -75,7 +75,7 @@ GROUPS: dict[str, Group] = {
     ),
     "witness": (
         "Keep it healthy",
-        "A log of all heads that others cosign: what is seen is recent, and the same for everybody.",
+        "A log of the state of every model, which others cosign: what is seen is recent, and the same for everybody.",
         {"publish": "publish", "cosign": "cosign", "verify": "verify", "show": "show"},
     ),
     "policy": (

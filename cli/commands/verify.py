@@ -96,10 +96,20 @@ def command(
         _show(session, report, repairs, store or registry.store)
     if report.damages:
         left = " left" if repair else ""
+        if _is_intact(report):
+            raise IntegrityError(
+                "the files are intact, but not witnessed as your trust file demands",
+                Advice("ask-for-witnesses"),
+            )
         raise IntegrityError(
             f"{output.counted(len(report.damages), 'damage')}{left} in {(store or registry.store).url}",
             _why_left(report.damages) if repair else _remedy(report.damages, remote),
         )
+
+
+def _is_intact(report: "VerifyReport") -> bool:
+    """Check that no file is damaged; witnesses may be missing."""
+    return all(damage.kind == "witness" for damage in report.damages)
 
 
 def _show(
@@ -109,7 +119,7 @@ def _show(
     session.table(("DAMAGE", "WHERE", "WHAT"), _rows(report.damages, store))
     counts = ((report.models, "model"), (report.versions, "version"), (report.blobs, "blob"))
     total = ", ".join(output.counted(count, noun) for count, noun in counts)
-    outcome = "damaged" if report.damages else "all intact"
+    outcome = "all intact" if _is_intact(report) else "damaged"
     session.say(f"read {total}, {output.size(report.size)}: {outcome}")
 
 

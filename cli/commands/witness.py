@@ -1,4 +1,4 @@
-"""`reg witness`: a log of a registry's heads that others cosign, so that readers see what everybody sees."""
+"""`reg witness`: a log of the state of every model, which others cosign, so that readers see what everybody sees."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,8 +10,10 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, RemoteArgument
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import IntegrityError
+from onnxreg.schema.core.ref import POLICY_LOG
 
 if TYPE_CHECKING:
+    from onnxreg.schema.witness.note import SignedNote
     from onnxreg.schema.witness.tree_head import TreeHead
     from onnxreg.schema.witness.witnessed import WitnessedHead
 
@@ -59,7 +61,7 @@ def publish(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Append the present head of every model to the witness log, and make it if it does not exist.
+    """Append the present state of every model to the witness log, and make that log if it does not exist.
 
     It is meant for one job that has the log's key, such as cron: a push never waits for it. A model whose
     log went back, was rewritten or is gone keeps its entry, is listed on stderr, and the exit status is 4.
@@ -77,9 +79,9 @@ def publish(
     registry, store = session.with_remote(remote)
     publisher = LogPublisher(store or registry.store, signing_key(key))
     result = publisher.publish(accept or ())
-    notes = [fetch_checkpoint(url, result.head.origin) for url in places or ()]
+    notes = {url: fetch_checkpoint(url, result.head.origin) for url in places or ()}
     if notes:
-        merge_proofs(path_store(publisher.store), notes, result.key)
+        merge_proofs(path_store(publisher.store), notes.values(), result.key)
     refused = [{"name": name, "why": why} for name, why in sorted(result.refused.items())]
     if as_json:
         output.write_json(
@@ -91,14 +93,16 @@ def publish(
             }
         )
     else:
-        session.say(_said(result.head, f"{output.counted(len(result.changed), 'new head')}"))
+        session.say(_summary(result.head, f"{output.counted(len(result.changed), 'changed log')}"))
+        for url, note in notes.items():
+            session.say(f"collected from {url}: {', '.join(_witnesses(note))}")
         session.say(f"witnesses: reg witness cosign URL --log {result.key}")
     for item in refused:
         session.warn(f"not published: {item['name']}: {item['why']}")
     if refused:
         raise IntegrityError(
             f"{output.counted(len(refused), 'model')} of the registry went back, or cannot be read",
-            "restore it from a mirror; if it is meant so, publish with --accept NAME",
+            "restore it from a mirror; if that is intended, publish with --accept NAME",
         )
 
 
@@ -146,7 +150,7 @@ def cosign(
         about = {"witness": str(signed.witness), "time": _time(signed.time), "file": file and str(file)}
         output.write_json({**_head_json(signed.head), **about})
         return
-    session.say(_said(signed.head, f"cosigned by {signed.witness.name}" + (f" in {file}" if file else "")))
+    session.say(_summary(signed.head, f"cosigned by {signed.witness.name}" + (f" in {file}" if file else "")))
     session.say(f'trust files name it: of = ["{signed.witness}"]')
 
 
@@ -168,8 +172,9 @@ def verify(context: typer.Context, remote: Place = None, log: LogKey = None, as_
     if as_json:
         output.write_json({**_head_json(head), "refused": refused, "pending": sorted(survey.changed)})
     else:
-        pending = output.counted(len(survey.changed), "model")
-        session.say(_said(head, f"every file is right; {pending} with lines that are not witnessed yet"))
+        pending = f"lines of {output.counted(len(survey.changed), 'log')} are not witnessed yet"
+        outcome = pending if survey.changed else "all lines are witnessed"
+        session.say(_summary(head, f"every file is right; {outcome}"))
     for item in refused:
         session.warn(f"{item['name']}: {item['why']}")
     if refused:
@@ -188,11 +193,11 @@ def show(context: typer.Context, remote: Place = None, as_json: Json = False) ->
     session: Session = context.obj
     status = inspect(session.reader(remote, checked=False))
     cosigned = [_proof_json(proof) for proof in status.proofs]
-    models = sum(1 for _ in status.heads)
+    models = sum(entry.name != POLICY_LOG for entry in status.heads)
     if as_json:
         output.write_json({**_head_json(status.checkpoint.head), "models": models, "cosigned": cosigned})
         return
-    session.say(_said(status.checkpoint.head, output.counted(models, "log")))
+    session.say(_summary(status.checkpoint.head, output.counted(models, "model")))
     rows = [
         (proof["size"], signature["name"], signature["time"])
         for proof in cosigned
@@ -212,11 +217,17 @@ def _proof_json(proof: "WitnessedHead") -> dict[str, Any]:
     return {"size": proof.head.size, "root": proof.head.root.hex(), "signatures": signatures}
 
 
+def _witnesses(note: "SignedNote") -> list[str]:
+    """The names under which witnesses signed a checkpoint."""
+    log = note.text.partition("\n")[0]
+    return sorted({signature.name for signature in note.signatures} - {log})
+
+
 def _head_json(head: "TreeHead") -> dict[str, Any]:
     return {"origin": head.origin, "size": head.size, "root": head.root.hex()}
 
 
-def _said(head: "TreeHead", more: str) -> str:
+def _summary(head: "TreeHead", more: str) -> str:
     return f"{head.origin} has size {head.size}, root {head.root.hex()[:12]}: {more}"
 
 

@@ -36,9 +36,11 @@ def verify_watched(
     One that `is_elsewhere` must be as its witnesses saw it, if the trust file demands any.
     """
     witnesses = WitnessCheck(store)
+    unwitnessed = witnesses.audit_place() if is_elsewhere else None
+    has_map = is_elsewhere and unwitnessed is None
 
     def audit(ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
-        unseen = list(witnesses.audit(ledger.name, index)) if is_elsewhere else []
+        unseen = list(witnesses.audit(ledger.name, index)) if has_map else []
         yield from unseen or audit_head(store, heads, ledger.name, index)
         yield from _audit(store, load_trust(), ledger)
 
@@ -48,10 +50,9 @@ def verify_watched(
         report = verify_archive(store, progress, audit)
     else:
         report = verify(store, progress, audit)
-    report.damages += _damages(_policy_log_faults(store, heads, is_elsewhere))
-    if is_elsewhere:
-        missing = witnesses.audit_missing(set(store.names()))
-        report.damages += [Damage("witness", store.url, detail) for detail in missing]
+    report.damages += _damages(_policy_log_faults(store, heads, has_map))
+    missing = witnesses.audit_missing(set(store.names())) if has_map else filter(None, [unwitnessed])
+    report.damages += [Damage("witness", store.url, detail) for detail in missing]
     return report
 
 

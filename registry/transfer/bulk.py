@@ -9,7 +9,7 @@ from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.references import files
 from onnxreg.registry.log.transfer_rules import check_versions
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest, make_plan
@@ -26,7 +26,7 @@ Remember = Callable[[Ledger, Collection[Version]], None]
 
 
 def send(
-    source: RegistryStore,
+    source: RegistryReader,
     destination: RegistryStore,
     name: str,
     choose: Callable[[Ledger], TransferRequest],

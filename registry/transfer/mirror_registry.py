@@ -24,6 +24,7 @@ from onnxreg.registry.transfer.bulk import send
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.registry.transfer.result import MirrorResult, listing
+from onnxreg.registry.trust.checked_source import WitnessGuard
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.requirements import check_copied, enforce_policies
 from onnxreg.registry.witness.copies import copy_log, read_files
@@ -52,22 +53,25 @@ def mirror(
     channels: bool = False,
     progress: Progress = SILENT,
     actor: str | None = None,
+    is_elsewhere: bool = False,
 ) -> MirrorResult:
     """Copy everything from one registry to another; versions and blobs that are there already are not sent
     again.
 
     ForkError, before anything is written, if both have one id and a log has forked. A version or model that
     cannot be copied is listed, and the others go on. `channels` sets the destination's channels to those of
-    the source, by events of its own; a verbatim mirror has them anyway.
+    the source, by events of its own; a verbatim mirror has them anyway. A model of a source that `is_elsewhere`
+    is copied only as its witnesses saw it, if the trust file demands any.
     """
     report = MirrorResult(source.url, destination.url)
+    reader = WitnessGuard(source) if is_elsewhere else source
     with _unfinished(destination):
         if source.registry_id == destination.registry_id:
-            _verbatim(source, destination, report, progress)
+            _verbatim(source, reader, destination, report, progress)
         else:
             if destination.is_mirror:
                 raise mirror_error(destination.registry_id)
-            _by_version(source, destination, report, progress, channels, actor)
+            _by_version(reader, destination, report, progress, channels, actor)
     return report
 
 
@@ -106,20 +110,24 @@ def open_both(
 
 
 def _verbatim(
-    source: RegistryStore, destination: RegistryStore, report: MirrorResult, progress: Progress
+    source: RegistryStore,
+    reader: RegistryReader,
+    destination: RegistryStore,
+    report: MirrorResult,
+    progress: Progress,
 ) -> None:
     trust = load_trust()
-    _check_policies(source, trust)
+    _check_policies(reader, trust)
     witnessed = read_files(source)
-    copy_policies(source, destination)
+    copy_policies(reader, destination)
     requests: list[tuple[TransferRequest, Ledger | None]] = []
     frees_blobs = False
     tombstones: set[Digest] = set()
-    for name in list(source.names()):
+    for name in list(reader.names()):
         report.models += 1
         with listing(name, report.skipped):
-            tombstones.update(lookup.read_state(source, name).tombstones)
-            ledgers = _ledgers_behind(source, destination, name, trust)
+            tombstones.update(lookup.read_state(reader, name).tombstones)
+            ledgers = _ledgers_behind(reader, destination, name, trust)
             if ledgers is not None:
                 requests.append(_request(ledgers[0], trust))
                 frees_blobs = frees_blobs or _frees_blobs(*ledgers)
@@ -127,7 +135,7 @@ def _verbatim(
         begin(destination, source.url)
     for request, checked in requests:
         with listing(request.name, report.skipped):
-            report.add(copy(source, destination, request, progress, source_ledger=checked))
+            report.add(copy(reader, destination, request, progress, source_ledger=checked))
     copy_log(source, destination, witnessed)
     if not report.skipped:
         end(destination)
@@ -135,7 +143,7 @@ def _verbatim(
         report.freed = _clear(destination, None if destination.is_mirror else tombstones)
 
 
-def _check_policies(source: RegistryStore, trust: Trust) -> None:
+def _check_policies(source: RegistryReader, trust: Trust) -> None:
     """IntegrityError if the log of policies is not signed as the trust file demands."""
     index = source.read_index(POLICY_LOG) if trust.required(source.registry_id, POLICY_LOG) else None
     if index is not None:
@@ -143,14 +151,14 @@ def _check_policies(source: RegistryStore, trust: Trust) -> None:
 
 
 def _ledgers_behind(
-    source: RegistryStore, destination: RegistryStore, name: str, trust: Trust
+    source: RegistryReader, destination: RegistryStore, name: str, trust: Trust
 ) -> tuple[Ledger, Ledger] | None:
     """The ledgers of a model whose log lacks lines at the destination; None if the copy is complete or ahead.
 
     ForkError if neither log is a prefix of the other; IntegrityError as `check_copied`.
     """
-    indexes = [registry.read_index(name) for registry in (source, destination)]
-    if indexes[0] is not None and indexes[1] is not None and indexes[0].data == indexes[1].data:
+    source_index, destination_index = source.read_index(name), destination.read_index(name)
+    if source_index and destination_index and source_index.data == destination_index.data:
         return None
     source_ledger, destination_ledger = load(source, name)[0], load(destination, name, source)[0]
     if not missing_lines(source_ledger, destination_ledger, ()):
@@ -196,7 +204,7 @@ def _clear(mirror: RegistryStore, only: Collection[Digest] | None) -> CollectRes
 
 
 def _by_version(
-    source: RegistryStore,
+    source: RegistryReader,
     destination: RegistryStore,
     report: MirrorResult,
     progress: Progress,
@@ -207,11 +215,11 @@ def _by_version(
         """Record that another registry knows these versions, so that `reg drop` refuses. A read-only source
         never drops.
         """
-        if isinstance(source, LocalStore):
+        if isinstance(store := innermost(source), LocalStore):
             with suppress(HostError):
-                push_record.record_all(source, ledger, versions, destination.registry_id)
+                push_record.record_all(store, ledger, versions, destination.registry_id)
 
-    carried, trust = carried_by(source), load_trust()
+    carried, trust = carried_by(innermost(source)), load_trust()
 
     def choose(ledger: Ledger) -> TransferRequest:
         check_copied(ledger, trust)

@@ -1,6 +1,6 @@
 """A reader that compares index files with the user's checkpoints and trust file."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,23 @@ class CheckedReader(ReaderWrapper):
             check_history(self.source, name, index, self._heads, before, *self._near)
 
         return read_checked(self.source, name, cached, check)
+
+
+class WitnessGuard(ReaderWrapper):
+    """A reader that refuses an index file which is not witnessed as the user's trust file demands."""
+
+    def __init__(self, source: RegistryReader) -> None:
+        super().__init__(source)
+        self._witnesses = WitnessCheck(source)
+
+    def names(self) -> Iterator[str]:
+        """Yield the models that are there, and those that witnesses saw and that are gone: reading them is an error."""
+        present = set(self.source.names())
+        yield from sorted(present | {entry.name for entry in self._witnesses.missing(present)})
+
+    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
+        """Read an index file. IntegrityError if witnesses did not see it so."""
+        return read_checked(self.source, name, cached, partial(self._witnesses.check, name))
 
 
 def checked_reader(

@@ -9,7 +9,9 @@ from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.read_trust_file import trust_if_any
 from onnxreg.schema.core.errors import RegError
+from onnxreg.schema.core.numbers import counted
 from onnxreg.schema.core.ref import POLICY_LOG
+from onnxreg.schema.witness.merkle_map import MapEntry
 
 if TYPE_CHECKING:
     from onnxreg.registry.witness.reader import WitnessedReader
@@ -44,14 +46,27 @@ class WitnessCheck:
         except RegError as error:
             yield "witness", error.message
 
+    def missing(self, names: Collection[str]) -> list[MapEntry]:
+        """The logs that witnesses saw, and that are not among these names. IntegrityError as `check`."""
+        needs = [] if self._is_partial else self._needs(POLICY_LOG)
+        return self._witnessed().missing({*names, POLICY_LOG}, needs) if needs else []
+
     def audit_missing(self, names: Collection[str]) -> Iterator[str]:
-        """Yield the logs that witnesses saw, and that are not among these names."""
+        """Yield the faults that `missing` returns or raises."""
         try:
-            needs = [] if self._is_partial else self._needs(POLICY_LOG)
-            for entry in self._witnessed().missing({*names, POLICY_LOG}, needs) if needs else ():
-                yield f"{entry.name} is gone: witnesses saw {entry.seq} lines of it"
+            for entry in self.missing(names):
+                yield f"{entry.name} is gone: witnesses saw {counted(entry.seq, 'line')} of it"
         except RegError as error:
             yield error.message
+
+    def audit_place(self) -> str | None:
+        """The fault of the place as a whole: too few cosignatures, or none that are recent. None without one."""
+        try:
+            for need in self._needs(POLICY_LOG):
+                self._witnessed().newest(need)
+        except RegError as error:
+            return error.message
+        return None
 
     @property
     def _is_partial(self) -> bool:

@@ -27,7 +27,7 @@ def path_reader(source: RegistryReader) -> PathReader:
     return inner
 
 
-class Cosigned(NamedTuple):
+class Cosignature(NamedTuple):
     """A checkpoint with the signatures of its log and of one witness, and the keys of both."""
 
     note: SignedNote
@@ -44,11 +44,11 @@ class Cosigned(NamedTuple):
         return self.note.by(self.witness)[0].time
 
 
-def cosign(source: RegistryReader, name: str, key: PrivateKey, log_key: str | None = None) -> Cosigned:
+def cosign(source: RegistryReader, name: str, key: PrivateKey, log_key: str | None = None) -> Cosignature:
     """Sign the newest checkpoint of a registry as the witness `name`.
 
     `log_key` is the verifier key of the log, which must be given the first time. The state of the witness is
-    durable before this returns. IntegrityError if the log does not sign it with that key, or if it went back;
+    durable before this returns. InputError if the witness is the log itself; IntegrityError if the log does not sign it with that key, or if it went back;
     ForkError if it was rewritten since the last time.
     """
     origin = origin_of(source.registry_id)
@@ -60,6 +60,8 @@ def cosign(source: RegistryReader, name: str, key: PrivateKey, log_key: str | No
         log = VerifierKey.parse(log_key, ED25519) if log_key else memory.log_key
         if log is None:
             raise InputError(f"the key of {origin} is not known yet", Advice("name-log-key"))
+        if log.raw == witness.raw:
+            raise InputError(f"{name} is the key of this log", Advice("name-other-witness"))
         require_signature(checkpoint.note, log)
         last = memory.last_head or TreeHead(origin, 0, hashlib.sha256().digest())
         WitnessLog(files).check_continues(checkpoint.head, last)
@@ -67,7 +69,7 @@ def cosign(source: RegistryReader, name: str, key: PrivateKey, log_key: str | No
         signed = SignedNote(text, tuple(checkpoint.note.by(log)))
         signed = signed.signed_by([cosign_text(text, name, key, int(time.time()))])
         memory.keep(signed, log)
-    return Cosigned(signed, witness, log)
+    return Cosignature(signed, witness, log)
 
 
 def served_path(origin: str) -> str:
@@ -86,9 +88,11 @@ def serve_checkpoint(directory: Path, note: SignedNote) -> Path:
 def fetch_checkpoint(url: str, origin: str) -> SignedNote:
     """The checkpoint of a log that a witness serves at a path or URL. NotFoundError if it serves none."""
     path, name = path_of(url), served_path(origin)
-    if path is not None:
-        return SignedNote.parse(read_given(path / name))
-    stored = HttpStore(url).get(name, fresh=True)
-    if stored is None:
-        raise NotFoundError(f"{url} has no checkpoint of {origin}", "has the witness cosigned it yet?")
-    return SignedNote.parse(stored[0])
+    if path is None:
+        stored = HttpStore(url).get(name, fresh=True)
+        data = None if stored is None else stored[0]
+    else:
+        data = read_given(path / name) if (path / name).exists() else None
+    if data is None:
+        raise NotFoundError(f"{url} has no cosigned checkpoint of this log", Advice("cosign-for-publisher"))
+    return SignedNote.parse(data)

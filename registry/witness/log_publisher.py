@@ -15,7 +15,7 @@ from onnxreg.registry.store.layout import CHECKPOINT, NEXT, WITNESS_FOLDER, page
 from onnxreg.registry.store.protocol import RegistryStore, innermost
 from onnxreg.registry.witness.heads import survey
 from onnxreg.registry.witness.memory import WitnessMemory
-from onnxreg.registry.witness.note_keys import require_signature, sign_head
+from onnxreg.registry.witness.note_keys import require_signature, sign_head, valid_signatures
 from onnxreg.registry.witness.witness_log import StoredCheckpoint, WitnessLog, find_checkpoint
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, LostRaceError
 from onnxreg.schema.witness.merkle_map import MerkleMap
@@ -101,7 +101,10 @@ class LogPublisher:
                     Advice("restore-witness-log"),
                 )
             return TreeHead(self._origin, 0, EMPTY_TREE)
-        require_signature(checkpoint.note, self.verifier)
+        if not valid_signatures(checkpoint.note, self.verifier):
+            raise IntegrityError(
+                f"the witness log of {self.store.url} is signed by another key", Advice("keep-log-key")
+            )
         if last is not None:
             WitnessLog(self._files).check_continues(checkpoint.head, last)
         self._memory.keep(checkpoint.note)

@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from onnxreg.registry.signing.crypto import PrivateKey, is_valid
 from onnxreg.schema.core.errors import IntegrityError
+from onnxreg.schema.signing.keys import PublicKey
 from onnxreg.schema.witness.note import (
     COSIGNATURE,
     ED25519,
@@ -38,6 +39,11 @@ def valid_signatures(note: SignedNote, key: VerifierKey) -> Collection[NoteSigna
         if not is_valid(key.public, raw, message):
             raise IntegrityError(f"the signature of {key.name} on the checkpoint is wrong")
     return signatures
+
+
+def is_signed_by_log(note: SignedNote, public: PublicKey) -> bool:
+    """True if a key is the log's own: a checkpoint has its signature under the name of the log."""
+    return bool(note.by(VerifierKey.of(TreeHead.parse(note.text).origin, ED25519, public)))
 
 
 def require_signature(note: SignedNote, key: VerifierKey) -> None:

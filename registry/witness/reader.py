@@ -18,7 +18,7 @@ from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.support.disk import host_errors, replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.witness.heads import LogEnd
-from onnxreg.registry.witness.note_keys import require_signature, valid_signatures
+from onnxreg.registry.witness.note_keys import is_signed_by_log, require_signature, valid_signatures
 from onnxreg.registry.witness.proofs import parse_proofs
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, IntegrityError
@@ -35,6 +35,7 @@ MAX_CLOCK_SKEW_SECONDS = 600
 MAX_OBSERVATIONS = 64
 """The heads of one model that are not witnessed yet, and are remembered with the time when they were first seen."""
 HINT = Advice("ask-for-witnesses")
+PENDING_HINT = Advice("allow-pending-lines")
 
 
 @dataclass
@@ -69,14 +70,12 @@ class WitnessedReader:
     def missing(self, names: Collection[str], needs: Sequence["WitnessRequirement"]) -> list[MapEntry]:
         """The logs that these witnesses saw and that are not among these names. Reads the whole map."""
         entries = {
-            entry.name: entry
-            for need in needs
-            for entry in MerkleMap(self._newest(need).map_root, self._page)
+            entry.name: entry for need in needs for entry in MerkleMap(self.newest(need).map_root, self._page)
         }
         return [entry for name, entry in sorted(entries.items()) if name not in names]
 
     def _check(self, name: str, index: IndexFile | None, need: "WitnessRequirement") -> None:
-        entry = self._entry(self._newest(need), name)
+        entry = self._entry(self.newest(need), name)
         if index is None:
             if entry is not None:
                 raise self._error(f"{name} is gone: witnesses saw {counted(entry.seq, 'line')} of it")
@@ -99,10 +98,11 @@ class WitnessedReader:
         if lines == 0:
             return
         if need.pending is None:
-            raise self._error(f"{counted(lines, 'line')} of {name} {_is(lines)} not witnessed")
+            raise self._error(f"{counted(lines, 'line')} of {name} {_is(lines)} not witnessed", PENDING_HINT)
         if age > need.pending:
             raise self._error(
-                f"{counted(lines, 'line')} of {name} {_is(lines)} not witnessed, and {_is(lines)} known for {age} seconds"
+                f"{counted(lines, 'line')} of {name} {_is(lines)} not witnessed, and {_is(lines)} known for {age} seconds",
+                PENDING_HINT,
             )
 
     def _age(self, end: LogEnd, seq: int) -> int:
@@ -152,7 +152,7 @@ class WitnessedReader:
             raise self._error("it has no witness log")
         return inner
 
-    def _newest(self, need: "WitnessRequirement") -> WitnessedHead:
+    def newest(self, need: "WitnessRequirement") -> WitnessedHead:
         """The newest checkpoint that enough witnesses cosigned recently."""
         if self._proofs is None:
             self._proofs = self._read_proofs()
@@ -172,19 +172,22 @@ class WitnessedReader:
         if need.log is not None:
             require_signature(witnessed.note, need.log)
         now = int(time.time())
+        log_keys = [key for key in need.keys if is_signed_by_log(witnessed.note, key.public)]
         times = {
             key.raw: signature.time
             for key in need.keys
+            if key not in log_keys
             for signature in valid_signatures(witnessed.note, key)
         }
         ages = [now - stamp for stamp in times.values() if stamp - now <= MAX_CLOCK_SKEW_SECONDS]
         if len(ages) < need.count:
-            return f"{len(ages)} of the {need.count} witnesses that the trust file demands cosigned it"
+            remark = "".join(f"; {key.name} is the key of the log, which does not count" for key in log_keys)
+            return (
+                f"{len(ages)} of the {need.count} witnesses that the trust file demands cosigned it{remark}"
+            )
         oldest = sorted(ages)[need.count - 1]
         if oldest > need.max_age:
-            return (
-                f"{need.count} witnesses cosigned it {oldest} seconds ago, at most {need.max_age} are allowed"
-            )
+            return f"its cosignatures are {counted(oldest, 'second')} old, the limit is {counted(need.max_age, 'second')}"
         return None
 
     def _check_growth(self, head: TreeHead) -> None:
@@ -206,7 +209,7 @@ class WitnessedReader:
     def _read_proofs(self) -> list[WitnessedHead]:
         """Read the cosigned checkpoints; unless they must be fresh, with the token that they had last time."""
         path = self._folder / "proofs" / Digest.of(location(self.source).encode()).hex
-        cached = None if self._is_fresh else _kept(path)
+        cached = None if self._is_fresh else _cached_proofs(path)
         self._is_fresh = cached is None
         stored = self._files().read_file(PROOFS, cached)
         if stored is None:
@@ -223,8 +226,8 @@ class WitnessedReader:
         with host_errors("remembering what witnesses saw"):
             replace_file(path, data)
 
-    def _error(self, problem: str) -> IntegrityError:
-        return IntegrityError(f"{self.source.url}: {problem}", HINT)
+    def _error(self, problem: str, hint: Advice = HINT) -> IntegrityError:
+        return IntegrityError(f"{self.source.url}: {problem}", hint)
 
 
 def _is(lines: int) -> str:
@@ -243,7 +246,7 @@ def _trees(path: Path) -> dict[str, tuple[int, str]]:
         ) from error
 
 
-def _kept(path: Path) -> tuple[bytes, str] | None:
+def _cached_proofs(path: Path) -> tuple[bytes, str] | None:
     try:
         value = json.loads(path.read_bytes())
         return b64decode(value["data"]), str(value["token"])

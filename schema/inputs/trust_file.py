@@ -264,12 +264,18 @@ def _witnesses(value: Any) -> WitnessRequirement:
             f"any = {number} of {len({key.raw for key in keys})} different witnesses cannot be met",
             "name as many keys in `of`; the same key under two names is one witness",
         )
+    log = optional(fields.get("log"), lambda key: VerifierKey.parse(text(key), ED25519))
+    misnamed = next((key for key in keys if log is not None and key.raw == log.raw), None)
+    if misnamed is not None:
+        raise InputError(
+            f"{misnamed.name} is the key of the log, and cannot be a witness", Advice("name-other-witness")
+        )
     return WitnessRequirement(
         number,
         keys,
         parse_duration(text(required(fields, "max_age"))),
         optional(fields.get("pending"), lambda length: parse_duration(text(length))),
-        optional(fields.get("log"), lambda key: VerifierKey.parse(text(key), ED25519)),
+        log,
     )
 
 

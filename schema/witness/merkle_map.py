@@ -134,9 +134,9 @@ class MerkleMap:
     def update(self, changes: Mapping[str, MapEntry | None]) -> None:
         """Set these entries; None removes one. Only the pages on their ways are read and made."""
         keyed = sorted((key_of(name), entry) for name, entry in changes.items())
-        items = self._fitted(self._changed(self.root, keyed, 0), 0) if keyed else []
+        items = self._page_items(self._changed(self.root, keyed, 0), 0) if keyed else []
         if keyed:
-            self.root = self._kept(items, 0)
+            self.root = self._add_page(items, 0)
 
     def _changed(self, page: bytes, changes: Sequence[tuple[int, MapEntry | None]], depth: int) -> list[Item]:
         """The items of a page after some changes."""
@@ -152,11 +152,11 @@ class MerkleMap:
     ) -> Sequence[Item]:
         """The items with one next byte of the key, after some changes."""
         if items and isinstance(items[0], Branch):
-            return self._lifted(self._changed(items[0].hash, changes, depth + PAGE_BITS), depth + PAGE_BITS)
+            return self._subtree(self._changed(items[0].hash, changes, depth + PAGE_BITS), depth + PAGE_BITS)
         entries: dict[int, Item | None] = {item.key: item for item in items}
         return [entry for _, entry in sorted((entries | dict(changes)).items()) if entry is not None]
 
-    def _fitted(self, items: Sequence[Item], depth: int) -> Sequence[Item]:
+    def _page_items(self, items: Sequence[Item], depth: int) -> Sequence[Item]:
         """Items that fit a page."""
         if len(items) <= MAX_PAGE_ITEMS:
             return items
@@ -164,18 +164,18 @@ class MerkleMap:
         return [
             item
             for group in groups
-            for item in (group if isinstance(group[0], Branch) else self._lifted(group, depth + PAGE_BITS))
+            for item in (group if isinstance(group[0], Branch) else self._subtree(group, depth + PAGE_BITS))
         ]
 
-    def _lifted(self, items: Sequence[Item], depth: int) -> Sequence[Item]:
+    def _subtree(self, items: Sequence[Item], depth: int) -> Sequence[Item]:
         """The items of a subtree for the page above: several as one branch, whose page is kept."""
         if not items or (len(items) == 1 and isinstance(items[0], MapEntry)):
             return items
         below = KEY_BITS - depth
-        return [Branch(items[0].key >> below << below, self._kept(self._fitted(items, depth), depth))]
+        return [Branch(items[0].key >> below << below, self._add_page(self._page_items(items, depth), depth))]
 
-    def _kept(self, items: Sequence[Item], depth: int) -> bytes:
-        """The hash of a page with these items, which is kept."""
+    def _add_page(self, items: Sequence[Item], depth: int) -> bytes:
+        """Keep a page with these items; return its hash."""
         digest = page_hash(items, depth)
         if items:
             self.pages[digest] = encode_page(items, depth)

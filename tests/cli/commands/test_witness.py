@@ -9,6 +9,8 @@ from support.registries.drafts import write_draft
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
+from onnxreg.registry.signing.keystore import Keystore
+from onnxreg.schema.witness.note import COSIGNATURE, VerifierKey
 
 
 class Terminal:
@@ -69,6 +71,31 @@ def test_a_log_from_its_beginning_to_a_reader(terminal: Terminal, own_user: Path
     assert (need["any"], need["of"], need["max_age"], need["pending"]) == (1, [signed["witness"]], 3600, None)
 
 
+def test_the_publisher_says_what_it_collected(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the log of policies is no model."""
+    monkeypatch.chdir(terminal.root)
+    log = terminal.document("witness", "publish", "--key", "log")["key"]
+    cosign = ("witness", "cosign", "registry", "--key", "w1", "--log", log, "--output", "public")
+    assert "cosigned by w1 in public/" in terminal.run(*cosign)
+    publish = ("witness", "publish", "--key", "log", "--from")
+    said = terminal.run(*publish, "public")
+    assert "0 changed logs" in said and "collected from public: w1" in said
+    error = terminal.run(*publish, "publik", status=3)
+    assert "publik has no cosigned checkpoint of this log" in error and "--output DIRECTORY" in error
+    assert "every file is right; all lines are witnessed" in terminal.run("witness", "verify")
+    (terminal.root / "policy.toml").write_text('[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]\n')
+    terminal.run("policy", "set", "policy.toml")
+    assert "lines of 1 log are not witnessed yet" in terminal.run("witness", "verify")
+    assert terminal.document("witness", "publish", "--key", "log")["changed"] == [".policy"]
+    assert "2 models" in terminal.run("witness", "show")
+
+
+def test_the_log_is_not_published_with_another_key(terminal: Terminal) -> None:
+    terminal.run("witness", "publish", "--key", "log")
+    error = terminal.run("witness", "publish", "--key", "w1", status=4)
+    assert "is signed by another key" in error and "cannot be rotated" in error
+
+
 def test_a_model_that_went_back_is_reported(terminal: Terminal) -> None:
     terminal.run("witness", "publish", "--key", "log")
     (terminal.root / "registry" / "index" / "acme" / "pii.jsonl").unlink()
@@ -93,6 +120,7 @@ def test_a_registry_without_a_log(terminal: Terminal, verb: str) -> None:
         ('any = 1, of = ["{key}"], max_age = "soon"', "not a length of time"),
         ('any = 1, of = ["ed25519:x"], max_age = "1h"', "not a verifier key"),
         ('any = 1, of = ["{key}"], max_age = "1h", log = "{key}"', "not what it is named for"),
+        ('any = 1, of = ["{own}"], max_age = "1h", log = "{log}"', "log is the key of the log"),
         ('any = 1, of = ["{key}"], max_age = "1h", pend = "1h"', "not a key of a trust file"),
     ],
 )
@@ -104,5 +132,7 @@ def test_a_requirement_that_cannot_be_meant_is_refused(
     log = terminal.document("witness", "publish", "--key", "log")["key"]
     command = ["witness", "cosign", there, "--key", "w1", "--log", log]
     key, other = (terminal.document(*command, "--name", name)["witness"] for name in ("w1", "w2"))
-    (own_user / "trust").write_text(f"[[require]]\nwitnesses = {{{words.format(key=key, other=other)}}}\n")
+    own = VerifierKey.of("log", COSIGNATURE, Keystore().public("log"))
+    words = words.format(key=key, other=other, own=own, log=log)
+    (own_user / "trust").write_text(f"[[require]]\nwitnesses = {{{words}}}\n")
     assert problem in terminal.run("trust", "show", status=2)

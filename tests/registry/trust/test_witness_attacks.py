@@ -453,6 +453,69 @@ def test_verify_lists_what_witnesses_did_not_see(
     assert status == 4 and re.search(ROWS[name].witnessed, said), said
 
 
+@pytest.mark.parametrize("options", [[], ["--new-id"]], ids=["mirror", "new id"])
+def test_a_mirror_takes_only_what_witnesses_saw(
+    options: list[str], scene: Scene, own_user: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A model with a line more and one that is gone are listed, the third is copied; a copy of one's own is not checked."""
+    prepare("witnessed", scene, own_user, tmp_path)
+    append_a_line(scene)
+    scene.tree.index(OTHER).unlink()
+    own, copy = ["--registry", str(tmp_path / "own"), "mirror", str(scene.world.tree)], tmp_path / "copy"
+    assert main([*own, str(copy), *options]) == 4
+    said = "".join(capfd.readouterr())
+    assert f"1 line of {MODEL} is not witnessed" in said and f"{OTHER} is gone: witnesses saw" in said
+    assert list(DirectoryRegistry(copy).names()) == [LONG]
+    own[1] = str(scene.world.tree)
+    assert main([*own, str(tmp_path / "backup"), *options]) == 0
+
+
+def test_a_mirror_of_a_place_without_witnesses_is_refused(
+    scene: Scene, own_user: Path, tmp_path: Path
+) -> None:
+    prepare("witnessed", scene, own_user, tmp_path)
+    delete_the_log(scene)
+    own = ["--registry", str(tmp_path / "own"), "mirror", str(scene.world.tree), str(tmp_path / "copy")]
+    assert main(own) == 4
+    assert list(DirectoryRegistry(tmp_path / "copy").names()) == []
+
+
+def test_verify_says_once_that_the_cosignatures_are_old(
+    scene: Scene,
+    own_user: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """No file is damaged, so nothing is to be repaired."""
+    prepare("witnessed", scene, own_user, tmp_path)
+    now = cosigner.time.time()
+    monkeypatch.setattr("onnxreg.registry.witness.reader.time.time", lambda: now + DAY + 60)
+    verify = ["--registry", str(tmp_path / "own"), "verify", "--remote", str(scene.world.tree)]
+    assert main(verify) == 4
+    said = "".join(capfd.readouterr())
+    assert said.count("its cosignatures are 864") == 1 and "all intact" in said
+    assert "the files are intact, but not witnessed as your trust file demands" in said
+    assert "--repair" not in said
+    assert main([*verify, "--json"]) == 4
+    assert [damage["kind"] for damage in json.loads(capfd.readouterr().out)["damages"]] == ["witness"]
+
+
+def test_the_key_of_the_log_is_no_witness(
+    scene: Scene, own_user: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its cosignature does not count, though the trust file names it."""
+    witnessed = scene.witnessed
+    witnessed.witnesses = {**witnessed.witnesses, "w2": witnessed.key}
+    note = scene.proofs[0].note
+    cosignature = cosign_text(note.text, "w2", witnessed.key, int(cosigner.time.time()))
+    scene.write_proofs(replace(scene.proofs[0], note=note.signed_by([cosignature])))
+    prepare("witnessed", scene, own_user, tmp_path)
+    own = ["--registry", str(tmp_path / "own"), "resolve", MODEL, "--remote", str(scene.world.tree)]
+    assert main(own) == 4
+    assert f"1 {FEW} cosigned it; w2 is the key of the log" in capfd.readouterr().err
+
+
 def test_a_long_log_is_compared_up_to_its_sealed_lines(scene: Scene, own_user: Path, tmp_path: Path) -> None:
     prepare("witnessed", scene, own_user, tmp_path)
     assert (
@@ -478,7 +541,9 @@ def test_a_place_that_withholds_news_is_noticed_after_max_age(
     now = cosigner.time.time()
     monkeypatch.setattr("onnxreg.registry.witness.reader.time.time", lambda: now + DAY + 60)
     assert main(own) == 4
-    assert re.search("2 witnesses cosigned it 86[0-9]{3} seconds ago, at most 86400", capfd.readouterr().err)
+    assert re.search(
+        "its cosignatures are 86[0-9]{3} seconds old, the limit is 86400 seconds", capfd.readouterr().err
+    )
     monkeypatch.setattr("onnxreg.registry.witness.reader.time.time", lambda: now - DAY)
     assert main(own) == 4, "a cosignature of tomorrow does not count"
 
@@ -499,7 +564,9 @@ def test_lines_that_stay_unwitnessed_are_refused_after_an_hour(
         if minutes == 50:
             append_a_line(scene)
         assert main(own) == status
-    assert "are not witnessed, and are known for 36" in capfd.readouterr().err
+    error = capfd.readouterr().err
+    assert "are not witnessed, and are known for 36" in error
+    assert 'allow a delay in your trust file: pending = "1h"' in error
 
 
 def test_what_was_refused_is_no_known_head(scene: Scene, own_user: Path, tmp_path: Path) -> None:

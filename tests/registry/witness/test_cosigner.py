@@ -53,6 +53,12 @@ def test_the_key_of_the_log_is_named_once(witnessed: WitnessedRegistry) -> None:
     cosign(witnessed.store, "w1", key)
 
 
+def test_the_key_of_the_log_cannot_cosign(witnessed: WitnessedRegistry) -> None:
+    witnessed.publish()
+    with pytest.raises(InputError, match="acme-log is the key of this log"):
+        cosign(witnessed.store, "acme-log", witnessed.key, str(witnessed.log_key))
+
+
 def test_a_registry_without_a_log_cannot_be_cosigned(witnessed: WitnessedRegistry) -> None:
     with pytest.raises(NotFoundError, match="has no witness log"):
         witnessed.cosign("w1")

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from onnxreg.registry.signing.crypto import PrivateKey, generate
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.registry.witness.cosigner import Cosigned, cosign
+from onnxreg.registry.witness.cosigner import Cosignature, cosign
 from onnxreg.registry.witness.log_publisher import LogPublisher, WitnessPublication, path_store
 from onnxreg.registry.witness.proofs import merge_proofs
 from onnxreg.schema.witness.note import COSIGNATURE, ED25519, VerifierKey
@@ -32,7 +32,7 @@ class WitnessedRegistry:
     def publish(self, *accept: str) -> WitnessPublication:
         return LogPublisher(self.store, self.key).publish(accept)
 
-    def cosign(self, *names: str) -> list[Cosigned]:
+    def cosign(self, *names: str) -> list[Cosignature]:
         """Let witnesses, by default all, cosign, and show that to readers."""
         signed = [
             cosign(self.store, name, self.witnesses[name], str(self.log_key))
