@@ -162,10 +162,11 @@ def verify(context: typer.Context, remote: Place = None, log: LogKey = None, as_
 
     With --json: {origin, size, root, refused: [{name, why}], pending: [names]}.
     """
+    from onnxreg.registry.store.protocol import innermost
     from onnxreg.registry.witness.inspection import inspect, verify_log
 
     session: Session = context.obj
-    reader = session.reader(remote, checked=False)
+    reader = innermost(session.reader(remote, checked=False))
     survey = verify_log(reader, log)
     head = inspect(reader).checkpoint.head
     refused = [{"name": name, "why": why} for name, why in sorted(survey.refused.items())]
@@ -174,11 +175,13 @@ def verify(context: typer.Context, remote: Place = None, log: LogKey = None, as_
     else:
         pending = f"lines of {output.counted(len(survey.changed), 'log')} are not witnessed yet"
         outcome = pending if survey.changed else "all lines are witnessed"
-        session.say(_summary(head, f"every file is right; {outcome}"))
+        session.say(_summary(head, "every file is right" + ("" if refused else f"; {outcome}")))
     for item in refused:
         session.warn(f"{item['name']}: {item['why']}")
     if refused:
-        raise IntegrityError(f"{output.counted(len(refused), 'model')} contradict the witnessed map")
+        raise IntegrityError(
+            f"{output.counted(len(refused), 'model')} of the registry went back, or cannot be read"
+        )
 
 
 def show(context: typer.Context, remote: Place = None, as_json: Json = False) -> None:

@@ -45,8 +45,9 @@ class Damage:
     Kinds: `index` (unreadable), `log` (broken chain), `state` (differs from the replay), `history` (differs
     from the checkpoint), `signature` (wrong or missing), `witness` (not witnessed as the trust file demands;
     its files may be intact), `gate` (a governed channel with a version that its policy bars), `policy` (the
-    log of policies), `manifest` (not a manifest), and of blobs `missing`, `short`, `damaged`, `unreadable`; `stray` is a file that does not belong to a registry. `key` is the place
-    of a bad or missing blob; `reference` is the reference to it, None if nothing readable refers to it.
+    log of policies), `manifest` (not a manifest), and of blobs `missing`, `short`, `damaged`,
+    `unreadable`; `stray` is a file that does not belong to a registry. `key` is the place of a bad or missing
+    blob; `reference` is the reference to it, None if nothing readable refers to it.
     """
 
     kind: str

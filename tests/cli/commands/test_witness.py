@@ -96,6 +96,18 @@ def test_the_log_is_not_published_with_another_key(terminal: Terminal) -> None:
     assert "is signed by another key" in error and "cannot be rotated" in error
 
 
+def test_lines_that_are_not_witnessed_yet_are_no_fault_of_the_log(terminal: Terminal, own_user: Path) -> None:
+    """Whatever the trust file of the one who looks demands."""
+    there = str(terminal.root / "registry")
+    log = terminal.document("witness", "publish", "--key", "log")["key"]
+    signed = terminal.document("witness", "cosign", there, "--key", "w1", "--log", log)
+    need = f'witnesses = {{any = 1, of = ["{signed["witness"]}"], max_age = "1h"}}'
+    (own_user / "trust").write_text(f"[[require]]\n{need}\n")
+    terminal.run("tag", "acme/pii:1.0.0", "beta")
+    said = terminal.run("witness", "verify", there, registry="own")
+    assert "every file is right; lines of 1 log are not witnessed yet" in said
+
+
 def test_a_model_that_went_back_is_reported(terminal: Terminal) -> None:
     terminal.run("witness", "publish", "--key", "log")
     (terminal.root / "registry" / "index" / "acme" / "pii.jsonl").unlink()
