@@ -9,10 +9,11 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, MaxAge, NameArgument, Offline, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.log.events import Attest, Deltas, Event, OptionalEvent, Publish, RolloutStep, Tag
+from onnxreg.schema.log.events import Attest, Deltas, OptionalEvent, Publish, RolloutStep, Tag
 from onnxreg.schema.log.logline import LogLine
 
 if TYPE_CHECKING:
+    from onnxreg.registry.gates.statements import StatementReader
     from onnxreg.registry.trust.signatures import SignatureVerdict
 
 EXAMPLES = (
@@ -34,11 +35,13 @@ def command(
 
     Actors are shown as claimed; SIGNED BY names the key that signed the line, by its name in your trust
     file. The last signed line is the signed head: it vouches for all lines before it. A promotion is shown
-    with its policy and evidence, a later evaluation with the artifact and its verdict.
+    with its policy and evidence, a later evaluation with the artifact and its verdict, a signature or a
+    proof with the key that made it.
 
     With --json: {name, registry, head, lines: [{seq, prev, digest, event, via?, signed: {status, keyid,
     key}}]}; status is trusted, unsigned, unknown, revoked, foreign or invalid (docs/signing.md).
     """
+    from onnxreg.registry.gates.statements import StatementReader
     from onnxreg.registry.read.versions import read_log
     from onnxreg.registry.trust.read_trust_file import load_trust
     from onnxreg.registry.trust.signatures import judge_lines
@@ -46,7 +49,8 @@ def command(
     session: Session = context.obj
     reader = session.limited(max_age).reader(remote, offline)
     log = read_log(reader, name)
-    lines = list(judge_lines(load_trust(), reader.registry_id, name, log))
+    trust = load_trust()
+    lines = list(judge_lines(trust, reader.registry_id, name, log))
     if as_json:
         head = str(log[-1].digest)
         value = {
@@ -60,9 +64,10 @@ def command(
     versions = {
         line.event.manifest: str(line.event.version) for line in log if isinstance(line.event, Publish)
     }
+    statements = StatementReader(reader, name, log, trust)
     session.table(
         ("SEQ", "TIME", "EVENT", "WHAT", "ACTOR", "SIGNED BY", "REASON"),
-        [_row(line, verdict, versions) for line, verdict in lines],
+        [_row(line, verdict, versions, statements) for line, verdict in lines],
     )
 
 
@@ -78,22 +83,25 @@ def _json(line: LogLine, verdict: "SignatureVerdict") -> dict[str, Any]:
     return {**value, "signed": verdict.to_json()}
 
 
-def _row(line: LogLine, verdict: "SignatureVerdict", versions: Mapping[Digest, str]) -> tuple[object, ...]:
+def _row(
+    line: LogLine, verdict: "SignatureVerdict", versions: Mapping[Digest, str], statements: "StatementReader"
+) -> tuple[object, ...]:
     event = line.event
     is_promotion = isinstance(event, Tag) and event.evidence is not None
     return (
         line.seq,
         event.time,
         "promote" if is_promotion else event.kind,
-        " ".join(_about(event, versions)),
+        " ".join(_about(line, versions, statements)),
         event.actor or "",
         str(verdict),
         event.reason or "",
     )
 
 
-def _about(event: Event, versions: Mapping[Digest, str]) -> list[str]:
+def _about(line: LogLine, versions: Mapping[Digest, str], statements: "StatementReader") -> list[str]:
     """The words of the column WHAT. An attestation is shown with the version that published its manifest."""
+    event = line.event
     if isinstance(event, Deltas):
         return [str(event.version), f"({output.counted(max(0, len(event.blobs) - 1), 'delta')})"]
     if isinstance(event, RolloutStep):
@@ -101,7 +109,7 @@ def _about(event: Event, versions: Mapping[Digest, str]) -> list[str]:
     if isinstance(event, OptionalEvent):
         return [f"(optional, of a newer onnxreg; {len(event.blobs)} blobs)"]
     if isinstance(event, Attest):
-        return [versions.get(event.manifest, event.manifest.short), f"({_statement(event)})"]
+        return [versions.get(event.manifest, event.manifest.short), statements.describe(event, line.seq)]
     value = event.to_json()
     words = [str(value[key]) for key in ("tag", "version") if key in value]
     if "manifest" in value:
@@ -109,9 +117,3 @@ def _about(event: Event, versions: Mapping[Digest, str]) -> list[str]:
     if value["kind"] == "hold":
         words.append(", ".join(value.get("paths", ["everything"])))
     return words + [f"{key} {value[key][7:19]}" for key in ("policy", "evidence") if key in value]
-
-
-def _statement(event: Attest) -> str:
-    if event.artifact is None:
-        return "a signature or statement"
-    return f"{event.artifact.short} {event.state}"

@@ -1,6 +1,7 @@
 """`reg prove`: verdicts of a version, statements, and what a policy makes of them."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -122,7 +123,9 @@ def test_a_policy_demands_a_proof_of_each_smaller_artifact(registry: Registry) -
     assert main(["promote", REF, "stable"]) == 0
 
 
-def test_a_signed_rule_takes_only_signed_proofs(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signed_rule_takes_only_signed_proofs(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
     rule = RULE + b'signed_by = ["release"]\n'
     for name in ("release", "other"):
@@ -134,6 +137,15 @@ def test_a_signed_rule_takes_only_signed_proofs(registry: Registry, monkeypatch:
     assert main(["prove", REF, "--attest", "--key", "release"]) == 0
     assert main(["sign", REF, "--key", "release"]) == 0
     assert set(demands(registry, rule).values()) == {"pass"}
+    capsys.readouterr()
+    assert main(["log", "acme/pii"]) == 0
+    shown = re.sub(" +", " ", capsys.readouterr().out)
+    for words in (
+        "proof of model_int8.onnx by release",
+        "proof of model_int8.onnx by other",
+        "signature by release",
+    ):
+        assert words in shown
     signed = [proof for proof in read_proofs(registry.store, Ref.parse(REF)) if proof.signers]
     assert {name for proof in signed for names in proof.signers for name in names} >= {"release", "other"}
 
