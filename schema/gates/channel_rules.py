@@ -17,6 +17,7 @@ from onnxreg.schema.gates.faithfulness import FULL_PRECISION, RULES, RecordedPro
 from onnxreg.schema.gates.policy import Rule
 from onnxreg.schema.log.summary import VersionSummary, effective_state, operator_set, summarize
 from onnxreg.schema.manifest.evidence import LOSS
+from onnxreg.schema.manifest.license import comparable_license
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.operators import Need, read_operator_set
 from onnxreg.schema.query.expression.fields import of_artifact
@@ -240,7 +241,8 @@ def _max_size(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool,
 def _licenses(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool, str]]:
     license_name = candidate.manifest.license
     yield (
-        license_name in rule.licenses,
+        license_name is not None
+        and comparable_license(license_name) in map(comparable_license, rule.licenses),
         f"it is {license_name or 'not stated'}, wanted {' or '.join(rule.licenses)}",
     )
 

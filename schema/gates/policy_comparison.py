@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from onnxreg.schema.gates.policy import Policy, Rule
+from onnxreg.schema.manifest.license import comparable_license
 from onnxreg.schema.query.expression.tree import And, Node
 
 UNGOVERNED = "channel"
@@ -209,6 +210,10 @@ def _lists(key: str, item: object) -> Term:
     return key, lambda rule: item in getattr(rule, key)
 
 
+def _licenses(rule: Rule) -> set[str]:
+    return {comparable_license(text) for text in rule.licenses}
+
+
 def _limits(form: str, most: int) -> Term:
     return "max_size", lambda rule: rule.max_size.get(form, most + 1) <= most
 
@@ -222,7 +227,7 @@ _PARTS: dict[str, Callable[[Rule], Iterable[Part]]] = {
     "synthetic": lambda old: [[("synthetic", lambda rule: rule.synthetic is False), _same_formats(old)]],
     "max_size": lambda old: [[_limits(form, most)] for form, most in old.max_size.items()],
     "licenses": lambda old: [
-        [("licenses", lambda rule: bool(rule.licenses) and {*rule.licenses} <= {*old.licenses})]
+        [("licenses", lambda rule: bool(rule.licenses) and _licenses(rule) <= _licenses(old))]
     ],
     "devices": _each("devices"),
     "contract": _each("contract"),

@@ -34,6 +34,11 @@ def spdx_expression(text: str) -> str | None:
         return None
 
 
+def comparable_license(text: str) -> str:
+    """The spelling by which two licences are compared: that of SPDX, or else lower case."""
+    return spdx_expression(text) or text.lower()
+
+
 def check_license(text: str) -> str:
     """Return a licence in its canonical spelling.
 

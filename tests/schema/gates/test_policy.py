@@ -325,6 +325,21 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], PromotionCandidate], str]] =
     "size with companions": ({"max_size": {"onnx-int8": 32}}, candidate, "pass"),
     "too large": ({"max_size": {"onnx-int8": 31}}, candidate, "fail"),
     "licence": ({"licenses": ["MIT", "Apache-2.0"]}, candidate, "pass"),
+    "the licence in another spelling": (
+        {"licenses": ["apache-2.0 or mit", "apache-2.0"]},
+        candidate,
+        "pass",
+    ),
+    "the licence as an old card spells it": (
+        {"licenses": ["Apache-2.0"]},
+        lambda: candidate({**document(), "license": "apache-2.0"}),
+        "pass",
+    ),
+    "a licence of no list in another case": (
+        {"licenses": ["Acme Terms"]},
+        lambda: candidate({**document(), "license": "acme terms"}),
+        "pass",
+    ),
     "another licence": ({"licenses": ["MIT"]}, candidate, "fail"),
     "no licence": ({"licenses": ["MIT"]}, lambda: candidate({**document(), "license": None}), "fail"),
     "a device": ({"devices": ["ort-android-1.23"]}, candidate, "pass"),

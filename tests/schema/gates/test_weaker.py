@@ -52,6 +52,7 @@ SAME_OR_STRICTER = {
         """channel = "stable"\ncertified = ["onnx-int8"]\nwhere = "metric['sts/spearman'] >= 0.82"\n""",
     ],
     "smaller files": [OLD.replace("40MB", "4MB")],
+    "licenses in another spelling": [OLD.replace('"MIT", "Apache-2.0"', '"apache-2.0", "mit"')],
     "fewer licenses": [OLD.replace('"MIT", ', "")],
     "more devices": [OLD.replace('23"]', '23", "ort-ios-1.23"]')],
     "more hours": [OLD.replace("min_hours = 48", "min_hours = 72")],
