@@ -41,7 +41,10 @@ def command(
     ] = None,
     proofs: Annotated[
         bool,
-        typer.Option("--proofs", help="Add the verdicts of the proofs on record (`reg prove --attest`)."),
+        typer.Option(
+            "--proofs",
+            help="Add the verdicts of the proofs on record (`reg prove --attest`), each with who signed it.",
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -55,21 +58,28 @@ def command(
 
     The output is JSON with or without --json.
     """
-    from onnxreg.registry.gates.proofs import read_proofs
+    from onnxreg.registry.gates.proofs import latest_proofs
+    from onnxreg.registry.log.commit import load
     from onnxreg.registry.read.versions import read_version
+    from onnxreg.registry.trust.read_trust_file import load_trust
     from onnxreg.schema.formats.provenance import provenance
     from onnxreg.schema.formats.sbom import BomSubject, bill
 
     if timestamp is not None and form == "slsa-v1":
         raise InputError("SLSA provenance has no time of a bill", "leave --timestamp away")
+    if proofs and form == "slsa-v1":
+        raise InputError("SLSA provenance has no place for proofs", "leave --proofs away")
     if timestamp is not None and not TIME.fullmatch(timestamp):
         raise InputError(f"not a time: {timestamp[:40]!r}", "write --timestamp 2026-01-31T12:00:00Z")
     session: Session = context.obj
     reader = session.reader(remote)
     published = read_version(reader, Ref.parse(ref))
-    reports = [item.report for item in read_proofs(reader, published.ref)] if proofs else []
+    recorded = {}
+    if proofs:
+        ledger = load(reader, published.name)[0]
+        recorded = latest_proofs(ledger, published.digest, published.manifest, load_trust())
     subject = BomSubject(published.manifest, published.digest, published.version)
-    value = provenance(subject) if form == "slsa-v1" else bill(subject, timestamp, _SPEC[form], reports)
+    value = provenance(subject) if form == "slsa-v1" else bill(subject, timestamp, _SPEC[form], recorded)
     if out is None:
         output.write_json(value)
         return

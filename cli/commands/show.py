@@ -83,10 +83,8 @@ def _proofs(published: "PublishedVersion", reader: "RegistryReader") -> Iterator
 
     paths = {artifact.digest: artifact.path for artifact in published.manifest.artifacts}
     for path, proof in proofs_by_path(reader, published).items():
-        signers = sorted(min(names, key=len) for names in proof.signers)
-        signed = f", signed by {', '.join(signers)}" if signers else ""
         source = paths.get(proof.report.parent, proof.report.parent.short)
-        yield f"proof: {path} is {proof.report.verdict} from {source}{signed}"
+        yield f"proof: {path} is {proof.report.verdict} from {source}, {proof.authority}"
 
 
 def _show_benchmarks(

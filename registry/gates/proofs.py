@@ -18,6 +18,7 @@ from onnxreg.schema.gates.faithfulness import (
     MEDIA_TYPE,
     FaithfulnessReport,
     RecordedProof,
+    ancestors,
     read_statement,
     statement,
 )
@@ -109,13 +110,21 @@ def _numbers(ledger: Ledger) -> dict[object, int]:
 def latest_proofs(
     ledger: Ledger, digest: Digest, manifest: Manifest, trust: Trust
 ) -> dict[str, RecordedProof]:
-    """The newest proof of each artifact with a parent in the version, a signed one if there is one, by its path."""
-    paths = {artifact.digest: artifact.path for artifact in manifest.artifacts if artifact.parent}
-    if not paths:
+    """The newest proof of each artifact against one that it was made from, a signed one if there is one, by its path."""
+    lineages = {
+        artifact.digest: (artifact.path, {parent.digest for parent in ancestors(manifest, artifact)})
+        for artifact in manifest.artifacts
+        if artifact.parent
+    }
+    if not lineages:
         return {}
+    latest: dict[str, RecordedProof] = {}
     proofs = recorded_proofs(ledger, attestations(ledger, digest, manifest), trust)
-    ordered = sorted(proofs, key=lambda item: bool(item.signers))
-    return {paths[item.report.artifact]: item for item in ordered if item.report.artifact in paths}
+    for proof in sorted(proofs, key=lambda item: bool(item.signers)):
+        path, parents = lineages.get(proof.report.artifact, ("", set()))
+        if proof.report.parent in parents:
+            latest[path] = proof
+    return latest
 
 
 def proofs_by_path(source: RegistryReader, version: PublishedVersion) -> dict[str, RecordedProof]:

@@ -5,8 +5,9 @@ no time unless one is given. Facts without a place in the standard are in proper
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 from uuid import NAMESPACE_URL, uuid5
 
@@ -14,7 +15,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.formats import model_card as card
 from onnxreg.schema.formats.model_card import Json, properties
-from onnxreg.schema.gates.faithfulness import FaithfulnessReport
+from onnxreg.schema.gates.faithfulness import RecordedProof
 from onnxreg.schema.manifest.license import spdx_expression
 from onnxreg.schema.manifest.manifest import MEDIA_TYPE, Artifact, FileEntry, Manifest, Source
 from onnxreg.schema.manifest.recorded_recipe import Recipe, Step
@@ -22,6 +23,7 @@ from onnxreg.schema.manifest.recorded_recipe import Recipe, Step
 SCHEMA = "http://cyclonedx.org/schema/bom-{}.schema.json"
 SpecVersion = Literal["1.6", "1.7"]
 ROOT, SOURCE, RECIPE = "version", "source", "recipe"
+NO_PROOFS: Mapping[str, RecordedProof] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -41,16 +43,15 @@ def bill(
     subject: BomSubject,
     timestamp: str | None = None,
     spec: SpecVersion = "1.6",
-    proofs: Iterable[FaithfulnessReport] = (),
+    proofs: Mapping[str, RecordedProof] = NO_PROOFS,
 ) -> Json:
     """The document as a JSON value.
 
     Args:
         timestamp: RFC 3339, when the bill is said to be made.
         spec: the version of CycloneDX.
-        proofs: those on record that artifacts are their parents, rounded.
+        proofs: those on record that artifacts are their parents, rounded, by the paths of the artifacts.
     """
-    reports = {report.artifact: report for report in proofs}
     manifest = subject.manifest
     value: Json = {
         "$schema": SCHEMA.format(spec),
@@ -64,7 +65,7 @@ def bill(
             "component": _version(subject),
         },
         "components": [
-            *(_artifact(artifact, reports.get(artifact.digest)) for artifact in manifest.artifacts),
+            *(_artifact(artifact, proofs.get(artifact.path)) for artifact in manifest.artifacts),
             *_files(manifest),
         ],
         "dependencies": list(_dependencies(manifest)),
@@ -116,7 +117,7 @@ def _source(source: Source) -> Json:
     }
 
 
-def _artifact(artifact: Artifact, proof: FaithfulnessReport | None = None) -> Json:
+def _artifact(artifact: Artifact, proof: RecordedProof | None = None) -> Json:
     facts: list[tuple[str, object]] = [
         ("role", "artifact"),
         ("size", artifact.size),
@@ -127,8 +128,9 @@ def _artifact(artifact: Artifact, proof: FaithfulnessReport | None = None) -> Js
         *card.quantization(artifact),
     ]
     if proof is not None:
-        facts += [("faithfulness", proof.verdict), ("faithfulness:parent", proof.parent)]
-        facts.append(("faithfulness:rules", proof.rules))
+        report = proof.report
+        facts += [("faithfulness", report.verdict), ("faithfulness:parent", report.parent)]
+        facts += [("faithfulness:rules", report.rules), ("faithfulness:authority", proof.authority)]
     return {
         "type": "machine-learning-model",
         "bom-ref": _ref_of(artifact),

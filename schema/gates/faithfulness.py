@@ -79,6 +79,12 @@ class RecordedProof:
     report: FaithfulnessReport
     signers: tuple[frozenset[str], ...] = ()
 
+    @property
+    def authority(self) -> str:
+        """Who answers for it, in words: `signed by a, b`, or `unsigned`. A key has the shorter of its names."""
+        names = sorted(min(each_key, key=len) for each_key in self.signers)
+        return f"signed by {', '.join(names)}" if names else "unsigned"
+
 
 def statement(report: FaithfulnessReport) -> bytes:
     """The in-toto statement of a proof, the payload to be signed."""

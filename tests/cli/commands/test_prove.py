@@ -259,6 +259,7 @@ def test_show_and_bills_name_the_proofs_on_record(
     bill = json.loads(capsys.readouterr().out)
     (facts,) = [item["properties"] for item in bill["components"] if item["name"] == "model_int8.onnx"]
     assert {"name": "onnxreg:faithfulness", "value": "proven"} in facts
+    assert {"name": "onnxreg:faithfulness:authority", "value": "signed by release"} in facts
     assert main(["sbom", REF]) == 0
     assert "faithfulness" not in capsys.readouterr().out
 
@@ -275,6 +276,43 @@ def test_an_import_says_if_its_files_are_faithful(
     assert main(["import", str(folder.parent), "--name", "acme/hub", "--json"]) == 0
     (proof,) = json.loads(capsys.readouterr().out)["proofs"]
     assert (proof["path"], proof["verdict"]) == ("onnx/model_quantized.onnx", "proven")
+
+
+def test_an_unsigned_claim_is_called_unsigned(registry: Registry, capsys: pytest.CaptureFixture[str]) -> None:
+    """Anybody can log one; one about a file that is not the parent is no proof of the version at all."""
+    full, int8 = registry.get(REF).manifest.artifacts[:2]
+    about = {"format": "onnxreg-faithfulness", "format_version": 1, "rules": 1, "artifact": str(int8.digest)}
+    for verdict, origin in (("bounded", full.digest), ("proven", int8.digest)):
+        value = {**about, "parent": str(origin), "verdict": verdict}
+        registry.attest_proof(REF, FaithfulnessReport.from_json(value))
+    assert main(["show", REF]) == 0
+    (line,) = [text for text in capsys.readouterr().out.splitlines() if text.startswith("proof: ")]
+    assert line == "proof: model_int8.onnx is bounded from model.onnx, unsigned"
+    assert main(["sbom", REF, "--proofs"]) == 0
+    bill = json.loads(capsys.readouterr().out)
+    (facts,) = [item["properties"] for item in bill["components"] if item["name"] == "model_int8.onnx"]
+    assert [fact["value"] for fact in facts if fact["name"].startswith("onnxreg:faithfulness")] == [
+        "bounded",
+        str(full.digest),
+        "1",
+        "unsigned",
+    ]
+
+
+def test_a_signed_proof_is_stated_although_an_unsigned_one_came_later(
+    registry: Registry, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
+    assert main(["--quiet", "trust", "add", "release", str(Keystore().new("release", "ed25519"))]) == 0
+    assert main(["prove", REF, "--artifact", "model_int8.onnx", "--attest", "--key", "release"]) == 0
+    full, int8 = registry.get(REF).manifest.artifacts[:2]
+    about = {"format": "onnxreg-faithfulness", "format_version": 1, "rules": 1, "artifact": str(int8.digest)}
+    value = {**about, "parent": str(full.digest), "verdict": "bounded"}
+    registry.attest_proof(REF, FaithfulnessReport.from_json(value))
+    capsys.readouterr()
+    assert main(["sbom", REF, "--proofs"]) == 0
+    printed = capsys.readouterr().out
+    assert "signed by release" in printed and "bounded" not in printed
 
 
 def test_a_diff_says_which_proofs_are_on_record(
@@ -295,4 +333,4 @@ def test_the_page_of_a_version_names_its_proofs(registry: Registry) -> None:
     assert main(["prove", REF, "--attest"]) == 0
     with regserve.running(registry.store.root) as site:
         page = site.get("/models/acme/pii:1.0.0").body.decode()
-    assert page.count("proven: its parent, rounded") == 2
+    assert page.count("proven: the parent's weights, rounded") == 2

@@ -50,3 +50,5 @@ def test_the_newer_standard_and_the_provenance(reg: Reg, registry: Registry, tmp
     assert reg("sbom", "acme/pii:0.1.0", "--format", "spdx").status == 2
     dated = reg("sbom", "acme/pii", "--format", "slsa-v1", "--timestamp", "2026-01-31T12:00:00Z")
     assert dated.status == 2
+    proofs = reg("sbom", "acme/pii", "--format", "slsa-v1", "--proofs")
+    assert proofs.status == 2 and "SLSA provenance has no place for proofs" in proofs.err
