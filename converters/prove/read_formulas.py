@@ -13,7 +13,12 @@ from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN
 from onnxreg.converters.onnx.onnx_graph import graph_inputs, load_onnx
 from onnxreg.converters.onnx.ort import ort_graph
 from onnxreg.converters.onnx.tensor_contract import onnx_spec, ort_spec
-from onnxreg.converters.prove import integer_rewrites, operators, rewrites  # noqa: F401  their rules
+from onnxreg.converters.prove import (  # noqa: F401  their rules
+    integer_rewrites,
+    operators,
+    quantized_operators,
+    rewrites,
+)
 from onnxreg.converters.prove.formula import (
     ARGUMENT,
     INPUT,

@@ -42,8 +42,8 @@ class NibbleTensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Quantization:
-    """The reading of codes: `(code - zero point) * scale`.
+class QuantizationParameters:
+    """The numbers by which codes are read: `(code - zero point) * scale`.
 
     `axis` is the axis of the codes along which scales run (None: one scale for all); with `block` a scale is for that
     many codes in a row of the axis. `matrix` is K of the `[K, N]` matrix that the packed codes `[N, blocks, bytes]` of
@@ -64,7 +64,7 @@ class StoredValue:
 
     tensor: StoredTensor
     dims: tuple[int, ...]
-    quantization: Quantization | None = None
+    quantization: QuantizationParameters | None = None
     views: tuple[tuple[Any, ...], ...] = ()
 
     @classmethod
