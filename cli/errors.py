@@ -47,14 +47,14 @@ def report(error: RegError | KeyboardInterrupt, as_json: bool = False) -> int:
         value = {"family": error.family, "message": error.message, "hint": hint}
         print(json.dumps({"error": value}), file=sys.stderr)
     else:
-        lines = [_said("error", error.message)]
+        lines = [_line("error", error.message)]
         lines += [f"  {output.printable(line)}" for line in error.drawing]
-        lines += [_said("hint", hint)] if hint else []
+        lines += [_line("hint", hint)] if hint else []
         print("\n".join(lines), file=sys.stderr)
     return EXIT_STATUS[error.family]
 
 
-def _said(label: str, text: str) -> str:
+def _line(label: str, text: str) -> str:
     """`error: ...`, the word in its colour; on a terminal with further lines below the text."""
     line = output.folded(f"{label}: {output.printable(text)}", " " * (len(label) + 2), sys.stderr)
     return f"{output.paint(label, sys.stderr)}{line.removeprefix(label)}"

@@ -14,7 +14,7 @@ from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
     from onnxreg.registry.dossier.write_dossier import DossierBundle
-    from onnxreg.schema.dossier.dossier import SignedFacts
+    from onnxreg.schema.dossier.dossier import DossierFacts
 
 EXAMPLES = (
     "reg dossier acme/pii-small:1.2.0 --output ./dossier",
@@ -71,7 +71,7 @@ def command(
         session.say(f"the owner's facts {_signature(given)}")
 
 
-def _signature(facts: "SignedFacts") -> str:
+def _signature(facts: "DossierFacts") -> str:
     """Say who signed the owner's facts."""
     if facts.signers:
         return f"are signed by {', '.join(facts.signers)}"

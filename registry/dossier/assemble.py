@@ -14,14 +14,14 @@ from onnxreg.schema.dossier.dossier import (
     NOT_RECORDED,
     NOTICE,
     RULES,
-    AttachedFile,
     Dossier,
     DossierField,
+    DossierFile,
     DossierKey,
     DossierSection,
     DossierSubject,
     LogHead,
-    UsedProfile,
+    ProfileReference,
 )
 from onnxreg.schema.dossier.dossier_profile import ProfileField, ProfileSection
 
@@ -42,7 +42,7 @@ def assemble(
     signed = {} if owner is None else {"facts": owner.signed_for(record)}
     sections = [_section(record, section, owner) for section in profile.profile.sections]
     files = [
-        AttachedFile(path=path, digest=Digest.of(data), size=len(data), about=about)
+        DossierFile(path=path, digest=Digest.of(data), size=len(data), about=about)
         for path, (data, about) in sorted((attachments or {}).items())
     ]
     return Dossier(
@@ -60,10 +60,10 @@ def assemble(
     )
 
 
-def _profile(loaded: LoadedProfile) -> UsedProfile:
+def _profile(loaded: LoadedProfile) -> ProfileReference:
     profile = loaded.profile
     basis = {} if profile.basis is None else {"basis": profile.basis}
-    return UsedProfile(name=profile.name, title=profile.title, digest=loaded.digest, **basis)
+    return ProfileReference(name=profile.name, title=profile.title, digest=loaded.digest, **basis)
 
 
 def _subject(record: VersionRecord) -> DossierSubject:

@@ -8,9 +8,9 @@ from onnxreg.registry.dossier.version_signatures import signer_cell
 from onnxreg.registry.trust.releases import judge_for
 from onnxreg.schema.core import canonical, pointer
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.dossier.cited_source import BLANK, CitedSource, table
 from onnxreg.schema.dossier.dossier import DossierCell, DossierTable
 from onnxreg.schema.dossier.dossier_profile import ProfileField
+from onnxreg.schema.dossier.source_document import BLANK, SourceDocument, table
 from onnxreg.schema.gates import evaluation, faithfulness
 from onnxreg.schema.log.events import Attest
 from onnxreg.schema.log.logline import LogLine
@@ -28,11 +28,11 @@ SUBJECTS = "/subject/*/digest/sha256"
 
 
 @dataclass(frozen=True)
-class AttestedReport:
+class VersionReport:
     """A report, the line that attests it, and the envelope if it is signed."""
 
     line: LogLine
-    source: CitedSource
+    source: SourceDocument
     envelope: Envelope | None
 
     @property
@@ -74,7 +74,7 @@ def statements(record: VersionRecord, field: ProfileField) -> list[DossierTable]
     return table((*labels, "Signed by"), rows)
 
 
-def _attested(record: VersionRecord) -> Iterator[AttestedReport]:
+def _attested(record: VersionRecord) -> Iterator[VersionReport]:
     for line in record.lines:
         event = line.event
         is_here = isinstance(event, Attest) and event.statement not in record.ledger.tombstones
@@ -84,22 +84,22 @@ def _attested(record: VersionRecord) -> Iterator[AttestedReport]:
                 yield report
 
 
-def _report(record: VersionRecord, line: LogLine, event: Attest) -> AttestedReport | None:
+def _report(record: VersionRecord, line: LogLine, event: Attest) -> VersionReport | None:
     """The report of an event; None unless it is a JSON object, or signed in an in-toto statement."""
     data = record.ledger.fetch(event.statement)
     try:
         if event.media_type != MEDIA_TYPE:
             is_object = isinstance(canonical.decode(data, "statement"), dict)
-            return AttestedReport(line, record.blob(event.statement), None) if is_object else None
+            return VersionReport(line, record.blob(event.statement), None) if is_object else None
         envelope = Envelope.decode(data)
         if envelope.payload_type != PAYLOAD_TYPE:
             return None
-        return AttestedReport(line, CitedSource.of_payload(event.statement, envelope.payload), envelope)
+        return VersionReport(line, SourceDocument.of_payload(event.statement, envelope.payload), envelope)
     except InputError:
         return None
 
 
-def _signers(record: VersionRecord, report: AttestedReport) -> Iterator[DossierCell]:
+def _signers(record: VersionRecord, report: VersionReport) -> Iterator[DossierCell]:
     """A cell for each signature; a blank one if there is none. IntegrityError if a signature is wrong."""
     if report.envelope is None:
         yield BLANK

@@ -10,8 +10,8 @@ from onnxreg.registry.gates.policy_log import rules_of
 from onnxreg.schema.compare.manifests import Change, Places, located_changes
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, GateError
-from onnxreg.schema.dossier.cited_source import BLANK, CitedSource, table
 from onnxreg.schema.dossier.dossier import Citation, DossierCell, DossierTable
+from onnxreg.schema.dossier.source_document import BLANK, SourceDocument, table
 from onnxreg.schema.gates.channel_rules import is_planned
 from onnxreg.schema.log.events import Tag, Untag
 from onnxreg.schema.log.logline import LogLine
@@ -54,7 +54,7 @@ def _moves(record: VersionRecord, channel: str) -> list[LogLine]:
 
 
 def _move(record: VersionRecord, line: LogLine) -> tuple[DossierCell, ...]:
-    source = CitedSource.of_line(line)
+    source = SourceDocument.of_line(line)
     return (
         *(source.quote(location) for location in MOVES.values()),
         _plan_kept(record, line),
@@ -74,7 +74,7 @@ def _plan_kept(record: VersionRecord, line: LogLine) -> DossierCell:
     return next((evidence.quote(f"{location}/verdict") for location in verdicts), BLANK)
 
 
-def _evidence(record: VersionRecord, line: LogLine) -> CitedSource | None:
+def _evidence(record: VersionRecord, line: LogLine) -> SourceDocument | None:
     """The evidence of a promotion; None if the move was none."""
     event = line.event
     if not isinstance(event, Tag) or event.evidence is None:
@@ -85,7 +85,7 @@ def _evidence(record: VersionRecord, line: LogLine) -> CitedSource | None:
 
 def _details(record: VersionRecord, line: LogLine, earlier: Sequence[LogLine]) -> Iterator[DossierTable]:
     """The findings of a promotion, and the changes from the version that the channel was promoted to before."""
-    event, source = line.event, CitedSource.of_line(line)
+    event, source = line.event, SourceDocument.of_line(line)
     if not isinstance(event, Tag):
         return
     about = (source.quote("/event/version"), source.quote("/seq"))
@@ -107,7 +107,7 @@ def _plans(record: VersionRecord, event: Tag) -> Iterator[Citation]:
         return
     for index, rule in enumerate(rules_of(line).rules):
         if rule.planned and rule.covers(record.ledger.name, event.tag):
-            yield CitedSource.of_line(line).cite(f"/event/rules/{index}/planned")
+            yield SourceDocument.of_line(line).cite(f"/event/rules/{index}/planned")
 
 
 def changes_before(record: VersionRecord) -> list[DossierTable]:
@@ -130,7 +130,7 @@ def _changes(
 
 
 def _change(
-    change: Change, places: Places, sides: tuple[CitedSource, CitedSource], plans: Sequence[Citation]
+    change: Change, places: Places, sides: tuple[SourceDocument, SourceDocument], plans: Sequence[Citation]
 ) -> tuple[DossierCell, ...]:
     old, new = (
         BLANK if location is None else side.quote(location)
@@ -151,7 +151,7 @@ def _check_plan(
     record: VersionRecord,
     line: LogLine,
     rows: Sequence[tuple[DossierCell, ...]],
-    evidence: CitedSource | None,
+    evidence: SourceDocument | None,
 ) -> None:
     """GateError if evidence says that changes were planned which were not: its writer made it up."""
     unplanned = [row for row in rows if row[-1].value == "no"]
@@ -168,7 +168,7 @@ def policy_in_force(record: VersionRecord) -> list[DossierTable]:
     if not record.policies.lines:
         return []
     line = record.policies.lines[-1]
-    source, rows = CitedSource.of_line(line), []
+    source, rows = SourceDocument.of_line(line), []
     for index, rule in enumerate(rules_of(line).rules):
         if any(rule.covers(record.ledger.name, channel) for channel in record.channels):
             rows += source.rows(f"/event/rules/{index}/*", RULES.values())

@@ -15,7 +15,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.core.yaml_file import read_yaml
-from onnxreg.schema.dossier.dossier import SignedFacts
+from onnxreg.schema.dossier.dossier import DossierFacts
 from onnxreg.schema.dossier.dossier_profile import DossierProfile
 from onnxreg.schema.dossier.owner_facts import FactsStatement, OwnerFacts
 from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, Signature, pae
@@ -56,12 +56,12 @@ class OwnerFile:
             else {item.keyid for item in Envelope.decode(self.signature).signatures}
         )
 
-    def signed_for(self, record: VersionRecord) -> SignedFacts:
+    def signed_for(self, record: VersionRecord) -> DossierFacts:
         """The digest of the file and its signers. IntegrityError if the signature is wrong, or is for another version."""
         if self.facts.name != record.ledger.name:
             raise InputError(f"{self.label} is about {self.facts.name}, not {record.ledger.name}")
         verdicts = self._verdicts(record)
-        return SignedFacts(
+        return DossierFacts(
             file=FILE,
             digest=Digest.of(self.data),
             signers=tuple(str(item) for item in verdicts if item.status == "trusted"),

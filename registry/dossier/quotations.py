@@ -7,9 +7,9 @@ from onnxreg.registry.dossier.channel_history import changes_before, history, po
 from onnxreg.registry.dossier.version_record import VersionRecord
 from onnxreg.registry.dossier.version_signatures import version_signatures
 from onnxreg.schema.core import pointer
-from onnxreg.schema.dossier.cited_source import CitedSource, single, table
 from onnxreg.schema.dossier.dossier import DossierTable
 from onnxreg.schema.dossier.dossier_profile import GeneratorName, ProfileField
+from onnxreg.schema.dossier.source_document import SourceDocument, single, table
 from onnxreg.schema.log.logline import LogLine
 
 Tables = list[DossierTable]
@@ -34,21 +34,21 @@ def tables_of(record: VersionRecord, field: ProfileField) -> Tables:
     return table(labels, [row for source in sources for row in source.rows(field.rows or "", places)])
 
 
-def _sources(record: VersionRecord, field: ProfileField) -> Iterator[CitedSource]:
+def _sources(record: VersionRecord, field: ProfileField) -> Iterator[SourceDocument]:
     match field.from_:
         case "manifest":
             yield record.blob(record.manifest_digest)
         case "published":
-            yield CitedSource.of_line(record.published)
+            yield SourceDocument.of_line(record.published)
         case "policy":
-            yield from map(CitedSource.of_line, record.policies.lines[-1:])
+            yield from map(SourceDocument.of_line, record.policies.lines[-1:])
         case "log":
             yield from (source for line in record.lines if (source := _chosen(record, field, line)))
 
 
-def _chosen(record: VersionRecord, field: ProfileField, line: LogLine) -> CitedSource | None:
+def _chosen(record: VersionRecord, field: ProfileField, line: LogLine) -> SourceDocument | None:
     """The line as a source if the field chooses it."""
-    source = CitedSource.of_line(line)
+    source = SourceDocument.of_line(line)
     about = pointer.find(source.value, "/event/manifest")
     if field.kinds and line.event.kind not in field.kinds:
         return None

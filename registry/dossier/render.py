@@ -17,7 +17,7 @@ MAX_VALUE_CHARS = 240
 
 
 @dataclass(frozen=True)
-class CitedBytes:
+class SourceEntry:
     """A source in the list at the end: its number, its name in words, and its digest."""
 
     number: int
@@ -51,13 +51,13 @@ def render(dossier: Dossier) -> bytes:
     return page.render(dossier=dossier, style=style, sources=list(sources.values())).encode()
 
 
-def _sources(dossier: Dossier) -> Mapping[Digest, CitedBytes]:
+def _sources(dossier: Dossier) -> Mapping[Digest, SourceEntry]:
     """The sources of all cells, numbered in the order in which they appear."""
-    sources: dict[Digest, CitedBytes] = {}
+    sources: dict[Digest, SourceEntry] = {}
     for citation in _citations(dossier):
         if citation.source not in sources:
             name = "blob" if citation.log is None else f"line {citation.line} of {citation.log}"
-            sources[citation.source] = CitedBytes(len(sources) + 1, name, citation.source)
+            sources[citation.source] = SourceEntry(len(sources) + 1, name, citation.source)
     return sources
 
 

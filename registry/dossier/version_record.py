@@ -15,7 +15,7 @@ from onnxreg.registry.trust.signatures import SignatureVerdict, judge_lines
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
-from onnxreg.schema.dossier.cited_source import CitedSource
+from onnxreg.schema.dossier.source_document import SourceDocument
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Publish, Tag
 from onnxreg.schema.log.logline import LogLine
@@ -35,7 +35,7 @@ class VersionRecord:
     lines: tuple[LogLine, ...]
     policies: PolicyLog
     trust: Trust
-    _blobs: dict[Digest, CitedSource] = field(default_factory=dict, repr=False)
+    _blobs: dict[Digest, SourceDocument] = field(default_factory=dict, repr=False)
 
     @classmethod
     def read(cls, reader: RegistryReader, ref: Ref) -> "VersionRecord":
@@ -73,10 +73,10 @@ class VersionRecord:
             raise
         return True
 
-    def blob(self, digest: Digest) -> CitedSource:
+    def blob(self, digest: Digest) -> SourceDocument:
         """A JSON blob to be quoted."""
         if digest not in self._blobs:
-            self._blobs[digest] = CitedSource.of_blob(digest, self.ledger.fetch(digest))
+            self._blobs[digest] = SourceDocument.of_blob(digest, self.ledger.fetch(digest))
         return self._blobs[digest]
 
     @cached_property

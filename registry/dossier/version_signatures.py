@@ -6,15 +6,15 @@ from onnxreg.registry.dossier.version_record import VersionRecord
 from onnxreg.registry.trust.releases import signatures
 from onnxreg.registry.trust.signatures import SignatureVerdict
 from onnxreg.schema.core.errors import Advice, IntegrityError
-from onnxreg.schema.dossier.cited_source import BLANK, CitedSource, table
 from onnxreg.schema.dossier.dossier import DossierCell, DossierTable
+from onnxreg.schema.dossier.source_document import BLANK, SourceDocument, table
 from onnxreg.schema.log.events import Attest
 from onnxreg.schema.log.logline import LogLine
 
 COLUMNS = ("Line", "Time, as claimed", "Envelope", "Key id", "Signed by")
 
 
-def signer_cell(verdict: SignatureVerdict, source: CitedSource, location: str) -> DossierCell:
+def signer_cell(verdict: SignatureVerdict, source: SourceDocument, location: str) -> DossierCell:
     """The reader's name of the key that made a signature, or why it does not count; blank without a signature.
 
     IntegrityError if the signature is wrong: then nothing may be stated.
@@ -28,7 +28,7 @@ def signer_cell(verdict: SignatureVerdict, source: CitedSource, location: str) -
 
 def line_signer(record: VersionRecord, line: LogLine) -> DossierCell:
     """The signer of a line of a log."""
-    return signer_cell(record.line_verdicts[line.digest], CitedSource.of_line(line), "/sig")
+    return signer_cell(record.line_verdicts[line.digest], SourceDocument.of_line(line), "/sig")
 
 
 def version_signatures(record: VersionRecord) -> list[DossierTable]:
@@ -47,7 +47,7 @@ def _row(
     record: VersionRecord, line: LogLine, index: int, verdict: SignatureVerdict
 ) -> tuple[DossierCell, ...]:
     assert isinstance(line.event, Attest), "signatures are attested"
-    envelope, source = record.blob(line.event.statement), CitedSource.of_line(line)
+    envelope, source = record.blob(line.event.statement), SourceDocument.of_line(line)
     location = f"/signatures/{index}"
     return (
         *(source.quote(at) for at in ("/seq", "/event/time", "/event/statement")),

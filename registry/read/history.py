@@ -5,14 +5,14 @@ from onnxreg.registry.read.versions import read_log
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.registry.store.protocol import MissingBlobError, RegistryReader
-from onnxreg.schema.compare.version_history import VersionRecord
+from onnxreg.schema.compare.version_history import HistoryEntry
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import artifact_states, verdicts_of
 from onnxreg.schema.manifest.manifest import Manifest
 
 
-def read_history(reader: RegistryReader, name: str, limit: int) -> list[VersionRecord]:
+def read_history(reader: RegistryReader, name: str, limit: int) -> list[HistoryEntry]:
     """Read the newest versions of a model, newest first; the log's chain is verified.
 
     Raises NotFoundError if the model is unknown, IntegrityError if its log or a manifest is damaged.
@@ -44,10 +44,10 @@ def version_record(
     manifest: Manifest | None,
     time: str | None,
     actor: str | None,
-) -> VersionRecord:
+) -> HistoryEntry:
     """The record of a version that was read."""
     channels = tuple(sorted(tag for tag, channel in state.channels.items() if channel.version == version))
     verdicts = verdicts_of(manifest) if manifest else ()
     states = artifact_states(verdicts, entry.attested, state.refused)
     status = entry.status(lookup.held_summary(state, version))
-    return VersionRecord(str(version), entry.manifest, time, actor, status, channels, manifest, states)
+    return HistoryEntry(str(version), entry.manifest, time, actor, status, channels, manifest, states)

@@ -113,7 +113,7 @@ class LogPublisher:
     def _append(self, head: TreeHead, heads: MerkleMap) -> bool:
         """Write the pages of a map, and decide that it is the next entry; False if another publisher decided first."""
         before = self._files.read_file(NEXT)
-        if before is not None and self._decided(before[0], head) is not None:
+        if before is not None and self._entry_after(before[0], head) is not None:
             return False
         self._files.write_files({page_path(page): data for page, data in heads.pages.items()})
         log = WitnessLog(self._files, dict(WitnessLog(self._files).tree(head.size).append(heads.root)))
@@ -123,7 +123,7 @@ class LogPublisher:
         witnessed = WitnessedHead(note, heads.root, tuple(proof))
         return self._files.swap_file(NEXT, witnessed.encode(), before[1] if before else None)
 
-    def _decided(self, data: bytes, head: TreeHead) -> WitnessedHead | None:
+    def _entry_after(self, data: bytes, head: TreeHead) -> WitnessedHead | None:
         """The entry after a head that a publisher with this key decided on; None if the file is something else."""
         try:
             decided = WitnessedHead.parse(data)
@@ -137,7 +137,7 @@ class LogPublisher:
         stored = self._files.read_file(NEXT)
         checkpoint = find_checkpoint(self._files, self.store.registry_id)
         head = checkpoint.head if checkpoint else TreeHead(self._origin, 0, EMPTY_TREE)
-        decided = None if stored is None else self._decided(stored[0], head)
+        decided = None if stored is None else self._entry_after(stored[0], head)
         if decided is None:
             return None
         self._write_tiles(decided, head.size)

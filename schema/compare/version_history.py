@@ -17,7 +17,7 @@ Wanted = Callable[[Artifact], bool]
 
 
 @dataclass(frozen=True)
-class VersionRecord:
+class HistoryEntry:
     """A published version. `document` is None if its manifest was taken down, `status` a word such as `yanked`, or ""."""
 
     version: str
@@ -85,7 +85,7 @@ class ModelHistory(Document):
 
 def model_history(
     name: str,
-    records: Sequence[VersionRecord],
+    records: Sequence[HistoryEntry],
     metric: str | None = None,
     is_wanted: Wanted = lambda artifact: True,
 ) -> ModelHistory:
@@ -110,7 +110,7 @@ def model_history(
     )
 
 
-def _figures(record: VersionRecord, is_wanted: Wanted) -> Iterator[tuple[bool, str]]:
+def _figures(record: HistoryEntry, is_wanted: Wanted) -> Iterator[tuple[bool, str]]:
     """The names of the measured qualities and losses of a version, and if each is of the suite of its artifact."""
     for artifact in record.document.artifacts if record.document else ():
         for check in _measured(artifact) if is_wanted(artifact) else ():
@@ -138,7 +138,7 @@ def _chosen(names: Sequence[str], metric: str | None) -> str | None:
     )
 
 
-def _row(record: VersionRecord, metric: str | None, is_wanted: Wanted) -> HistoryRow:
+def _row(record: HistoryEntry, metric: str | None, is_wanted: Wanted) -> HistoryRow:
     states = {artifact.path: artifact.state for artifact in record.states}
     artifacts = [item for item in (record.document.artifacts if record.document else ()) if is_wanted(item)]
     by_size = sorted(artifacts, key=lambda item: item.own_size)

@@ -128,7 +128,7 @@ class DossierSubject(Document):
     channels: Items[Text] = ()
 
 
-class UsedProfile(Document):
+class ProfileReference(Document):
     """The profile: its name, the digest of its file, and the text that it follows."""
 
     name: Text
@@ -137,7 +137,7 @@ class UsedProfile(Document):
     basis: Text | None = None
 
 
-class SignedFacts(Document):
+class DossierFacts(Document):
     """The owner's file, and who signed it for this version.
 
     `signers` are the reader's names of the keys that validly signed it; `unchecked` says of each other signature why nobody
@@ -157,7 +157,7 @@ class LogHead(Document):
     digest: Digest
 
 
-class AttachedFile(Document):
+class DossierFile(Document):
     """A file beside the dossier."""
 
     path: RelPath
@@ -184,14 +184,14 @@ class Dossier(Document):
     format: Literal["onnxreg-dossier"]
     format_version: First
     notice: Text
-    profile: UsedProfile
+    profile: ProfileReference
     subject: DossierSubject
-    facts: SignedFacts | None = None
+    facts: DossierFacts | None = None
     keys: Items[DossierKey] = ()
     logs: Table[LogHead]
     rules: Table[Text]
     sections: Items[DossierSection]
-    files: Items[AttachedFile] = ()
+    files: Items[DossierFile] = ()
 
     @property
     def fields(self) -> list[DossierField]:

@@ -145,7 +145,7 @@ class Lockfile:
         An entry that differs in nothing but the registry that answered stays: a lock is about digests, and a version
         that was pushed has them everywhere. So does one that an older build wrote without the contract.
         """
-        locked = {entry.name: self._kept(entry) for entry in entries}
+        locked = {entry.name: self._stable_entry(entry) for entry in entries}
         return Lockfile.of({**self.models, **locked}.values())
 
     def elsewhere(self, entries: Iterable[LockedArtifact]) -> list[LockedArtifact]:
@@ -153,10 +153,10 @@ class Lockfile:
         return [
             entry
             for entry in entries
-            if self.models[entry.name].registry != entry.registry and self._kept(entry) is not entry
+            if self.models[entry.name].registry != entry.registry and self._stable_entry(entry) is not entry
         ]
 
-    def _kept(self, entry: LockedArtifact) -> LockedArtifact:
+    def _stable_entry(self, entry: LockedArtifact) -> LockedArtifact:
         before = self.models.get(entry.name)
         same = before is not None and before == replace(
             entry, registry=before.registry, contract=before.contract and entry.contract

@@ -177,7 +177,7 @@ def check_visible(state: State, lines: Iterable[LogLineHeader]) -> None:
             f"the log of {state.name} cannot be read: {error.message}", error.advice or EXTENT
         ) from error
     entries = {str(version): entry.to_json() for version, entry in state.versions.items()}
-    for version, decided in _decided(events).items():
+    for version, decided in _decisions(events).items():
         entry = entries.get(version)
         if entry is None or any(entry.get(key) != value for key, value in decided.items()):
             raise IntegrityError(f"{state.name}:{version} is not as the lines of its log left it", EXTENT)
@@ -189,7 +189,7 @@ def check_visible(state: State, lines: Iterable[LogLineHeader]) -> None:
         raise IntegrityError(f"the state of {state.name} lacks a refusal or a takedown of its log", EXTENT)
 
 
-def _decided(events: Iterable[tuple[LogLineHeader, Event]]) -> dict[str, dict[str, Any]]:
+def _decisions(events: Iterable[tuple[LogLineHeader, Event]]) -> dict[str, dict[str, Any]]:
     """For each version that events are about, the keys of its entry that the last of them decide."""
     decisions: dict[str, dict[str, Any]] = {}
     for line, event in events:

@@ -13,7 +13,7 @@ from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
-from onnxreg.schema.compare.version_history import VersionRecord
+from onnxreg.schema.compare.version_history import HistoryEntry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.ref import Ref
@@ -110,7 +110,7 @@ class ModelSnapshot:
             return None
         return read_manifest(data, entry.manifest, self.state.name)
 
-    def record(self, version: Version) -> VersionRecord:
+    def record(self, version: Version) -> HistoryEntry:
         """A version for the history of the model."""
         entry = self.entries[version]
         line = self.sound.at(entry.seq) if self.sound else None

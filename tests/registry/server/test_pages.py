@@ -46,7 +46,7 @@ class Reader(HTMLParser):
 
     def __init__(self, answer: Answer) -> None:
         super().__init__()
-        self._said: list[str] = []
+        self._texts: list[str] = []
         self.links: list[str] = []
         self.actions: list[str] = []
         self.tags: list[str] = []
@@ -55,7 +55,7 @@ class Reader(HTMLParser):
         self.feed(answer.body.decode())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._said.append("" if tag in INLINE else " ")
+        self._texts.append("" if tag in INLINE else " ")
         self.tags.append(tag)
         for name, value in attrs:
             self.attributes.append(name)
@@ -67,14 +67,14 @@ class Reader(HTMLParser):
                 self.ids.append(value or "")
 
     def handle_endtag(self, tag: str) -> None:
-        self._said.append("" if tag in INLINE else " ")
+        self._texts.append("" if tag in INLINE else " ")
 
     def handle_data(self, data: str) -> None:
-        self._said.append(data)
+        self._texts.append(data)
 
     @property
     def words(self) -> list[str]:
-        return "".join(self._said).split()
+        return "".join(self._texts).split()
 
     @property
     def text(self) -> str:

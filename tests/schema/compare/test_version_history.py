@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from onnxreg.schema.compare.version_history import ModelHistory, VersionRecord, model_history
+from onnxreg.schema.compare.version_history import HistoryEntry, ModelHistory, model_history
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.manifest.manifest import Manifest
@@ -18,9 +18,9 @@ def sha(number: int) -> str:
     return f"sha256:{number:064x}"
 
 
-def record(version: str, value: dict[str, Any] | None) -> VersionRecord:
+def record(version: str, value: dict[str, Any] | None) -> HistoryEntry:
     document = None if value is None else Manifest.from_json(value)
-    return VersionRecord(version, Digest.of(version.encode()), None, None, "", (), document)
+    return HistoryEntry(version, Digest.of(version.encode()), None, None, "", (), document)
 
 
 def changed(full: dict[str, Any], spearman: float, suite: int = 90) -> dict[str, Any]:

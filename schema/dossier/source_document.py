@@ -15,7 +15,7 @@ BLANK = DossierCell(value=None)
 
 
 @dataclass(frozen=True)
-class CitedSource:
+class SourceDocument:
     """A JSON document, and how a citation names it. Rows and single values are quoted from `root`."""
 
     name: Mapping[str, Any]
@@ -23,17 +23,17 @@ class CitedSource:
     root: str = ""
 
     @classmethod
-    def of_blob(cls, digest: Digest, data: bytes) -> "CitedSource":
+    def of_blob(cls, digest: Digest, data: bytes) -> "SourceDocument":
         return cls({"blob": digest}, decode(data, f"blob {digest.short}..."))
 
     @classmethod
-    def of_line(cls, line: LogLine) -> "CitedSource":
+    def of_line(cls, line: LogLine) -> "SourceDocument":
         """A line of the log of its model, or of the log of policies."""
         name = {"log": line.name, "line": line.seq, "digest": line.digest}
         return cls(name, decode(line.raw, "log line"))
 
     @classmethod
-    def of_payload(cls, digest: Digest, payload: bytes) -> "CitedSource":
+    def of_payload(cls, digest: Digest, payload: bytes) -> "SourceDocument":
         """The predicate of an in-toto statement, the payload of an envelope with this digest."""
         value = decode(payload, f"the payload of blob {digest.short}...")
         return cls({"blob": digest, "payload": True}, value, "/predicate")
