@@ -56,12 +56,13 @@ def command(
 
         _show_benchmarks(session, str(ref), read_benchmarks(session.reader(remote), Ref.parse(ref)), as_json)
         return
-    published = read_version(session.reader(remote), Ref.parse(ref))
+    reader = session.reader(remote)
+    published = read_version(reader, Ref.parse(ref))
     if as_json:
         output.write_bytes(published.data)
         return
     session.say(*version_screen.lines(published, remote))
-    if proofs := list(_proofs(published, session.reader(remote))):
+    if proofs := list(_proofs(published, reader)):
         session.say("", *proofs)
     if full:
         for lines in _details(published):

@@ -35,7 +35,7 @@ from onnxreg.schema.log.events import (
     Yank,
     check_channel,
 )
-from onnxreg.schema.log.state import VersionEntry
+from onnxreg.schema.log.state import Channel, VersionEntry
 
 Made = TypeVar("Made", bound=Event)
 MAX_BLOBS_PER_PURGE = 500
@@ -64,6 +64,15 @@ class DecisionResult:
     @property
     def ref(self) -> Ref:
         return self.target.ref
+
+    @property
+    def entry(self) -> VersionEntry:
+        return self.target.entry
+
+    @property
+    def channel(self) -> Channel | None:
+        """The channel that the version was named by, if any."""
+        return self.target.channel
 
 
 class Decisions:

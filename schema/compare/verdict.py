@@ -21,7 +21,10 @@ def sentences(
     figures: Sequence[FigureRow],
 ) -> Iterator[str]:
     """The verdict, the effect on an app first."""
-    yield diff.summary
+    effect, label, counts = diff.summary.partition("Changes: ")
+    yield effect.strip()
+    if counts:
+        yield label + counts
     if not diff.changes:
         return
     if old.name != new.name:

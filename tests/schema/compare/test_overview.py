@@ -114,11 +114,11 @@ def test_the_verdict_names_what_got_worse_and_by_how_much(full: dict[str, Any], 
     new = replaced("/artifacts/1/checks/3/value", 0.8)
     new["artifacts"][1]["checks"][3]["interval"] = [0.799, 0.801]
     found = compared(full, new)
-    assert found.verdict[1] == (
+    assert found.verdict[2] == (
         "1 of 4 comparable figures got worse: sts/spearman in model_int8.onnx by 0.03 (95 %: 0.0286 to 0.0314)."
     )
     found = compared(full, replaced("/license", "MIT"))
-    assert found.verdict[1:] == (
+    assert found.verdict[2:] == (
         "Of 4 comparable figures none is clearly worse.",
         "Of 3 artifacts: 1 certified, 0 refused, 2 not judged.",
     )
