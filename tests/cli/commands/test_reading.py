@@ -135,7 +135,7 @@ def test_diff(reg: Reg) -> None:
     label = next(change for change in found["changes"] if change["kind"] == "label-added")
     assert (label["old"], label["new"]) == (None, "I-NAME")
     shown = reg("diff", "acme/pii:0.1.0", "acme/pii", "--full").out
-    assert shown.splitlines()[0] == found["summary"]
+    assert " ".join(shown.splitlines()[:2]) == found["summary"]
     assert f"  {label['message']}" in shown.splitlines()
 
 

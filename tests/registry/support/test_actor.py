@@ -72,7 +72,7 @@ def test_a_malformed_setting_is_an_error_and_names_the_file(text: str, machine: 
 
 def test_a_name_that_no_event_may_have_is_not_stored(machine: Path) -> None:
     for name in ("a" * 201, "ada\nlovelace"):
-        with pytest.raises(InputError, match="at most 200 characters on one line"):
+        with pytest.raises(InputError, match="one line of at most 200 characters"):
             actor.write_setting(name)
     assert not machine.exists()
 
