@@ -27,7 +27,7 @@ SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "OpenMed",
         "an imported directory is held to checker, ONNX Runtime and tensor contract",
         (
-            "converters/importers/test_openmed.py::test_what_add_refuses_is_not_imported",
+            "converters/importers/test_openmed.py::test_import_refuses_the_files_that_add_refuses",
             "converters/importers/test_adopt.py::test_android_formats_are_checked_against_their_contract",
         ),
     ),
@@ -63,7 +63,7 @@ SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "an opset that only another exporter can give says so",
         (
             "converters/passes/test_conversion.py::test_an_older_opset_than_the_dynamo_exporter_has_is_an_error",
-            "converters/passes/test_conversion.py::test_why_torchscript_did_not_is_said_with_the_opset_that_dynamo_gave",
+            "converters/passes/test_conversion.py::test_the_error_names_the_opset_of_dynamo_and_the_failure_of_torchscript",
         ),
     ),
     (
@@ -138,7 +138,7 @@ SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "preprocessing is bound to the release",
         (
             "converters/families/test_release.py::test_preprocessing_that_contradicts_the_backbone_is_refused",
-            "cli/commands/test_export_vision.py::test_what_is_bound_is_in_the_manifest",
+            "cli/commands/test_export_vision.py::test_labels_and_preprocessing_are_in_the_manifest",
         ),
     ),
     (
@@ -188,7 +188,7 @@ SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "Olive",
         "fp16 values that overflow on half precision hardware are seen without it",
         (
-            "converters/passes/test_float16.py::test_what_float16_cannot_hold_stays_float32_and_is_recorded",
+            "converters/passes/test_float16.py::test_overflowing_nodes_stay_float32_and_are_recorded",
             "converters/passes/test_float16.py::test_onnx_runtime_on_a_cpu_does_not_show_the_overflow",
         ),
     ),
@@ -268,5 +268,5 @@ def test_each_requirement_has_its_tests(tests: tuple[str, ...]) -> None:
     ("page", "words"),
     [pytest.param(page, words, id=f"{system}: {text}") for system, text, page, words in LACKS],
 )
-def test_what_is_lacking_is_on_its_page(page: str, words: str) -> None:
+def test_missing_features_are_on_their_page(page: str, words: str) -> None:
     assert words in " ".join((PAGES / page).read_text().split())

@@ -176,7 +176,7 @@ def test_every_page_says_the_same_word(site: Site) -> None:
         assert badges(facts) == ({"refused"} if word == "refused" else set())
 
 
-def test_what_publishes_says_it_at_once(reg: Reg, tmp_path: Path, isolated_user: None) -> None:
+def test_publishing_verbs_report_states(reg: Reg, tmp_path: Path, isolated_user: None) -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 14]> g (float[1] x) => (float[1] y) { y = Relu(x) }'
     )

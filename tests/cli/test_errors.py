@@ -230,9 +230,7 @@ def locked(place: Path) -> Iterator[None]:
             directory.chmod(0o755)
 
 
-def test_what_may_not_be_written_is_named_by_its_own_name(
-    reg: Reg, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_directory_is_named(reg: Reg, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as above:
         Path(above).chmod(0o755)
         place = Path(shutil.copytree(home, Path(above) / "home"))
@@ -380,7 +378,7 @@ def test_nothing_is_written_beside_other_things(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_what_was_done_is_said_before_what_failed() -> None:
+def test_the_finished_part_precedes_the_failure() -> None:
     error = MissingBlobError(Digest.of(b""), "home")
     told = error.message
     with pytest.raises(MissingBlobError) as caught, still("pulled acme/pii:1.0.0"):

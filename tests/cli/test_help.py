@@ -72,7 +72,7 @@ def test_paragraphs_flow(width: int, monkeypatch: pytest.MonkeyPatch, reg: Reg) 
                 assert len(line.rstrip()) + 1 + len(below.split()[0]) > width - 1, (name, line)
 
 
-def test_what_stands_in_brackets_is_shown(reg: Reg) -> None:
+def test_brackets_are_shown(reg: Reg) -> None:
     assert "NAME[:TAG][@sha256:...]" in reg("push", "--help").out
     assert "benchmarks: [document]" in reg("show", "--help").out
     assert "[@sha256:...]" in reg("pull", "--help").out
@@ -145,7 +145,7 @@ def test_ctrl_c_while_a_shell_asks_is_silent(home: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("shell", ["bash", *OTHER_SHELLS])
-def test_what_the_shell_is_told_is_its_own_language(shell: str, home: Path, tmp_path: Path) -> None:
+def test_completion_scripts_are_valid(shell: str, home: Path, tmp_path: Path) -> None:
     script = tmp_path / "completion"
     script.write_text(completing(home, _REG_COMPLETE=f"source_{shell}"))
     assert "complete" in script.read_text()

@@ -97,7 +97,7 @@ def test_configs_mean_what_they_mean_to_onnxruntime(text: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_what_onnxruntime_refuses_is_refused(text: str, tmp_path: Path) -> None:
+def test_configurations_that_onnxruntime_refuses_are_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / CONFIG
     path.write_text(text)
     with pytest.raises((ValueError, RuntimeError)):

@@ -231,7 +231,7 @@ def test_a_tuple_is_pooled_as_its_hub_id_says(
 
 
 @pytest.mark.parametrize("name", ["acme/encoder", "./gone/encoder"])
-def test_what_says_how_to_pool_cannot_be_had(
+def test_unreadable_pooling_is_refused(
     name: str, objects: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from huggingface_hub import errors
@@ -273,7 +273,7 @@ def test_a_failure_leaves_what_was_there(
 
 
 @pytest.mark.parametrize("given", [("a", "b"), (1,), [], (None, None)])
-def test_what_is_no_model_and_tokenizer(given: Any) -> None:
+def test_objects_other_than_model_and_tokenizer_are_refused(given: Any) -> None:
     with pytest.raises(InputError):
         export(given)
 

@@ -112,7 +112,7 @@ def careless(name: str) -> Callable[[], Any]:
         ("what a dead command renamed", "add again", True),
     ],
 )
-def test_what_another_command_had_not_synced_is_missed(
+def test_an_unsynced_rename_of_another_command_is_noticed(
     omission: str, pair: str, killed: bool, tmp_path: Path
 ) -> None:
     """Standing still, or dead, before the first sync behind a rename under a final name."""

@@ -63,7 +63,7 @@ def test_every_command_is_one(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_what_the_prose_names_exists(page: Path) -> None:
+def test_commands_in_the_prose_exist(page: Path) -> None:
     prose = FENCE.sub("", page.read_text("utf-8"))
     for words in (found.split() for found in INLINE.findall(prose)):
         command = ROOT

@@ -97,7 +97,7 @@ def test_a_delta_that_is_a_file_of_the_release_in_use_takes_nothing_away(
     assert [path for path in (tmp_path / "store").rglob("*") if path.name == old.removeprefix("sha256:")]
 
 
-def test_why_nothing_fits(registry: Registry, call: Call, tmp_path: Path) -> None:
+def test_reasons_of_an_update_without_a_match(registry: Registry, call: Call, tmp_path: Path) -> None:
     publish(registry, tmp_path / "1", "1.0.0")
     outcome = call("update", NAME, {"query": {"certified": True, "max_size": 10}})
     assert outcome["error"] == "not-found"

@@ -243,7 +243,7 @@ def test_finding_a_finished_run_needs_no_torch(output: Path, encoder: Path) -> N
     assert subprocess.run([sys.executable, "-c", script], env=environment, check=False).returncode == 0
 
 
-def test_what_takes_a_while_is_told_before(encoder: Path, tmp_path: Path) -> None:
+def test_long_steps_are_announced(encoder: Path, tmp_path: Path) -> None:
     told: list[str] = []
     train(tmp_path / "pii", RECIPE, cache=tmp_path / "cache", encoder=encoder, tell=told.append)
     assert [what.partition(":")[0] for what in told] == [

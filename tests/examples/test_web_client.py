@@ -101,7 +101,7 @@ def test_update_hands_out_every_file(
     assert site.requests("GET", "/index/") == 1
 
 
-def test_what_is_here_is_not_fetched_again(
+def test_present_files_are_not_fetched_again(
     registry: Registry, call: Call, site: Proxy, tmp_path: Path
 ) -> None:
     publish(registry, tmp_path / "1", "1.0.0")
@@ -113,7 +113,7 @@ def test_what_is_here_is_not_fetched_again(
     assert site.answers[-1] == 304
 
 
-def test_why_nothing_fits(registry: Registry, call: Call, tmp_path: Path) -> None:
+def test_reasons_of_an_update_without_a_match(registry: Registry, call: Call, tmp_path: Path) -> None:
     publish(registry, tmp_path / "1", "1.0.0")
     found = call("update", "acme/pii", {"query": {"certified": True, "max_size": 10}})
     assert found["error"] == "not-found"

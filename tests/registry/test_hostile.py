@@ -23,7 +23,7 @@ INDEX = Path("index/acme/pii.jsonl")
 
 
 @pytest.mark.parametrize("reason", ["", "x" * 2001])
-def test_what_cannot_be_read_is_not_written(registry: Registry, make_draft: MakeDraft, reason: str) -> None:
+def test_unreadable_reasons_are_not_written(registry: Registry, make_draft: MakeDraft, reason: str) -> None:
     registry.add(make_draft())
     before = (registry.store.root / INDEX).read_bytes()
     for act in (
@@ -218,7 +218,7 @@ def test_places_that_nothing_is_written_to(
     assert Path.cwd().is_dir()
 
 
-def test_what_a_killed_write_out_left_is_swept(
+def test_leftovers_of_a_killed_write_out_are_swept(
     registry: Registry, make_draft: MakeDraft, tmp_path: Path
 ) -> None:
     registry.add(make_draft())

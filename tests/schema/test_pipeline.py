@@ -79,6 +79,6 @@ def test_sizes_and_float_types_may_differ(other: Graph) -> None:
     ],
     ids=["name", "axes", "type"],
 )
-def test_what_no_alternative_may_differ_in(other: Graph, message: str) -> None:
+def test_alternatives_share_inputs_and_outputs(other: Graph, message: str) -> None:
     with pytest.raises(InputError, match=message):
         check_alternatives({"a": SAME, "b": other})

@@ -221,7 +221,7 @@ def test_options_that_contradict_are_refused(
 
 
 @pytest.mark.parametrize("words", [["--jobs", 2], ["--to", "./t"], ["--scheduler", "tcp://127.0.0.1:1"]])
-def test_what_goes_with_a_batch_only(words: list[Any], reg: Reg) -> None:
+def test_options_of_batches_need_batch(words: list[Any], reg: Reg) -> None:
     done = reg("--registry", "r", "export", "s", "--profile", "android", *words)
     assert done.status == 2
     assert f"{words[0]} goes with --batch" in done.err

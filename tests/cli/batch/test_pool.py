@@ -32,7 +32,7 @@ def test_no_items_no_processes() -> None:
     assert results(pool_work.double, [], 3) == {}
 
 
-def test_what_dies_fails_its_own_work_only() -> None:
+def test_a_dead_worker_fails_its_own_work_only() -> None:
     found = results(pool_work.double_unless_odd, list(range(7)), 2)
     for number, result in found.items():
         if number % 2:

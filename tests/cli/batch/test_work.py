@@ -98,7 +98,7 @@ def test_without_a_version_too(ran: list[str]) -> None:
     assert ran == ["a", "b"]
 
 
-def test_what_was_published_and_not_pushed_is_pushed(ran: list[str], tmp_path: Path) -> None:
+def test_a_version_published_but_not_pushed_is_pushed(ran: list[str], tmp_path: Path) -> None:
     share = str(tmp_path / "share")
     lost = run_job(job(), Terms(Path("home"), "https://127.0.0.1:1/r"))
     assert (lost.status, lost.ref, lost.pushed) == ("failed", "acme/x:1.0.0", False)
@@ -149,7 +149,7 @@ def test_a_yanked_version_is_not_taken_for_done(
     ("source", "family", "told"),
     [("full", "environment", "No space left on device"), ("broken", BUG, "TypeError: a bug")],
 )
-def test_what_goes_wrong_is_in_the_outcome(source: str, family: str, told: str, ran: list[str]) -> None:
+def test_errors_are_in_the_outcome(source: str, family: str, told: str, ran: list[str]) -> None:
     found = run_job(job(source), Terms(Path("home")))
     assert (found.status, found.family, found.ref) == ("failed", family, None)
     assert told in found.message

@@ -151,7 +151,7 @@ def refusal(data: bytes) -> bytes:
     ],
     ids=["scores", "loss", "artifact", "state"],
 )
-def test_what_was_edited_is_noticed(
+def test_edits_are_noticed(
     reg: Reg, publish: Callable[..., Registry], path: str, edit: Callable[[bytes], bytes], message: str
 ) -> None:
     publish(True, path, edit)

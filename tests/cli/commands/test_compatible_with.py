@@ -42,7 +42,7 @@ def test_compatible_with_a_version(grown: Registry, reg: Reg) -> None:
     assert answer["version"] == "2.0.0"
 
 
-def test_what_is_not_compatible_is_said(grown: Registry, reg: Reg) -> None:
+def test_an_incompatible_version_is_refused(grown: Registry, reg: Reg) -> None:
     done = reg("resolve", f"{NAME}:2.0.0", "--compatible-with", f"{NAME}:1.0.0")
     assert done.status == 3 and "the app was written for another one" in done.err
     done = reg("resolve", NAME, "--compatible-with", "sha256:12")

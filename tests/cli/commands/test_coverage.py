@@ -47,7 +47,7 @@ def test_a_covered_fleet(reg: Reg) -> None:
     assert (ios["device"], ios["version"], ios["artifact"]["path"]) == ("ort-ios-1.17", "1.0.0", "model.ort")
 
 
-def test_what_must_be_signed_covers_nothing(reg: Reg, own_user: Path) -> None:
+def test_an_unsigned_version_covers_nothing_if_signatures_are_required(reg: Reg, own_user: Path) -> None:
     own_user.mkdir(parents=True, exist_ok=True)
     (own_user / "trust").write_text("[[require]]\nversions = true\n")
     done = reg("coverage", MODEL, "--devices", "ort-android-1.23", "--json")
@@ -98,7 +98,7 @@ def test_coverage_at_a_remote_is_the_same(reg: Reg, fleet: Registry, tmp_path: P
     assert there == here
 
 
-def test_what_is_not_there(reg: Reg) -> None:
+def test_absent_models_versions_and_devices(reg: Reg) -> None:
     assert reg("coverage", "acme/nobody", "--devices", "ort-web-1.23").status == 3
     assert reg("coverage", f"{MODEL}:9.9.9", "--devices", "ort-web-1.23").status == 3
     assert reg("coverage", MODEL, "--devices", "ort-web-9").status == 2

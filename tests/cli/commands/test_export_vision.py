@@ -259,7 +259,7 @@ def test_two_heads_are_both_held_against_the_module(export: Reg, project: Path) 
     assert limited == ["parity of kind", "parity of state"]
 
 
-def test_what_is_bound_is_in_the_manifest(export: Reg) -> None:
+def test_labels_and_preprocessing_are_in_the_manifest(export: Reg) -> None:
     labels = [str(digit) for digit in range(10)]
     about = {"mean": [0.3], "std": [0.4], "color": "L"}
     manifest = export({}, options={"labels": labels, "preprocessing": about}).json["manifest"]
@@ -429,9 +429,7 @@ def test_two_outputs_without_names(export: Reg, project: Path) -> None:
     assert nothing_left(project)
 
 
-def test_what_was_made_of_a_factory_is_rebuilt_from_its_directory(
-    export: Reg, reg: Reg, project: Path
-) -> None:
+def test_an_export_of_a_factory_is_rebuilt_from_its_directory(export: Reg, reg: Reg, project: Path) -> None:
     made = export({})
     code = made.json["manifest"]["recipe"]["code"]
     assert code == {"name": "net:build", "digest": str(digest_file(project / "net.py"))}
@@ -443,7 +441,7 @@ def test_what_was_made_of_a_factory_is_rebuilt_from_its_directory(
         assert done.status == 0, done.err
 
 
-def test_what_was_made_of_a_factory_is_rebuilt_with_the_same_weights(export: Reg, reg: Reg) -> None:
+def test_an_export_of_a_factory_is_rebuilt_with_the_same_weights(export: Reg, reg: Reg) -> None:
     assert export({}).status == 0
     words = ("rebuild", "acme/digits:0.1.0", "--source", "net.py:build")
     needed = reg(*words)

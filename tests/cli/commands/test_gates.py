@@ -55,7 +55,7 @@ def test_a_remote_without_a_policy(reg: Reg, registry: Registry, tmp_path: Path)
     assert f"`reg policy set FILE --remote {there}`" in done.err
 
 
-def test_what_policy_show_prints_can_be_set(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+def test_policy_set_accepts_the_output_of_policy_show(reg: Reg, registry: Registry, tmp_path: Path) -> None:
     shown = reg("policy", "show").out
     (tmp_path / "again.toml").write_text(shown[shown.index("[[rule]]") :])
     assert reg("policy", "set", "again.toml").out == "nothing to do: this policy is in force\n"
@@ -350,7 +350,7 @@ def test_a_wrong_signature_on_an_evaluation_is_damage(
     assert [each["kind"] for each in archived.json["damages"]] == ["signature"]
 
 
-def test_what_is_said_of_files_that_are_none(reg: Reg, registry: Registry) -> None:
+def test_absent_and_foreign_files_are_refused(reg: Reg, registry: Registry) -> None:
     missing = reg("policy", "set", "nonexist.toml")
     assert missing.status == 3 and "there is no file nonexist.toml" in missing.err
     Path("p.toml").write_text("[[rule]]\n")

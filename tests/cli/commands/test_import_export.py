@@ -123,7 +123,7 @@ SPOILED: dict[str, tuple[Callable[[Path], None], int, str]] = {
 
 
 @pytest.mark.parametrize("case", SPOILED)
-def test_what_was_changed_is_refused(reg: Reg, digest: str, case: str) -> None:
+def test_damaged_files_are_refused(reg: Reg, digest: str, case: str) -> None:
     del digest
     spoil, status, message = SPOILED[case]
     spoil(Path("out"))

@@ -89,7 +89,7 @@ def test_a_revision(reg: Reg, hub: Hub) -> None:
     assert done.json["manifest"]["license"] == "mit"
 
 
-def test_what_is_not_there(reg: Reg, hub: Hub) -> None:
+def test_an_absent_repository_is_refused(reg: Reg, hub: Hub) -> None:
     missing = reg("import", "hf://acme/nothing", "--name", "acme/ner")
     assert (missing.status, "the Hub has no repository acme/nothing" in missing.err) == (3, True)
     malformed = reg("import", "hf://acme", "--name", "acme/ner")

@@ -40,7 +40,7 @@ def test_lock_as_json(reg: Reg) -> None:
     assert reg("lock", "--json").json["changes"] == []
 
 
-def test_what_is_new_is_said_and_checked(reg: Reg, fleet: Registry) -> None:
+def test_changes_are_printed_and_checked(reg: Reg, fleet: Registry) -> None:
     reg("lock", MODEL)
     before = LOCK.read_bytes()
     fleet.yank(f"{MODEL}:1.1.0")
@@ -92,7 +92,7 @@ def test_the_other_models_stay(reg: Reg, fleet: Registry, draft: Callable[..., A
         (["nobody"], 3, "there is no model nobody"),
     ],
 )
-def test_what_cannot_be_locked(reg: Reg, words: list[str], status: int, message: str) -> None:
+def test_refused_requests(reg: Reg, words: list[str], status: int, message: str) -> None:
     done = reg("lock", *words)
     assert done.status == status and message in done.err
     assert not LOCK.exists()

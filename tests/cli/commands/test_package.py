@@ -45,9 +45,7 @@ def test_for_people_and_as_json(reg: Reg) -> None:
         (("acme/pii",), 2, "directory"),
     ],
 )
-def test_what_cannot_be_packaged_is_refused(
-    reg: Reg, words: tuple[str, ...], status: int, message: str
-) -> None:
+def test_refused_requests(reg: Reg, words: tuple[str, ...], status: int, message: str) -> None:
     Path("file").write_text("")
     Path("mine").mkdir()
     Path("mine/x").write_text("")

@@ -92,7 +92,7 @@ def test_another_document_or_version_is_another_export(reg: Reg, package: Path, 
     assert told in done.out + done.err, done.err
 
 
-def test_what_show_prints_is_a_recipe_of_ones_own(reg: Reg, tmp_path: Path) -> None:
+def test_the_output_of_show_is_a_recipe(reg: Reg, tmp_path: Path) -> None:
     shown = reg("profiles", "show", "android").out
     assert "# OPTION          TYPE         DEFAULT\n# max_seq_length  integer > 0  512\n" in shown
     (tmp_path / "mine.yaml").write_text(shown)

@@ -158,7 +158,7 @@ def test_a_key_without_a_log_is_refused(registry: Registry, capsys: pytest.Captu
     assert read_proofs(registry.store, Ref.parse(REF)) == []
 
 
-def test_what_was_logged_is_said(
+def test_a_logged_attestation_is_printed(
     registry: Registry, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REG_KEY_PASSPHRASE", "a passphrase")

@@ -50,7 +50,7 @@ def test_one_failure_gives_its_status_and_the_others_go(
     assert [item["ref"] for item in as_json.json["skipped"]] == ["acme/pii:0.2.0"]
 
 
-def test_what_failed_is_not_up_to_date(reg: Reg, home: Path, tmp_path: Path) -> None:
+def test_a_failed_model_is_not_up_to_date(reg: Reg, home: Path, tmp_path: Path) -> None:
     share = tmp_path / "share"
     reg("--registry", home, "push", "--all", "--to", share)
     for path in (home / "index").rglob("*.jsonl"):
@@ -81,7 +81,7 @@ def test_a_channel_of_one_version(reg: Reg, home: Path, tmp_path: Path) -> None:
     assert "channels" not in reg("--registry", home, "push", "acme/pii", share, "--json").json
 
 
-def test_what_moved_for_a_channel_is_not_ascribed_to_the_ref(reg: Reg, home: Path, tmp_path: Path) -> None:
+def test_a_channel_push_names_the_model_not_the_version(reg: Reg, home: Path, tmp_path: Path) -> None:
     words = ("--registry", home, "push", "acme/pii:0.2.0", tmp_path / "share")
     reg(*words)
     assert reg(*words, "--tag", "stable").out.startswith(f"pushed acme/pii to {tmp_path / 'share'}: ")

@@ -138,7 +138,7 @@ def test_a_wrong_expression_is_drawn(reg: Reg) -> None:
 
 
 @pytest.mark.usefixtures("shop")
-def test_what_moves_a_terminal_s_cursor_is_not_printed(reg: Reg) -> None:
+def test_terminal_escapes_are_not_printed(reg: Reg) -> None:
     done = reg("query", "name = 'a\x1b[2J' and\x1b")
     assert done.status == 2
     assert "\x1b" not in done.err

@@ -136,7 +136,7 @@ def test_tools_that_differ_are_named_and_nothing_is_published(
     assert not registry.verify().unreferenced
 
 
-def test_what_does_not_come_out_again(
+def test_differences_of_a_rebuild_are_listed(
     reg: Reg, registry: Registry, bert: Path, drafts: dict[str, Draft]
 ) -> None:
     def spoil(draft: Draft) -> Draft:
@@ -267,7 +267,9 @@ def recorded(root: Path, name: str, source: Source, **changes: Any) -> Draft:
     return Draft(name, root, (DraftArtifact("onnx-android", "float32", "model.onnx"),), (), fields)
 
 
-def test_what_has_no_recipe_to_run(reg: Reg, registry: Registry, bert: Path, tmp_path: Path) -> None:
+def test_a_version_without_a_recipe_is_refused(
+    reg: Reg, registry: Registry, bert: Path, tmp_path: Path
+) -> None:
     output = tmp_path / "files"
     published = registry.write_out(f"{NAME}:0.1.1", output)
     source = published.manifest.source

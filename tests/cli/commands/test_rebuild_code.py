@@ -297,7 +297,7 @@ def test_no_code_of_a_stranger_runs(
     assert not marker.exists()
 
 
-def test_what_was_named_runs(reg: Reg, folder: Path, marker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allowed_code_runs(reg: Reg, folder: Path, marker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The attacks would work if it were not for the name: with it the code runs, and its module is refused after that."""
     monkeypatch.setenv("REG_HOME", "home")
     publish(Path("draft"), folder, marker, Attack(PULLED))
@@ -502,7 +502,7 @@ def compiled(source: Path, target: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("case", UNCOVERED)
-def test_what_the_digest_does_not_cover_is_refused_before_it_runs(
+def test_code_beyond_the_digest_is_refused_before_it_runs(
     reg: Reg, tmp_path: Path, marker: Path, evil: str, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     monkeypatch.setenv("REG_HOME", "home")

@@ -112,7 +112,7 @@ def test_another_input_is_refused_before_anything_runs(
     assert message in refused.error["message"]
 
 
-def test_what_must_be_named_is_said(reg: Reg, home: Path, tmp_path: Path) -> None:
+def test_a_rebuild_names_the_missing_arguments(reg: Reg, home: Path, tmp_path: Path) -> None:
     refused = reg("--registry", home, "rebuild", NAME, "--json")
     assert (refused.status, refused.error["hint"]) == (2, "name it: --source family.yaml")
     (tmp_path / "rows.npz").touch()

@@ -429,7 +429,7 @@ def test_a_file_that_is_edited_during_an_export_is_another_request(
     assert second.json["digest"] != first.json["digest"]
 
 
-def test_what_the_registry_no_longer_has_is_published_again(reg: Reg, here: Path) -> None:
+def test_an_export_publishes_yanked_outputs_again(reg: Reg, here: Path) -> None:
     export(reg, "m.onnx")
     assert reg("--registry", "r", "yank", "acme/x:0.1.0", "--reason", "test").status == 0
     assert export(reg, "m.onnx").out.startswith("published acme/x:0.1.1")

@@ -63,7 +63,7 @@ def test_a_lock_says_that_a_rollout_is_under_way(reg: Reg) -> None:
         (("finish", "acme/none", *WORDS), 3),
     ],
 )
-def test_what_goes_wrong_says_so(words: tuple[str, ...], status: int, reg: Reg) -> None:
+def test_wrong_requests_are_refused(words: tuple[str, ...], status: int, reg: Reg) -> None:
     done = reg("rollout", *words)
     assert done.status == status and done.err and "Traceback" not in done.err
 

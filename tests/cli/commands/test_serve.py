@@ -172,7 +172,7 @@ def test_the_token_comes_from_a_file_or_the_environment(home: Path, tmp_path: Pa
             assert token not in "".join(process.communicate(timeout=120))
 
 
-def test_whoever_opens_it_to_everybody_is_told(home: Path) -> None:
+def test_an_open_server_without_a_token_warns(home: Path) -> None:
     for words, environment, warned in (
         (["--host", "0.0.0.0"], {}, True),
         (["--host", "0.0.0.0"], {"REG_SERVE_TOKEN": "t0ken"}, False),

@@ -118,7 +118,7 @@ def test_tensor_contract(draft: Draft, path: str) -> None:
     assert logits["shape"] == [batch, sequence, {"kind": "static", "value": 5}]
 
 
-def test_what_was_asked_and_what_was_got(draft: Draft) -> None:
+def test_requested_and_measured_quantization(draft: Draft) -> None:
     quantization = by_path(draft)["model_int8.onnx"].fields["quantization"]
     assert quantization["requested"]["per_channel"] is True
     measured = quantization["measured"]

@@ -52,7 +52,7 @@ def test_code_that_is_not_trusted_leaves_nothing(own: Path, tmp_path: Path) -> N
     assert list((tmp_path / "w").iterdir()) == []
 
 
-def test_what_was_exported_without_trust_says_so(bert: Path, tmp_path: Path) -> None:
+def test_the_recipe_records_absent_trust(bert: Path, tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     draft = export_android(str(bert), tmp_path / "w", name="acme/x", options=AndroidOptions(int8=False))
     assert draft.fields["recipe"]["trust_remote_code"] is False

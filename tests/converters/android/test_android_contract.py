@@ -32,7 +32,7 @@ def check(tmp_path: Path, inputs: str = INPUTS, output: str = OUTPUT, labels: in
     check_contract(replace(inspect_onnx(tmp_path / "m.onnx"), **facts), "m.onnx", labels)
 
 
-def test_what_is_accepted(tmp_path: Path) -> None:
+def test_accepted_contracts(tmp_path: Path) -> None:
     check(tmp_path)
     check(tmp_path, INPUTS + ", int64[batch, sequence] token_type_ids")
 
@@ -54,7 +54,7 @@ def test_what_is_accepted(tmp_path: Path) -> None:
         ({"labels": 4}, "the logits have 3 labels, the checkpoint names 4"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_refused_contracts(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(ConversionError, match=r"m\.onnx: ") as caught:
         check(tmp_path, **change)
     assert message in caught.value.message

@@ -49,7 +49,7 @@ def entry(cache: StepCache) -> Path:
     return place
 
 
-def test_what_was_kept_is_found_and_nothing_else(cache: StepCache, tmp_path: Path) -> None:
+def test_an_entry_answers_its_own_key_only(cache: StepCache, tmp_path: Path) -> None:
     assert found(cache, tmp_path / "a") == FILES
     assert found(cache, tmp_path / "b", {**KEY, "params": {}}) is None
     assert found(StepCache(tmp_path / "elsewhere"), tmp_path / "c") is None
@@ -188,7 +188,7 @@ module.StepCache(pathlib.Path(sys.argv[1])).keep("steps", {"a": 1}, pathlib.Path
 """
 
 
-def test_what_a_killed_process_left_is_no_entry_and_is_swept(tmp_path: Path) -> None:
+def test_files_of_a_killed_process_are_swept(tmp_path: Path) -> None:
     cache, source = StepCache(tmp_path / "cache"), made(tmp_path / "made", {"a": b"a" * 100, "b": b"b"})
     done = subprocess.run([sys.executable, "-c", KILLED, cache.root, source], check=False)
     assert done.returncode == -signal.SIGKILL

@@ -289,7 +289,7 @@ def document(draft: Draft) -> dict[str, Any]:
     return {"artifacts": draft.artifacts, "fields": draft.fields, "files": files}
 
 
-def test_what_was_made_once_is_not_made_again(run: Any, ran: list[str], tmp_path: Path) -> None:
+def test_a_finished_step_is_not_run_again(run: Any, ran: list[str], tmp_path: Path) -> None:
     cache = StepCache(tmp_path / "cache")
     value = {"steps": [FIXED, {**FP16, "input": "fixed"}, {**INT8, "input": "fixed"}, ORT]}
     first = run(value, cache)

@@ -46,7 +46,7 @@ def test_numbers_of_tokens_are_compared_together() -> None:
         assert found.min_cosine < 1
 
 
-def test_what_is_not_per_token_counts_whole() -> None:
+def test_outputs_without_a_token_axis_count_whole() -> None:
     feeds = [{"attention_mask": np.array([[1, 0], [1, 1]])}]
     pooled = np.ones((2, 2), np.float32)
     sample = Sample(feeds, [{"embeddings": pooled}])
@@ -80,7 +80,7 @@ def test_a_limit_gives_a_verdict_and_figures_are_rounded() -> None:
         ({"argmax_agreement": 0.2}, {"metric": "argmax_agreement", "min": 0.5}),
     ],
 )
-def test_what_is_beyond_a_limit_is_refused(value: dict[str, float], asked: dict[str, Any]) -> None:
+def test_values_beyond_a_limit_are_refused(value: dict[str, float], asked: dict[str, Any]) -> None:
     with pytest.raises(ConversionError, match=r"model\.onnx does not meet its recipe"):
         check(value, **asked)
 

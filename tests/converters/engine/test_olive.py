@@ -134,7 +134,7 @@ def test_a_parameter_under_both_of_its_names_is_refused() -> None:
         )
 
 
-def test_what_says_nothing_here_is_told_and_its_value_is_not_recorded() -> None:
+def test_unused_settings_are_listed_without_values() -> None:
     recipe = read(
         {"fp16": [{"type": "OnnxFloatToFloat16", "host": "local_system"}, {"type": "OrtMixedPrecision"}]},
         **ENGINE,

@@ -164,7 +164,7 @@ def test_a_whole_configuration_of_orchard_runs_as_it_stands(tmp_path: Path) -> N
         ("onnx", "must be a section with keys"),
     ],
 )
-def test_what_makes_no_sense_is_refused(export: Any, message: str) -> None:
+def test_invalid_sections_are_refused(export: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         from_value({"options": OPTIONS, "export": export}, "orchard.yaml")
 
@@ -180,6 +180,6 @@ def test_what_makes_no_sense_is_refused(export: Any, message: str) -> None:
         ({"export": {}, "options": OPTIONS, "exprot": {}}, "exprot"),
     ],
 )
-def test_what_stands_beside_the_section(document: dict[str, Any], message: str) -> None:
+def test_invalid_documents_are_refused(document: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         from_value(document, "orchard.yaml")

@@ -67,7 +67,7 @@ def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:
         "two documents": ("a: 1\n---\nb: 2\n", "neither YAML nor JSON"),
     }.values(),
 )
-def test_what_is_no_safe_document(tmp_path: Path, text: str, said: str) -> None:
+def test_unsafe_documents_are_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(InputError, match=said):
         read_document(tmp_path / "a.yaml")
@@ -91,7 +91,7 @@ def test_what_is_no_safe_document(tmp_path: Path, text: str, said: str) -> None:
         ("task: onnx\n", "is not valid at steps: it is missing"),
     ],
 )
-def test_what_is_not_valid_is_told_with_its_line(tmp_path: Path, text: str, told: str) -> None:
+def test_invalid_recipes_are_refused_by_line(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(InputError, match=rf"^a\.yaml(, )?.*{told}"):
         read_recipe(tmp_path / "a.yaml")

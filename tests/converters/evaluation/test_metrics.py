@@ -202,7 +202,7 @@ def test_a_table_does_not_tell_the_order_of_the_items(
     ],
     ids=["empty", "no columns", "another order", "a short row", "no text"],
 )
-def test_what_is_not_a_table_is_refused(data: bytes) -> None:
+def test_invalid_tables_are_refused(data: bytes) -> None:
     with pytest.raises(InputError, match=r"scores\.csv is not a table of item scores"):
         ScoreTable.decode(data, "scores.csv")
 

@@ -103,7 +103,7 @@ def test_nothing_to_judge_is_unknown(decision: Decision, reason: str) -> None:
     assert reason in decision.reasons[0]
 
 
-def test_what_was_not_judged_is_said_beside_a_certificate() -> None:
+def test_a_certificate_lists_labels_without_judgement() -> None:
     decision = judge(label("A"), no_gold("B"), foreign=("SSN",))
     assert decision.state == "certified"
     assert "no gold, so not judged: B" in decision.reasons

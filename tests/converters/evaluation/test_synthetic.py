@@ -20,7 +20,7 @@ CASES: dict[str, tuple[list[object], bool | None]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_a_suite_says(case: str, tmp_path: Path) -> None:
+def test_statements_of_a_suite_about_its_texts(case: str, tmp_path: Path) -> None:
     said, expected = CASES[case]
     fixtures = [
         {

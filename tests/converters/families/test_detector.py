@@ -113,7 +113,7 @@ REFUSED: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_carry_a_threshold_is_refused(what: str) -> None:
+def test_scores_without_a_threshold_are_refused(what: str) -> None:
     arguments, message = REFUSED[what]
     with pytest.raises(InputError, match=message):
         fit(*arguments())

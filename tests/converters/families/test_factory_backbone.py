@@ -65,7 +65,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[RegError], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_does_not_fit_is_refused(trained: torch.nn.Module, tmp_path: Path, case: str) -> None:
+def test_unfit_backbones_are_refused(trained: torch.nn.Module, tmp_path: Path, case: str) -> None:
     changes, error, message = REFUSED[case]
     with pytest.raises(error, match=message):
         load(tmp_path, **changes)

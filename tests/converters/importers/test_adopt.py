@@ -281,7 +281,7 @@ def test_a_stated_format_and_precision(folder: Path, workspace: Path) -> None:
         ("model_int8.onnx", None, "float32", r"model_int8\.onnx has int8 weights, not float32"),
     ],
 )
-def test_what_is_stated_must_be_so(
+def test_wrong_statements_are_refused(
     bert: Path, workspace: Path, file: str, format: str | None, precision: str | None, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
@@ -444,7 +444,7 @@ def test_a_graph_that_nothing_can_run_is_refused(
             adopt([tmp_path / "m.onnx"], workspace, name="acme/m")
 
 
-def test_what_onnx_runtime_alone_takes_is_no_mistake(tmp_path: Path, workspace: Path) -> None:
+def test_an_operator_of_onnx_runtime_alone_is_accepted(tmp_path: Path, workspace: Path) -> None:
     """Its own LayerNormalization has been in the plain domain since long before ONNX's, which came with opset 17."""
     graph = "g (float[1, 4] x, float[4] s) => (float[1, 4] y) { y = LayerNormalization(x, s) }"
     onnx.save(parser.parse_model(f'<ir_version: 8, opset_import: ["" : 14]> {graph}'), tmp_path / "m.onnx")

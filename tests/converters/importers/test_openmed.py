@@ -204,7 +204,7 @@ UNFIT: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
 
 @pytest.mark.parametrize("case", UNFIT)
 @pytest.mark.parametrize("file", ["model.onnx", "model_fp16.onnx", "model_int8.onnx"])
-def test_what_add_refuses_is_not_imported(
+def test_import_refuses_the_files_that_add_refuses(
     export: Path, workspace: Path, tmp_path: Path, file: str, case: str
 ) -> None:
     """One judgement for both: each of these once came in as `onnx-android`."""
@@ -338,7 +338,7 @@ def test_a_version_2_directory_is_not_imported(export: Path, workspace: Path, tm
         ("tokenizer.json", "tokenizer file"),
     ],
 )
-def test_what_is_named_must_be_there(export: Path, workspace: Path, file: str, role: str) -> None:
+def test_a_missing_file_is_refused(export: Path, workspace: Path, file: str, role: str) -> None:
     (export / file).unlink()
     assert refusal(export, workspace).message == f"the manifest names the {role} {file}, which is missing"
 

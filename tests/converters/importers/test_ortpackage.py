@@ -221,7 +221,7 @@ def test_a_model_in_a_shared_asset(tmp_path: Path, workspace: Path) -> None:
     assert [item.path for item in manifest.artifacts] == ["model.onnx"]
 
 
-def test_what_no_file_bears_out_is_a_claim(root: Path, workspace: Path) -> None:
+def test_statements_without_a_file_are_claims(root: Path, workspace: Path) -> None:
     options = {"session.intra_op_thread_count": "4", "ep.context_file_path": "/home/ada/context.bin"}
     told = variant(session_options=options, provider_options={"device_id": "0"}) | {
         "compatibility_string": "x1"
@@ -477,7 +477,7 @@ def test_a_wrong_package_is_refused(
         import_package(root, workspace, name="acme/tiny")
 
 
-def test_which_directories_are_packages(root: Path, tmp_path: Path) -> None:
+def test_directories_of_packages(root: Path, tmp_path: Path) -> None:
     assert is_package(root)
     assert not is_package(tmp_path)
     (root / "openmed-onnx.json").write_text("{}")

@@ -61,7 +61,7 @@ def test_other_forms(before: str, after: str, change: str, measured: tuple[Any, 
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_what_is_not_finite_has_no_distance(value: float, tmp_path: Path) -> None:
+def test_values_that_are_not_finite_have_no_distance(value: float, tmp_path: Path) -> None:
     path = saved(tmp_path / "old.onnx", TEXT)
     model = onnx.load(path)
     model.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.array([3, 0, value], "float32"), "b"))
@@ -195,7 +195,7 @@ def test_external_data_and_ort_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["m.onnx", "m.ort"])
-def test_what_is_no_model(name: str, tmp_path: Path) -> None:
+def test_files_other_than_models_are_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"\x08\x00junk")
     with pytest.raises(InputError, match=name):
         compare_models(tmp_path / name, tmp_path / name)

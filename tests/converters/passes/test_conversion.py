@@ -127,7 +127,7 @@ def test_an_older_opset_than_the_dynamo_exporter_has_is_an_error() -> None:
         run("fp32", OnnxConversion(use_dynamo_exporter=True, target_opset=14), subject)
 
 
-def test_why_torchscript_did_not_is_said_with_the_opset_that_dynamo_gave() -> None:
+def test_the_error_names_the_opset_of_dynamo_and_the_failure_of_torchscript() -> None:
     subject = plain(branches=True)
     subject.module.inner = torch.nn.LayerNorm(4)
     with pytest.raises(

@@ -78,7 +78,7 @@ def test_one_axis_stays_dynamic() -> None:
         ({"input_name": ["ids", "mask"], "input_shape": [[1, 2], [1, 3]]}, "cannot be 3, it is 2"),
     ],
 )
-def test_what_makes_no_sense_is_an_input_error(params: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_refused(params: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         run("fixed", DynamicToFixedShape(**params), model())
 

@@ -102,7 +102,7 @@ def test_public_types(keep: Any, types: dict[str, int]) -> None:
         {"keep_io_types": "logits"},
     ],
 )
-def test_what_makes_no_sense_is_an_input_error(params: dict[str, Any]) -> None:
+def test_invalid_parameters_are_refused(params: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         run("fp16", OnnxFloatToFloat16(**params), model())
 
@@ -147,7 +147,7 @@ def evaluate(graph: Any, rows: int = 4) -> tuple[Any, Any]:
     return tuple(ReferenceEvaluator(each).run(None, {"x": x})[0] for each in (norm(), graph))
 
 
-def test_what_float16_cannot_hold_stays_float32_and_is_recorded() -> None:
+def test_overflowing_nodes_stay_float32_and_are_recorded() -> None:
     half, step = proof.run("fp16", OnnxFloatToFloat16(), norm())
     assert step.result["overflowing"] == ["Mul_2", "ReduceMean_3", "Sqrt_4"]
     expected, got = evaluate(half)

@@ -90,7 +90,7 @@ def test_half_of_a_large_model_is_one_file(rows: int, tmp_path: Path) -> None:
     ("rows", "limit"),
     [(300, 1000), pytest.param(2_200_000, model_file.MAX_INLINE_WEIGHT_BYTES, marks=pytest.mark.large)],
 )
-def test_what_stays_large_keeps_its_weights_beside_it(rows: int, limit: int, tmp_path: Path) -> None:
+def test_a_large_result_keeps_external_weights(rows: int, limit: int, tmp_path: Path) -> None:
     path = write(tmp_path, rows)
     target, result = convert(path, OnnxDynamicQuantization(), limit)
     assert result["weights"] == 1

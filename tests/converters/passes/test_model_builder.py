@@ -185,7 +185,7 @@ def test_an_encoder_is_a_conversion_error_and_nothing_stays(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_checkpoint_is_an_input_error(llama: Path, tmp_path: Path) -> None:
+def test_invalid_sources_and_parameters_are_refused(llama: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a checkpoint"):
         run("decoder", ModelBuilder(precision="fp32"), Decoder(tmp_path, tmp_path / "made"))
     with pytest.raises(InputError, match="exists already"):

@@ -59,12 +59,12 @@ def test_the_same_opset_changes_nothing() -> None:
     ("body", "opset", "target"),
     [("y = Gelu(z)", 20, 18), ("y = LayerNormalization(z, z)", 18, 13), ("y = GridSample(z, z)", 16, 15)],
 )
-def test_what_cannot_be_said_in_an_older_opset_is_an_error(body: str, opset: int, target: int) -> None:
+def test_operators_absent_from_an_older_opset_are_refused(body: str, opset: int, target: int) -> None:
     with pytest.raises(ConversionError, match=f"cannot be said in opset {target}"):
         run("opset", OnnxOpVersionConversion(target_opset=target), model(body, opset))
 
 
-def test_what_onnx_runtime_does_not_load_is_an_error() -> None:
+def test_an_opset_too_new_for_onnx_runtime_is_refused() -> None:
     newest = onnx.defs.onnx_opset_version()
     with pytest.raises(ConversionError, match="ONNX Runtime cannot load what OnnxOpVersionConversion made"):
         proof.run("opset", OnnxOpVersionConversion(target_opset=newest), model())

@@ -130,7 +130,7 @@ def test_the_delta_is_smaller(tmp_path: Path) -> None:
     assert delta_bytes(stable) < 0.8 * delta_bytes(own)
 
 
-def test_what_is_outside_of_the_old_range_is_clipped_and_counted(tmp_path: Path) -> None:
+def test_weights_outside_of_the_old_range_are_clipped_and_counted(tmp_path: Path) -> None:
     def grow(weights: dict[str, Any]) -> None:
         row = np.abs(weights["table"][3]).argmax()
         weights["table"][3, row] *= 1.05

@@ -111,7 +111,7 @@ def taller(subject: Any) -> None:
         (scale(0), "not the parent's: their cosine is 0"),
     ],
 )
-def test_what_a_pass_may_not_do(change: Callable[[Any], None], message: str) -> None:
+def test_forbidden_changes_of_a_pass_are_refused(change: Callable[[Any], None], message: str) -> None:
     with pytest.raises(ConversionError, match=message):
         proof.run("x", changing(change), model())
 

@@ -103,7 +103,7 @@ def test_integer_cumulative_sum(axis: int, dtype: str, exclusive: int, reverse: 
     ],
     ids=["float sums round", "not the last axis", "no rewrite"],
 )
-def test_what_cannot_be_said_exactly_stays_and_is_reported(body: str, dtype: str) -> None:
+def test_operators_without_an_exact_rewrite_stay_and_are_reported(body: str, dtype: str) -> None:
     graph = model(body, f"{dtype}[n, m] x", f"{'int64' if 'NonZero' in body else dtype}[p, q] y")
     before = count_operators(graph)
     after, step = run("x", MobileSafeRewrite(), graph)

@@ -54,7 +54,7 @@ def test_the_recorded_error_is_that_of_the_products(bits: int, symmetric: bool, 
     assert 0 < step.result["weight_error"] < LIMITS[bits, symmetric]
 
 
-def test_what_is_in_the_file() -> None:
+def test_nodes_and_attributes_of_the_file() -> None:
     after, step = proof.run("int4", OnnxBlockWiseRtnQuantization(accuracy_level=4), model())
     (first, _) = after.graph.node
     attributes = {entry.name: entry.i for entry in first.attribute}
@@ -141,6 +141,6 @@ def test_a_gemm_that_is_no_plain_product_is_an_error() -> None:
 @pytest.mark.parametrize(
     "params", [{"bits": 3}, {"block_size": 48}, {"accuracy_level": 5}, {"nodes_to_exclude": ["nod"]}]
 )
-def test_what_makes_no_sense_is_an_input_error(params: dict[str, Any]) -> None:
+def test_invalid_parameters_are_refused(params: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         run("int4", OnnxBlockWiseRtnQuantization(**params), model())

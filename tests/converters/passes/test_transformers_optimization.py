@@ -73,6 +73,6 @@ def test_onnx_runtime_alone(encoder: bytes) -> None:
     "params",
     [{"model_type": "brt"}, {"opt_level": 3}, {"only_onnxruntime": True, "opt_level": 0}, {"num_heads": -1}],
 )
-def test_what_makes_no_sense_is_an_input_error(params: dict[str, Any]) -> None:
+def test_invalid_parameters_are_refused(params: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         run("fused", OrtTransformersOptimization(**params), model())

@@ -38,7 +38,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_what_holds_more_or_less_than_plain_arrays_is_refused(tmp_path: Path, what: str) -> None:
+def test_files_other_than_plain_arrays_are_refused(tmp_path: Path, what: str) -> None:
     (tmp_path / "rows.npz").write_bytes(BROKEN[what])
     with pytest.raises(InputError, match=r"rows\.npz is not an \.npz file of plain arrays"):
         read_arrays(tmp_path / "rows.npz")

@@ -61,7 +61,7 @@ def test_a_file_stays_below_64_kb(labels: int, width: int) -> None:
     assert len(golden.encode(cases)) < 64_000
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_a_written_file_is_read_back(tmp_path: Path) -> None:
     graph = write_graph(tmp_path / "model.onnx")
     path = write_vectors(graph)
     assert path.name == "model.onnx.golden.json"
@@ -174,7 +174,7 @@ def test_a_graph_that_does_not_load_or_run(tmp_path: Path) -> None:
     assert not any(each.passed for each in self_test(small, vectors, "vectors"))
 
 
-def test_what_was_written_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_written_file_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = write_graph(tmp_path / "model.onnx")
     monkeypatch.setattr("builtins.round", lambda value, digits: 0.0)
     with pytest.raises(ConversionError, match="does not hold what the graph gave"):

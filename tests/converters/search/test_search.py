@@ -199,7 +199,7 @@ def test_a_second_search_takes_its_figures_from_the_cache(
     ],
     ids=["candidate", "twice", "step", "device", "confirm"],
 )
-def test_what_cannot_be_searched_is_refused_before_any_work(
+def test_impossible_searches_are_refused_before_any_work(
     search: Callable[..., Draft],
     write_suite: Callable[..., Path],
     request_fields: dict[str, Any],

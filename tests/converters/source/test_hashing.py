@@ -38,13 +38,13 @@ def written(path: Path, data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def test_what_lies_still_is_read_once(tmp_path: Path, read: list[str], settled: None) -> None:
+def test_an_unchanged_file_is_read_once(tmp_path: Path, read: list[str], settled: None) -> None:
     told = written(tmp_path / "weights", b"one")
     assert [str(digest_file(tmp_path / "weights")) for _ in range(3)] == [told] * 3
     assert read == ["weights"]
 
 
-def test_what_was_just_written_is_read_again(tmp_path: Path, read: list[str]) -> None:
+def test_a_fresh_file_is_read_again(tmp_path: Path, read: list[str]) -> None:
     told = written(tmp_path / "weights", b"one")
     assert [str(digest_file(tmp_path / "weights")) for _ in range(2)] == [told] * 2
     assert read == ["weights"] * 2

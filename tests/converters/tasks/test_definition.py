@@ -46,13 +46,13 @@ def write(root: Path, **files: str) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("case", OWN)
-def test_what_a_file_defines(tmp_path: Path, case: str) -> None:
+def test_definitions_of_a_file(tmp_path: Path, case: str) -> None:
     files = write(tmp_path, net=OWN[case])
     assert find_definition(files, "kit/net.py", "build").file == tmp_path / "kit" / "net.py"
 
 
 @pytest.mark.parametrize("case", FOREIGN)
-def test_what_a_file_does_not_define(tmp_path: Path, case: str) -> None:
+def test_names_without_a_definition_are_refused(tmp_path: Path, case: str) -> None:
     with pytest.raises(InputError, match=r"kit/net\.py (does not define build|is not valid Python)"):
         find_definition(write(tmp_path, net=FOREIGN[case]), "kit/net.py", "build")
 

@@ -35,7 +35,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [("net:build", True), ("a.b:build", True), ("dir/net.py:build", True), ("net", False), ("net:", False),
      (":build", False), ("net:2x", False), ("C:\\runs", False)],
 )  # fmt: skip
-def test_what_names_a_function(source: str, expected: bool) -> None:
+def test_is_factory(source: str, expected: bool) -> None:
     assert factory.is_factory(source) is expected
 
 
@@ -163,7 +163,7 @@ def test_a_module_that_was_edited_is_imported_anew_and_leaves_nothing_beside_it(
     assert list(project.rglob("__pycache__")) == []
 
 
-def test_what_a_factory_prints_is_no_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_of_a_factory_go_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "f.py").write_text(
         "import torch\ndef build():\n    print('building')\n    return torch.nn.ReLU()\n", "utf-8"
     )

@@ -76,7 +76,7 @@ def test_an_output_without_a_name_is_refused(project: Path, save: Save) -> None:
         load(project, "net.py:Heads", outputs=("digit",))
 
 
-def test_what_is_said_of_images_and_classes_is_bound(project: Path, save: Save) -> None:
+def test_labels_and_preprocessing_are_bound(project: Path, save: Save) -> None:
     save(classes=3)
     about = {"mean": [0.3], "std": [0.4], "color": "L"}
     subject = load(project, labels=["a", "b", "c"], preprocessing=about, arguments={"classes": 3})

@@ -144,7 +144,7 @@ def test_the_documents_of_a_sentence_encoder_are_read(
         ({}, ["Transformer"], "does not begin with"),
     ],
 )
-def test_what_the_task_cannot_do_is_refused_before_anything_is_loaded(
+def test_unsupported_pooling_is_refused_before_the_load(
     pooling: Any, modules: Any, message: str, checkpoint: Path
 ) -> None:
     say(checkpoint, pooling, modules)
@@ -161,7 +161,7 @@ def test_modules_that_are_malformed(value: Any, checkpoint: Path) -> None:
         task_catalog.find("pooling")().find(str(checkpoint))
 
 
-def test_what_shapes_the_graph_takes_part_in_the_digest(checkpoint: Path) -> None:
+def test_the_digest_covers_the_pooling(checkpoint: Path) -> None:
     task, encoder = task_catalog.find("pooling")(), task_catalog.find("default")()
     plain, features = (each.find(str(checkpoint)).digest for each in (task, encoder))
     say(checkpoint, {"pooling_mode_cls_token": True})

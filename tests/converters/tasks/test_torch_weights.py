@@ -105,7 +105,7 @@ def test_bytes_that_are_no_checkpoint_are_refused(tmp_path: Path, suffix: str, d
         (module(5).state_dict(), r"other shapes than the module for 0\.bias, 0\.weight, 1\.bias"),
     ],
 )
-def test_what_does_not_fit(tmp_path: Path, value: Any, message: str) -> None:
+def test_unfit_weights_change_nothing(tmp_path: Path, value: Any, message: str) -> None:
     torch.save(value, tmp_path / "best.pth")
     filled = module()
     before = filled.state_dict()["0.weight"].clone()

@@ -94,7 +94,7 @@ def test_a_graph_of_fixed_length_gets_windows_of_that_length(tokenizer: Path, tm
     ]
 
 
-def test_what_does_not_fit(graph: Path, tokenizer: Path, tmp_path: Path) -> None:
+def test_unfit_graphs_and_tokenizers_are_refused(graph: Path, tokenizer: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="leaves no room for text"):
         tag(graph, tokenizer, LABELS, 2, "Anna")
     with pytest.raises(ConversionError, match="gives logits of shape"):

@@ -104,9 +104,7 @@ def test_a_bucket_without_a_registry_may_be_tried(
     assert remedy.startswith("aws s3 rm --recursive s3://models/") and remedy.endswith("/ --region us-east-1")
 
 
-def test_what_may_not_be_written_is_broken_and_says_why(
-    ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_store_is_broken(ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch) -> None:
     ministack.enter(monkeypatch)
     url = f"s3://no-such-bucket/{os.urandom(4).hex()}"
     with pytest.raises(RemoteError, match="NoSuchBucket"):
@@ -143,7 +141,7 @@ def test_an_interruption_leaves_nothing(ministack: s3servers.Server, monkeypatch
 
 
 @pytest.mark.parametrize("reason", [KeyboardInterrupt, RemoteError("access denied")])
-def test_what_an_interruption_leaves_is_said(
+def test_leftovers_of_an_interruption_are_named(
     reason: BaseException, ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ministack.enter(monkeypatch)
@@ -209,7 +207,7 @@ def test_an_interruption_leaves_no_local_scratch(registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("url", ["memory:trial"])
-def test_what_is_only_read_cannot_be_tried(url: str) -> None:
+def test_a_read_only_remote_is_refused(url: str) -> None:
     with pytest.raises(InputError, match=r"nothing can be tried|lost when"):
         conformance.scratch_at(url)
 
@@ -243,7 +241,7 @@ def test_a_file_system_of_one_writer(sftp: str, tmp_path: Path) -> None:
     assert list((tmp_path / "host").rglob("live-*")) == []
 
 
-def test_what_a_file_system_will_not_remove_is_said(sftp: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leftovers_of_a_file_system_are_named(sftp: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fsspec = pytest.importorskip("fsspec")
 
     def refused(*_: object, **options: object) -> None:
@@ -340,7 +338,7 @@ def test_a_promise_that_a_place_does_not_make() -> None:
     assert (outcome.ok, outcome.state, outcome.detail) == (True, "not applicable", "it is none of its")
 
 
-def test_what_a_trial_saw_is_not_remembered(tmp_path: Path) -> None:
+def test_a_trial_leaves_no_checkpoint(tmp_path: Path) -> None:
     remote = DirectoryRegistry.create(tmp_path / "there")
     before = CheckpointStore().registries()
     assert list(push_and_pull(lambda: remote)) == []

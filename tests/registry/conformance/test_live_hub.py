@@ -90,7 +90,7 @@ def test_a_token_that_may_only_read(hub: Hub, monkeypatch: pytest.MonkeyPatch) -
     assert hub.repositories.keys() == {"models/acme/models"}
 
 
-def test_what_the_hub_does_not_delete_is_said(hub: Hub) -> None:
+def test_a_scratch_repository_that_stays_is_named(hub: Hub) -> None:
     hub.fail("DELETE /api/repos/delete", status=403, times=10)
     outcome = conformance.run(conformance.scratch_at(URL))[-1]
     assert (outcome.check, outcome.state) == ("scratch", "broken")
@@ -121,7 +121,7 @@ def test_the_hub_ignores_ranges(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> No
     assert outcomes["ranges"] == "not applicable"
 
 
-def test_what_a_dead_collection_left_is_cleared_by_a_commit(hub: Hub) -> None:
+def test_leftovers_of_a_dead_collection_are_cleared_by_a_commit(hub: Hub) -> None:
     remote = open_hub(URL)
     note = "gc/condemned/0123456789abcdef"
     remote.add_note("condemned", note.rpartition("/")[2], b"")

@@ -76,7 +76,7 @@ def test_a_member_without_what_is_asked_for_is_named(
     ],
     ids=["a whole member", "one format of two"],
 )
-def test_who_holds_a_part_says_what_can_be_pulled_of_it(
+def test_a_partial_holder_names_the_parts_that_can_be_pulled(
     crops: Registry, other: Registry, tmp_path: Path, held: Selection, options: str
 ) -> None:
     other.pull(ONE, str(crops.store.root), selection=held)

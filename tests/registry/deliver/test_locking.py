@@ -186,7 +186,7 @@ def test_any_registry_that_has_the_manifest_serves_it(
     assert pull(third, entry, other).published.digest == entry.manifest
 
 
-def test_what_is_not_there(whole: Registry, other: Registry, tmp_path: Path) -> None:
+def test_absent_and_purged_versions_are_refused(whole: Registry, other: Registry, tmp_path: Path) -> None:
     entry = locked(whole)
     empty = Registry(tmp_path / "empty")
     with pytest.raises(NotFoundError, match="there is no model"):

@@ -159,7 +159,7 @@ def forget(source: Registry, version: str, since: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["garbled", "astray", "truncated", "error"])
-def test_whatever_happens_to_deltas_the_right_files_arrive(
+def test_the_right_files_arrive_despite_damaged_deltas(
     source: Registry, client: Registry, server: Proxy, fault: str
 ) -> None:
     spoiled_blobs = {digest.hex for digest in deltas_of(source, "0.1.2").values()}
@@ -328,7 +328,7 @@ def test_a_mirror_over_the_net_applies_the_deltas_that_it_fetches_anyway(
 
 
 @pytest.mark.parametrize("verb", ["purge", "expire"])
-def test_what_goes_takes_its_deltas_with_it(source: Registry, verb: str) -> None:
+def test_a_removed_version_takes_its_deltas_with_it(source: Registry, verb: str) -> None:
     before = deltas_of(source, "0.1.2")
     gone = {digest for (_, since), digest in before.items() if since == "0.1.1"}
     gone |= set(deltas_of(source, "0.1.1").values())

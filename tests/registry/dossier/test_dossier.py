@@ -249,7 +249,7 @@ def signed_proof(audited: Audited, **changes: Any) -> Envelope:
     return Envelope(PAYLOAD_TYPE, payload, (audited.key.sign(pae(PAYLOAD_TYPE, payload)),))
 
 
-def test_what_was_signed_for_another_version_is_not_quoted(audited: Audited, tmp_path: Path) -> None:
+def test_an_attestation_of_another_version_is_not_quoted(audited: Audited, tmp_path: Path) -> None:
     envelope = signed_proof(audited)
     report = canonical.encode(canonical.decode(envelope.payload, "statement")["predicate"])
     both = [(envelope.encode(), DSSE), (report, FAITHFULNESS)]

@@ -72,7 +72,7 @@ def test_it_certifies_and_refuses_nothing(registry: Registry) -> None:
     assert (after.data, after.states) == (before.data, before.states)
 
 
-def test_what_is_about_other_bytes_is_refused(registry: Registry) -> None:
+def test_a_benchmark_of_other_bytes_is_refused(registry: Registry) -> None:
     with pytest.raises(InputError, match=r"which is not an artifact of acme/net:1\.0\.0"):
         registry.attest_benchmark("acme/net:1.0.0", document(digest(registry, "1.1.0")))
     with pytest.raises(NotFoundError):
@@ -90,7 +90,7 @@ def test_what_is_about_other_bytes_is_refused(registry: Registry) -> None:
         {"cpu": None},
     ],
 )
-def test_what_is_none_is_refused(registry: Registry, changes: dict[str, Any]) -> None:
+def test_invalid_benchmarks_are_refused(registry: Registry, changes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="benchmark is not valid"):
         registry.attest_benchmark("acme/net:1.0.0", document(digest(registry, "1.0.0"), **changes))
     assert values(registry, "1.0.0") == []

@@ -58,7 +58,7 @@ def test_resolve_judges_the_index_that_answered(registry: Registry) -> None:
         registry.resolve(STABLE, remote=place)
 
 
-def test_who_hands_on_no_index_is_told_as_well(registry: Registry) -> None:
+def test_a_remote_without_an_index_is_judged_too(registry: Registry) -> None:
     place = TwoFaced(registry)
     found = find(place, REF)
     assert str(found.version) == "1.2.0"

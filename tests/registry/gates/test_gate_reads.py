@@ -53,7 +53,7 @@ def test_each_file_is_asked_for_once(reader: Path, site: Proxy) -> None:
     assert all(path.startswith("/blobs/") for _, path in documents)
 
 
-def test_what_passed_is_not_looked_at_again(reader: Path, site: Proxy) -> None:
+def test_a_passed_gate_is_not_checked_again(reader: Path, site: Proxy) -> None:
     assert resolve(reader, site) == 0
     for _ in range(2):
         assert resolve(reader, site) == 0
@@ -104,9 +104,7 @@ def test_another_trust_file_is_looked_at(
     assert [resolve(reader, site) for _ in range(2)] == [8, 8]
 
 
-def test_what_passed_in_one_channel_says_nothing_of_another(
-    registry: Registry, reader: Path, site: Proxy
-) -> None:
+def test_a_gate_is_checked_for_each_channel(registry: Registry, reader: Path, site: Proxy) -> None:
     registry.tag(f"{NAME}:1.2.0", "beta")
     registry.set_policy(read_policy(POLICY + POLICY.replace(b"stable", b"beta"), "policy"))
     registry.promote(f"{NAME}:1.0.0", "stable")

@@ -43,7 +43,7 @@ def test_the_event_names_policy_and_evidence(registry: Registry) -> None:
     assert PromotionEvidence.decode(found.encode()) == found
 
 
-def test_what_fails_moves_nothing(registry: Registry) -> None:
+def test_a_failed_gate_moves_nothing(registry: Registry) -> None:
     done = registry.promote(f"{NAME}:1.2.0", "stable")
     assert not done.holds and not done.moved
     assert "certified" in done.refuse().message
@@ -117,7 +117,7 @@ def test_other_channels_stay_free(registry: Registry) -> None:
         registry.promote(f"{NAME}:1.0.0", "beta")
 
 
-def test_what_a_channel_holds_must_meet_the_newest_policy(registry: Registry) -> None:
+def test_the_version_of_a_channel_must_meet_the_newest_policy(registry: Registry) -> None:
     registry.promote(f"{NAME}:1.0.0", "stable")
     registry.set_policy(read_policy(b'[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]', "policy"))
     with pytest.raises(GateError, match="licenses"):

@@ -108,7 +108,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("deed", REFUSED)
-def test_what_is_refused_until_it_ends(deed: str, free: Registry) -> None:
+def test_commands_refused_during_a_rollout(deed: str, free: Registry) -> None:
     start(free, share=50)
     before = len(free.log(NAME))
     with pytest.raises(ConflictError):
@@ -149,7 +149,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_cannot_be_rolled_out(case: str, free: Registry) -> None:
+def test_refused_rollouts(case: str, free: Registry) -> None:
     do, error = BAD[case]
     before = len(free.log(NAME))
     with pytest.raises(error):

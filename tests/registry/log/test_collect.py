@@ -48,7 +48,7 @@ def stray(remote: RegistryStore, data: bytes = b"nobody wants me") -> Digest:
     return Digest.of(data)
 
 
-def test_where_the_registry_is_gone_nothing_is_collected() -> None:
+def test_without_a_registry_document_nothing_is_collected() -> None:
     """A bucket that is being restored has its blobs first; its id is taken on trust by whoever saw it before."""
     remote = memory_remote()
     digest = stray(remote)

@@ -360,7 +360,7 @@ def test_a_long_list_fits_a_line_or_is_refused(registry: Registry, make_draft: M
         fresh.log(NAME)
 
 
-def test_what_was_taken_down_is_not_missing(registry: Registry, make_draft: MakeDraft) -> None:
+def test_a_purged_blob_is_not_missing(registry: Registry, make_draft: MakeDraft) -> None:
     """A purge wins over an optional event that lists the same blob."""
     registry.add(make_draft(), "1.0.0")
     registry.add(make_draft(seed="b"), "1.1.0")

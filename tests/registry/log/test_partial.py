@@ -136,7 +136,7 @@ def test_one_format_comes_with_its_companions_and_is_on_record(
     assert verify(other.store).damages == [] and verify(other.store).unreferenced == 0
 
 
-def test_what_is_here_already_is_not_fetched_again(other: Registry, pull: Pull) -> None:
+def test_present_artifacts_are_not_fetched_again(other: Registry, pull: Pull) -> None:
     pull("onnx-int8")
     again = pull("onnx-int8")
     assert (again.events, again.blobs) == (0, 0)  # type: ignore[attr-defined]
@@ -196,7 +196,7 @@ def test_a_partial_pull_holds_what_was_chosen(
         ((), "int4", "has no artifact of precision int4"),
     ],
 )
-def test_what_there_is_not(
+def test_absent_formats_are_refused(
     formats: tuple[str, ...], precision: str | None, message: str, other: Registry, pull: Pull
 ) -> None:
     with pytest.raises(NotFoundError, match=message) as caught:
@@ -405,7 +405,7 @@ def test_publishing_the_same_again_makes_it_whole(other: Registry, pull: Pull, t
     assert held(other) is None and not verify(other.store).damages
 
 
-def test_what_expired_is_restored_in_part(
+def test_an_expired_version_is_restored_in_part(
     whole: Registry, other: Registry, pull: Pull, tmp_path: Path
 ) -> None:
     pull("onnx-android")
@@ -432,7 +432,7 @@ def test_bytes_taken_down_do_not_come_back_with_the_rest(
         pull("onnx-int8", restore=True)
 
 
-def test_what_is_held_outlives_a_sealing(other: Registry, pull: Pull) -> None:
+def test_the_selection_outlives_a_sealing(other: Registry, pull: Pull) -> None:
     pull("onnx-int8")
     for _ in range(33):
         other.tag(ONE, "latest")
@@ -449,7 +449,7 @@ def test_an_artifact_that_no_version_has_cannot_be_held(whole: Registry) -> None
     assert paths_there(whole, manifest_of(whole)) >= {FULL, HALF, INT8}
 
 
-def test_what_is_gone_is_not_held(whole: Registry) -> None:
+def test_a_purged_version_is_not_held(whole: Registry) -> None:
     entry = whole.find(ONE).entry
     say(whole.store, Purge(**stamp(NAME), version=V1, manifest=entry.manifest, blobs=()))
     with pytest.raises(ConflictError, match="is purged"):

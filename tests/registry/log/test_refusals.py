@@ -181,7 +181,7 @@ def test_only_a_refusal_may_be_claimed_without_a_suite(state: str) -> None:
         read_evaluation(json.dumps({**claim, "state": state}).encode())
 
 
-def test_what_was_not_refused_is_not_on_record(home: Registry, tmp_path: Path) -> None:
+def test_a_version_without_refusals_has_no_attestation(home: Registry, tmp_path: Path) -> None:
     home.add(reported(tmp_path / "draft", "unknown"))
     assert not attests(home)
 

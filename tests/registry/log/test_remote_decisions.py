@@ -227,7 +227,7 @@ def test_a_log_without_the_signatures_that_the_trust_file_demands_gets_no_event(
 
 
 @pytest.mark.parametrize("kind", ["archive", "web", "serve", "mirror"])
-def test_what_is_only_read_is_refused(
+def test_read_only_remotes_are_refused(
     kind: str,
     home: Registry,
     tmp_path: Path,

@@ -164,7 +164,7 @@ def test_another_registry_under_a_known_url_is_noticed(
         registry.push("acme/pii", str(tmp_path / "shared"))
 
 
-def test_which_remote_is_meant(registry: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
+def test_the_remote_of_a_push(registry: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
     registry.add(make_draft())
     with pytest.raises(InputError, match="no remote is named"):
         registry.push("acme/pii")

@@ -258,7 +258,7 @@ def test_a_copy_that_lost_a_version_too_does_not_restore_it() -> None:
 
 
 @pytest.mark.parametrize("kind", [Expire, Drop])
-def test_what_is_given_up_while_a_channel_is_pushed_is_brought_again(
+def test_a_channel_push_sends_files_again_that_expire_meanwhile(
     kind: type[Expire | Drop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A push that believes the log has looked for no file when it loses the race."""

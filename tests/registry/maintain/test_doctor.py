@@ -124,7 +124,7 @@ def test_a_probe_sweeps_what_a_killed_one_left(filled: Registry) -> None:
     assert list(filled.store.scratch.iterdir()) == []
 
 
-def test_what_runs_is_no_finding(filled: Registry) -> None:
+def test_a_running_push_is_no_finding(filled: Registry) -> None:
     with filled.store.push() as push:
         filled.store.add_note("condemned", push.id, b"")
         filled.store.add_note("intents", f"{push.id}-{'0' * 16}", b'{"name":"acme/pii"}')
@@ -138,7 +138,7 @@ def test_a_linked_local_directory(filled: Registry, tmp_path: Path) -> None:
     assert found["links"].family == "integrity"
 
 
-def test_what_may_not_be_read_or_written(filled: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_permissions_are_named(filled: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root may do everything, so the answer of access(2) stands in for another user's."""
     index = filled.store.root / "index"
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != index)

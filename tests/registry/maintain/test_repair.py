@@ -81,7 +81,7 @@ def test_a_bad_blob_is_replaced_from_any_registry_that_has_it(
     assert path.read_bytes() == good and not path.is_symlink()
 
 
-def test_what_a_lost_manifest_names_is_repaired_too(filled: Registry, other: Registry) -> None:
+def test_blobs_of_a_lost_manifest_are_repaired_too(filled: Registry, other: Registry) -> None:
     filled.push("acme/pii:0.1.2", str(other.store.root))
     published = filled.get("acme/pii:0.1.2")
     lost = [published.digest, published.manifest.artifacts[0].digest]
@@ -288,9 +288,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @given(data=st.data())
-def test_whatever_happens_to_an_index_no_line_is_forged(
-    grown: tuple[Path, Path], data: st.DataObject
-) -> None:
+def test_repair_of_any_damaged_index_forges_no_line(grown: tuple[Path, Path], data: st.DataObject) -> None:
     """After any one damage the registry is clean, and its lines are those of the good log from the first one on."""
     ours, copied = DirectoryRegistry.open(grown[0]), DirectoryRegistry.open(grown[1])
     path = grown[0] / INDEX

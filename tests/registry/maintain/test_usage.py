@@ -36,13 +36,13 @@ def test_the_parts_make_the_whole(filled: Registry) -> None:
     assert found.unreferenced == {"blobs": 0, "bytes": 0}
 
 
-def test_what_is_unique_is_what_is_freed_with_the_model(filled: Registry) -> None:
+def test_unique_bytes_are_freed_with_the_model(filled: Registry) -> None:
     (small,) = usage(filled.store, ["small"]).models
     (filled.store.root / "index" / "small.jsonl").unlink()
     assert usage(filled.store).unreferenced["bytes"] == small.unique == filled.gc()[1].size
 
 
-def test_what_nothing_refers_to_is_what_a_collection_frees(filled: Registry) -> None:
+def test_unreferenced_bytes_are_freed_by_a_collection(filled: Registry) -> None:
     filled.gc(RetentionPolicy(versions=1), dry_run=True)
     filled.drop("acme/pii:0.1.1")
     found, collected = usage(filled.store), survey(filled.store)

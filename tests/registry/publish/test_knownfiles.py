@@ -78,7 +78,7 @@ def cache(registry: Registry) -> Path:
 
 
 @pytest.mark.usefixtures("settled")
-def test_what_nobody_touched_is_not_read(registry: Registry, folder: Path, read: list[str]) -> None:
+def test_unchanged_files_are_not_read(registry: Registry, folder: Path, read: list[str]) -> None:
     first = add(registry, folder)
     assert sorted(read) == sorted(FILES)
     read.clear()
@@ -89,7 +89,7 @@ def test_what_nobody_touched_is_not_read(registry: Registry, folder: Path, read:
 
 
 @pytest.mark.usefixtures("settled")
-def test_what_changed_is_read(registry: Registry, folder: Path, read: list[str]) -> None:
+def test_changed_files_are_read(registry: Registry, folder: Path, read: list[str]) -> None:
     first = add(registry, folder)
     read.clear()
     before = (folder / "large.bin").stat()
@@ -104,7 +104,7 @@ def test_what_changed_is_read(registry: Registry, folder: Path, read: list[str])
     assert len(cache(registry).read_text().splitlines()) == len(FILES), "the old state is forgotten"
 
 
-def test_what_was_just_written_is_read_each_time(registry: Registry, folder: Path, read: list[str]) -> None:
+def test_fresh_files_are_read_each_time(registry: Registry, folder: Path, read: list[str]) -> None:
     add(registry, folder)
     add(registry, folder)
     assert len(read) == 2 * len(FILES)

@@ -197,7 +197,7 @@ def test_another_registry_at_the_same_url_is_found_out(
 
 
 @pytest.mark.parametrize("damage", ["cut", "swapped", "of another registry"])
-def test_what_is_no_index_of_the_model_is_not_remembered(
+def test_an_invalid_index_is_not_remembered(
     registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft, tmp_path: Path, damage: str
 ) -> None:
     """Whoever works offline then still has what was seen before."""

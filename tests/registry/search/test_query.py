@@ -179,7 +179,7 @@ def test_manifests_of_old_versions_are_read_once(home: DirectoryRegistry) -> Non
 
 
 @pytest.mark.usefixtures("settled")
-def test_what_takes_long_is_reported(home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_queries_report_progress(home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidates, "BATCH_MODELS", 3)
     tick()
     steps = RecordedSteps()
@@ -302,7 +302,7 @@ def test_a_file_that_was_damaged_is_made_anew(home: DirectoryRegistry) -> None:
 
 
 @pytest.mark.usefixtures("settled")
-def test_where_another_process_holds_the_file_for_long_it_still_answers(home: DirectoryRegistry) -> None:
+def test_a_locked_search_index_still_answers(home: DirectoryRegistry) -> None:
     with SearchIndex(home) as index:
         assert index.models()
     with closing(sqlite3.connect(home.root / search.FILE)) as database:

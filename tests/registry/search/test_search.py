@@ -152,7 +152,7 @@ def test_patterns_choose_names(home: DirectoryRegistry, make_draft: Callable[...
 
 
 @pytest.mark.usefixtures("settled")
-def test_where_nothing_changed_directories_are_looked_at_and_nothing_else(home: DirectoryRegistry) -> None:
+def test_without_changes_only_directories_are_read(home: DirectoryRegistry) -> None:
     tick()
     ask(home)
     with opened(home.root) as found:

@@ -29,7 +29,7 @@ def test_the_root_itself_may_be_a_link(tree: Path) -> None:
         assert file.read() == b"data"
 
 
-def test_what_is_no_file_of_the_tree(tree: Path) -> None:
+def test_paths_other_than_files_of_the_tree_are_refused(tree: Path) -> None:
     (tree / "link").symlink_to(tree.parent / "outside" / "secret")
     (tree / "inside").symlink_to(tree / "a" / "b" / "file")
     (tree / "folder").symlink_to(tree.parent / "outside")
@@ -43,7 +43,7 @@ def test_what_is_no_file_of_the_tree(tree: Path) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_what_may_not_be_read_is_said_so(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_is_an_error(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tree / "a" / "b" / "file").chmod(0)
     if os.geteuid() == 0:
         pytest.skip("root reads everything")

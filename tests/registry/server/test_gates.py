@@ -68,7 +68,7 @@ def test_a_client_finds_the_evidence_anew(governed: Registry, tmp_path: Path) ->
             reader.resolve(STABLE, remote=reader.remotes.read(site.url))
 
 
-def test_what_was_seen_of_a_policy_is_asked_for_again(governed: Registry, tmp_path: Path) -> None:
+def test_a_policy_that_disappears_is_damage(governed: Registry, tmp_path: Path) -> None:
     reader = Registry(tmp_path / "reader")
     with running(governed.store.root) as site:
         reader.pull(STABLE, site.url)

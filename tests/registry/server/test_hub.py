@@ -129,7 +129,7 @@ def test_channels_are_branches_and_versions_are_tags(api: HfApi, filled: Registr
     assert api.model_info(NAME, revision="main").sha == old
 
 
-def test_what_is_not_there(site: Site, tmp_path: Path) -> None:
+def test_absent_models_files_and_revisions(site: Site, tmp_path: Path) -> None:
     def get(name: str, path: str, revision: str | None = None) -> Any:
         return hf_hub_download(
             name, path, revision=revision, endpoint=site.url, cache_dir=tmp_path, token=False

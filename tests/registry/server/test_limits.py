@@ -247,7 +247,7 @@ def test_requests_in_a_row_are_answered_in_order(site: Site) -> None:
     assert said.count(b"HTTP/1.1 ") == len(paths) + 1
 
 
-def test_who_waited_longest_makes_room(filled: Registry) -> None:
+def test_the_longest_idle_connection_makes_room(filled: Registry) -> None:
     with running(filled.store.root, None, Limits(asking=60, connections=8)) as site:
         idle = [site.connect() for _ in range(8)]
         time.sleep(0.2)

@@ -15,7 +15,7 @@ def test_the_one_that_was_not_asked_for_goes() -> None:
     assert [lru.get(key) for key in "abcd"] == [1, None, 1, 1]
 
 
-def test_what_is_too_heavy_is_not_kept() -> None:
+def test_an_entry_beyond_the_limit_is_not_kept() -> None:
     lru: LruCache[str, int] = LruCache(3)
     lru.put("a", 1, 4)
     assert lru.get("a") is None

@@ -161,7 +161,7 @@ def test_a_long_answer_says_that_there_is_more(shown: Site, monkeypatch: pytest.
     assert "The first 3 artifacts" in read(shown, "/?q=size+%3E+0").text
 
 
-def test_what_cannot_be_read_is_drawn(shown: Site) -> None:
+def test_an_unreadable_expression_is_underlined(shown: Site) -> None:
     answer = shown.get("/?q=newest+and+sise+%3C%3D+30MB")
     assert answer.status == 400
     assert b"newest and sise &lt;= 30MB\n           ~~~^</pre>" in answer.body
@@ -221,7 +221,7 @@ def test_a_filter_stays_chosen_and_on_the_next_page(shown: Site, monkeypatch: py
     assert "21 words are too many" in read(shown, f"/?words={'+'.join(map(str, range(21)))}", 400).text
 
 
-def test_what_a_page_of_models_costs(shown: Site, room: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blob_reads_of_a_page_of_models(shown: Site, room: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     """A list reads the releases that it shows, a search by words all; each only once."""
     reads: list[str] = []
     read_blob = release_table.read_blob
@@ -413,7 +413,7 @@ def versions(registry: Registry, name: str) -> list[str]:
     return [str(version) for version in all_versions(registry.store, registry.state(name))]
 
 
-def test_what_is_held_in_part_is_marked(room: Registry, other: Registry) -> None:
+def test_a_partial_version_is_marked(room: Registry, other: Registry) -> None:
     other.pull("acme/pii:1.3.0", str(room.store.root), selection=Selection(("onnx-int8",)))
     with running(other.store.root) as site:
         page = read(site, "/models/acme/pii:1.3.0")

@@ -42,7 +42,7 @@ def test_an_index_is_asked_for_with_its_tag(site: Site, filled: Registry) -> Non
     assert second.data == (site.root / "index/tiny.jsonl").read_bytes()
 
 
-def test_what_is_not_there(site: Site) -> None:
+def test_absent_models_and_blobs(site: Site) -> None:
     remote = http_remote(site.url)
     assert remote.read_index("nothing") is None
     assert remote.has([Digest.of(b"absent")]) == set()

@@ -90,7 +90,7 @@ def test_a_wrong_token_is_not_repeated(
 
 
 @pytest.mark.parametrize("bad", ["two words", "a\nX-Evil: yes", "caf\u00e9", "'quoted'"])
-def test_what_is_no_token_is_not_repeated(
+def test_an_invalid_token_is_not_printed(
     guarded: Site, bad: str, reg: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable(guarded.url), bad)

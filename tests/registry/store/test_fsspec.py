@@ -55,7 +55,7 @@ def test_nothing_is_written_without_the_promise(tmp_path: Path) -> None:
         put(reader, b"other")
 
 
-def test_what_a_driver_raises_becomes_one_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_a_driver_become_one_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = directory(tmp_path / "there")
     opened(store, create=True)
 

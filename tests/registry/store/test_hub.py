@@ -121,7 +121,7 @@ def test_a_url_names_a_repository(url: str, repo: str, kind: str, revision: str)
         "hf://spaces/acme/models",
     ],
 )
-def test_what_names_no_repository_is_wrong_input(url: str) -> None:
+def test_urls_without_a_repository_are_refused(url: str) -> None:
     with pytest.raises(InputError):
         HubUrl.parse(url)
 
@@ -301,7 +301,7 @@ def test_flush_brings_blobs_back_without_an_index(hub: Hub, remote: HubRegistry)
     assert list(remote.names()) == []
 
 
-def test_what_lfs_holds_under_a_wrong_name_is_replaced(hub: Hub, remote: HubRegistry) -> None:
+def test_an_lfs_file_under_a_wrong_name_is_replaced(hub: Hub, remote: HubRegistry) -> None:
     put(remote, b"good")
     head = hub.history(REPO)[-1]
     path = BlobKey(Digest.of(b"good")).path
@@ -705,7 +705,7 @@ def test_the_card_lists_versions_artifacts_and_certification(
     assert card.index("## acme/pii") < card.index("## acme/ner")
 
 
-def test_what_people_wrote_on_the_card_stays(hub: Hub, registry: Registry, make_draft: MakeDraft) -> None:
+def test_edits_of_the_card_stay(hub: Hub, registry: Registry, make_draft: MakeDraft) -> None:
     registry.add(make_draft(), "1.0.0")
     registry.push("acme/pii:1.0.0", URL)
     card = hub.read(REPO, "README.md").decode()

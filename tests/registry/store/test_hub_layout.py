@@ -98,7 +98,7 @@ def test_it_is_the_commit_of_the_push_and_no_byte_goes_twice(hub: Hub, registry:
     assert {file.sha256 for file in graphs.values()} <= blobs
 
 
-def test_what_is_there_already_is_copied_without_an_upload(hub: Hub, registry: Registry) -> None:
+def test_present_files_are_copied_without_an_upload(hub: Hub, registry: Registry) -> None:
     registry.push(f"{NAME}:0.1.0", URL)
     hub.requests.clear()
     assert not registry.push(f"{NAME}:0.1.0", URL, layout=NEWEST).blobs

@@ -317,7 +317,7 @@ def test_a_redirect_is_held_to_the_rules(
         ("http://127.0.0.1:1/a", "http://10.0.0.2/b", False),
     ],
 )
-def test_where_a_redirect_may_lead(url: str, location: str, allowed: bool) -> None:
+def test_allowed_targets_of_a_redirect(url: str, location: str, allowed: bool) -> None:
     from onnxreg.registry.store.net import redirects
 
     if allowed:

@@ -30,7 +30,7 @@ def test_a_registry_of_a_newer_build_is_not_written() -> None:
     assert list(store.objects) == ["registry.json"]
 
 
-def test_what_is_proven_of_one_server_says_nothing_of_another(tmp_path: Path) -> None:
+def test_promises_are_proven_for_each_server(tmp_path: Path) -> None:
     """A registry that was copied to another server keeps its id."""
     ours = Registry(tmp_path / "ours")
     first = ObjectRegistry.create(CasGuardedStore(MemoryStore("s3://one/models")))

@@ -52,7 +52,7 @@ def test_a_value_that_was_written_is_replaced() -> None:
         "license: mit\ntags: |\n  a\n\n",
     ],
 )
-def test_whatever_the_style_the_values_are_right(front: str) -> None:
+def test_values_are_kept_in_any_style(front: str) -> None:
     card = f"---\n{front}---\ntext\n"
     before = yaml.safe_load(front)
     new = described(card, {"tags": ["b"]}, {"tags": before["tags"]})

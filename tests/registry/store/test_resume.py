@@ -173,7 +173,7 @@ def test_small_files_that_arrived_are_not_fetched_again(
     [b"", bytes(3 * MIB), b"\xff" * (SIZE - 1), b"\xff" * SIZE, b"\xff" * (SIZE + 1)],
     ids=["empty", "zeros", "short", "same size", "too long"],
 )
-def test_what_was_there_is_not_believed(
+def test_a_torn_file_is_not_believed(
     other: Registry, site: Proxy, made: PublishedVersion, weights: Digest, torn: bytes
 ) -> None:
     arriving(other, weights).parent.mkdir(parents=True)
@@ -200,7 +200,7 @@ def test_a_link_in_its_place_leads_no_write_elsewhere(
     assert (victim.read_bytes(), victim.stat().st_mode & 0o777) == (b"somebody else's", 0o755)
 
 
-def test_what_arrived_whole_and_was_not_published_is_not_fetched_again(
+def test_a_complete_unpublished_file_is_not_fetched_again(
     other: Registry, site: Proxy, made: PublishedVersion, weights: Digest
 ) -> None:
     site.plan = from_request(0, "error", blob_path(made.digest))

@@ -203,7 +203,7 @@ def test_a_signed_address_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "X-Amz" not in caught.value.message
 
 
-def test_what_a_bare_request_is_refused_goes_the_usual_way(
+def test_a_refused_bare_request_goes_the_usual_way(
     bucket_url: str,
     registry: Registry,
     other: Registry,

@@ -35,7 +35,7 @@ def test_by_default_it_is_the_user_and_the_host() -> None:
     assert claimed_actor() == ClaimedActor("ada@analytical", "default")
 
 
-def test_what_is_not_known_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_user_or_host_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(getpass, "getuser", unknown)
     assert claimed_actor().name == "analytical"
     monkeypatch.setattr(socket, "gethostname", unknown)

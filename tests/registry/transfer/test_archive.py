@@ -75,7 +75,7 @@ def rewrite(path: Path, files: dict[str, bytes], compression: int = zipfile.ZIP_
             made.writestr(name, files[name])
 
 
-def test_what_is_chosen_is_carried_and_history_is_whole(three: Registry, tmp_path: Path) -> None:
+def test_chosen_versions_are_carried_with_the_whole_history(three: Registry, tmp_path: Path) -> None:
     path = tmp_path / "a.onnxreg"
     made = archive(three, path, "acme/pii:0.1.0")
     assert made.carried == {"acme/pii": {Version(0, 1, 0)}}
@@ -131,7 +131,9 @@ def test_a_blob_is_read_from_any_offset(three: Registry, tmp_path: Path) -> None
             assert stream.read() == whole[start:]
 
 
-def test_what_is_not_carried_cannot_be_pulled(three: Registry, other: Registry, tmp_path: Path) -> None:
+def test_a_version_outside_of_the_archive_cannot_be_pulled(
+    three: Registry, other: Registry, tmp_path: Path
+) -> None:
     path = tmp_path / "a.onnxreg"
     archive(three, path, "acme/pii:0.1.0")
     with pytest.raises(NotFoundError, match=r"carries the files of acme/pii:0\.1\.0"):
@@ -250,7 +252,7 @@ def test_every_kind_of_event_travels_and_comes_back(other: Registry, tmp_path: P
     assert {"attest", "purge", "drop", "expire"} <= kinds
 
 
-def test_what_is_partly_held_is_archived_as_held(three: Registry, other: Registry, tmp_path: Path) -> None:
+def test_a_partial_version_is_archived_as_held(three: Registry, other: Registry, tmp_path: Path) -> None:
     from onnxreg.registry.log.selection import Selection
 
     other.pull("acme/pii:0.1.0", str(three.store.root), selection=Selection(("onnx-int8",)))
@@ -292,7 +294,7 @@ def test_damage_at_the_source_makes_no_archive(three: Registry, tmp_path: Path) 
     assert not list(tmp_path.glob("*onnxreg*"))
 
 
-def test_what_stands_in_the_way_stays(three: Registry, tmp_path: Path) -> None:
+def test_existing_files_stay(three: Registry, tmp_path: Path) -> None:
     stranger = tmp_path / "notes.txt"
     stranger.write_text("mine")
     for target in (stranger, tmp_path):
@@ -464,7 +466,7 @@ def test_a_flipped_bit_of_a_header_is_found(pristine: tuple[Path, dict[str, byte
         assert check(path.with_name("spoiled.onnxreg")).damages
 
 
-def test_what_begins_beyond_2_gib_is_read(
+def test_entries_beyond_2_gib_are_read(
     three: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There the directory names another version of the format than the entry's own header."""
@@ -519,7 +521,7 @@ SWAPPED = {
 
 
 @pytest.mark.parametrize("case", SWAPPED)
-def test_what_makes_no_archive(made: Path, case: str) -> None:
+def test_invalid_archives_are_refused(made: Path, case: str) -> None:
     rewrite(made, SWAPPED[case](entries(made)))
     with pytest.raises((IntegrityError, NotFoundError)):
         open_archive(made)
@@ -550,7 +552,7 @@ def test_any_bytes_are_refused_in_words(
         check(spoiled)
 
 
-def test_what_is_missing_too_much_or_another_registrys(three: Registry, made: Path, tmp_path: Path) -> None:
+def test_missing_extra_and_foreign_entries_are_damage(three: Registry, made: Path, tmp_path: Path) -> None:
     files = entries(made)
     weights = blob_path(three.get("acme/pii:0.1.0").manifest.artifacts[0].digest)
     manifest = blob_path(three.get("acme/pii:0.1.2").digest)

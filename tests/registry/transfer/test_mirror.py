@@ -81,7 +81,7 @@ def test_a_mirror_follows_past_a_sealing(
     assert not verify(copied).damages
 
 
-def test_what_is_given_up_is_deleted_there_too(filled: Registry, copied: RegistryStore) -> None:
+def test_expired_and_purged_blobs_are_deleted_there_too(filled: Registry, copied: RegistryStore) -> None:
     mirror(filled.store, copied)
     entries = filled.state("acme/pii").versions.values()
     weights = {filled.get(f"acme/pii@{entry.manifest}").manifest.artifacts[0].digest for entry in entries}
@@ -96,7 +96,7 @@ def test_what_is_given_up_is_deleted_there_too(filled: Registry, copied: Registr
     assert {line.event.kind for line in load(copied, "acme/pii")[0].lines()}.isdisjoint({"fence"})
 
 
-def test_what_is_gone_is_not_brought(filled: Registry, copied: RegistryStore) -> None:
+def test_purged_blobs_are_not_sent(filled: Registry, copied: RegistryStore) -> None:
     bad = filled.get("acme/pii:0.1.2").manifest.artifacts[0].digest
     filled.purge("acme/pii:0.1.2", "leaked")
     mirror(filled.store, copied)
@@ -104,7 +104,7 @@ def test_what_is_gone_is_not_brought(filled: Registry, copied: RegistryStore) ->
     assert blob_keys(copied).keys() == blob_keys(filled.store).keys()
 
 
-def test_what_is_restored_is_brought_again(filled: Registry, other: Registry, copied: RegistryStore) -> None:
+def test_restored_blobs_are_sent_again(filled: Registry, other: Registry, copied: RegistryStore) -> None:
     filled.push("small", str(other.store.root))
     filled.add(_again(filled, "small"), "9.0.0")
     mirror(filled.store, copied)
@@ -285,7 +285,7 @@ def test_channels_travel_when_asked(filled: Registry, other: Registry) -> None:
     assert set(other.state("acme/pii").channels) == {"stable", "ours"}
 
 
-def test_what_cannot_travel_is_listed_and_the_rest_goes_on(
+def test_refused_versions_are_listed_and_the_rest_is_sent(
     filled: Registry, other: Registry, make_draft: MakeDraft
 ) -> None:
     other.add(make_draft(seed="z"), "0.1.0")

@@ -78,7 +78,7 @@ def test_a_version_that_was_pushed_with_others_is_not_dropped(filled: Registry, 
         filled.drop("small:0.1.0")
 
 
-def test_what_cannot_travel_is_listed_and_the_rest_goes_on(
+def test_refused_versions_are_listed_and_the_rest_is_sent(
     filled: Registry, other: Registry, make_draft: MakeDraft
 ) -> None:
     other.add(make_draft(seed="z"), "0.1.2")

@@ -737,7 +737,7 @@ def test_an_attack_is_noticed(
 
 
 @pytest.mark.parametrize("reader", ["seen", "strict", "versions"], indirect=True)
-def test_what_nobody_attacked_is_not_refused(reader: None, world: World, tmp_path: Path) -> None:
+def test_an_honest_registry_is_accepted(reader: None, world: World, tmp_path: Path) -> None:
     own = ["--registry", str(tmp_path / "own")]
     for name in (MODEL, f"{MODEL}:stable", OTHER, LONG):
         assert main([*own, "resolve", name, "--remote", str(world.tree)]) == 0

@@ -57,7 +57,7 @@ def test_a_claimed_time_changes_no_answer(
 
 
 @pytest.mark.parametrize("claimed", NO_TIMES)
-def test_what_is_no_time_is_damage(world: World, tmp_path: Path, claimed: str) -> None:
+def test_an_invalid_time_is_damage(world: World, tmp_path: Path, claimed: str) -> None:
     tree = Tree(world.tree)
     tree.edit_line(MODEL, 3, lambda line: line["event"].update(time=NO_TIMES[claimed]))
     assert resolve(world, tmp_path) == 4

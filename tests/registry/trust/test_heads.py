@@ -374,7 +374,7 @@ def test_the_way_out_can_be_run_as_it_is_shown(
     assert main([*words, "resolve", NAME]) == 0
 
 
-def test_what_is_known_names_no_user_and_no_host(published: Registry, own_user: Path) -> None:
+def test_a_checkpoint_names_no_user_and_no_host(published: Registry, own_user: Path) -> None:
     look(published)
     (path,) = (own_user / "state").rglob("*.json")
     value = json.loads(path.read_bytes())

@@ -18,7 +18,7 @@ NAME = "acme/pii"
 
 
 @pytest.mark.parametrize("vector", HISTORY["vectors"], ids=lambda vector: vector["name"])
-def test_what_comes_after_an_index_file(vector: dict[str, Any], tmp_path: Path) -> None:
+def test_vectors_of_the_next_index_file(vector: dict[str, Any], tmp_path: Path) -> None:
     place = DirectoryRegistry.create(tmp_path / "tree")
     identity = json.loads((place.root / "registry.json").read_bytes())
     identity["id"] = json.loads(HISTORY["before"].splitlines()[0])["registry"]

@@ -171,7 +171,7 @@ DEMANDS = {"new": None, "seen": None, "keys": (), "lines": LINES, "approvals": A
 
 
 @pytest.mark.parametrize("do", [*LACKS.values(), *HONEST.values()], ids=[*LACKS, *HONEST])
-def test_who_notices_a_policy_that_was_loosened(
+def test_readers_that_notice_a_loosened_policy(
     do: Do,
     office: Office,
     own_user: Path,

@@ -186,7 +186,7 @@ CASES: dict[Callable[[Reader], None], int] = {
 
 @pytest.mark.parametrize("verb", ["resolve", "pull", "mirror"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_what_a_revoked_key_is_worth(
+def test_lines_and_versions_of_a_revoked_key(
     world: World, own_user: Path, tmp_path: Path, case: Callable[[Reader], None], verb: str
 ) -> None:
     reader = Reader(world, Tree(world.tree))

@@ -157,7 +157,7 @@ def test_verify_reports_a_changed_segment_or_catalog(world: World, case: str) ->
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_who_demands_signed_lines_resolves_nothing(
+def test_a_reader_who_requires_signed_lines_resolves_nothing(
     world: World, own_user: Path, tmp_path: Path, case: str
 ) -> None:
     own_user.mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,7 @@ def test_who_demands_signed_lines_resolves_nothing(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_who_has_seen_the_log_resolves_nothing_else(world: World, tmp_path: Path, case: str) -> None:
+def test_a_reader_with_a_checkpoint_resolves_nothing_else(world: World, tmp_path: Path, case: str) -> None:
     """A blob that is lost or garbled under its own name is not read for the newest version: the answer is the old one."""
     own = Registry(tmp_path / "own")
     own.fetch_index([], str(world.tree))

@@ -145,7 +145,7 @@ class TestLines:
         assert registry.names() == []
 
     @pytest.mark.parametrize("lead", ["", "'", "\ufeff"])
-    def test_what_is_no_name_is_never_said(
+    def test_a_private_key_in_place_of_a_name_is_not_printed(
         self,
         registry: Registry,
         make_draft: MakeDraft,
@@ -163,7 +163,7 @@ class TestLines:
         assert "neither the name of a key nor a PEM" in said
         assert secret[:12] not in said
 
-    def test_what_may_be_no_name_is_not_said_either(self) -> None:
+    def test_an_invalid_name_of_a_key_is_not_printed(self) -> None:
         with pytest.raises(NotFoundError) as error:
             Keystore().private("MC4CAQAwBQYDK2Vw/+==")
         assert "MC4" not in str(error.value)
@@ -254,7 +254,7 @@ class TestRotationAndRevocation:
         trust(own_user, "[[require]]", "lines = true", old=old, new=new)
         assert registry.verify().damages == []
 
-    def test_what_was_known_before_a_revocation_still_counts_and_nothing_after(
+    def test_a_revocation_keeps_earlier_lines_and_refuses_later_ones(
         self, registry: Registry, make_draft: MakeDraft, own_user: Path, signing: PrivateKey
     ) -> None:
         trust(own_user, "[[require]]", "lines = true", "versions = true", release=signing)

@@ -260,7 +260,7 @@ def test_keys_of_a_newer_build_are_not_compared(world: World, grow: Grow, where:
     look(world)
 
 
-def test_what_an_older_build_remembered_is_still_read(world: World, grow: Grow) -> None:
+def test_a_checkpoint_of_an_older_build_is_read(world: World, grow: Grow) -> None:
     """Its file lacks the whole state: the next index file is held against channels and versions, and then remembered."""
     look(world)
     tree, heads = Tree(world.tree), CheckpointStore()
@@ -289,7 +289,7 @@ GARBLED: dict[str, tuple[str, Change]] = {
 
 @pytest.mark.parametrize("events", [0, 1, 70])
 @pytest.mark.parametrize("case", GARBLED)
-def test_what_was_garbled_at_first_sight_is_forgotten(
+def test_a_garbled_state_of_the_first_contact_is_corrected(
     world: World, grow: Grow, case: str, events: int
 ) -> None:
     """No line that the newcomer saw contradicts it; the whole log and the manifests prove the honest state later."""
@@ -331,7 +331,7 @@ def test_a_summary_of_another_manifest_is_not_remembered(world: World, name: str
     look(world, name)
 
 
-def test_what_was_garbled_hides_no_fork(world: World) -> None:
+def test_a_garbled_state_hides_no_fork(world: World) -> None:
     """Another log is refused, however well its own lines prove its state."""
     tree = Tree(world.tree)
     tree.edit_state(MODEL, SUMMARIES["a version has another task"])

@@ -404,7 +404,7 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("row", "kinds"), list(cases()))
-def test_who_notices(
+def test_readers_that_notice_an_attack(
     row: Row,
     kinds: tuple[str, ...],
     scene: Scene,
@@ -569,7 +569,7 @@ def test_lines_that_stay_unwitnessed_are_refused_after_an_hour(
     assert 'allow a delay in your trust file: pending = "1h"' in error
 
 
-def test_what_was_refused_is_no_known_head(scene: Scene, own_user: Path, tmp_path: Path) -> None:
+def test_a_refused_index_is_no_checkpoint(scene: Scene, own_user: Path, tmp_path: Path) -> None:
     """A forged line that witnesses did not see does not make the genuine log a fork for this reader."""
     prepare("witnessed", scene, own_user, tmp_path)
     own = ["--registry", str(tmp_path / "own")]

@@ -189,9 +189,7 @@ def test_a_checkpoint_of_another_key_is_not_continued(witnessed: WitnessedRegist
         other.publish()
 
 
-def test_what_somebody_planted_as_the_next_entry_is_not_signed(
-    witnessed: WitnessedRegistry, grow: Grow
-) -> None:
+def test_a_forged_next_entry_is_not_signed(witnessed: WitnessedRegistry, grow: Grow) -> None:
     """The file is the publisher's own, for the tree that he would make, but signed by a stranger."""
     witnessed.publish()
     folder = Path(witnessed.store.url) / "witness"

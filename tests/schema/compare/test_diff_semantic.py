@@ -41,7 +41,7 @@ def test_other_bytes(changed: tuple[str, ...], severity: str, words: str, full: 
 
 
 @pytest.mark.parametrize("without", ["old", "new", "both"])
-def test_where_nothing_is_known(without: str, full: dict[str, Any]) -> None:
+def test_without_a_semantic_digest_no_change_is_claimed(without: str, full: dict[str, Any]) -> None:
     new = copy.deepcopy(full)
     new["artifacts"][2]["digest"] = sha(500)
     for side, value in (("old", full), ("new", new)):

@@ -71,7 +71,7 @@ def test_a_fact_has_its_section(
     assert not found.folded
 
 
-def test_what_follows_from_new_weights_is_folded(full: dict[str, Any], replaced: Replaced) -> None:
+def test_changes_that_follow_from_new_weights_are_folded(full: dict[str, Any], replaced: Replaced) -> None:
     """Digest, semantic digest, sidecars, a parity figure and a report are counted, under the row that shows the cause."""
     new = replaced("/artifacts/1/digest", sha(500))
     int8 = new["artifacts"][1]

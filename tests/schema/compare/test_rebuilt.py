@@ -65,7 +65,7 @@ def refused(old: dict[str, Any]) -> dict[str, Any]:
         ("/source/digest", SHA, "source.digest"),
     ],
 )
-def test_what_differs_is_told(
+def test_differences_are_listed(
     replaced: Replaced, full: dict[str, Any], pointer: str, to: Any, told: str
 ) -> None:
     changed = replaced(pointer, to)

@@ -28,7 +28,7 @@ def _encodes(value: Any) -> bytes | None:
 
 
 @given(VALUES)
-def test_what_is_encoded_decodes_to_the_same_bytes(value: Any) -> None:
+def test_encoding_round_trips(value: Any) -> None:
     data = _encodes(value)
     if data is not None:
         assert canonical.encode(canonical.decode(data)) == data

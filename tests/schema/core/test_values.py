@@ -57,7 +57,7 @@ def test_version_round_trip(version: Version) -> None:
 
 
 @given(st.text(max_size=30))
-def test_what_parses_is_written_the_same(text: str) -> None:
+def test_parsed_values_are_written_the_same(text: str) -> None:
     for parse in (Digest.parse, Ref.parse, Version.parse):
         try:
             value = parse(text)

@@ -77,7 +77,7 @@ def mutations(value: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_what_the_schema_refuses_the_model_refuses(full: dict[str, Any]) -> None:
+def test_the_model_refuses_the_documents_that_the_schema_refuses(full: dict[str, Any]) -> None:
     judge = validator("manifest-v2")
     for name, value in mutations(full).items():
         assert not judge.is_valid(value), name

@@ -106,7 +106,7 @@ PLACES = [
 
 
 @given(st.sampled_from(PLACES), anything)
-def test_whatever_stands_there_is_read_or_refused(place: tuple[str, ...], value: Any) -> None:
+def test_any_value_is_read_or_refused(place: tuple[str, ...], value: Any) -> None:
     told = json.loads(encode(GOOD))
     at = told
     for key in place[:-1]:
@@ -236,7 +236,7 @@ def test_a_variant_for_every_provider() -> None:
     assert sum(item.path.endswith("a.onnx") for item in made.files) == 1
 
 
-def test_what_all_share_is_one_asset() -> None:
+def test_shared_files_are_one_asset() -> None:
     made = laid_out(
         artifact("a.onnx"), files=(entry("config", "config.json"), entry("tokenizer", "t/vocab.txt"))
     )
@@ -272,7 +272,7 @@ def test_external_data_is_an_asset_where_several_models_have_it() -> None:
     ]
 
 
-def test_what_onnx_runtime_does_not_load() -> None:
+def test_foreign_formats_are_left_out() -> None:
     foreign = artifact("m.xml", entry("weights", "m.bin"), format="openvino-ir")
     made = laid_out(artifact("a.onnx"), foreign)
     assert made.left_out == ("m.xml",)

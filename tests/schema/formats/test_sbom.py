@@ -107,14 +107,14 @@ def test_measurements_with_limit_interval_and_verdict(full: dict[str, Any]) -> N
     assert json.loads(told(found)["quantization:requested"])["scheme"] == "dynamic"
 
 
-def test_why_an_artifact_was_refused(full: dict[str, Any]) -> None:
+def test_reasons_of_a_refused_artifact(full: dict[str, Any]) -> None:
     full["artifacts"][1]["certification"] |= {"state": "refused", "reasons": ["NAME loses 0.02"]}
     full["certified"] = full["quantization"]["certified"] = False
     found = component(make(full), "model_int8.onnx")
     assert "NAME loses 0.02" in found["modelCard"]["considerations"]["technicalLimitations"]
 
 
-def test_how_it_was_made(full: dict[str, Any]) -> None:
+def test_the_formulation_lists_the_tools(full: dict[str, Any]) -> None:
     full["recipe"]["tools"]["isa"] = "x86_64+avx2"
     (formula,) = make(full)["formulation"]
     assert [(each["name"], each["version"]) for each in formula["components"]] == [
@@ -157,7 +157,7 @@ OPTIONAL = [
 
 
 @given(st.sets(st.sampled_from(OPTIONAL)), st.booleans(), st.text(min_size=1, max_size=20))
-def test_whatever_a_manifest_has_or_lacks_the_bill_is_valid(
+def test_the_bill_of_any_manifest_is_valid(
     full_once: dict[str, Any], without: set[str], bare: bool, text: str
 ) -> None:
     value = {key: item for key, item in full_once.items() if key not in without}

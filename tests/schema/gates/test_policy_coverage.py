@@ -42,5 +42,5 @@ def test_it_says_what_the_policy_says(rules: list[Rule], model: str, channel: st
         [{"channel": "beta", "models": [1]}],
     ],
 )
-def test_what_cannot_be_told_is_not_free(rules: Any) -> None:
+def test_doubtful_coverage_is_not_free(rules: Any) -> None:
     assert not is_plainly_free(rules, "acme/pii", "stable")

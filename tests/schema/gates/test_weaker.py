@@ -66,7 +66,7 @@ SAME_OR_STRICTER = {
 
 
 @pytest.mark.parametrize("case", SAME_OR_STRICTER)
-def test_what_is_the_same_or_stricter(case: str) -> None:
+def test_equal_and_stricter_policies(case: str) -> None:
     assert weaker(policy(OLD), policy(*SAME_OR_STRICTER[case])) == []
 
 
@@ -174,7 +174,7 @@ WEAKER = {
 
 
 @pytest.mark.parametrize("case", WEAKER)
-def test_what_is_laxer_is_named(case: str) -> None:
+def test_weaker_rules_are_named(case: str) -> None:
     rules, messages = WEAKER[case]
     before = policy(OLD) if messages[0] in UNGOVERNED else policy(OLD.replace(', "lab/x"', ""))
     found = weaker(before, policy(*rules) if rules else Policy())

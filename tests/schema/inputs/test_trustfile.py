@@ -25,7 +25,7 @@ keys = ["release"]
 """
 
 
-def test_what_it_says_is_read() -> None:
+def test_a_valid_file_is_read() -> None:
     trust = read_trust(GOOD.encode(), "trust.toml")
     key = trust.keys[PublicKey.parse(KEY).id]
     assert (key.name, key.covers("acme/pii"), key.covers("lab/pii")) == ("release", True, False)
@@ -53,7 +53,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
-def test_what_cannot_be_meant_is_refused_with_the_files_name(text: str) -> None:
+def test_invalid_files_are_refused_by_name(text: str) -> None:
     with pytest.raises(InputError) as error:
         read_trust(text.encode(), "trust.toml")
     assert error.value.message.startswith("trust.toml")

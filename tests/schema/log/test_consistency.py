@@ -102,6 +102,6 @@ def test_a_line_after_what_is_known_is_read_as_strictly() -> None:
         )
 
 
-def test_what_the_test_makes_are_log_lines() -> None:
+def test_the_generated_lines_are_log_lines() -> None:
     for line in index_file([event.to_json() for event in EVENTS]).splitlines()[1:]:
         LogLine.decode(line)

@@ -203,7 +203,7 @@ def test_a_family_that_fits_is_read(family: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_does_not_fit_is_refused_by_name(family: dict[str, Any], what: str) -> None:
+def test_inconsistent_members_are_refused_by_name(family: dict[str, Any], what: str) -> None:
     edit, message = WRONG[what]
     edit(family)
     with pytest.raises(InputError, match=message):

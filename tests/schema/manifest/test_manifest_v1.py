@@ -72,7 +72,7 @@ def test_unknown_fields_are_kept_at_every_level() -> None:
         ({"segmenter": {"resource_files": [{}]}}, "segmenter.resource_files.0.path"),
     ],
 )
-def test_what_is_wrong_is_named(changes: dict[str, Any], path: str) -> None:
+def test_errors_name_the_field(changes: dict[str, Any], path: str) -> None:
     with pytest.raises(InputError, match=rf"at {path}: "):
         read(**changes)
 

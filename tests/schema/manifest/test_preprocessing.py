@@ -30,6 +30,6 @@ def test_the_defaults_are_colour_photographs_by_planes() -> None:
         ({"color": "YUV"}, "color"),
     ],
 )
-def test_what_contradicts_itself_is_refused(change: dict[str, Any], message: str) -> None:
+def test_contradictions_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Preprocessing.from_json({**IMAGENET, **change})

@@ -39,7 +39,7 @@ def test_every_key_is_read_and_written() -> None:
     assert Device.read(device.to_json()) == device
 
 
-def test_what_is_left_out() -> None:
+def test_defaults() -> None:
     device = Device.read({"ort": "1.23"})
     assert (device.build, device.providers, device.ram, device.built) == ("full", ("CPU",), None, None)
     assert device.to_json() == {"ort": "1.23", "build": "full", "providers": ["CPU"]}
@@ -197,7 +197,7 @@ def config_of(needs: list[Need]) -> str:
 
 
 @given(_NEEDS)
-def test_what_was_built_for_it_contains_it(needs: list[Need]) -> None:
+def test_a_build_contains_the_needs_of_its_configuration(needs: list[Need]) -> None:
     assert read_build(config_of(needs)).shortfall(needs) is None
 
 

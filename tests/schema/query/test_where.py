@@ -20,7 +20,7 @@ FULL: dict[str, Any] = VECTORS["candidate"]
 
 
 @pytest.mark.parametrize("text", VECTORS["true"])
-def test_what_is_true_and_its_negation(text: str) -> None:
+def test_expressions_that_hold_and_their_negations(text: str) -> None:
     assert parser.parse(text).matches(FULL)
     assert not parser.parse(f"not ({text})").matches(FULL)
 
@@ -136,7 +136,7 @@ def test_it_is_true_of_what_a_naive_judge_says(case: Case, found: dict[str, Any]
 
 
 @given(EXPRESSIONS)
-def test_what_is_printed_parses_to_the_same(case: Case) -> None:
+def test_printed_expressions_parse_to_the_same(case: Case) -> None:
     expression = parser.parse(case[0])
     assert parser.parse(str(expression)) == expression
     assert str(parser.parse(str(expression))) == str(expression)

@@ -52,7 +52,7 @@ def test_an_envelope_comes_back(kind: str, payload: bytes, signatures: list[Sign
         b'{"payload":"","payloadType":"a","signatures":[]}',
     ],
 )
-def test_what_is_no_envelope_is_refused(data: bytes) -> None:
+def test_invalid_envelopes_are_refused(data: bytes) -> None:
     with pytest.raises(InputError):
         Envelope.decode(data)
 

@@ -36,7 +36,7 @@ def test_the_example_of_the_specification_is_valid() -> None:
         "example.com/foo+530d903a+AQ==",
     ],
 )
-def test_what_is_no_verifier_key_is_refused(text: str) -> None:
+def test_invalid_verifier_keys_are_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"verifier key|base64"):
         VerifierKey.parse(text, ED25519)
 
