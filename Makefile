@@ -9,7 +9,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
 
-.PHONY: env demo test test-quick test-more test-all check generate dist bench clean
+.PHONY: env demo test test-quick test-more test-all check generate dist bench bench-quick clean
 
 env: $(INSTALLED)
 
@@ -58,6 +58,9 @@ dist: env
 
 bench: env
 	PYTHONPATH=tests:examples $(BIN)/python -m benchmarks.run $(GROUPS)
+
+bench-quick:
+	$(MAKE) bench GROUPS=quick
 
 clean:
 	rm -rf $(VENV) .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -9,10 +9,21 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 Command = Sequence[str | Path]
+T = TypeVar("T")
+ROUNDS = 3
+"""How often a comparison takes its pairs at most: again while its spread is too wide. All pairs count."""
+LIMIT = 0.15
+"""The widest spread of a row. Aims differ from the peer by this much, so a wider row decides nothing."""
+ROUGH_LIMIT = 0.3
+"""The same if a side takes less than `SHORT` seconds, in which the scheduler alone moves some percent, or if the sides
+differ more than `FAR` times, so that the order of magnitude is the result."""
+SHORT, FAR = 0.1, 10
+SECONDS = {"s": 1, "ms": 1e-3}
 
 
 @dataclass(frozen=True)
@@ -29,7 +40,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison. `ratio` is ours over the peer's, pair by pair: median, least, most."""
+    """One comparison. `ratio` is ours over the peer's, pair by pair: median, least, most.
+
+    `spread` says how far off the median may be, as a share of it (`spread_of`); 0 also if there is one pair.
+    """
 
     what: str
     peer: str
@@ -40,6 +54,7 @@ class Row:
     most: float
     unit: str = "s"
     aim: str = ""
+    spread: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -49,6 +64,15 @@ class Row:
         if self.unit.endswith("/s"):
             return 1 / self.ratio, 1 / self.most, 1 / self.least
         return self.ratio, self.least, self.most
+
+    def limit(self) -> float:
+        """The widest spread with which the row may be published."""
+        is_short = min(self.ours, self.theirs) * SECONDS.get(self.unit, math.inf) < SHORT
+        is_far = not 1 / FAR <= self.ratio <= FAR
+        return ROUGH_LIMIT if is_short or is_far else LIMIT
+
+    def is_wide(self) -> bool:
+        return self.spread > self.limit()
 
 
 @dataclass(frozen=True)
@@ -78,6 +102,17 @@ class Curve:
     def _exponent(self, start: int) -> float:
         grown = self.relative()[-1] / self.relative()[start]
         return math.log(grown) / math.log(self.sizes[-1] / self.sizes[start])
+
+
+@dataclass(frozen=True)
+class GroupRun:
+    """One run of a group of rows: its day (UTC) and seconds, the load of the machine before and after (the mean of a
+    minute), and the names of rows that were written although they are too wide."""
+
+    date: str
+    seconds: int
+    load: list[float]
+    wide: list[str]
 
 
 LAUNCHER = """
@@ -112,10 +147,20 @@ def run(command: Command, env: Mapping[str, str] | None = None) -> Run:
     return Run(*found)
 
 
-def pairs(ours: Callable[[], Run], theirs: Callable[[], Run], count: int) -> list[tuple[Run, Run]]:
-    """One warm-up of each, then `count` pairs in turn."""
+def pairs(
+    ours: Callable[[], T],
+    theirs: Callable[[], T],
+    count: int,
+    value: Callable[[T], float] = attrgetter("wall"),
+) -> list[tuple[T, T]]:
+    """One warm-up of each, then `count` pairs in turn; in all up to `ROUNDS` times, while the ratio of `value` is wide."""
     ours(), theirs()
-    return [(ours(), theirs()) for _ in range(count)]
+    measured: list[tuple[T, T]] = []
+    for _ in range(ROUNDS):
+        measured += [(ours(), theirs()) for _ in range(count)]
+        if not row("", "", [(value(a), value(b)) for a, b in measured], "s", "").is_wide():
+            break
+    return measured
 
 
 def rows(what: str, peer: str, measured: list[tuple[Run, Run]], aim: str = "") -> list[Row]:
@@ -144,7 +189,19 @@ def row(what: str, peer: str, values: list[tuple[float, float]], unit: str, aim:
         max(ratios),
         unit,
         aim,
+        spread_of(ratios),
     )
+
+
+def spread_of(ratios: Sequence[float]) -> float:
+    """Half of the 95 % interval of the median, over the median: 1.57 interquartile ranges by the root of the count.
+
+    That is the notch of a box plot (McGill, Tukey and Larsen 1978). One outlier does not widen it, more pairs narrow it.
+    """
+    if len(ratios) < 2:
+        return 0.0
+    low, median, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return 1.57 * (high - low) / math.sqrt(len(ratios)) / median
 
 
 def table(found: Sequence[Row]) -> str:

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 from support import environments
@@ -42,12 +43,18 @@ OF_THE_SYSTEM = {
 }
 """Peers that come from the distribution, and how each tells its version."""
 
+INSTALL_SECONDS: list[float] = []
+"""What each call of `installed` took in this process, which is no part of a measurement."""
+
 VERSION = "import importlib.metadata as m, json, sys; print(json.dumps([*map(m.version, sys.argv[1:])]))"
 
 
 def installed(cache: Path, peer: str) -> Path:
-    """The programs of a peer's environment, which is made where there is none."""
-    return environments.installed(cache.absolute() / "peers" / peer, *PEERS[peer])
+    """The programs of a peer's environment, which is made if it does not exist."""
+    started = time.monotonic()
+    programs = environments.installed(cache.absolute() / "peers" / peer, *PEERS[peer])
+    INSTALL_SECONDS.append(time.monotonic() - started)
+    return programs
 
 
 def versions(cache: Path) -> dict[str, str]:

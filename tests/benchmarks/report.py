@@ -5,12 +5,13 @@ import os
 import platform
 import textwrap
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks import chart
 from benchmarks.losses import why
-from benchmarks.measure import Curve, Row, table
+from benchmarks.measure import LIMIT, ROUGH_LIMIT, Curve, GroupRun, Row, table
 
 COLUMNS = 100
 DOCS = Path(__file__).parents[2] / "docs"
@@ -48,6 +49,17 @@ races, wait and try again, n log n requests in all; and each also writes the lin
 An index file has at most 64 lines, so the cost of reading it goes up and down with the number of versions.
 
 ![What each step costs as its input grows](images/growth.svg)
+"""
+RUNS = f"""
+## Runs
+
+The spread of a row is half of the 95 % interval of its median ratio, over that median (the notch of a box plot: 1.57 interquartile
+ranges by the root of the number of pairs). If it exceeds {LIMIT * 100:.0f} %, the pairs are measured again, up to three times, and all of them
+count. The limit is {ROUGH_LIMIT * 100:.0f} % if a side takes less than 0.1 s, or if the sides differ more than ten times. A group with a
+wider row is not written; `make bench GROUPS="--force GROUP"` writes it, and the table counts such rows.
+
+Load is the mean of one minute before and after, and includes that of the group itself. Groups that are missing here were
+measured before runs were recorded.
 """
 GROWING = ("blobs of a version", "versions of a model", "models", "pushers at once", "MiB of a file")
 """What grows, in the order of the page."""
@@ -102,10 +114,11 @@ def load() -> dict[str, Any]:
     return {"machine": {}, "peers": {}, "groups": {}, "growth": {}}
 
 
-def save(part: str, name: str, found: list[dict[str, Any]], peers: dict[str, str]) -> None:
-    """Put a group's figures beside those of the others, and the versions of its peers beside theirs."""
+def save(part: str, name: str, items: list[dict[str, Any]], run: GroupRun, peers: dict[str, str]) -> None:
+    """Put a group's figures and its run beside those of the others, and the versions of its peers beside theirs."""
     results = load()
-    results[part][name] = found
+    results[part][name] = items
+    results["runs"] = dict(sorted({**results.get("runs", {}), name: asdict(run)}.items()))
     machine = {
         "cores": os.cpu_count(),
         "architecture": platform.machine(),
@@ -130,6 +143,7 @@ def write(results: dict[str, Any]) -> None:
     if growth:
         (DOCS / "images" / "growth.svg").write_text(chart.curves(growth))
         parts += [_pages_text(GROWTH), "\n" + _growth(growth) + "\n"]
+    parts += [_pages_text(RUNS), "\n" + _runs(results) + "\n"]
     (DOCS / "benchmarks.md").write_text("".join(parts))
 
 
@@ -185,6 +199,18 @@ def _losses(rows: Sequence[Row]) -> str:
         for row in level
     ]
     return "\n## Where we lose\n\n" + ("\n".join(lines) or "Nowhere.") + "\n"
+
+
+def _runs(results: dict[str, Any]) -> str:
+    """A line for each group: when it was measured, in how many seconds, and at which load."""
+    runs = {name: GroupRun(**run) for name, run in results.get("runs", {}).items()}
+    lines = ["| group | day | seconds | load | rows too wide |", "|---|---|---|---|---|"]
+    for name, run in sorted(runs.items()):
+        load = " to ".join(map(str, run.load))
+        lines.append(f"| {name} | {run.date} | {run.seconds} | {load} | {len(run.wide)} |")
+    total = sum(run.seconds for run in runs.values())
+    lines.append(f"| {len(runs)} groups | | {total:,} | | |")
+    return "\n".join(lines)
 
 
 def _growth(growth: Sequence[Curve]) -> str:

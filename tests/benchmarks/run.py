@@ -1,13 +1,20 @@
 """Run the benchmarks: ratios to docs/benchmarks.json, and from there to docs/benchmarks.md with its charts.
 
-make bench [GROUP ...]
+make bench [GROUPS="GROUP ..."]     all groups, within an hour, or these
+make bench-quick                    one group for each headline, within 8 minutes
 
-Without a group: all of them. `page` alone writes the page anew from the figures that are there.
+`page` alone writes the page anew from the figures that are there. A group with a row that is still too wide after it was
+measured again is not written, and the exit status is 1; `--force` writes it, and the page says so.
 """
 
+import argparse
+import os
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +40,7 @@ from benchmarks import (
     transfer,
     verify,
 )
-from benchmarks.measure import Row, table
+from benchmarks.measure import GroupRun, Row, table
 
 CACHE = Path(__file__).parents[2] / ".cache"
 
@@ -89,28 +96,78 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
 
 GROWTH = {f"growth {part}": curves for part, curves in growth.PARTS.items()}
 
+QUICK = ("startup", "adding dvc", "durability", "verify", "remotes aws", "export", "resolve")
+"""A group for each headline: start, add, publish, verify, push and pull, export, resolve."""
 
-def main(wanted: list[str]) -> None:
+
+def main(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.run")
+    parser.add_argument("groups", nargs="*")
+    parser.add_argument("--force", action="store_true", help="also write groups with rows that are too wide")
+    options = parser.parse_args(words)
     CACHE.mkdir(exist_ok=True)
-    for name in _chosen(wanted):
-        print(f"{name} ...", file=sys.stderr, flush=True)
-        if name in GROWTH:
-            curves = GROWTH[name]()
-            report.save("growth", name, [asdict(curve) for curve in curves], peers.versions(CACHE))
-        else:
-            found = BENCHMARKS[name]()
-            print(table(found), flush=True)
-            report.save("groups", name, [asdict(row) for row in found], peers.versions(CACHE))
+    print(f"load {_load()}", file=sys.stderr)
+    chosen, started = _chosen(options.groups), time.monotonic()
+    failures = [failure for name in chosen if (failure := _measure(name, options.force))]
     report.write(report.load())
+    minutes = (time.monotonic() - started) / 60
+    print(f"{len(chosen)} groups in {minutes:.1f} minutes, {len(failures)} not written", file=sys.stderr)
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return int(bool(failures))
+
+
+def _measure(name: str, force: bool) -> str | None:
+    """Measure a group and write it. Returns why it was not written."""
+    print(f"{name} ...", file=sys.stderr, flush=True)
+    day, before, started = datetime.now(UTC).date(), os.getloadavg()[0], time.monotonic()
+    installed = sum(peers.INSTALL_SECONDS)
+    try:
+        measured = list((BENCHMARKS.get(name) or GROWTH[name])())
+    except (SystemExit, OSError, subprocess.SubprocessError) as error:
+        return f"{name}: not measured: {error}"
+    seconds = time.monotonic() - started - (sum(peers.INSTALL_SECONDS) - installed)
+    rows = [item for item in measured if isinstance(item, Row)]
+    wide = [row for row in rows if row.is_wide()]
+    load = [round(value, 2) for value in (before, os.getloadavg()[0])]
+    run = GroupRun(str(day), round(seconds), load, [f"{row.what} / {row.peer}" for row in wide])
+    print(f"{table(rows)}\n{name}: {seconds:.0f} s, load {_load()}", flush=True)
+    if wide and not force:
+        return refusal(name, wide, load)
+    part = "growth" if name in GROWTH else "groups"
+    report.save(part, name, [asdict(item) for item in measured], run, peers.versions(CACHE))
+    return None
+
+
+def refusal(name: str, wide: Sequence[Row], load: Sequence[float]) -> str:
+    """Say which rows are too wide, and what to type next."""
+    loads = " to ".join(f"{value:.2f}" for value in load)
+    lines = [f"{name}: not written: {len(wide)} rows are too wide at load {loads} on {os.cpu_count()} cores"]
+    for row in wide:
+        spread, limit = f"{row.spread * 100:.0f} %", f"{row.limit() * 100:.0f} %"
+        lines.append(f"  {row.what} / {row.peer}: {row.ratio:.2f} within {spread}, the limit is {limit}")
+    again = f"""make bench GROUPS="'{name}'\""""
+    lines.append(f"  end other programs, then type: {again}")
+    lines.append("  to write the group all the same, marked as wide, put --force before its name")
+    return "\n".join(lines)
+
+
+def _load() -> str:
+    return " ".join(f"{value:.2f}" for value in os.getloadavg())
 
 
 def _chosen(wanted: list[str]) -> list[str]:
-    """A group is wanted by its whole name or by the first word of it."""
+    """A group is wanted by its whole name or by the first word of it; `quick` are those of `QUICK`."""
     known = [*BENCHMARKS, *GROWTH]
     if wanted == ["page"]:
         return []
+    if "quick" in wanted:
+        wanted = [*wanted, *QUICK]
+    words = {word for name in known for word in (name, name.split()[0], "quick")}
+    if unknown := [word for word in wanted if word not in words]:
+        raise SystemExit(f"no group is named {', '.join(unknown)}; the groups: {', '.join(known)}")
     return [name for name in known if not wanted or name in wanted or name.split()[0] in wanted]
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

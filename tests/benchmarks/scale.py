@@ -76,8 +76,7 @@ def _all_models(python: Path, few: Registry, many: Registry, count: int) -> Iter
             ("no index yet", _forget, 1),
         ):
             ask = _asker(python, many, what, prepare)
-            ask()
-            measured = [(ask(), run(bare)) for _ in range(times)]
+            measured = pairs(ask, lambda: run(bare), times)
             aim = "< 0.1 s" if state == "warm" else ""
             yield rows(f"{what} over {MANY:,} models, {state}", "python -c pass", measured, aim)[0]
 
@@ -91,8 +90,7 @@ def _artifacts(python: Path, directory: Path, count: int) -> Iterator[Row]:
         "format = onnx-int8",
     ):
         ask = _asker(python, registry, text, _leave)
-        ask()
-        measured = [(ask(), run([python, "-c", "pass"])) for _ in range(count)]
+        measured = pairs(ask, lambda: run([python, "-c", "pass"]), count)
         yield rows(f"query '{text}', 10,000 artifacts, warm", "python -c pass", measured, "< 0.1 s")[0]
 
 

@@ -10,6 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from urllib.parse import quote
 from urllib.request import Request, urlopen
@@ -18,7 +19,7 @@ from support.registries import grow
 
 from benchmarks.httpservers import flat, mlflow, nginx, reg
 from benchmarks.load import Ask, Server, ask, download, timed
-from benchmarks.measure import Row, row
+from benchmarks.measure import Row, pairs, row
 from onnxreg.registry import Registry
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
@@ -104,9 +105,7 @@ def loaded(
     aim: str,
 ) -> list[Row]:
     """Rows for the requests a second and the slowest of a hundred, each in pairs after a round that does not count."""
-    for side in (ours, theirs):
-        ask(*side, SECONDS)
-    measured = [(ask(*ours, SECONDS), ask(*theirs, SECONDS)) for _ in range(count)]
+    measured = pairs(lambda: ask(*ours, SECONDS), lambda: ask(*theirs, SECONDS), count, attrgetter("rate"))
     return [
         row(what, peer, [(a.rate, b.rate) for a, b in measured], "/s", aim),
         row(f"{what}, median", peer, [(a.median * 1000, b.median * 1000) for a, b in measured], "ms", ""),
@@ -121,12 +120,12 @@ def against_nginx(registry: Registry, names: Sequence[str], count: int) -> Itera
         yield from loaded("GET of an index file", "nginx", (ours, small), (theirs, small), count, "")
         for clients in (1, 4):
             what = f"GET of a blob of 512 MiB, {clients} client{'s'[: clients - 1]}"
-            for server in (ours, theirs):
-                download(server, digest, BLOB, clients)
-            rates = [
-                (download(ours, digest, BLOB, clients), download(theirs, digest, BLOB, clients))
-                for _ in range(3 * count)
-            ]
+            rates = pairs(
+                lambda clients=clients: download(ours, digest, BLOB, clients),
+                lambda clients=clients: download(theirs, digest, BLOB, clients),
+                3 * count,
+                float,
+            )
             yield row(what, "nginx", [(a / 1e6, b / 1e6) for a, b in rates], "MB/s", ">= 0.8")
         yield row("reg serve, sending blobs, peak memory", "nginx", [(ours.peak(), theirs.peak())], "MiB", "")
 
@@ -155,9 +154,9 @@ def size(directory: Path) -> Iterator[Row]:
         "peak memory, all models asked for",
     )
     for place, name in enumerate(what):
-        pairs = [(a[place], b[place]) for a, b in zip(figures[MANY], figures[FEW], strict=True)]
+        values = [(a[place], b[place]) for a, b in zip(figures[MANY], figures[FEW], strict=True)]
         unit = "MiB" if "memory" in name else "s"
-        yield row(f"reg serve, {MANY:,} models: {name}", f"the same, {FEW}", pairs, unit, "")
+        yield row(f"reg serve, {MANY:,} models: {name}", f"the same, {FEW}", values, unit, "")
 
 
 def _cost(registry: Registry, every: list[Ask]) -> tuple[float, float, float, float]:

@@ -1,10 +1,14 @@
-"""The page is made of the figures that are there, and what it compares in this process runs."""
+"""The page is made of the figures that are there, what it compares in this process runs, and wide rows are refused."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from benchmarks import durability, report, resolving, run
+from benchmarks import durability, peers, report, resolving, run
+from benchmarks.measure import LIMIT, ROUGH_LIMIT, ROUNDS, Row, Run, pairs, row, spread_of
+
+STEADY, UNSTEADY = [1.0, 1.02, 0.98], [1.0, 1.6, 0.5]
 
 
 def test_the_page_is_made_of_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,6 +26,117 @@ def test_every_group_was_measured_and_every_loss_says_why() -> None:
     results = report.load()
     assert {*results["groups"], *results["growth"]} == {*run.BENCHMARKS, *run.GROWTH}
     assert "not profiled yet" not in (report.DOCS / "benchmarks.md").read_text()
+
+
+def test_a_spread_is_the_notch_of_a_box_plot() -> None:
+    assert spread_of([2.0]) == 0
+    assert spread_of([0.9, 1.0, 1.1]) == pytest.approx(1.57 * 0.1 / 3**0.5)
+    assert spread_of([1.0] * 14 + [50.0]) == 0, "one outlier does not widen it"
+    assert spread_of([0.9, 1.0, 1.1] * 4) < spread_of([0.9, 1.0, 1.1]), "more pairs narrow it"
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "limit"),
+    [
+        ((2.0, 1.0), "s", LIMIT),
+        ((2.0, 0.09), "s", ROUGH_LIMIT),
+        ((20.0, 90.0), "ms", ROUGH_LIMIT),
+        ((0.01, 0.02), "MB", LIMIT),
+        ((3000.0, 1000.0), "/s", LIMIT),
+        ((3000.0, 100.0), "/s", ROUGH_LIMIT),
+    ],
+)
+def test_short_rows_and_rows_far_from_the_peer_may_be_wider(
+    values: tuple[float, float], unit: str, limit: float
+) -> None:
+    compared = row("ours", "theirs", [values], unit, "")
+    assert compared.limit() == limit
+    assert not compared.is_wide()
+
+
+@pytest.mark.parametrize(("ratios", "times"), [(STEADY, 1), (UNSTEADY, ROUNDS), (UNSTEADY + STEADY * 2, 2)])
+def test_wide_pairs_are_measured_again_and_all_of_them_count(ratios: list[float], times: int) -> None:
+    values = iter([1.0, *ratios * ROUNDS])
+    measured = pairs(lambda: Run(next(values), 1, 1), lambda: Run(1, 1, 1), len(STEADY))
+    assert [ours.wall for ours, _ in measured] == (ratios * ROUNDS)[: times * len(STEADY)]
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of figures of its own; the page goes beside it, and no peer is installed."""
+    (tmp_path / "images").mkdir()
+    (tmp_path / "benchmarks.json").write_text(report.RESULTS.read_text())
+    monkeypatch.setattr(report, "DOCS", tmp_path)
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "benchmarks.json")
+    monkeypatch.setattr(peers, "versions", lambda cache: {})
+    return tmp_path / "benchmarks.json"
+
+
+def measured_as(monkeypatch: pytest.MonkeyPatch, ratios: list[float]) -> None:
+    """Let the group `verify` come out with these ratios, of times of a second."""
+    compared = row("verify", "a peer", [(ratio, 1.0) for ratio in ratios], "s", "")
+    monkeypatch.setitem(run.BENCHMARKS, "verify", lambda: [compared])
+
+
+def test_a_group_with_a_wide_row_is_not_written(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = results.read_bytes()
+    measured_as(monkeypatch, UNSTEADY)
+    assert run.main(["verify"]) == 1
+    assert results.read_bytes() == before
+    message = capsys.readouterr().err
+    assert "verify / a peer: 1.00 within 50 %, the limit is 15 %" in message
+    assert "make bench GROUPS" in message and "--force" in message
+    assert message.startswith("load ")
+
+
+def test_a_wide_row_is_written_by_force_and_the_page_says_so(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured_as(monkeypatch, UNSTEADY)
+    assert run.main(["--force", "verify"]) == 0
+    written = json.loads(results.read_text())
+    assert [Row(**each).ratio for each in written["groups"]["verify"]] == [1.0]
+    assert written["runs"]["verify"]["wide"] == ["verify / a peer"]
+    lines = results.with_suffix(".md").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith("| verify | 20"))
+    assert line.endswith("| 1 |")
+
+
+def test_a_steady_group_is_written_with_its_day_seconds_and_load(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured_as(monkeypatch, STEADY)
+    assert run.main(["verify"]) == 0
+    written = json.loads(results.read_text())["runs"]["verify"]
+    assert written["seconds"] == 0 and written["wide"] == [] and len(written["load"]) == 2
+    assert written["date"].startswith("20")
+
+
+def test_a_group_that_cannot_be_measured_does_not_end_the_run(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing() -> list[Row]:
+        raise SystemExit("wrk is missing: apt-get install wrk")
+
+    measured_as(monkeypatch, STEADY)
+    monkeypatch.setitem(run.BENCHMARKS, "ingest", missing)
+    assert run.main(["ingest", "verify"]) == 1
+    assert "ingest: not measured: wrk is missing" in capsys.readouterr().err
+    assert "verify" in json.loads(results.read_text())["runs"]
+
+
+def test_an_unknown_group_is_refused() -> None:
+    with pytest.raises(SystemExit, match="no group is named verfy; the groups: startup, "):
+        run.main(["verfy"])
+
+
+def test_the_recorded_runs_fit_into_an_hour() -> None:
+    runs = report.load().get("runs", {})
+    assert {*runs} <= {*run.BENCHMARKS, *run.GROWTH}
+    assert sum(each["seconds"] for each in runs.values()) <= 3600
+    assert sum(each["seconds"] for name, each in runs.items() if name in run.QUICK) <= 480
 
 
 @pytest.mark.more
