@@ -1,6 +1,6 @@
 """Many exports at once: a job file, processes or a Dask cluster, and a report of all jobs.
 
-`jobs` reads and checks the job file, `capacity` decides how many exports fit on this machine, `pool` runs
+`jobs` reads and checks the job file, `pool` decides how many exports fit on this machine and runs
 them in processes, `cluster` on Dask workers. `work` is one job wherever it runs; its result is a
 `JobOutcome`.
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from onnxreg.cli import hints
-from onnxreg.cli.batch import batch_report, capacity, cluster, pool
+from onnxreg.cli.batch import batch_report, cluster, pool
 from onnxreg.cli.batch.job_outcome import JobOutcome
 from onnxreg.cli.batch.jobs import Job, read_jobs, refuse_twins
 from onnxreg.cli.batch.work import Terms, request_of, run_job
@@ -118,7 +118,7 @@ def _terms(session: Session, fleet: Fleet) -> Terms:
 def _start(fleet: Fleet, jobs: Iterable[Job], terms: Terms) -> Finished:
     work: Callable[[Job], JobOutcome] = partial(run_job, terms=terms)
     if fleet.scheduler is None:
-        yield from pool.run_all(work, jobs, fleet.processes or capacity.processes(jobs))
+        yield from pool.run_all(work, jobs, fleet.processes or pool.processes(jobs))
         return
     with needs("dask", "--scheduler"):
         yield from cluster.run_all(work, jobs, fleet.scheduler)

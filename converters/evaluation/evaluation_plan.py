@@ -8,8 +8,13 @@ from typing import Any
 from onnxreg.converters.evaluation.metrics import metric_catalog
 from onnxreg.converters.evaluation.metrics.metric import Metric, blaming
 from onnxreg.converters.evaluation.suite import Suite
-from onnxreg.converters.evaluation.tasks import evaluator_catalog
+from onnxreg.converters.evaluation.tasks.completions import Completions
+from onnxreg.converters.evaluation.tasks.embeddings import Embeddings
+from onnxreg.converters.evaluation.tasks.extractive_answers import Answers
+from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRows
 from onnxreg.converters.evaluation.tasks.task_evaluator import TaskEvaluator
+from onnxreg.converters.evaluation.tasks.text_classes import TextClasses
+from onnxreg.converters.evaluation.tasks.token_spans import TokenSpans
 from onnxreg.converters.source.toolchain import package_versions
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
@@ -86,7 +91,7 @@ def plan_evaluation(
         outputs: paths of the outputs of the recipe.
     """
     path = _short(directory / request.suite)
-    evaluator = evaluator_catalog.find(task)
+    evaluator = find(task)
     suite = evaluator.load_suite(path)
     digest = suite.digest
     if request.half is not None:
@@ -130,3 +135,18 @@ def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[Ju
                 "docs/certification.md shows the items of each task",
             )
         yield JudgedMetric(metric, limit, settings)
+
+
+EVALUATORS: tuple[type[TaskEvaluator], ...] = (
+    TokenSpans,
+    TextClasses,
+    Answers,
+    Embeddings,
+    LabelledRows,
+    Completions,
+)
+
+
+def find(task: str) -> type[TaskEvaluator]:
+    """Return the evaluator of a task, by the task's id; every built-in task has one."""
+    return next(evaluator for evaluator in EVALUATORS if task in evaluator.tasks)

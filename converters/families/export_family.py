@@ -1,11 +1,15 @@
 """The export of a family: its members are made, measured, compared with the limits, and described."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.engine.latency import LatencyTable, measure_chains
+from onnxreg.converters.evaluation.evaluate import evaluate
+from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
+from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRow
 from onnxreg.converters.families import judge_family
 from onnxreg.converters.families.backbone import EMBEDDING, LOGITS
 from onnxreg.converters.families.build_members import (
@@ -17,19 +21,24 @@ from onnxreg.converters.families.build_members import (
     make_fused,
     make_heads,
 )
-from onnxreg.converters.families.certify_members import certify_members, check_members
 from onnxreg.converters.families.detector import Detector, fit
 from onnxreg.converters.families.draft_family import draft_of
-from onnxreg.converters.families.family_plan import FamilyPlan
+from onnxreg.converters.families.family_plan import TASK, FamilyPlan, MemberPlans
 from onnxreg.converters.families.fitting_evidence import Embedder
+from onnxreg.converters.families.head_graph import INPUT, OUTPUT
 from onnxreg.converters.families.load_family import LoadedFamily, load_family
 from onnxreg.converters.families.precisions import PLAIN, MemberFile
+from onnxreg.converters.passes.tools import proof
 from onnxreg.converters.runtime.sessions import load_session
-from onnxreg.schema.core.errors import GateError
+from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.tasks.task import ExportSubject, Sample
+from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.inputs.family_file import FamilyFile
 from onnxreg.schema.inputs.recipe_file import Benchmark
 from onnxreg.schema.manifest.draft import Draft
+from onnxreg.schema.manifest.manifest import Source
 
 COMPARED_EMBEDDINGS = 64
 """Embeddings that the precisions of heads and the detector are compared on."""
@@ -163,3 +172,67 @@ def check_limits(document: FamilyFile, files: Sequence[MemberFile], latency: Lat
             f"nothing was published, limits do not hold: {'; '.join(failed[:MAX_NAMED_LIMITS])}{more}",
             "fix the members, or relax the limits under `limits` (null removes one)",
         )
+
+
+IMAGE = "input"
+"""The input of the backbone, and the array of images in a suite."""
+
+
+def check_members(plans: MemberPlans, heads: Iterable[str]) -> None:
+    """Raise InputError if a suite is for a member that the family does not have, or that does not classify."""
+    names = [BACKBONE, *heads]
+    for member in plans:
+        if member not in names:
+            raise InputError(
+                f"certify names {member}, which is neither the backbone nor a head", suggest(member, names)
+            )
+
+
+def certify_members(
+    plans: MemberPlans, draft: Draft, files: Iterable[MemberFile], workspace: Path, progress: Progress
+) -> Draft:
+    """Judge the members of a draft; return it with their verdicts, checks and certificates.
+
+    A suite has images, or, for a head, embeddings. A head gets the embeddings of the float32 backbone, so that its
+    verdict is about its own bytes alone. Raises InputError if a suite does not fit its member, or the member has no
+    other precision than float32; ConversionError if a graph does not run.
+    """
+    own = list(files)
+    backbone = next(file for file in own if file.member == BACKBONE and file.precision == PLAIN)
+    for member, plan in plans.items():
+        variants = [file for file in own if file.member == member]
+        plain = next(file for file in variants if file.precision == PLAIN)
+        if member != BACKBONE:
+            plan = _embedded(plan, workspace / backbone.path)
+        paths = tuple(file.path for file in variants if file.precision != PLAIN)
+        if not paths:
+            raise InputError(
+                f"certify names {member}, which has no other precision than float32",
+                "name one under variants, or leave its suite out",
+            )
+        draft, _ = evaluate(
+            replace(plan, artifacts=paths), draft, _subject(member, workspace / plain.path), progress=progress
+        )
+    return draft
+
+
+def _subject(member: str, path: Path) -> ExportSubject:
+    """The float32 graph of a member as the source that its other precisions are compared with."""
+    takes, gives = (IMAGE, LOGITS) if member == BACKBONE else (INPUT, OUTPUT)
+    sample = Sample(feeds=[{takes: None}], expected=[{gives: None}])
+    return ExportSubject(
+        Source(id=member, digest=digest_file(path)), sample, start=path, fields={"task": TASK}
+    )
+
+
+def _embedded(plan: EvaluationPlan, backbone: Path) -> EvaluationPlan:
+    """The plan with embeddings in place of images. Its suite keeps its digest: that of the file."""
+    session: Any = None
+    items = []
+    for item in plan.suite.items:
+        if IMAGE in item.feed:
+            session = session or load_session(backbone)
+            embedding = proof.outputs(session, item.feed, BACKBONE)[EMBEDDING]
+            item = LabelledRow({INPUT: embedding}, item.label, item.output)
+        items.append(item)
+    return replace(plan, suite=replace(plan.suite, items=tuple(items)))

@@ -1,13 +1,12 @@
 """`reg add`: registering model files that exist already, made by whatever tool."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from posixpath import dirname, join
 from shlex import quote
 from types import MappingProxyType
 from typing import Any
 
-from onnxreg.converters.importers import stages
 from onnxreg.converters.importers.companions import check_labels, describe
 from onnxreg.converters.importers.import_files import Intake
 from onnxreg.converters.importers.judge_files import check_format, default_format, read_model
@@ -19,8 +18,9 @@ from onnxreg.converters.source.source_files import role_of
 from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.manifest.family import Graph
 from onnxreg.schema.manifest.manifest import FILENAME
-from onnxreg.schema.manifest.pipeline import pipeline_of
+from onnxreg.schema.manifest.pipeline import HINT, check_alternatives, pipeline_of
 
 PROFILE = "as-is"
 _MODELS = (".onnx", ".ort")
@@ -61,7 +61,7 @@ def adopt(
     models = [file for file in dict.fromkeys(files) if file.suffix in _MODELS]
     others = [file for file in dict.fromkeys(files) if file.suffix not in _MODELS]
     _refuse_unfit(models, others)
-    stages.check_named(members, models)
+    check_named(members, models)
     configs = _match_configs(models, [file for file in others if role_of(file.name) == "operator-config"])
     vectors = {model: file for model in models for file in others if file.name == f"{model.name}.golden.json"}
     for file in (*models, *others):
@@ -70,7 +70,7 @@ def adopt(
     artifacts = [
         _artifact(intake, *item, _own_files(item[0], configs, vectors), format, precision) for item in read
     ]
-    stages.check_contracts(intake.path_of, dict(read), members)
+    check_contracts(intake.path_of, dict(read), members)
     sidecars = [model.parent / path for model, facts in read for path in facts.external_data]
     companions = _companions(intake, others, [*sidecars, *configs.values(), *vectors.values()])
     fields = describe(workspace, companions)
@@ -205,3 +205,34 @@ def _recipe(format: str | None, precision: str | None, scrubbed: list[str]) -> d
         "result": {"scrubbed": sorted(scrubbed)},
     }
     return {"profile": PROFILE, "profile_version": 1, "steps": [step], "tools": {}}
+
+
+def check_named(members: Mapping[Path, str], models: Sequence[Path]) -> None:
+    """Raise InputError if only some models are named, or a named file is not a model."""
+    if unknown := [file for file in members if file not in models]:
+        raise InputError(
+            f"{unknown[0].name} is not a model, so it cannot be a member", "name a .onnx or .ort file"
+        )
+    if members and (nameless := [model for model in models if model not in members]):
+        raise InputError(
+            f"{nameless[0].name} has no name, and other models have one",
+            Advice("name-each-member", file=nameless[0].name),
+        )
+
+
+def check_contracts(
+    path_of: Callable[[Path], str], read: Mapping[Path, GraphFacts], members: Mapping[Path, str]
+) -> None:
+    """InputError if models that are alternatives, all or those of one member, differ in what they take or give."""
+    groups: dict[str | None, dict[str, Graph]] = {}
+    for model, facts in read.items():
+        groups.setdefault(members.get(model), {})[path_of(model)] = _graph(facts)
+    for name, graphs in groups.items():
+        check_alternatives(
+            graphs, HINT if name is None else f"both are called {name}: give each its own name"
+        )
+
+
+def _graph(facts: GraphFacts) -> Graph:
+    inputs, outputs = ({spec.name: spec.tensor for spec in side} for side in (facts.inputs, facts.outputs))
+    return Graph(facts.semantic.graph, inputs, outputs)

@@ -1,13 +1,16 @@
-"""`MobileSafeRewrite`: the same function in the operators that ONNX Runtime's mobile builds carry."""
+"""`MobileSafeRewrite`: the same function in the operators that ONNX Runtime's mobile builds carry.
 
-from collections.abc import Mapping
+A rewrite takes an `Emitter` for one node and returns the nodes that replace it, or None if the
+equivalence cannot be shown for this node (an element type or a rank that is not known); then the node stays.
+"""
+
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from onnxreg.converters.onnx.mobile_operators import MOBILE_SAFE_OPS
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.tools import graph
 from onnxreg.converters.passes.tools.emitter import Emitter
-from onnxreg.converters.passes.tools.mobile_rewrites import REWRITES
 from onnxreg.schema.core.errors import ConversionError
 
 
@@ -80,3 +83,121 @@ def _rewrite(container: Any, values: Mapping[str, Any]) -> None:
         copies = [graph.copy(node) for node in nodes]
         del container.node[:]
         container.node.extend(copies)
+
+
+Rewrite = Callable[[Emitter], list[Any] | None]
+
+SELECTABLE = frozenset({1, 2, 3, 6, 7, 10, 11, 12})
+"""TensorProto element types for which ONNX Runtime has Where on the CPU; for uint64 it has Max and Min alone."""
+
+
+def greater(emit: Emitter) -> list[Any]:
+    """a > b is b < a, NaN included: both are false."""
+    a, b = emit.node.input
+    return emit.finish(emit.op("Less", b, a))
+
+
+def greater_or_equal(emit: Emitter) -> list[Any]:
+    """a >= b."""
+    a, b = emit.node.input
+    return _less_or_equal(emit, b, a)
+
+
+def less_or_equal(emit: Emitter) -> list[Any]:
+    """a <= b."""
+    a, b = emit.node.input
+    return _less_or_equal(emit, a, b)
+
+
+def _less_or_equal(emit: Emitter, a: str, b: str) -> list[Any]:
+    """not b < a, but if NaN may occur a < b or a = b, since every comparison with NaN is false."""
+    if emit.has_no_nan(a, b):
+        return emit.finish(emit.op("Not", emit.op("Less", b, a)))
+    return emit.finish(emit.op("Or", emit.op("Less", a, b), emit.op("Equal", a, b)))
+
+
+def is_nan(emit: Emitter) -> list[Any]:
+    """NaN alone differs from itself."""
+    (x,) = emit.node.input
+    return emit.finish(emit.op("Not", emit.op("Equal", x, x)))
+
+
+def maximum(emit: Emitter) -> list[Any] | None:
+    """max over the inputs from left to right; a NaN on either side wins, as in ONNX Runtime."""
+    return _fold(emit, lambda a, b: emit.op("Less", a, b))
+
+
+def minimum(emit: Emitter) -> list[Any] | None:
+    """min over the inputs from left to right; a NaN on either side wins, as in ONNX Runtime."""
+    return _fold(emit, lambda a, b: emit.op("Less", b, a))
+
+
+def _fold(emit: Emitter, takes_second: Callable[[str, str], str]) -> list[Any] | None:
+    result, *others = emit.node.input
+    if not {emit.element(value) for value in emit.node.input} & SELECTABLE:
+        return None
+    if not others:
+        return emit.finish(emit.op("Identity", result))
+    exact = emit.has_no_nan(*emit.node.input)
+    for other in others:
+        second = takes_second(result, other)
+        if not exact:
+            second = emit.op("Or", second, emit.op("Not", emit.op("Equal", other, other)))
+        result = emit.op("Where", second, other, result)
+    return emit.finish(result)
+
+
+def flatten(emit: Emitter) -> list[Any] | None:
+    """Flatten(x, k) is Reshape(x, [d0 * ... * d(k-1), -1]); the leading product is read from the shape of x."""
+    (x,) = emit.node.input
+    axis = emit.attribute("axis", 1)
+    if axis < 0:
+        rank = emit.rank(x)
+        if rank is None:
+            return None
+        axis += rank
+    if axis == 0:
+        return emit.finish(emit.op("Reshape", x, emit.const([1, -1])))
+    if axis == 1:
+        return emit.finish(emit.op("Reshape", x, emit.const([0, -1])))
+    shape = emit.op("Shape", x)
+    outer = emit.op("Gather", shape, emit.const([0]))
+    for index in range(1, axis):
+        outer = emit.op("Mul", outer, emit.op("Gather", shape, emit.const([index])))
+    target = emit.op("Concat", outer, emit.const([-1]), axis=0)
+    return emit.finish(emit.op("Reshape", x, target))
+
+
+def cumulative_sum(emit: Emitter) -> list[Any] | None:
+    """CumSum over the last axis is x @ T with T[i, j] = 1 where i <= j (i < j exclusive, i and j swapped in reverse).
+
+    For integers only: there the sum is exact, while a float's infinity or NaN would spread through the product.
+    """
+    x, axis_name = emit.node.input
+    axis, rank, element = emit.constant(axis_name), emit.rank(x), emit.element(x)
+    if axis is None or rank is None or element not in (6, 7) or int(axis.reshape(-1)[0]) % rank != rank - 1:
+        return None
+    size = emit.op("Shape", x, start=rank - 1)
+    limit = emit.op("Squeeze", size, emit.const([0]))
+    steps = emit.op("Range", emit.const(0), limit, emit.const(1))
+    row = emit.op("Unsqueeze", steps, emit.const([1]))
+    column = emit.op("Unsqueeze", steps, emit.const([0]))
+    if emit.attribute("reverse", 0):
+        row, column = column, row
+    if emit.attribute("exclusive", 0):
+        reaches = emit.op("Less", row, column)
+    else:
+        reaches = emit.op("Not", emit.op("Less", column, row))
+    return emit.finish(emit.op("MatMul", x, emit.op("Cast", reaches, to=element)))
+
+
+REWRITES: dict[str, Rewrite] = {
+    "CumSum": cumulative_sum,
+    "Flatten": flatten,
+    "Greater": greater,
+    "GreaterOrEqual": greater_or_equal,
+    "IsNaN": is_nan,
+    "LessOrEqual": less_or_equal,
+    "Max": maximum,
+    "Min": minimum,
+}

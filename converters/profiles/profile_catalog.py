@@ -7,12 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.android.android_options import DOCUMENT
-from onnxreg.converters.android.recorded_promises import contract_of
+from onnxreg.converters.android.android_profile import AndroidContract
 from onnxreg.converters.engine.profile_contract import ProfilePromises
 from onnxreg.converters.engine.read_recipe import PROFILE_KEYS, from_value, read_document
 from onnxreg.schema.core.errors import HostError, InputError
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.inputs.recipe_file import RecipeFile
+
+
+def contract_of(parameters: Mapping[str, Any], suite: Path | None) -> AndroidContract:
+    """The contract of the profile: the same for every export; the recipe names the evaluation."""
+    return AndroidContract()
+
 
 GROUP = "onnxreg.profiles"
 

@@ -1,31 +1,93 @@
 """Find the winner of a search, and run the export that it leads to."""
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from onnxreg.converters.engine import latency, run_plan, subjects
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import ExportPlan
 from onnxreg.converters.evaluation.evaluate import FULL_PRECISION, SourceEvaluation
 from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
-from onnxreg.converters.evaluation.judgement import EvaluationError
+from onnxreg.converters.evaluation.judgement import EvaluationError, JudgedArtifact
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.search import candidates as catalog
 from onnxreg.converters.search import recipes
 from onnxreg.converters.search.candidates import Candidate
-from onnxreg.converters.search.device_check import refuse_on
 from onnxreg.converters.search.search_plan import SearchPlan, plan_search
-from onnxreg.converters.search.trial import Trial, nearest
+from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.converters.source.scrub import scrub
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConversionError, InputError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.recipe_file import Benchmark
+from onnxreg.schema.log.summary import ArtifactSummary, summarize
 from onnxreg.schema.manifest.draft import Draft
+from onnxreg.schema.query.device import Device
+
+TrialState = Literal["certified", "refused", "unknown", "failed", "unsupported", "untried"]
+MAX_NEAREST = 3
+"""Near misses that an error lists."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate with its figures on the suite that the search may look at.
+
+    States: those of a verdict; `failed` (a pass or the file does not work), `unsupported` (a device does not load it),
+    `untried` (a smaller one passed). `excess` is the largest loss in parts of its limit: below 1 it passes.
+    """
+
+    candidate: str
+    state: TrialState
+    bytes: int | None = None
+    precision: str | None = None
+    reasons: tuple[str, ...] = ()
+    figures: tuple[Mapping[str, Any], ...] = ()
+    median_ms: float | None = None
+
+    @classmethod
+    def of(cls, candidate: str, size: int, precision: str, judged: JudgedArtifact) -> "Trial":
+        """A candidate that was judged."""
+        figures = tuple(
+            {
+                "metric": judgement.metric.id,
+                "value": judgement.value,
+                "loss": judgement.loss,
+                "limit": judgement.limit,
+                "state": judgement.state,
+                **({} if judgement.interval is None else {"interval": list(judgement.interval)}),
+            }
+            for judgement in judged.judgements
+        )
+        return cls(candidate, judged.state, size, precision, judged.reasons, figures)
+
+    @property
+    def excess(self) -> float:
+        losses = [figure["loss"] / figure["limit"] for figure in self.figures if figure["loss"] is not None]
+        return max(losses, default=float("inf"))
+
+    def timed(self, median_ms: float) -> "Trial":
+        return replace(self, median_ms=median_ms)
+
+    def to_json(self) -> dict[str, Any]:
+        optional = {"bytes": self.bytes, "precision": self.precision, "median_ms": self.median_ms}
+        value: dict[str, Any] = {"candidate": self.candidate, "state": self.state}
+        value |= {key: item for key, item in optional.items() if item is not None}
+        value |= {"metrics": list(self.figures)} if self.figures else {}
+        return value | ({"reasons": list(self.reasons)} if self.reasons else {})
+
+
+def nearest(trials: Iterable[Trial]) -> Sequence[Trial]:
+    """The refused trials that miss their limits by the least."""
+    refused = [trial for trial in trials if trial.state == "refused"]
+    return sorted(refused, key=lambda trial: trial.excess)[:MAX_NEAREST]
+
 
 TIMED = Benchmark(runs=30, batches=(1,))
 SCRATCH, BASE, TRIALS = ".search", "base", "trials"
@@ -233,3 +295,22 @@ def _none_passes(trials: list[Trial], choose: EvaluationPlan) -> ConversionError
         f"none of {tried} candidates passes on the suite to choose on; the nearest: {misses}",
         Advice("no-candidate"),
     )
+
+
+def refuse_on(devices: Sequence[Device], draft: Draft) -> str | None:
+    """The reason for which a device does not load the only artifact of a draft; None if all load it.
+
+    Args:
+        devices: presets, which are full builds: no operator set is read.
+    """
+    if not devices:
+        return None
+    paths = {path: draft.root / path for path in draft.paths()}
+    measured = {name: Descriptor(digest_file(path), path.stat().st_size) for name, path in paths.items()}
+    summary = summarize(draft.manifest(measured), Digest.of(b""), 0)
+    artifact = ArtifactSummary.read(summary["artifacts"][0])
+    for device in devices:
+        for requirement in device.requirements(lambda _: ()):
+            if problem := requirement.problem(artifact, artifact.size):
+                return f"{device.name or device.ort}: {problem}"
+    return None

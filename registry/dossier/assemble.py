@@ -1,12 +1,15 @@
 """Assemble the dossier of a version: the fields of a profile, filled in from its record and from the owner's facts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from onnxreg.registry.dossier.attested import statements
+from onnxreg.registry.dossier.channel_history import changes_before, history, policy_in_force
 from onnxreg.registry.dossier.owner_file import OwnerFile
 from onnxreg.registry.dossier.profile_files import LoadedProfile
-from onnxreg.registry.dossier.quotations import tables_of
 from onnxreg.registry.dossier.version_record import VersionRecord
+from onnxreg.registry.dossier.version_signatures import version_signatures
+from onnxreg.schema.core import pointer
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.dossier.dossier import (
@@ -20,10 +23,13 @@ from onnxreg.schema.dossier.dossier import (
     DossierKey,
     DossierSection,
     DossierSubject,
+    DossierTable,
     LogHead,
     ProfileReference,
 )
-from onnxreg.schema.dossier.dossier_profile import ProfileField, ProfileSection
+from onnxreg.schema.dossier.dossier_profile import GeneratorName, ProfileField, ProfileSection
+from onnxreg.schema.dossier.source_document import SourceDocument, single, table
+from onnxreg.schema.log.logline import LogLine
 
 Attachments = Mapping[str, tuple[bytes, str]]
 """The bytes of each file beside the dossier, by name, and what it is."""
@@ -120,3 +126,49 @@ def _key_id(signature: object) -> str:
 def _heads(record: VersionRecord) -> dict[str, LogHead]:
     logs = {record.ledger.name: record.lines, POLICY_LOG: record.policies.lines}
     return {name: LogHead(line=log[-1].seq, digest=log[-1].digest) for name, log in logs.items() if log}
+
+
+Tables = list[DossierTable]
+GENERATORS: Mapping[GeneratorName, Callable[[VersionRecord], Tables]] = {
+    "signatures": version_signatures,
+    "changes": changes_before,
+    "history": history,
+    "policy": policy_in_force,
+}
+
+
+def tables_of(record: VersionRecord, field: ProfileField) -> Tables:
+    """The tables of a field that is not a person's; none if the registry has nothing about it."""
+    if field.generate is not None:
+        return GENERATORS[field.generate](record)
+    if field.from_ == "statements":
+        return statements(record, field)
+    sources = list(_sources(record, field))
+    if field.columns is None:
+        return [table for source in sources for table in single(source.quote(field.value or ""))]
+    labels, places = zip(*field.columns, strict=True)
+    return table(labels, [row for source in sources for row in source.rows(field.rows or "", places)])
+
+
+def _sources(record: VersionRecord, field: ProfileField) -> Iterator[SourceDocument]:
+    match field.from_:
+        case "manifest":
+            yield record.blob(record.manifest_digest)
+        case "published":
+            yield SourceDocument.of_line(record.published)
+        case "policy":
+            yield from map(SourceDocument.of_line, record.policies.lines[-1:])
+        case "log":
+            yield from (source for line in record.lines if (source := _chosen(record, field, line)))
+
+
+def _chosen(record: VersionRecord, field: ProfileField, line: LogLine) -> SourceDocument | None:
+    """The line as a source if the field chooses it."""
+    source = SourceDocument.of_line(line)
+    about = pointer.find(source.value, "/event/manifest")
+    if field.kinds and line.event.kind not in field.kinds:
+        return None
+    if field.this and about != str(record.manifest_digest):
+        return None
+    lacks = field.having is not None and pointer.find(source.value, field.having) is pointer.ABSENT
+    return None if lacks else source

@@ -2,14 +2,17 @@
 
 from dataclasses import dataclass
 
+from onnxreg.registry.gates.gate_history import attestations
+from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.read.versions import PublishedVersion
+from onnxreg.registry.read.versions import PublishedVersion, read_version
 from onnxreg.registry.signing.crypto import PrivateKey
+from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.formats.benchmark import MEDIA_TYPE, BenchmarkDocument
 from onnxreg.schema.formats.benchmark import MEDIA_TYPE as BENCHMARK
-from onnxreg.schema.formats.benchmark import BenchmarkDocument
 from onnxreg.schema.gates.evaluation import Evaluation, read_evaluation, statement
 from onnxreg.schema.log.summary import effective_state
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
@@ -85,3 +88,15 @@ def _parents(manifest: Manifest, artifact: Artifact) -> set[Digest]:
     evidence, source = artifact.certification.evidence, manifest.source
     parents = {artifact.parent, evidence.parent if evidence else None, source.digest if source else None}
     return {digest for digest in parents if digest is not None}
+
+
+def read_benchmarks(source: RegistryReader, ref: Ref) -> list[BenchmarkDocument]:
+    """The benchmarks that a log attests of a version, oldest first.
+
+    Raise NotFoundError or IntegrityError if the version or a statement cannot be read.
+    """
+    version = read_version(source, ref)
+    ledger, _ = load(source, version.name)
+    about = attestations(ledger, version.digest, version.manifest)
+    documents = [ledger.fetch(event.statement) for event in about if event.media_type == MEDIA_TYPE]
+    return [BenchmarkDocument.decode(data, "a benchmark") for data in documents]

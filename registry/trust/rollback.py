@@ -235,7 +235,7 @@ class CheckpointStore:
     def passed(self, registry_id: str, name: str, channel: str, proof: str) -> bool:
         """Return True if a governed channel met its policy with this proof before.
 
-        See `prefilter.check_holder_of`.
+        See `trusted_read.check_holder_of`.
         """
         value = self.recall(registry_id, name)
         return value is not None and value.get("gates", {}).get(channel) == proof

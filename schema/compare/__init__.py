@@ -6,7 +6,7 @@ describes differences inside model files, `rebuild_outcome` compares a rebuilt v
 one.
 
 `overview` groups the changes into one screen: `artifact_rows`, `figures` and `facts` are its tables,
-`change_place` says where each change belongs, `change_interval` if a change is larger than chance, and
+`change_place` says where each change belongs, `figures` if a change is larger than chance, and
 `verdict` has the first sentences.
 
 Start with `manifests.py`. The rules in words: docs/diff.md.

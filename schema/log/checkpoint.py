@@ -86,7 +86,7 @@ class Checkpoint:
     `versions` are tables of the state as JSON, and `files` what it says of each version's artifacts, as a
     digest; `sealed` are the segments and at last the catalog; `places` says how far the log had come at each
     URL; `gates` are proofs that a governed channel of this index file met its policy
-    (`registry/gates/prefilter.py`).
+    (`registry/deliver/trusted_read.py`).
     """
 
     seq: int

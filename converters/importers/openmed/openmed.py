@@ -45,7 +45,7 @@ def import_openmed(directory: Path, workspace: Path, *, name: str) -> tuple[Draf
 
     Raises:
         InputError: no manifest, or one of another version; a file that is named but missing or outside; files
-            of two exports (`same_export.refuse_mixture`); labels that are not as many as the classes of the logits.
+            of two exports (`survey.refuse_mixture`); labels that are not as many as the classes of the logits.
     """
     check_name(name)
     intake = Intake(workspace, name)

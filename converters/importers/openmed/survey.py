@@ -11,13 +11,14 @@ from onnxreg.converters.importers.openmed.artifacts import (
     locate,
     named_file,
 )
-from onnxreg.converters.importers.same_export import base_of, refuse_mixture
+from onnxreg.converters.importers.weight_compare import compare_weights
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_onnx, inspect_ort
+from onnxreg.converters.onnx.stored_tensors import Arrays, read_tensors
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.source.source_files import role_of
 from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
 from onnxreg.schema.manifest.draft import DraftFile
-from onnxreg.schema.manifest.manifest import FILENAME, read_manifest
+from onnxreg.schema.manifest.manifest import FILENAME, TensorSpec, read_manifest
 from onnxreg.schema.manifest.manifest_v1 import ManifestV1
 
 
@@ -127,3 +128,67 @@ def _refuse_foreign_report(root: Path, manifest: ManifestV1, left_out: tuple[str
                 f"{path} is about another model than {FILENAME}",
                 "the directory mixes files of two exports; export again into an empty directory",
             )
+
+
+_HINT = "the directory mixes files of two exports; export again into an empty directory"
+
+
+def base_of(models: Mapping[str, GraphFacts]) -> str:
+    """The path of the full-precision ONNX file that the others were made from; else the first file."""
+    full = [
+        path for path, facts in models.items() if facts.ort_format is None and facts.precision == "float32"
+    ]
+    return next(iter([*full, *models]))
+
+
+def refuse_mixture(root: Path, models: Mapping[str, GraphFacts]) -> list[str]:
+    """Raise InputError if two model files cannot come from one export.
+
+    All must have the inputs and outputs of the base (`base_of`), in name, type and static axes, and its
+    weights, within the tolerances of `weight_compare`. Returns the paths of files whose weights have no
+    counterpart by name and shape, so that nothing could be compared: for an .ort file the optimizer may
+    explain that; for a float ONNX file it is refused.
+    """
+    base = base_of(models)
+    for path, facts in models.items():
+        _check_same_contract(facts.inputs, models[base].inputs, path, base, "inputs")
+        _check_same_contract(facts.outputs, models[base].outputs, path, base, "outputs")
+    if models[base].weights.weights_total == models[base].weights.weights_quantized:
+        return [path for path in models if path != base]
+    reference = Arrays(read_tensors(root / base))
+    unknown = []
+    for path, facts in models.items():
+        if path == base or compare_weights(reference, Arrays(read_tensors(root / path)), path, base):
+            continue
+        if facts.ort_format is None:
+            raise InputError(f"no weight of {path} has a counterpart in {base}", _HINT)
+        unknown.append(path)
+    return unknown
+
+
+def _check_same_contract(
+    specs: tuple[TensorSpec, ...], expected: tuple[TensorSpec, ...], path: str, base: str, side: str
+) -> None:
+    if len(specs) != len(expected) or not all(map(_compatible, specs, expected)):
+        raise InputError(
+            f"{path} and {base} have different {side}: {_line(specs)} and {_line(expected)}", _HINT
+        )
+
+
+def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
+    """Equal but for axes that are dynamic in one of them: the ORT converter fixes those it can infer."""
+    axes = zip(a.shape, b.shape, strict=False)
+    same = all(x.value == y.value for x, y in axes if x.kind == y.kind == "static")
+    return (
+        (a.name, a.dtype) == (b.name, b.dtype)
+        and same
+        and (len(a.shape) == len(b.shape) or not (a.shape and b.shape))
+    )
+
+
+def _line(specs: tuple[TensorSpec, ...]) -> str:
+    parts = []
+    for spec in specs:
+        dims = ",".join(dim.text for dim in spec.shape)
+        parts.append(f"{spec.name} {spec.dtype}[{dims}]")
+    return "; ".join(parts)

@@ -7,7 +7,8 @@ queries.
 """
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from anyio.to_thread import run_sync
@@ -22,7 +23,6 @@ from onnxreg.registry.server.http.base_url import base_url
 from onnxreg.registry.server.http.responses import HTML, STATUS, HttpError, of_bytes
 from onnxreg.registry.server.http.tree_routes import IMMUTABLE
 from onnxreg.registry.server.pages import views
-from onnxreg.registry.server.pages.history_view import history_chart
 from onnxreg.registry.server.pages.rendering import Rendering
 from onnxreg.registry.server.pages.snapshot import ModelSnapshot, UnknownModelError
 from onnxreg.registry.server.pages.snippets import Snippet, SnippetSubject, snippets
@@ -32,7 +32,7 @@ from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.blobs import steady
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.schema.compare.manifests import diff
-from onnxreg.schema.compare.version_history import model_history
+from onnxreg.schema.compare.version_history import HistoryRow, ModelHistory, model_history
 from onnxreg.schema.core.errors import InputError, NotFoundError, RegError
 from onnxreg.schema.core.ref import Ref, check_name
 from onnxreg.schema.core.version import Version
@@ -305,3 +305,54 @@ def _guarded(response: Response) -> Response:
     response.headers["Content-Security-Policy"] = POLICY
     response.headers["Referrer-Policy"] = "same-origin"
     return response
+
+
+WIDTH, HEIGHT, MARGIN = 640, 180, 24
+"""Of the drawing, in its own units."""
+
+
+@dataclass(frozen=True)
+class ChartPoint:
+    """A version in the chart: its place, and the ends of its interval (None: none was published)."""
+
+    x: float
+    y: float
+    row: HistoryRow
+    bounds: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class HistoryChart:
+    """The comparable figures of a history, the oldest first, with the values at the lower and the upper edge."""
+
+    points: Sequence[ChartPoint]
+    low: float
+    high: float
+
+    @property
+    def line(self) -> str:
+        """The points of a polyline."""
+        return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in self.points)
+
+
+def history_chart(history: ModelHistory) -> HistoryChart | None:
+    """The chart; None with fewer than two comparable figures."""
+    rows = [row for row in reversed(history.versions) if history.is_charted(row)]
+    if len(rows) < 2 or history.scale is None:
+        return None
+    low, high = history.scale
+    step = (WIDTH - 2 * MARGIN) / (len(rows) - 1)
+    points = []
+    for number, row in enumerate(rows):
+        bounds = (
+            None if row.interval is None else (_y(row.interval[0], low, high), _y(row.interval[1], low, high))
+        )
+        assert row.value is not None, "charted rows have values"
+        points.append(ChartPoint(MARGIN + number * step, _y(row.value, low, high), row, bounds))
+    return HistoryChart(points, low, high)
+
+
+def _y(value: float, low: float, high: float) -> float:
+    """The height of a value; all in the middle if they are equal."""
+    share = (value - low) / (high - low) if high > low else 0.5
+    return HEIGHT - MARGIN - share * (HEIGHT - 2 * MARGIN)

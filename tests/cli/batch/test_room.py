@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.cli.batch import capacity
+from onnxreg.cli.batch import pool
 from onnxreg.cli.batch.jobs import Job
 from onnxreg.schema.inputs.job import JobRow
 
@@ -37,10 +37,10 @@ def test_the_need_grows_with_the_weights_that_are_read(tmp_path: Path) -> None:
     small, large = weights(tmp_path / "a", GB), weights(tmp_path / "b", 3 * GB)
     shards = weights(tmp_path / "c", GB, 2 * GB)
     (small / "optimizer.pt").write_bytes(b"0" * 1000)
-    each = capacity.need(job(large)) - capacity.need(job(small))
-    assert each == 2 * GB * capacity.COPIES
-    assert abs(capacity.need(job(shards)) - capacity.need(job(large))) < 10**4
-    assert capacity.need(job("org/model")) == capacity.FRAMEWORKS + capacity.COPIES * capacity.UNKNOWN
+    each = pool.need(job(large)) - pool.need(job(small))
+    assert each == 2 * GB * pool.COPIES
+    assert abs(pool.need(job(shards)) - pool.need(job(large))) < 10**4
+    assert pool.need(job("org/model")) == pool.FRAMEWORKS + pool.COPIES * pool.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_the_least_of_jobs_cores_and_memory(
     fleet: Sequence[Job] = [
         job(weights(tmp_path / str(number), GB if number else GB // 9)) for number in range(jobs)
     ]
-    monkeypatch.setattr(capacity, "cores", lambda: cores)
-    monkeypatch.setattr(capacity, "free_memory", lambda: None if free is None else free * GB)
-    assert capacity.processes(fleet) == expected
+    monkeypatch.setattr(pool, "cores", lambda: cores)
+    monkeypatch.setattr(pool, "free_memory", lambda: None if free is None else free * GB)
+    assert pool.processes(fleet) == expected
 
 
 def host(root: Path, available: int | None, limit: str | None = None) -> Path:
@@ -84,4 +84,4 @@ def host(root: Path, available: int | None, limit: str | None = None) -> Path:
 def test_a_container_has_what_its_group_leaves(
     available: int | None, limit: str | None, expected: int | None, tmp_path: Path
 ) -> None:
-    assert capacity.free_memory(host(tmp_path, available, limit)) == expected
+    assert pool.free_memory(host(tmp_path, available, limit)) == expected

@@ -12,7 +12,7 @@ from support.docs.nets import write_llama, write_mlp
 
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.evaluation.tasks import evaluator_catalog
+from onnxreg.converters.evaluation import evaluation_plan
 from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRows
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
@@ -493,13 +493,13 @@ ALIKE: list[tuple[str, Any, Any]] = [
 def test_items_that_a_model_reads_alike_are_identical_whatever_the_right_answer_is(
     tmp_path: Path, task: str, one: Any, other: Any
 ) -> None:
-    evaluator = evaluator_catalog.find(task)
+    evaluator = evaluation_plan.find(task)
     suite = evaluator.load_suite(write(tmp_path / "suite.jsonl", [one, other]))
     assert len({evaluator.identity(item) for item in suite.items}) == 1
 
 
 def test_items_of_other_content_are_not_identical(tmp_path: Path) -> None:
     rows = [{"text": a, "text_pair": b, "label": "x"} for a, b in (("a", "b"), ("b", "a"), ("a", "c"))]
-    evaluator = evaluator_catalog.find("text-classification")
+    evaluator = evaluation_plan.find("text-classification")
     suite = evaluator.load_suite(write(tmp_path / "suite.jsonl", rows))
     assert len({evaluator.identity(item) for item in suite.items}) == 3

@@ -7,7 +7,7 @@ from support.registries.gated import NAME, Attacker
 
 from onnxreg.registry import Registry
 from onnxreg.registry.deliver.coverage import coverage
-from onnxreg.registry.gates.prefilter import check_holder_of
+from onnxreg.registry.deliver.trusted_read import check_holder_of
 from onnxreg.registry.log.lookup import find
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
 from onnxreg.schema.core.digest import Digest

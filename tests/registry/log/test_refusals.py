@@ -9,8 +9,8 @@ from support.registries.gated import NAME, draft
 
 from onnxreg.registry import Registry
 from onnxreg.registry.gates.promotion import Promotion
+from onnxreg.registry.log import commit
 from onnxreg.registry.log import commit as committing
-from onnxreg.registry.log import refusals
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
@@ -162,9 +162,9 @@ def test_a_version_that_is_on_record_is_not_read_again(
     home: Registry, claim: Digest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Digest] = []
-    before = refusals.read_manifest
+    before = commit.read_manifest
     monkeypatch.setattr(
-        refusals,
+        commit,
         "read_manifest",
         lambda data, digest, name: read.append(digest) or before(data, digest, name),
     )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from onnxreg.schema.compare.change_interval import difference, own_interval, wilson
+from onnxreg.schema.compare.figures import difference, own_interval, wilson
 from onnxreg.schema.manifest.evidence import Check
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from onnxreg.schema.core.budget import limited
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.globs import matcher
 from onnxreg.schema.query.expression.parser import parse
+from onnxreg.schema.query.expression.tree import matcher
 
 
 @given(st.text("ab*?", max_size=8), st.text("ab?", max_size=12))
