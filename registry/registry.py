@@ -39,7 +39,7 @@ from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, check_name
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import Expire
-from onnxreg.schema.manifest.manifest import FILENAME
+from onnxreg.schema.manifest.rules import FILENAME
 
 if TYPE_CHECKING:
     from onnxreg.registry.delta.routes import DeltaPolicy

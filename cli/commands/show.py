@@ -48,7 +48,7 @@ def command(
     --json` has the held artifacts and their states. With --benchmark: {ref, benchmarks: [document]}, oldest
     first; see `reg schema benchmark`.
     """
-    from onnxreg.registry.read.versions import read_version
+    from onnxreg.registry.read.versions import read_plain_version
 
     session: Session = context.obj
     if benchmark:
@@ -57,7 +57,7 @@ def command(
         _show_benchmarks(session, str(ref), read_benchmarks(session.reader(remote), Ref.parse(ref)), as_json)
         return
     reader = session.reader(remote)
-    published = read_version(reader, Ref.parse(ref))
+    published = read_plain_version(reader, Ref.parse(ref))
     if as_json:
         output.write_bytes(published.data)
         return
@@ -80,6 +80,8 @@ def _details(published: "PublishedVersion") -> Iterator[list[str]]:
 
 def _proofs(published: "PublishedVersion", reader: "RegistryReader") -> Iterator[str]:
     """The proofs on record, one line each."""
+    if not published.may_be_attested:
+        return
     from onnxreg.registry.gates.proofs import proofs_by_path
 
     paths = {artifact.digest: artifact.path for artifact in published.manifest.artifacts}

@@ -1,5 +1,7 @@
 """A manifest as people read it: artifacts, verdicts, checks, companions, recipe."""
 
+from __future__ import annotations
+
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -7,13 +9,13 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.render.output import printable, size, table
-from onnxreg.schema.manifest.draft import NOT_EVALUATED
-from onnxreg.schema.manifest.manifest import Artifact, Manifest, Source
-from onnxreg.schema.manifest.recorded_recipe import Step
+from onnxreg.schema.manifest.rules import UNJUDGED
 
 if TYPE_CHECKING:
     from onnxreg.registry.read.versions import PublishedVersion
     from onnxreg.schema.formats.benchmark import BenchmarkDocument
+    from onnxreg.schema.manifest.manifest import Artifact, Manifest, Source
+    from onnxreg.schema.manifest.recorded_recipe import Step
 
 
 ON_THE_CPU = "  such operators run on the CPU; NNAPI and XNNPACK may leave them to it"
@@ -73,7 +75,7 @@ def _members(manifest: Manifest) -> str | None:
     return ", ".join(f"{count} {role}" for role, count in roles.items())
 
 
-def artifacts(version: "PublishedVersion") -> Iterator[str]:
+def artifacts(version: PublishedVersion) -> Iterator[str]:
     """One row for each artifact, in the manifest's order; if not all are held, it says which are.
 
     Heads of a family that are of one kind share a row.
@@ -118,7 +120,7 @@ def _row(
     )
 
 
-def benchmark(document: "BenchmarkDocument") -> Iterator[str]:
+def benchmark(document: BenchmarkDocument) -> Iterator[str]:
     """The machine of a benchmark, and one row for each batch size of each artifact."""
     threads = "1 thread" if document.threads == 1 else f"{document.threads} threads"
     yield printable(f"{document.cpu} ({document.isa}), {threads}, {document.runtime}, {document.runs} runs")
@@ -130,7 +132,7 @@ def benchmark(document: "BenchmarkDocument") -> Iterator[str]:
     yield from table(("ARTIFACT", "CHECK", "METRIC", "VALUE"), rows)
 
 
-def translation(version: "PublishedVersion") -> Iterator[str]:
+def translation(version: PublishedVersion) -> Iterator[str]:
     """A table of the fields of another tool's document and what each became, if the recipe was one."""
     recipe = version.manifest.recipe
     recorded = recipe.parameters.get("recipe") if recipe else None
@@ -143,7 +145,7 @@ def translation(version: "PublishedVersion") -> Iterator[str]:
         yield from table(("FIELD", "VALUE", "BECAME"), rows)
 
 
-def remarks(version: "PublishedVersion") -> Iterator[str]:
+def remarks(version: PublishedVersion) -> Iterator[str]:
     """Notes for people who rely on a version: verdicts with reasons, warnings, skipped steps."""
     manifest = version.manifest
     states = {artifact_state.path: artifact_state.state for artifact_state in version.states}
@@ -161,7 +163,7 @@ def remarks(version: "PublishedVersion") -> Iterator[str]:
         yield f"skipped: {printable(step.name)}: {printable(step.skipped or '')}"
 
 
-def search(version: "PublishedVersion") -> Iterator[str]:
+def search(version: PublishedVersion) -> Iterator[str]:
     """The candidates of a search with their figures on the suite that it chose on, if the version came from one."""
     recipe = version.manifest.recipe
     record = recipe.parameters.get("search") if recipe else None
@@ -189,7 +191,7 @@ def _loss(figure: Mapping[str, Any]) -> str:
     return f"{printable(figure['metric'])} {_number(figure['loss'])}{bounds}"
 
 
-def next_steps(version: "PublishedVersion") -> Iterator[str]:
+def next_steps(version: PublishedVersion) -> Iterator[str]:
     """The next command: to publish a certified artifact, or to get one in place of a refused one."""
     states = {artifact_state.path: artifact_state.state for artifact_state in version.states}
     refused = [item.path for item in version.manifest.artifacts if states[item.path] == "refused"]
@@ -202,12 +204,12 @@ def next_steps(version: "PublishedVersion") -> Iterator[str]:
         yield f"next: reg push {version.ref}"
 
 
-def doubts(version: "PublishedVersion") -> Iterator[str]:
+def doubts(version: PublishedVersion) -> Iterator[str]:
     """Verdicts of later evaluations that differ from the manifest."""
     return (printable(artifact_state.remark) for artifact_state in version.states if artifact_state.remark)
 
 
-def doubts_of(sides: "Iterable[PublishedVersion]") -> Iterator[str]:
+def doubts_of(sides: Iterable[PublishedVersion]) -> Iterator[str]:
     """The same of several versions, each line with its version."""
     return (f"{side.ref}: {line}" for side in sides for line in doubts(side))
 
@@ -215,7 +217,7 @@ def doubts_of(sides: "Iterable[PublishedVersion]") -> Iterator[str]:
 def verdict(item: Artifact, state: str) -> Iterator[str]:
     """The manifest's verdict with its reasons; said as such if the artifact is refused in spite of it."""
     claim = item.certification
-    if claim.reasons != NOT_EVALUATED.reasons and (claim.rule or claim.reasons):
+    if claim.reasons != UNJUDGED and (claim.rule or claim.reasons):
         by = f" by {printable(claim.rule)}" if claim.rule else ""
         whose = "" if state == claim.state else "its manifest says "
         yield f"{whose}{claim.state}{by}: {item.path}"

@@ -1,5 +1,7 @@
 """A version on one screen: what it is, what may ship, what was measured, what it needs, how to get it."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -7,17 +9,17 @@ from typing import TYPE_CHECKING
 from onnxreg.cli.render import manifest_view, output
 from onnxreg.cli.render.output import counted
 from onnxreg.schema.log.summary import RECALL, suite_checks
-from onnxreg.schema.manifest.evidence import Check
-from onnxreg.schema.manifest.manifest import Artifact, Manifest, TensorSpec
 
 if TYPE_CHECKING:
     from onnxreg.registry.read.versions import PublishedVersion
+    from onnxreg.schema.manifest.evidence import Check
+    from onnxreg.schema.manifest.manifest import Artifact, Manifest, TensorSpec
 
 MAX_FIGURES, MAX_LABELS, MAX_OPERATORS, MAX_NAMES = 8, 3, 8, 6
 """Figures of all artifacts, labels with the lowest recall of each, operators of a graph, artifacts in a line."""
 
 
-def lines(version: "PublishedVersion", remote: str | None) -> Iterator[str]:
+def lines(version: PublishedVersion, remote: str | None) -> Iterator[str]:
     """The screen. `remote` is the remote that was read, if any."""
     manifest = version.manifest
     blocks: Sequence[Iterable[str]] = (
@@ -33,12 +35,12 @@ def lines(version: "PublishedVersion", remote: str | None) -> Iterator[str]:
             yield from (["", *block] if number else block)
 
 
-def _held(version: "PublishedVersion") -> Iterator[str]:
+def _held(version: PublishedVersion) -> Iterator[str]:
     if version.held is not None:
         yield f"held     partial: reg pull {version.ref} fetches the rest"
 
 
-def _shipping(version: "PublishedVersion") -> Iterator[str]:
+def _shipping(version: PublishedVersion) -> Iterator[str]:
     """The artifacts that may ship as certified and those that may not, with the reasons of each refusal."""
     paths: dict[str, list[str]] = {}
     heads: Counter[str] = Counter()
@@ -165,7 +167,7 @@ def _operators(names: Sequence[str]) -> str | None:
     return f"{counted(len(names), 'operator')}: {listed}" if names else None
 
 
-def _ways(version: "PublishedVersion", remote: str | None) -> Iterator[str]:
+def _ways(version: PublishedVersion, remote: str | None) -> Iterator[str]:
     """Commands that choose one of its files, fetch them, or show more; never folded, so that they can be copied."""
     option = f" --remote {remote}" if remote else ""
     yield f"get it   reg resolve {version.ref}{option} --device DEVICE"

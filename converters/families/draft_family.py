@@ -15,7 +15,8 @@ from onnxreg.converters.families.precisions import MemberFile, artifact
 from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.converters.source.toolchain import tool_versions
 from onnxreg.schema.manifest.draft import Draft, DraftFile
-from onnxreg.schema.manifest.family import ModelFamily, classes_digest
+from onnxreg.schema.manifest.family import ModelFamily
+from onnxreg.schema.manifest.family_rules import classes_digest
 from onnxreg.schema.manifest.recorded_recipe import Recipe
 
 PROFILE, PROFILE_VERSION = "family", 1

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from onnxreg.converters.importers.difference import Difference
 from onnxreg.schema.manifest.draft import Draft
-from onnxreg.schema.manifest.manifest import FILENAME
+from onnxreg.schema.manifest.rules import FILENAME
 
 
 def import_directory(directory: Path, workspace: Path, *, name: str) -> tuple[Draft, list[Difference]]:

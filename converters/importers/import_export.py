@@ -16,14 +16,8 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
-from onnxreg.schema.manifest.manifest import (
-    FILENAME,
-    Artifact,
-    FileEntry,
-    Manifest,
-    TensorSpec,
-    read_manifest,
-)
+from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest, TensorSpec, read_manifest
+from onnxreg.schema.manifest.rules import FILENAME
 
 EXPORTS = "exports/"
 MINE = Advice("add-without-manifest", manifest=FILENAME)

@@ -10,7 +10,7 @@ from onnxreg.converters.source.scrub import scrub_file
 from onnxreg.schema.core.errors import HostError, InputError
 from onnxreg.schema.core.file_state import FileState
 from onnxreg.schema.core.paths import DistinctPaths, check_path
-from onnxreg.schema.manifest.manifest import FILENAME
+from onnxreg.schema.manifest.rules import FILENAME
 
 _PICKLES = frozenset({".pkl", ".pickle", ".joblib", ".dill", ".pt", ".pth", ".ckpt"})
 _SAFE = frozenset({".onnx", ".ort", ".json", ".txt", ".config"})

@@ -11,9 +11,9 @@ from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.formats.benchmark import MEDIA_TYPE, BenchmarkDocument
-from onnxreg.schema.formats.benchmark import MEDIA_TYPE as BENCHMARK
+from onnxreg.schema.formats.benchmark import BenchmarkDocument
 from onnxreg.schema.gates.evaluation import Evaluation, read_evaluation, statement
+from onnxreg.schema.gates.statement_types import BENCHMARK
 from onnxreg.schema.log.summary import effective_state
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
@@ -98,5 +98,5 @@ def read_benchmarks(source: RegistryReader, ref: Ref) -> list[BenchmarkDocument]
     version = read_version(source, ref)
     ledger, _ = load(source, version.name)
     about = attestations(ledger, version.digest, version.manifest)
-    documents = [ledger.fetch(event.statement) for event in about if event.media_type == MEDIA_TYPE]
+    documents = [ledger.fetch(event.statement) for event in about if event.media_type == BENCHMARK]
     return [BenchmarkDocument.decode(data, "a benchmark") for data in documents]

@@ -1,24 +1,23 @@
 """The records in a model's log that gates need: moves of channels, and attestations of versions."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from onnxreg.registry.log.index_file import read_line
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
-from onnxreg.schema.gates.evaluation import (
-    EVALUATION,
-    RECALL_DELTA,
-    Evaluation,
-    read_evaluation,
-    read_statement,
-)
 from onnxreg.schema.log.events import Attest, RolloutStep, Tag, Untag
-from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
 from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope
+
+if TYPE_CHECKING:
+    from onnxreg.schema.gates.evaluation import Evaluation
+    from onnxreg.schema.manifest.manifest import Manifest
 
 
 def moves(ledger: Ledger, channel: str) -> list[Tag]:
@@ -112,6 +111,8 @@ def evaluation_of(ledger: Ledger, event: Attest) -> Evaluation | None:
 
 def read_attested(media_type: str, data: bytes) -> Evaluation | None:
     """Read the evaluation of a statement; None if it states something else. InputError if it is malformed."""
+    from onnxreg.schema.gates.evaluation import EVALUATION, RECALL_DELTA, read_evaluation, read_statement
+
     if media_type == ENVELOPE:
         envelope = Envelope.decode(data)
         return read_statement(envelope.payload) if envelope.payload_type == PAYLOAD_TYPE else None

@@ -1,32 +1,32 @@
 """Proofs on record: that an artifact is its parent, rounded. `reg prove` makes them, and can make each again."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from onnxreg.registry.gates.gate_history import attestations
 from onnxreg.registry.log.commit import load
-from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.index_file import read_line
 from onnxreg.registry.read.versions import PublishedVersion, read_version
-from onnxreg.registry.signing.crypto import PrivateKey
-from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.releases import judge_for
-from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.gates.faithfulness import (
-    MEDIA_TYPE,
-    FaithfulnessReport,
-    RecordedProof,
-    ancestors,
-    read_statement,
-    statement,
-)
-from onnxreg.schema.inputs.trust_file import Trust
+from onnxreg.schema.gates.statement_types import PROOF
 from onnxreg.schema.log.events import Attest
-from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
-from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, pae
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, is_release, pae
+
+if TYPE_CHECKING:
+    from onnxreg.registry.log.decisions import Decisions
+    from onnxreg.registry.log.ledger import Ledger
+    from onnxreg.registry.signing.crypto import PrivateKey
+    from onnxreg.registry.store.protocol import RegistryReader
+    from onnxreg.schema.core.digest import Digest
+    from onnxreg.schema.core.ref import Ref
+    from onnxreg.schema.gates.faithfulness import FaithfulnessReport, RecordedProof
+    from onnxreg.schema.inputs.trust_file import Trust
+    from onnxreg.schema.manifest.manifest import Manifest
 
 
 def attest_proof(
@@ -45,8 +45,10 @@ def attest_proof(
             f"the proof is about {report.artifact.short}..., which is not an artifact of {published.ref}"
         )
     if key is None:
-        decisions.attest(published.ref, report.encode(), MEDIA_TYPE, reason)
+        decisions.attest(published.ref, report.encode(), PROOF, reason)
         return
+    from onnxreg.schema.gates.faithfulness import statement
+
     payload = statement(report)
     signed = Envelope(PAYLOAD_TYPE, payload, (key.sign(pae(PAYLOAD_TYPE, payload)),))
     decisions.attest(published.ref, signed.encode(), ENVELOPE, reason)
@@ -75,29 +77,36 @@ def recorded_proofs(ledger: Ledger, events: Iterable[Attest], trust: Trust) -> I
             signers = trust.signers(one.keyid or "" for one in verdicts if one.status == "trusted")
         claims = {(report.encode(), names) for names in signers or (frozenset(),)}
         if not claims <= stated:
+            from onnxreg.schema.gates.faithfulness import RecordedProof
+
             stated |= claims
             yield RecordedProof(report, signers)
 
 
 def _read(ledger: Ledger, event: Attest) -> tuple[FaithfulnessReport | None, Envelope | None]:
     """The report of a statement, and the envelope of a signed one; None if it states something else, or is malformed."""
-    if event.media_type not in (MEDIA_TYPE, ENVELOPE):
+    if event.media_type not in (PROOF, ENVELOPE):
         return None, None
     data = ledger.fetch(event.statement)
     try:
-        if event.media_type == MEDIA_TYPE:
+        envelope = Envelope.decode(data) if event.media_type == ENVELOPE else None
+        if envelope is not None and not _may_be_proof(envelope):
+            return None, envelope
+        from onnxreg.schema.gates.faithfulness import FaithfulnessReport, read_statement
+
+        if envelope is None:
             return FaithfulnessReport.decode(data, "a proof"), None
-        envelope = Envelope.decode(data)
-        is_statement = envelope.payload_type == PAYLOAD_TYPE
-        return read_statement(envelope.payload) if is_statement else None, envelope
+        return read_statement(envelope.payload), envelope
     except InputError:
         return None, None
 
 
+def _may_be_proof(envelope: Envelope) -> bool:
+    return envelope.payload_type == PAYLOAD_TYPE and not is_release(envelope.payload_type, envelope.payload)
+
+
 def _numbers(ledger: Ledger) -> dict[object, int]:
     """The number of the first line that announces each statement."""
-    from onnxreg.registry.log.index_file import read_line
-
     numbers: dict[object, int] = {}
     for line in ledger.skim():
         if line.kind == Attest.kind:
@@ -112,7 +121,7 @@ def latest_proofs(
 ) -> dict[str, RecordedProof]:
     """The newest proof of each artifact against one that it was made from, a signed one if there is one, by its path."""
     lineages = {
-        artifact.digest: (artifact.path, {parent.digest for parent in ancestors(manifest, artifact)})
+        artifact.digest: (artifact.path, {parent.digest for parent in manifest.ancestors(artifact)})
         for artifact in manifest.artifacts
         if artifact.parent
     }
@@ -128,11 +137,13 @@ def latest_proofs(
 
 
 def proofs_by_path(source: RegistryReader, version: PublishedVersion) -> dict[str, RecordedProof]:
-    """The same for a version that was read; empty if no artifact has a parent, or a statement cannot be read."""
+    """The same for a version that was read with its index file; empty if no artifact has a parent, or a statement
+    cannot be read.
+    """
     if not any(artifact.parent for artifact in version.manifest.artifacts):
         return {}
     try:
-        ledger, _ = load(source, version.name)
+        ledger, _ = load(source, version.name, first=version.index)
         return latest_proofs(ledger, version.digest, version.manifest, load_trust())
     except (IntegrityError, NotFoundError):
         return {}
@@ -144,6 +155,6 @@ def read_proofs(source: RegistryReader, ref: Ref, trust: Trust | None = None) ->
     Raise NotFoundError or IntegrityError if the version or a statement cannot be read.
     """
     version = read_version(source, ref)
-    ledger, _ = load(source, version.name)
+    ledger, _ = load(source, version.name, first=version.index)
     events = attestations(ledger, version.digest, version.manifest)
     return list(recorded_proofs(ledger, events, load_trust() if trust is None else trust))

@@ -1,21 +1,23 @@
 """The contents of attestations in a few words: the kind of a statement, its artifact, and who signed it."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from onnxreg.registry.store.blobs import read_blob
-from onnxreg.registry.store.manifests import read_manifest
+from onnxreg.registry.store.manifests import read_plain_manifest
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.trust.signatures import SignatureJudge
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
-from onnxreg.schema.formats.benchmark import MEDIA_TYPE as BENCHMARK
-from onnxreg.schema.gates.faithfulness import MEDIA_TYPE as PROOF
-from onnxreg.schema.gates.faithfulness import FaithfulnessReport, read_statement
+from onnxreg.schema.gates.statement_types import BENCHMARK, PROOF
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Attest
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
 from onnxreg.schema.signing.dsse import Envelope, is_release
+
+if TYPE_CHECKING:
+    from onnxreg.schema.gates.faithfulness import FaithfulnessReport
 
 
 class StatementReader:
@@ -50,6 +52,8 @@ class StatementReader:
         if event.media_type == BENCHMARK:
             return "benchmark", ""
         if event.media_type == PROOF:
+            from onnxreg.schema.gates.faithfulness import FaithfulnessReport
+
             report = FaithfulnessReport.decode(read_blob(self._reader, event.statement), "a proof")
             return self._proof(event, report), ""
         if event.media_type != ENVELOPE:
@@ -63,16 +67,18 @@ class StatementReader:
     def _subject(self, event: Attest, envelope: Envelope) -> str:
         if is_release(envelope.payload_type, envelope.payload):
             return "signature"
+        from onnxreg.schema.gates.faithfulness import read_statement
+
         report = read_statement(envelope.payload)
         return self._proof(event, report) if report else "statement"
 
-    def _proof(self, event: Attest, report: FaithfulnessReport) -> str:
+    def _proof(self, event: Attest, report: "FaithfulnessReport") -> str:
         return f"proof of {self._path(event.manifest, report.artifact)}"
 
     def _path(self, digest: Digest, artifact: Digest) -> str:
         """The path of an artifact in a manifest, or its short digest if the manifest cannot be read."""
         try:
-            manifest = read_manifest(read_blob(self._reader, digest), digest, self._name)
+            manifest = read_plain_manifest(read_blob(self._reader, digest), digest, self._name)
         except (IntegrityError, NotFoundError):
             return artifact.short
         return next((item.path for item in manifest.artifacts if item.digest == artifact), artifact.short)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.stamp import stamp
@@ -44,7 +44,9 @@ from onnxreg.schema.core.errors import (
     NotFoundError,
 )
 from onnxreg.schema.log.events import Attest, Publish
-from onnxreg.schema.manifest.manifest import Artifact, Manifest
+
+if TYPE_CHECKING:
+    from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
 MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 1.0
@@ -60,12 +62,15 @@ Bring = Callable[[Collection[Digest]], None]
 """Puts blobs into the push that the place turns out to lack."""
 
 
-def load(remote: RegistryReader, name: str, *more: BlobReader) -> tuple[Ledger, IndexFile | None]:
+def load(
+    remote: RegistryReader, name: str, *more: BlobReader, first: IndexFile | None = None
+) -> tuple[Ledger, IndexFile | None]:
     """A model's ledger, empty if the model is new, and the index file that it was read from.
 
-    `more` are further places where manifests may be read that the remote does not hold yet.
+    `more` are further places where manifests may be read that the remote does not hold yet; `first` is an index
+    file that was read already.
     """
-    return steady(remote, name, lambda index: (read_ledger(remote, name, index, *more), index))
+    return steady(remote, name, lambda index: (read_ledger(remote, name, index, *more), index), first)
 
 
 def read_ledger(remote: RegistryReader, name: str, index: IndexFile | None, *more: BlobReader) -> Ledger:
@@ -229,7 +234,7 @@ def _summarised(ledger: Ledger) -> Iterator[Digest]:
                 yield manifest
 
 
-def _record(ledger: Ledger, digest: Digest, manifest: Manifest) -> dict[Digest, bytes]:
+def _record(ledger: Ledger, digest: Digest, manifest: "Manifest") -> dict[Digest, bytes]:
     statements: dict[Digest, bytes] = {}
     for artifact in manifest.artifacts:
         if artifact.certification.state != "refused" or artifact.digest in ledger.refused:
@@ -245,7 +250,7 @@ def _record(ledger: Ledger, digest: Digest, manifest: Manifest) -> dict[Digest, 
     return statements
 
 
-def _statement(ledger: Ledger, manifest: Digest, artifact: Artifact) -> tuple[str, bytes] | None:
+def _statement(ledger: Ledger, manifest: Digest, artifact: "Artifact") -> tuple[str, bytes] | None:
     """The media type and bytes of what refuses an artifact of a manifest. None if they were taken down."""
     from onnxreg.schema.gates.evaluation import EVALUATION, read_evaluation
 
@@ -261,7 +266,7 @@ def _statement(ledger: Ledger, manifest: Digest, artifact: Artifact) -> tuple[st
     return None if Digest.of(encoded) in ledger.tombstones else (EVALUATION, encoded)
 
 
-def _document(manifest: Digest, artifact: Artifact) -> dict[str, Any]:
+def _document(manifest: Digest, artifact: "Artifact") -> dict[str, Any]:
     """The claim of a manifest about an artifact, as an evaluation.
 
     Without a suite, the suite is the manifest.

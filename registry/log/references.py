@@ -3,8 +3,11 @@
 Copy, verify, the collector and `du` use it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from onnxreg.registry.log.index_file import read_line
 from onnxreg.registry.log.ledger import Ledger
@@ -16,7 +19,9 @@ from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import KINDS, Attest, OptionalEvent, Tag
 from onnxreg.schema.log.state import VersionEntry
 from onnxreg.schema.log.summary import operator_set
-from onnxreg.schema.manifest.manifest import Manifest
+
+if TYPE_CHECKING:
+    from onnxreg.schema.manifest.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,11 @@ A registry may hold only some artifacts of a version (`reg pull --format`), with
 companions that all share. Artifacts are named by path; None means all of them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.stamp import stamp
@@ -15,8 +18,10 @@ from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import Hold
 from onnxreg.schema.log.summary import EVIDENCE
-from onnxreg.schema.manifest.family import ModelFamily
-from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
+
+if TYPE_CHECKING:
+    from onnxreg.schema.manifest.family import ModelFamily
+    from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 
 ArtifactPaths = tuple[str, ...] | None
 """Paths of artifacts, sorted, or None for all."""

@@ -16,7 +16,8 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.summary import ArtifactStates
-from onnxreg.schema.manifest.manifest import FILENAME, MEDIA_TYPE, Artifact, FileEntry, Manifest
+from onnxreg.schema.manifest.manifest import MEDIA_TYPE, Artifact, FileEntry, Manifest
+from onnxreg.schema.manifest.rules import FILENAME
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"

@@ -1,19 +1,24 @@
 """One version as it was published: its manifest, and its log."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.commit import load
-from onnxreg.registry.log.selection import ArtifactPaths
-from onnxreg.registry.store.blobs import read_blob
-from onnxreg.registry.store.manifests import read_manifest
-from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.registry.store.blobs import read_blob, steady
+from onnxreg.registry.store.manifests import read_manifest, read_plain_manifest
+from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, check_name
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.summary import ArtifactStates, artifact_states, verdicts_of
-from onnxreg.schema.manifest.manifest import Manifest
+
+if TYPE_CHECKING:
+    from onnxreg.registry.log.selection import ArtifactPaths
+    from onnxreg.schema.log.logline import LogLine
+    from onnxreg.schema.manifest.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,7 @@ class PublishedVersion:
     (`new`).
 
     `held` are the paths of the artifacts that the registry has, if not all; `states` has one for each
-    artifact.
+    artifact. `index` is the index file that it was read from, if it was read.
     """
 
     name: str
@@ -33,6 +38,13 @@ class PublishedVersion:
     new: bool = False
     held: ArtifactPaths = None
     states: ArtifactStates = ()
+    index: IndexFile | None = None
+
+    @property
+    def may_be_attested(self) -> bool:
+        """False if its log has no attestation; a log with sealed segments may have some in them."""
+        data = b"" if self.index is None else self.index.data
+        return b'"kind":"attest"' in data or b'"segments":[]' not in data
 
     @property
     def ref(self) -> Ref:
@@ -41,18 +53,35 @@ class PublishedVersion:
 
 def read_version(reader: RegistryReader, ref: Ref) -> PublishedVersion:
     """Read a version's manifest, verified; an expired version too. NotFoundError, IntegrityError."""
-    located, state = lookup.find_with_state(reader, ref, gone=True)
-    data = read_blob(reader, located.entry.manifest)
-    manifest = read_manifest(data, located.entry.manifest, located.name)
-    entry = located.entry
-    states = artifact_states(verdicts_of(manifest), entry.attested, state.refused)
-    return PublishedVersion(
-        located.name, located.version, entry.manifest, manifest, data, False, entry.held, states
-    )
+    return _read_version(reader, ref, read_manifest)
+
+
+def read_plain_version(reader: RegistryReader, ref: Ref) -> PublishedVersion:
+    """The same without pydantic, for a verb that prints it; see `plain_manifest`."""
+    return _read_version(reader, ref, read_plain_manifest)
+
+
+def _read_version(
+    reader: RegistryReader, ref: Ref, decode: Callable[[bytes, Digest, str], Manifest]
+) -> PublishedVersion:
+    def read(index: IndexFile | None) -> PublishedVersion:
+        state = lookup.state_of(reader, ref.name, index)
+        located = lookup.find_in(reader, state, ref, gone=True)
+        entry = located.entry
+        data = read_blob(reader, entry.manifest)
+        manifest = decode(data, entry.manifest, located.name)
+        states = artifact_states(verdicts_of(manifest), entry.attested, state.refused)
+        return PublishedVersion(
+            located.name, located.version, entry.manifest, manifest, data, False, entry.held, states, index
+        )
+
+    return steady(reader, ref.name, read)
 
 
 def read_log(reader: RegistryReader, name: str) -> list[LogLine]:
     """Read a model's whole log and verify its chain. NotFoundError if the model is unknown."""
+    from onnxreg.registry.log.commit import load
+
     ledger, index = load(reader, check_name(name))
     if index is None:
         raise lookup.unknown_model(name, reader)

@@ -22,7 +22,8 @@ from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.formats.ort_package import MANIFEST, read_package, written_by_us
 from onnxreg.schema.formats.package_layout import PackageLayout
-from onnxreg.schema.manifest.manifest import FILENAME, FileEntry, Manifest
+from onnxreg.schema.manifest.manifest import FileEntry, Manifest
+from onnxreg.schema.manifest.rules import FILENAME
 
 _CWD = -100
 _EXCHANGE = 2

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.manifest import FILENAME
+from onnxreg.schema.manifest.rules import FILENAME
 
 CHECKPOINTS, EXPORTS = "checkpoints", "exports"
 

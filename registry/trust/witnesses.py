@@ -1,6 +1,5 @@
 """The witnesses that the trust file demands of a registry elsewhere."""
 
-import shutil
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
@@ -11,15 +10,17 @@ from onnxreg.registry.trust.read_trust_file import trust_if_any
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.numbers import counted
 from onnxreg.schema.core.ref import POLICY_LOG
-from onnxreg.schema.witness.merkle_map import MapEntry
 
 if TYPE_CHECKING:
     from onnxreg.registry.witness.reader import WitnessedReader
     from onnxreg.schema.inputs.trust_file import WitnessRequirement
+    from onnxreg.schema.witness.merkle_map import MapEntry
 
 
 def forget_witnessed(registry_id: str) -> bool:
     """Forget the witnessed trees and lines that this user saw of a registry; False if there were none."""
+    import shutil
+
     folder = state_directory() / "witness" / "seen" / registry_id
     is_there = folder.is_dir()
     shutil.rmtree(folder, ignore_errors=True)
@@ -46,7 +47,7 @@ class WitnessCheck:
         except RegError as error:
             yield "witness", error.message
 
-    def missing(self, names: Collection[str]) -> list[MapEntry]:
+    def missing(self, names: Collection[str]) -> "list[MapEntry]":
         """The logs that witnesses saw, and that are not among these names. IntegrityError as `check`."""
         needs = [] if self._is_partial else self._needs(POLICY_LOG)
         return self._witnessed().missing({*names, POLICY_LOG}, needs) if needs else []

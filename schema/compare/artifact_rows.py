@@ -5,8 +5,8 @@ from typing import Literal
 
 from onnxreg.schema.core.document import Count, Document, Items, Size
 from onnxreg.schema.log.summary import ArtifactStates
-from onnxreg.schema.manifest.draft import NOT_EVALUATED
-from onnxreg.schema.manifest.manifest import ASIDE, Artifact, Manifest
+from onnxreg.schema.manifest.manifest import Artifact, Manifest
+from onnxreg.schema.manifest.rules import ASIDE, UNJUDGED
 
 ArtifactPairs = Mapping[str, tuple[Artifact | None, Artifact | None]]
 """The artifacts of both versions by their names in the changes' paths; None on the side that lacks it."""
@@ -149,7 +149,7 @@ def _reasons(artifact: Artifact | None, side: ArtifactSide | None) -> tuple[str,
     if artifact is None or side is None or side.state == "certified":
         return ()
     reasons = artifact.certification.reasons
-    return () if reasons == NOT_EVALUATED.reasons or artifact.certification.state == "certified" else reasons
+    return () if reasons == UNJUDGED or artifact.certification.state == "certified" else reasons
 
 
 def _together(rows: Sequence[ArtifactRow]) -> ArtifactRow:

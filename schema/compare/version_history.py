@@ -9,8 +9,9 @@ from onnxreg.schema.core.document import Document, Items, Size, Table
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.log.summary import RECALL, ArtifactStates
-from onnxreg.schema.manifest.evidence import LOSS, Check
+from onnxreg.schema.manifest.evidence import Check
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
+from onnxreg.schema.manifest.mirrored_keys import LOSS
 
 Wanted = Callable[[Artifact], bool]
 """True for the artifacts that a history may choose from."""

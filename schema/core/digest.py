@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from onnxreg.schema.core.errors import InputError
 
 _HEX = re.compile(r"[0-9a-f]{64}")
+PATTERN = f"^sha256:{_HEX.pattern}$"
+"""A digest in JSON Schema."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -62,7 +64,7 @@ class Digest:
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: object, handler: object) -> dict[str, str]:
-        return {"type": "string", "pattern": f"^sha256:{_HEX.pattern}$"}
+        return {"type": "string", "pattern": PATTERN}
 
 
 def directory_digest(files: Mapping[str, Digest]) -> Digest:

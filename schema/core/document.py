@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     ValidationError,
     WithJsonSchema,
+    model_validator,
 )
 
 from onnxreg.schema.core import canonical
@@ -153,3 +154,18 @@ class Document(BaseModel):
         except ValidationError as error:
             written = json.loads(data) if cls.model_config.get("extra") == "forbid" else None
             raise invalid(error, label, cls, written) from error
+
+
+class RuledDocument(Document):
+    """A document with rules that join two fields. They are in a class of its own, so that they can be kept without pydantic;
+    see `schema_reader`.
+    """
+
+    @model_validator(mode="after")
+    def _keep_rules(self) -> Self:
+        self.check_rules()
+        return self
+
+    def check_rules(self) -> None:
+        """Raise ValueError with the rule that is broken."""
+        raise NotImplementedError

@@ -1,7 +1,6 @@
 """Bounded reading of TOML files: input that costs the parser minutes, or the whole stack, is refused first."""
 
 import re
-import tomllib
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +24,8 @@ def read_toml(data: bytes, label: str) -> dict[str, Any]:
         for number, line in enumerate(text.split("\n"), 1):
             if line.count(".") >= MAX_KEY_PARTS and max(_joined(line), default=0) > MAX_KEY_PARTS:
                 raise InputError(f"{label} has a key of more than {MAX_KEY_PARTS} parts in line {number}")
+        import tomllib
+
         return tomllib.loads(text)
     except RecursionError:
         raise InputError(

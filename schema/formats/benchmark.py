@@ -17,8 +17,6 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Count, Document, First, Items, RelPath, Text
 from onnxreg.schema.manifest.evidence import Check
 
-MEDIA_TYPE = "application/vnd.onnxreg.benchmark.v1+json"
-
 
 class TimedArtifact(Document):
     """The latency of one artifact, in milliseconds for each run of a whole batch."""

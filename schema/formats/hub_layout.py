@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from posixpath import basename, dirname, join, relpath
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.manifest.manifest import FILENAME, Artifact, FileEntry, Manifest
+from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
+from onnxreg.schema.manifest.rules import FILENAME
 
 MODEL = "model"
 """The name of a graph that is alone in its version."""

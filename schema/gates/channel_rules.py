@@ -13,12 +13,12 @@ from typing import Any, Literal
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.evaluation import Evaluation
-from onnxreg.schema.gates.faithfulness import FULL_PRECISION, RULES, RecordedProof, ancestors
+from onnxreg.schema.gates.faithfulness import FULL_PRECISION, RULES, RecordedProof
 from onnxreg.schema.gates.policy import Rule
 from onnxreg.schema.log.summary import VersionSummary, effective_state, operator_set, summarize
-from onnxreg.schema.manifest.evidence import LOSS
 from onnxreg.schema.manifest.license import comparable_license
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
+from onnxreg.schema.manifest.mirrored_keys import LOSS
 from onnxreg.schema.manifest.operators import Need, read_operator_set
 from onnxreg.schema.query.expression.fields import of_artifact
 from onnxreg.schema.query.requirements import judge, of_member, presence, worst
@@ -307,7 +307,7 @@ def _faithful(rule: Rule, candidate: PromotionCandidate) -> Iterator[tuple[bool,
 
 def _is_proven(rule: Rule, candidate: PromotionCandidate, artifact: Artifact) -> tuple[bool, str]:
     """The newest report that counts decides: a later one may take a verdict back."""
-    lineage = ancestors(candidate.manifest, artifact)
+    lineage = candidate.manifest.ancestors(artifact)
     parents = {item.digest: item.path for item in lineage if item.precision == FULL_PRECISION}
     if not parents:
         return False, f"{artifact.path} has no float32 parent in the version"

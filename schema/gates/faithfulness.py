@@ -19,7 +19,6 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.signing.dsse import STATEMENT
 
-MEDIA_TYPE = "application/vnd.onnxreg.faithfulness.v1+json"
 PREDICATE = "urn:onnxreg:faithfulness:v1"
 """The predicate type of a signed proof: an in-toto statement whose subject is the artifact, its predicate the report."""
 RULES = 1
@@ -109,19 +108,9 @@ def read_statement(payload: bytes) -> FaithfulnessReport | None:
     return report
 
 
-def ancestors(manifest: Manifest, artifact: Artifact) -> list[Artifact]:
-    """The artifacts of a version that one was made from, the nearest first."""
-    by_digest = {item.digest: item for item in manifest.artifacts}
-    lineage: list[Artifact] = []
-    while artifact.parent is not None:
-        artifact = by_digest[artifact.parent]
-        lineage.append(artifact)
-    return lineage
-
-
 def full_precision_ancestor(manifest: Manifest, artifact: Artifact) -> Artifact | None:
     """The artifact that a proof compares with: the nearest float32 one, else the parent; None without a parent."""
-    lineage = ancestors(manifest, artifact)
+    lineage = manifest.ancestors(artifact)
     return next(
         (item for item in lineage if item.precision == FULL_PRECISION), lineage[0] if lineage else None
     )

@@ -10,6 +10,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.core.file_state import FileState
 from onnxreg.schema.manifest import manifest as doc
+from onnxreg.schema.manifest.rules import FILENAME, UNJUDGED
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Verdict:
     synthetic: bool | None = None
 
 
-NOT_EVALUATED = Verdict("unknown", reasons=("not evaluated",))
+NOT_EVALUATED = Verdict("unknown", reasons=UNJUDGED)
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def _check_files(manifest: doc.Manifest, measured: Mapping[str, Descriptor]) -> 
         descriptor = _measured(entry.path, measured)
         if (descriptor.digest, descriptor.size) != (entry.digest, entry.size):
             raise IntegrityError(
-                f"{entry.path} is not the file that {doc.FILENAME} describes: its digest is {descriptor.digest.short}...",
+                f"{entry.path} is not the file that {FILENAME} describes: its digest is {descriptor.digest.short}...",
                 Advice("pull-again"),
             )
     return manifest

@@ -5,13 +5,11 @@ are beside them. Nothing of the machine or the moment is in it, nor its own vers
 """
 
 from collections.abc import Iterator
-from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.descriptor import Piece, Pieces
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import (
     Count,
@@ -21,25 +19,33 @@ from onnxreg.schema.core.document import (
     JsonObject,
     ModelName,
     RelPath,
+    RuledDocument,
     Size,
     Table,
     Text,
     value_error,
 )
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.paths import check_distinct
 from onnxreg.schema.manifest.description import MAX_DESCRIPTION_CHARS, PATTERN, check_description
-from onnxreg.schema.manifest.evidence import LOSS, ArtifactCertification, Check
-from onnxreg.schema.manifest.family import Graph, ModelFamily, Tensor, check_artifacts
-from onnxreg.schema.manifest.mirrored_keys import check_mirrored
+from onnxreg.schema.manifest.evidence import ArtifactCertification, Check
+from onnxreg.schema.manifest.family import ModelFamily
 from onnxreg.schema.manifest.preprocessing import Preprocessing
 from onnxreg.schema.manifest.recorded_recipe import Recipe
+from onnxreg.schema.manifest.rules import (
+    FILENAME,
+    ArtifactRules,
+    DimRules,
+    FileEntryRules,
+    ManifestRules,
+    PieceDigestsRules,
+    TensorSpecRules,
+    WeightCountRules,
+)
 
 if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest_v1 import ManifestV1
 
 
-FILENAME = "openmed-onnx.json"
 MEDIA_TYPE = "application/vnd.onnxreg.manifest.v2+json"
 FORMATS = {
     "onnx": "an ONNX graph without a promise about where it runs",
@@ -53,8 +59,6 @@ FORMATS = {
     "openvino-ir": "OpenVINO IR",
 }
 """The known format names. The vocabulary is open: a name that is not here is kept as it is."""
-ASIDE = ("golden", "operator-config")
-"""Roles of sidecars that no runtime loads: one tests it, one builds it."""
 
 FormatName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 PrecisionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]
@@ -66,7 +70,7 @@ Description = Annotated[
 """One line of plain text, see `description.check_description`."""
 
 
-class PieceDigests(Document):
+class PieceDigests(PieceDigestsRules, Document):
     """The SHA-256 of a file's consecutive parts, `size` bytes each, the last one shorter.
 
     Only files over 8 MiB have them.
@@ -78,12 +82,8 @@ class PieceDigests(Document):
     size: Annotated[Size, Field(gt=0)]
     digests: Annotated[Items[Digest], Field(min_length=1, max_length=65_536)]
 
-    def fits(self, total: int) -> bool:
-        """True if a file of so many bytes has so many pieces."""
-        return -(-total // self.size) == len(self.digests)
 
-
-class FileEntry(Document):
+class FileEntry(FileEntryRules, RuledDocument):
     """One file of a version. Roles: config, labels, tokenizer, report, external-data, operator-config, golden, ..."""
 
     role: Text
@@ -92,18 +92,8 @@ class FileEntry(Document):
     size: Size
     pieces: PieceDigests | None = None
 
-    @model_validator(mode="after")
-    def _check_pieces(self) -> Self:
-        if self.pieces is not None and not self.pieces.fits(self.size):
-            raise ValueError("pieces are not as many as the size asks for")
-        return self
 
-    def spans(self) -> tuple[Piece, ...]:
-        """The pieces in order; none if their digests are not known."""
-        return Pieces(self.pieces.size, self.pieces.digests).spans(self.size) if self.pieces else ()
-
-
-class Dim(Document):
+class Dim(DimRules, RuledDocument):
     """One axis of a tensor: `{"kind": "dynamic", "name": "batch"}` or `{"kind": "static", "value": 17}`.
 
     A dynamic axis without a name in the graph has the name "".
@@ -113,40 +103,14 @@ class Dim(Document):
     name: Text | None = None
     value: Count | None = None
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if (self.kind == "static") != (self.value is not None):
-            raise ValueError("a static axis has a value, a dynamic axis has none")
-        return self
 
-    @property
-    def text(self) -> str:
-        """The length of a static axis, the name of a dynamic one, `?` if it has none."""
-        return str(self.value) if self.kind == "static" else self.name or "?"
-
-
-class TensorSpec(Document):
+class TensorSpec(TensorSpecRules, RuledDocument):
     """One input or output of a graph. `dtype` is numpy's name (`int64`, `float32`), `axes` one label for each axis."""
 
     name: Text
     dtype: Text
     axes: Items[Text] = ()
     shape: Items[Dim] = ()
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.axes and len(self.axes) != len(self.shape):
-            raise ValueError(f"{len(self.axes)} axes are named, the shape has {len(self.shape)}")
-        return self
-
-    @property
-    def tensor(self) -> Tensor:
-        return self.dtype, tuple(dim.value for dim in self.shape)
-
-    @property
-    def shape_text(self) -> str:
-        """`[batch, 384]`"""
-        return f"[{', '.join(dim.text for dim in self.shape)}]"
 
 
 class Operator(Document):
@@ -164,7 +128,7 @@ class Operator(Document):
     outputs: Table[Items[str]] = Field(default_factory=FrozenDict)
 
 
-class WeightCount(Document):
+class WeightCount(WeightCountRules, RuledDocument):
     """The share of a graph's constant weights that a quantization reached, read from the file.
 
     Bytes are those of the file, so a quantized weight counts a quarter of its bytes in float32.
@@ -174,12 +138,6 @@ class WeightCount(Document):
     weights_total: Count
     bytes_quantized: Count
     bytes_total: Count
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.weights_quantized > self.weights_total or self.bytes_quantized > self.bytes_total:
-            raise ValueError("more is quantized than there is")
-        return self
 
 
 class Quantization(Document):
@@ -214,7 +172,7 @@ class ArtifactMetadata(Document):
     warnings: Items[Text] = ()
 
 
-class Artifact(Document):
+class Artifact(ArtifactRules, RuledDocument):
     """One runnable export: its main file, its sidecars, and their properties.
 
     `parent` is the digest of the artifact it was derived from; `reproducible` is False if the bytes are known
@@ -243,30 +201,6 @@ class Artifact(Document):
     certification: ArtifactCertification = ArtifactCertification(state="unknown")
     reproducible: bool = True
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        evidence = self.certification.evidence
-        if evidence is not None and evidence.artifact != self.digest:
-            raise ValueError("certification.evidence.artifact is about other bytes than digest")
-        if self.pieces is not None and not self.pieces.fits(self.size):
-            raise ValueError("pieces are not as many as the size asks for")
-        failed = any(check.name == LOSS and check.verdict == "fail" for check in self.checks)
-        if failed and self.certification.state == "certified":
-            raise ValueError(f"certified, and the verdict of its check {LOSS} is fail")
-        return self
-
-    @property
-    def own_size(self) -> int:
-        """Bytes of what a runtime loads: the main file and its sidecars, such as external data, but those in `ASIDE`."""
-        return self.size + sum(entry.size for entry in self.files if entry.role not in ASIDE)
-
-    @property
-    def graph(self) -> Graph:
-        """The part of it that a family needs."""
-        sides = (self.metadata.inputs, self.metadata.outputs)
-        inputs, outputs = ({spec.name: spec.tensor for spec in side} for side in sides)
-        return Graph(self.digest, inputs, outputs)
-
     def all_files(self) -> Iterator[FileEntry]:
         """The main file, then its sidecars."""
         yield FileEntry(
@@ -292,7 +226,7 @@ class TokenizerFiles(Document):
     files: Items[RelPath] = ()
 
 
-class Manifest(Document):
+class Manifest(ManifestRules, RuledDocument):
     """One version of a model. Create with `Draft.manifest` or `Manifest.decode`; the bytes are the truth.
 
     `family` is the model type of the checkpoint (`bert`, `swin`); `model_family` says that the artifacts are several graphs
@@ -330,62 +264,6 @@ class Manifest(Document):
     certified: bool | None = None
     recall_delta_path: RelPath | None = None
     certification: JsonObject | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if sorted(self.formats) != sorted({artifact.format for artifact in self.artifacts}):
-            raise ValueError("formats does not list exactly the formats of artifacts, each once")
-        self._check_files()
-        self._check_artifacts()
-        check_mirrored(self)
-        if self.model_family is not None:
-            graphs = {artifact.path: artifact.graph for artifact in self.artifacts}
-            check_artifacts(self.model_family, graphs, {entry.path for entry in self.files})
-        return self
-
-    def _check_files(self) -> None:
-        by_path: dict[str, tuple[Digest, int]] = {}
-        for entry in self.all_files():
-            if by_path.setdefault(entry.path, (entry.digest, entry.size)) != (entry.digest, entry.size):
-                raise ValueError(f"path {entry.path[:80]!r} names two different files")
-        check_distinct([FILENAME, *by_path])
-
-    def _check_artifacts(self) -> None:
-        parents: dict[Digest, set[Digest]] = {artifact.digest: set() for artifact in self.artifacts}
-        keys: set[tuple[str, str, str]] = set()
-        for index, artifact in enumerate(self.artifacts):
-            key = (artifact.format, artifact.precision, artifact.path)
-            if key in keys:
-                raise ValueError(f"artifacts.{index} repeats format, precision and path of another artifact")
-            keys.add(key)
-            if artifact.parent is not None:
-                if artifact.parent not in parents:
-                    raise ValueError(f"artifacts.{index}.parent is not an artifact of this manifest")
-                parents[artifact.digest].add(artifact.parent)
-        try:
-            TopologicalSorter(parents).prepare()
-        except CycleError as error:
-            raise ValueError("artifacts are each other's parents") from error
-
-    @property
-    def entry_artifacts(self) -> tuple[Artifact, ...]:
-        """The artifacts that an app loads first: of a family those of its backbone or its stages, else all."""
-        if self.model_family is None:
-            return self.artifacts
-        first = {path for member in self.model_family.entries for path in member.artifacts}
-        return tuple(artifact for artifact in self.artifacts if artifact.path in first)
-
-    @property
-    def stages(self) -> dict[str, str]:
-        """The member of each artifact of a pipeline, by path."""
-        members = self.model_family.stages if self.model_family else ()
-        return {path: member.name for member in members for path in member.artifacts}
-
-    @property
-    def members(self) -> dict[str, str]:
-        """The member of each artifact of a family, also of a pipeline, by path."""
-        members = self.model_family.members if self.model_family else ()
-        return {path: member.name for member in members for path in member.artifacts}
 
     def all_files(self) -> Iterator[FileEntry]:
         """Every file of the version but the manifest itself; the companions last."""

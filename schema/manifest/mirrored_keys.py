@@ -9,8 +9,10 @@ They are at the top of a manifest, in `quantization`, and beside each artifact i
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from onnxreg.schema.manifest.evidence import LIMIT, LOSS
-
+LOSS = "quant_recall_delta"
+"""The check whose value is the largest loss of recall of any label against the full-precision parent."""
+LIMIT = 0.005
+"""The most that a certified artifact may lose, if nothing names another limit: that of the gate G4."""
 Place = tuple[str, Mapping[str, Any], Collection[Any]]
 """The path of the keys, their values, and the artifacts that they are about."""
 

@@ -6,7 +6,8 @@ from itertools import combinations
 from typing import Any
 
 from onnxreg.schema.core.errors import Advice, InputError
-from onnxreg.schema.manifest.family import MEMBER_NAME, Graph, Tensor
+from onnxreg.schema.manifest.family import MEMBER_NAME
+from onnxreg.schema.manifest.family_rules import Graph, Tensor
 
 HINT = Advice("name-members")
 

@@ -3,18 +3,16 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from onnxreg.schema.core.document import Count, Document, Items
+from onnxreg.schema.core.document import Count, Items, RuledDocument
 from onnxreg.schema.core.errors import InputError
-
-CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
-"""The number of channels of each colour order; `L` is luminance alone."""
+from onnxreg.schema.manifest.rules import CHANNELS, PreprocessingRules
 
 Pixels = Annotated[Count, Field(gt=0)]
 
 
-class Preprocessing(Document):
+class Preprocessing(PreprocessingRules, RuledDocument):
     """The conversion of an image to numbers.
 
     The image is scaled to `size` (height, width) in pixels, its values as shares of full scale (0 to 1),
@@ -46,12 +44,3 @@ class Preprocessing(Document):
                 f"the input has {channels} channels first, not {preprocessing.color} as {preprocessing.layout}"
             )
         return preprocessing
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        channels = CHANNELS[self.color]
-        if (len(self.mean), len(self.std)) != (channels, channels):
-            raise ValueError(f"{self.color} has {channels} channels: mean and std need one value for each")
-        if self.resize is not None and self.resize < max(self.size):
-            raise ValueError("size cannot be cut out of an image whose shorter edge is smaller")
-        return self

@@ -15,6 +15,7 @@ from onnxreg.registry import Registry
 from onnxreg.schema.gates.policy import read_policy
 
 HEAVY = (
+    "numpy",
     "pydantic",
     "rich",
     "filelock",
@@ -48,12 +49,35 @@ HEAVY = (
             "--json",
         ],
         ["resolve", "acme/pii", "--device", "ort-desktop-1.23", "--json"],
+        ["show", "acme/pii"],
+        ["show", "acme/pii:0.1.0", "--full"],
+        ["show", "tiny", "--json"],
+        ["log", "acme/pii"],
+        ["log", "acme/pii", "--json"],
+        ["devices"],
+        ["rollout", "status", "acme/pii"],
     ],
 )
 def test_reading_verbs_import_nothing_heavy(words: list[str], home: Path) -> None:
     """Also at the first contact with a model, when its log is replayed."""
     assert not loaded(words, home) & set(HEAVY)
     assert not loaded(words, home) & set(HEAVY)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["query"],
+        ["query", "certified"],
+        ["ls", "acme/*", "--format", "onnx-int8"],
+        ["remote", "list"],
+        ["doctor"],
+    ],
+)
+def test_verbs_that_validate_no_document_need_no_pydantic(words: list[str], home: Path) -> None:
+    """The first query reads manifests, whose figures it keeps."""
+    loaded(words, home)
+    assert not loaded(words, home) & {"pydantic", "numpy", "onnx"}
 
 
 def test_a_stock_device_needs_no_reader_of_operators(home: Path) -> None:

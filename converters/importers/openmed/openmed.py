@@ -13,8 +13,8 @@ from onnxreg.converters.importers.openmed.survey import Survey, survey
 from onnxreg.converters.source.scrub import scrub
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.manifest.draft import Draft
-from onnxreg.schema.manifest.manifest import FILENAME
 from onnxreg.schema.manifest.manifest_v1 import ManifestV1
+from onnxreg.schema.manifest.rules import FILENAME
 
 PROFILE = "openmed-v1"
 _VERDICTS = ("quantization", "quant_recall_delta", "certified", "recall_delta_path", "certification")

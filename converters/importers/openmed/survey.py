@@ -18,8 +18,9 @@ from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.source.source_files import role_of
 from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
 from onnxreg.schema.manifest.draft import DraftFile
-from onnxreg.schema.manifest.manifest import FILENAME, TensorSpec, read_manifest
+from onnxreg.schema.manifest.manifest import TensorSpec, read_manifest
 from onnxreg.schema.manifest.manifest_v1 import ManifestV1
+from onnxreg.schema.manifest.rules import FILENAME
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.formats.ort_package import MANIFEST, NAMESPACE, WEIGHTS_FOLDER
 from onnxreg.schema.formats.package_layout import LOADABLE
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
-from onnxreg.schema.manifest.manifest import FILENAME
+from onnxreg.schema.manifest.rules import FILENAME
 from onnxreg.schema.query.device import provider
 
 PROFILE = "ort-package"

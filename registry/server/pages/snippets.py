@@ -13,7 +13,8 @@ from urllib.parse import quote as url_quote
 from onnxreg.registry.store.net.tokens import variable
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.formats.hub_layout import LayoutFile, pipeline_tag
-from onnxreg.schema.manifest.manifest import ASIDE, Artifact, FileEntry, Manifest
+from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
+from onnxreg.schema.manifest.rules import ASIDE
 
 OPTIMUM_CLASSES = {
     "token-classification": "ORTModelForTokenClassification",

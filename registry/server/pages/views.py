@@ -23,9 +23,10 @@ from onnxreg.schema.log.summary import (
     artifact_states,
     verdicts_of,
 )
-from onnxreg.schema.manifest.draft import NOT_EVALUATED
-from onnxreg.schema.manifest.evidence import LOSS, Check
+from onnxreg.schema.manifest.evidence import Check
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
+from onnxreg.schema.manifest.mirrored_keys import LOSS
+from onnxreg.schema.manifest.rules import UNJUDGED
 
 NO_PARENTS: Mapping[str, float] = {}
 MAX_NAMED = 3
@@ -210,7 +211,7 @@ def largest_loss(artifact: Artifact) -> Check | None:
 def reasons(artifact: Artifact) -> Sequence[str]:
     """The reasons of a verdict, if somebody measured."""
     texts = artifact.certification.reasons
-    return () if texts == NOT_EVALUATED.reasons else texts
+    return () if texts == UNJUDGED else texts
 
 
 def all_files(manifest: Manifest) -> list[FileEntry]:

@@ -17,8 +17,9 @@ from onnxreg.registry.gates.proofs import read_proofs
 from onnxreg.registry.signing.keystore import Keystore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.gates.faithfulness import MEDIA_TYPE, FaithfulnessReport, RuleCount
+from onnxreg.schema.gates.faithfulness import FaithfulnessReport, RuleCount
 from onnxreg.schema.gates.policy import read_policy
+from onnxreg.schema.gates.statement_types import PROOF
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 REF = "acme/pii:1.0.0"
@@ -221,7 +222,7 @@ def test_a_malformed_statement_proves_nothing_and_blocks_nothing(
     registry: Registry, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["prove", REF, "--attest"]) == 0
-    registry._decisions_on("acme/pii").attest(Ref.parse(REF), b'{"verdict": "proven"}', MEDIA_TYPE)
+    registry._decisions_on("acme/pii").attest(Ref.parse(REF), b'{"verdict": "proven"}', PROOF)
     assert set(demands(registry).values()) == {"pass"}
     capsys.readouterr()
     assert main(["show", REF]) == 0

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.trust.tamper import Tree
 
 from onnxreg.registry import Registry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.formats import json_schema
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 Reg = Callable[..., Any]
 
@@ -20,6 +22,30 @@ Reg = Callable[..., Any]
 def registry(home: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     monkeypatch.setenv("REG_HOME", str(home))
     return Registry(home)
+
+
+MALFORMED: dict[str, tuple[Callable[[Any], None], str]] = {
+    "a wrong type": (lambda value: value.update(license=5), "is not valid at license"),
+    "a key is missing": (lambda value: value["artifacts"][0].pop("path"), "is not valid at artifacts.0.path"),
+    "a rule is broken": (
+        lambda value: value["artifacts"][0].update(certification={"state": "certified"}),
+        "certified without evidence of the artifact",
+    ),
+    "another model": (lambda value: value.update(name="other"), "is the manifest of other"),
+    "another version": (lambda value: value.update(format_version=3), "this build reads 1 and 2"),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), MALFORMED.values(), ids=MALFORMED.keys())
+def test_show_refuses_a_malformed_manifest(
+    reg: Reg, registry: Registry, tmp_path: Path, change: Callable[[Any], None], reason: str
+) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"model")
+    registry.add(Draft("small", tmp_path, (DraftArtifact("onnx", "float32", "model.onnx"),)))
+    Tree(registry.store.root).plant_manifest("small", change)
+    for words in (("show", "small"), ("show", "small", "--json"), ("diff", "small", "small")):
+        shown = reg(*words)
+        assert (shown.status, reason in shown.err) == (4, True), shown.err
 
 
 def test_ls(reg: Reg) -> None:

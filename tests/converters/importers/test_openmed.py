@@ -27,7 +27,8 @@ from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.manifest.draft import Draft
-from onnxreg.schema.manifest.manifest import FILENAME, Manifest
+from onnxreg.schema.manifest.manifest import Manifest
+from onnxreg.schema.manifest.rules import FILENAME
 
 FIXTURES = Path(__file__).parents[1].parent / "fixtures/openmed-v1"
 CONFIG = "model.required_operators_and_types.config"

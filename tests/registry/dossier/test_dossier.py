@@ -32,8 +32,8 @@ from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, No
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.dossier.dossier import Dossier, DossierTable
-from onnxreg.schema.gates.faithfulness import MEDIA_TYPE as FAITHFULNESS
 from onnxreg.schema.gates.faithfulness import statement
+from onnxreg.schema.gates.statement_types import PROOF
 from onnxreg.schema.log.events import Purge
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as DSSE
 from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, pae
@@ -252,7 +252,7 @@ def signed_proof(audited: Audited, **changes: Any) -> Envelope:
 def test_an_attestation_of_another_version_is_not_quoted(audited: Audited, tmp_path: Path) -> None:
     envelope = signed_proof(audited)
     report = canonical.encode(canonical.decode(envelope.payload, "statement")["predicate"])
-    both = [(envelope.encode(), DSSE), (report, FAITHFULNESS)]
+    both = [(envelope.encode(), DSSE), (report, PROOF)]
     assert attested(audited, tmp_path / "home", "1.1.0", *both) == []
 
 

@@ -29,7 +29,8 @@ from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundEr
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import Event, Hold, Purge
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
-from onnxreg.schema.manifest.manifest import FILENAME, Manifest
+from onnxreg.schema.manifest.manifest import Manifest
+from onnxreg.schema.manifest.rules import FILENAME
 from onnxreg.schema.query.requirements import Query
 
 NAME = "acme/pii"

@@ -68,7 +68,7 @@ def test_one_model_costs_the_same_among_ten_and_among_thousands(
 ) -> None:
     expected = cost(small, *words)
     assert cost(large, *words) == expected
-    assert len(expected) == (4 if words[0] == "show" else 2)  # show reads the log for proofs too
+    assert len(expected) == (3 if words[0] == "show" else 2)  # show reads the manifest too
 
 
 def test_models_are_as_the_registry_itself_would_have_written_them(large: Registry) -> None:

@@ -12,8 +12,9 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.gates.channel_rules import PromotionCandidate
 from onnxreg.schema.log.summary import VersionSummary, summarize
-from onnxreg.schema.manifest.family import classes_digest
+from onnxreg.schema.manifest.family_rules import classes_digest
 from onnxreg.schema.manifest.manifest import Manifest
+from onnxreg.schema.manifest.plain_manifest import plain_manifest
 
 WIDTH = 8
 HEADS = {"tomato": ["healthy", "blight"], "potato": ["healthy", "rot", "scab"]}
@@ -208,6 +209,8 @@ def test_inconsistent_members_are_refused_by_name(family: dict[str, Any], what: 
     edit(family)
     with pytest.raises(InputError, match=message):
         Manifest.from_json(family)
+    with pytest.raises((InputError, ValueError)):
+        plain_manifest(json.dumps(family).encode())
 
 
 def test_an_index_lists_the_backbone_only(family: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Documents that are refused, each with the path to the reason, and soon."""
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Manifest
+from onnxreg.schema.manifest.plain_manifest import plain_manifest
 
 
 def sha(number: int) -> str:
@@ -176,10 +178,14 @@ WRONG: dict[str, tuple[str, Any, str]] = {
 def test_a_wrong_value_is_refused(
     pointer: str, value: Any, reason: str, replaced: Callable[[str, Any], dict[str, Any]]
 ) -> None:
+    """Also without pydantic."""
+    document = replaced(pointer, value)
     with pytest.raises(InputError) as caught:
-        Manifest.from_json(replaced(pointer, value), "openmed-onnx.json")
+        Manifest.from_json(document, "openmed-onnx.json")
     assert caught.value.message.startswith("openmed-onnx.json is not valid")
     assert reason in caught.value.message
+    with pytest.raises((InputError, ValueError)):
+        plain_manifest(json.dumps(document).encode())
 
 
 HEAD = (
@@ -206,5 +212,7 @@ def test_large_hostile_document_is_refused_at_once(tail: bytes) -> None:
     started = time.process_time()
     with pytest.raises(InputError) as caught:
         Manifest.decode(HEAD + tail)
+    with pytest.raises((InputError, ValueError)):
+        plain_manifest(HEAD + tail)
     assert time.process_time() - started < 2
     assert len(caught.value.message) < 500
