@@ -73,6 +73,11 @@ GROUPS: dict[str, Group] = {
         "The keys that you sign with.",
         {"new": "new", "rotate": "rotate", "list": "list_keys", "show": "show"},
     ),
+    "index": (
+        "Find and compare",
+        "Publish what can be searched, so that readers ask for one file.",
+        {"publish": "publish"},
+    ),
     "witness": (
         "Keep it healthy",
         "A log of the state of every model, which others cosign: what is seen is recent, and the same for everybody.",

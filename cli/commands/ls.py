@@ -1,6 +1,8 @@
 """`reg ls`: the models of a registry, those that have a kind of artifact, or the versions of one model."""
 
+import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,18 +11,19 @@ import typer
 from onnxreg.cli import hints
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_name
-from onnxreg.cli.options.shared import Json, MaxAge, Offline, Precision, RemoteOption
+from onnxreg.cli.options.shared import Fresh, Json, MaxAge, Offline, Precision, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
 from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader
-from onnxreg.schema.core.errors import EXTENT, HostError, InputError, IntegrityError, NotFoundError, at
+from onnxreg.schema.core.errors import EXTENT, InputError, IntegrityError, at
+from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import check_name
 
 if TYPE_CHECKING:
-    from onnxreg.registry.search.listing import ModelListing
+    from onnxreg.registry.search.remote_search import RemoteSearch
     from onnxreg.registry.search.search_index import ArtifactKind, Match, SearchIndex
 
 EXAMPLES = (
@@ -54,6 +57,7 @@ def command(
     remote: RemoteOption = None,
     offline: Offline = False,
     max_age: MaxAge = None,
+    fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
     """List the models of the registry, or the versions of one of them, newest first.
@@ -62,7 +66,10 @@ def command(
     with these artifacts. Only the newest four releases of a model and the versions of its channels are
     considered.
 
-    With --json: {models: [{name, versions, newest, channels}]}, where versions is a count and newest may be
+    The list of a remote comes from its snapshot, if somebody publishes one (reg index publish).
+
+    With --json: {models: [{name, versions, newest, channels}], snapshot?}, where snapshot is the time of the
+    snapshot that answered, versions is a count and newest may be
     null; for one model {name, registry, versions: [{version, manifest, size?, state, yanked, held, states?,
     attested?, channels}]}; state is empty, yanked, refused (an artifact is), pinned, partial, expired or
     purged; held has the paths of the artifacts that are here, null if all are. size is the bytes of all
@@ -70,8 +77,8 @@ def command(
     the index file has them. With --format, --precision or --certified each model also has {version,
     manifest, artifacts: [{format, precision, path, digest, size, download_size, state}]}.
     """
-    session: Session = context.obj
-    reader = session.limited(max_age).reader(remote, offline, checked=False)
+    session: Session = context.obj.limited(max_age)
+    reader = session.reader(remote, offline, checked=False)
     one = name is not None and not lookup.PATTERN & set(name)
     if formats or precision or certified:
         if not isinstance(reader, LocalStore):
@@ -85,7 +92,8 @@ def command(
     elif name is not None and one:
         _versions(session, reader, check_name(name), as_json)
     else:
-        _models(session, reader, name or "*", as_json)
+        search = None if remote is None or offline else search_of(session, reader, fresh)
+        _models(session, reader, name or "*", search, as_json)
 
 
 def index(reader: RegistryReader) -> "SearchIndex":
@@ -96,16 +104,46 @@ def index(reader: RegistryReader) -> "SearchIndex":
     return SearchIndex(DirectoryRegistry(reader.root))
 
 
-def _models(session: Session, reader: RegistryReader, pattern: str, as_json: bool) -> None:
+def reading_steps(session: Session, as_json: bool) -> AbstractContextManager[Progress]:
+    """Show how far a long reading is; nothing if stderr is not a terminal."""
+    return session.steps(as_json) if sys.stderr.isatty() else nullcontext(SILENT)
+
+
+def search_of(session: Session, reader: RegistryReader, fresh: bool) -> "RemoteSearch":
+    """The search over a remote."""
+    from onnxreg.registry.search.remote_search import RemoteSearch
+
+    return RemoteSearch(reader, session.warn, fresh, session.max_age)
+
+
+def tell_time(session: Session, search: "RemoteSearch", reader: RegistryReader) -> dict[str, str]:
+    """Say how old an answer from a snapshot is; return its part of a JSON document."""
+    if search.time is None:
+        return {}
+    from onnxreg.registry.search.remote_search import age_of
+
+    age = output.age(age_of(search.time))
+    session.warn(f"snapshot: {reader.url} as it was {age} ago; --fresh reads every index file")
+    return {"snapshot": search.time}
+
+
+def _models(
+    session: Session, reader: RegistryReader, pattern: str, search: "RemoteSearch | None", as_json: bool
+) -> None:
     from onnxreg.registry.search import scan
 
-    if isinstance(reader, LocalStore) and scan.has_more(reader.root, MAX_UNINDEXED_MODELS):
-        with index(reader) as search:
-            models, damages = search.models(pattern), search.damages(pattern)
+    origin: dict[str, str] = {}
+    if search is not None:
+        models, damages = search.models(pattern)
+        origin = tell_time(session, search, reader)
+    elif isinstance(reader, LocalStore) and scan.has_more(reader.root, MAX_UNINDEXED_MODELS):
+        with index(reader) as search_index:
+            models, damages = search_index.models(pattern), search_index.damages(pattern)
     else:
-        models, damages = _read_models(reader, pattern)
+        names = (name for name in reader.names() if fnmatchcase(name, pattern))
+        models, damages = listing.read_models(reader, names)
     if as_json:
-        output.write_json({"models": [model.to_json() for model in models]})
+        output.write_json({"models": [model.to_json() for model in models], **origin})
     else:
         rows = [
             (model.name, model.newest or "", model.versions, _channels(model.channels)) for model in models
@@ -131,19 +169,6 @@ def _none(reader: RegistryReader) -> str:
         return f"{reader.url}, {lookup.named_copy(reader)}, holds no models yet: {hints.text(lookup.FINISH)}"
     how = "reg export and reg add make some" if isinstance(reader, LocalStore) else "reg push brings some"
     return f"{reader.url} holds no models yet: {how}"
-
-
-def _read_models(reader: RegistryReader, pattern: str) -> "tuple[list[ModelListing], list[str]]":
-    """The models, and what is wrong with those that cannot be read."""
-    models: list[ModelListing] = []
-    damages: list[str] = []
-    for name in reader.names():
-        if fnmatchcase(name, pattern):
-            try:
-                models.append(listing.read_model(reader, name))
-            except (IntegrityError, NotFoundError, HostError) as damage:
-                damages.append(damage.message)
-    return models, damages
 
 
 def fail(damages: Sequence[str], url: str) -> None:

@@ -1,22 +1,19 @@
 """`reg query`: the artifacts of all models and versions that an expression is true of."""
 
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from onnxreg.cli.commands.ls import fail, index
+from onnxreg.cli.commands.ls import fail, index, reading_steps, search_of, tell_time
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_name
-from onnxreg.cli.options.shared import Json, MaxAge, RemoteOption
+from onnxreg.cli.options.shared import Fresh, Json, MaxAge, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.registry.log import lookup
-from onnxreg.registry.search import candidates, table_export
-from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.registry.search import table_export
 from onnxreg.schema.core.ref import is_name
 from onnxreg.schema.query.expression import parser
 from onnxreg.schema.query.expression.tree import And, Literal
@@ -67,6 +64,7 @@ def command(
     ] = None,
     remote: RemoteOption = None,
     max_age: MaxAge = None,
+    fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
     """Find artifacts in every version of every model, including yanked ones and pre-releases.
@@ -75,35 +73,39 @@ def command(
     prerelease, yanked, pinned, task, family, license, profile, format, precision, path, digest, size,
     download_size, state, certified, opset, ort_format, providers, recall.LABEL, min_recall and metric['NAME'];
     without an expression, all artifacts are shown. The first question reads the manifests of older versions, later
-    ones read only what is new. From a remote everything is read each time.
+    ones read only what is new. The answer about a remote comes from its snapshot, if somebody publishes one
+    (reg index publish); else everything is read each time.
 
     With --json: {models, more, matches: [{name, version, manifest, channels, newest, prerelease, yanked,
     pinned, task, family, license, profile, artifact: {format, precision, path, digest, size, download_size,
     state, certified, opset, ort_format, providers, recall, min_recall, metric}}]}; models counts those in
-    matches, more says that --limit left some out, sizes are bytes, and null means unknown. With --export: {path,
-    rows}.
+    matches, more says that --limit left some out, sizes are bytes, and null means unknown; snapshot is the
+    time of the snapshot that answered. With --export: {path, rows, snapshot?}.
     """
     session: Session = context.obj.limited(max_age)
     question = _with_profile(None if expression is None else parser.parse(expression), profile)
     profiled = as_json or export is not None
     reader = session.reader(remote, checked=False)
+    remote_search = None if remote is None else search_of(session, reader, fresh)
     if is_name(names):
         lookup.read_state(reader, names)
 
     def ask(take: Callable[[Iterator[Row]], Answer]) -> tuple[Answer, list[str]]:
-        with _steps(session, as_json) as progress:
-            if remote is not None:
-                return candidates.query(reader, question, names, take, progress, profiled)
+        with reading_steps(session, as_json) as progress:
+            if remote_search is not None:
+                return remote_search.query(question, names, take, progress, profiled)
             with index(reader) as search:
                 return search.query(question, names, take, progress, profiled=profiled)
 
     if export is not None:
         table_export.check_file(export)
         count, damages = ask(lambda rows: table_export.write(export, islice(rows, limit)))
-        _say_written(session, export, count, as_json)
+        origin = {} if remote_search is None else tell_time(session, remote_search, reader)
+        _say_written(session, export, count, origin, as_json)
     else:
         rows, damages = ask(lambda matches: list(islice(matches, None if limit is None else limit + 1)))
-        _show(session, rows, limit, bool(damages), as_json)
+        origin = {} if remote_search is None else tell_time(session, remote_search, reader)
+        _show(session, rows, limit, bool(damages), origin, as_json)
     fail(damages, reader.url)
 
 
@@ -115,24 +117,22 @@ def _with_profile(question: parser.Expression | None, profile: str | None) -> pa
     return only if question is None else parser.Expression(And((only.tree, question.tree)))
 
 
-def _steps(session: Session, as_json: bool) -> AbstractContextManager[Progress]:
-    """Show how far a long reading is; nothing if stderr is not a terminal."""
-    return session.steps(as_json) if sys.stderr.isatty() else nullcontext(SILENT)
-
-
-def _say_written(session: Session, path: Path, rows: int, as_json: bool) -> None:
+def _say_written(session: Session, path: Path, rows: int, origin: Row, as_json: bool) -> None:
     if as_json:
-        output.write_json({"path": str(path), "rows": rows})
+        output.write_json({"path": str(path), "rows": rows, **origin})
     else:
         session.say(f"{output.counted(rows, 'artifact')} written to {path}")
 
 
-def _show(session: Session, rows: list[Row], limit: int | None, damaged: bool, as_json: bool) -> None:
+def _show(
+    session: Session, rows: list[Row], limit: int | None, damaged: bool, origin: Row, as_json: bool
+) -> None:
     shown = rows[:limit]
     more = len(rows) > len(shown)
     if as_json:
         models = len({row["name"] for row in shown})
-        output.write_json({"models": models, "more": more, "matches": [_match(row) for row in shown]})
+        matches = [_match(row) for row in shown]
+        output.write_json({"models": models, "more": more, "matches": matches, **origin})
         return
     session.table(HEADER, map(_row, shown))
     if more:

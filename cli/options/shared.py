@@ -60,6 +60,9 @@ MaxAge = Annotated[
         metavar="DURATION",
     ),
 ]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Read every index file of the remote, not its snapshot.")
+]
 NewName = Annotated[str, typer.Option(help="The model's name: NAME or ORG/NAME.")]
 License = Annotated[
     str | None,

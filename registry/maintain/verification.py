@@ -14,7 +14,14 @@ from onnxreg.registry.log.index_file import is_same
 from onnxreg.registry.log.ledger import Ledger, replay
 from onnxreg.registry.log.references import Reference, documents, files, present_versions
 from onnxreg.registry.store import hash_stream
-from onnxreg.registry.store.layout import NOTE, BlobKey, is_witness_path, model_of
+from onnxreg.registry.store.layout import (
+    NOTE,
+    SNAPSHOT,
+    SNAPSHOT_TABLE,
+    BlobKey,
+    is_witness_path,
+    model_of,
+)
 from onnxreg.registry.store.protocol import (
     IndexFile,
     MissingBlobError,
@@ -265,7 +272,7 @@ def _key_of(file: TreeFile) -> BlobKey | None:
     return BlobKey.of_path(file.path) if file.size is not None else None
 
 
-_FIXED = frozenset({"registry.json", "policy.jsonl"})
+_FIXED = frozenset({"registry.json", "policy.jsonl", SNAPSHOT, SNAPSHOT_TABLE})
 _NOTES = re.compile(rf"gc/((intents|condemned)/({NOTE.pattern})|probe-[0-9a-f]{{16}}|live-[0-9a-f]{{16}}/.+)")
 """Notes, and the scratch of the probes and trials of `reg doctor`."""
 

@@ -107,6 +107,15 @@ class TrackingCopies:
                     self.store.write_local(f"tokens/{name}.json", canonical.encode({}))
             raise
 
+    def local_path(self, name: str) -> Path | None:
+        """The place of a file about the remote, which may be deleted at any time; None if nothing can be kept here."""
+        with suppress(RegError, OSError):
+            if self.has_home:
+                self._create()
+                self.store.make_scratch()
+                return self.store.root / "local" / name
+        return None
+
     def _create(self) -> None:
         self._home.refuse_link(self.store.root)
         DirectoryRegistry.create(self.store.root, mirror_of=self._id)
@@ -130,24 +139,24 @@ class TrackedReader(ReaderWrapper):
 
     def __init__(self, remote: RegistryReader, tracking: TrackingCopies) -> None:
         super().__init__(remote)
-        self._tracking = tracking
+        self.tracking = tracking
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         """The current index file. It is kept if it belongs to this model and registry, and can be written
         here.
         """
-        index = self.source.read_index(name, cached or self._tracking.read_index(name))
-        if index is not None and self._tracking.has_home:
+        index = self.source.read_index(name, cached or self.tracking.read_index(name))
+        if index is not None and self.tracking.has_home:
             with suppress(RegError, OSError):
                 if name != POLICY_LOG:
                     state_of(self.source, name, index)
-                self._tracking.keep(name, index)
+                self.tracking.keep(name, index)
         return index
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         """A document of the tracking copy if it is intact; else the remote's blob."""
         with suppress(RegError):
-            return BytesIO(read_blob(self._tracking.store, digest)[start:])
+            return BytesIO(read_blob(self.tracking.store, digest)[start:])
         return super().open_blob(digest, start)
 
 

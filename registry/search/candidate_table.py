@@ -57,7 +57,7 @@ def fill(
     damages: list[str] = []
     fields = candidates.MANIFEST_FIELDS if profiled else ("metric",)
     for batch in candidates.batches(stale, progress):
-        known_contents = dict(item for name in batch for item in _read_contents(database, name, profiled))
+        known_contents = dict(item for name in batch for item in read_contents(database, name, profiled))
         models = candidates.read(remote, batch, known_contents, fields)
         with transaction(database):
             for model in models:
@@ -65,7 +65,7 @@ def fill(
     return damages
 
 
-def _read_contents(
+def read_contents(
     database: sqlite3.Connection, name: str, profiled: bool
 ) -> Iterator[tuple[str, "Contents"]]:
     """The contents of a model's manifests that were read before, by digest."""
@@ -84,6 +84,18 @@ def _store(database: sqlite3.Connection, update: "ModelCandidates", profiled: bo
     if row is None:
         return []
     (model,) = row
+    damages = insert(database, model, update, profiled)
+    if not damages:
+        level = 0 if update.damages else 2 if profiled else 1
+        database.execute(
+            "UPDATE models SET whole = CASE WHEN head IS ? THEN ? ELSE 0 END WHERE id = ?",
+            (update.head, level, model),
+        )
+    return damages
+
+
+def insert(database: sqlite3.Connection, model: int, update: "ModelCandidates", profiled: bool) -> list[str]:
+    """Write the candidates of the model with this id instead of those before; return the reasons why that failed."""
     database.execute("DELETE FROM candidates WHERE model = ?", (model,))
     values = ", ".join("?" * (3 + len(COLUMNS)))
     try:
@@ -93,11 +105,6 @@ def _store(database: sqlite3.Connection, update: "ModelCandidates", profiled: bo
     except (OverflowError, UnicodeEncodeError) as error:
         database.execute("DELETE FROM candidates WHERE model = ?", (model,))
         return [f"the artifacts of {update.name} cannot be listed: {error}"]
-    level = 0 if update.damages else 2 if profiled else 1
-    database.execute(
-        "UPDATE models SET whole = CASE WHEN head IS ? THEN ? ELSE 0 END WHERE id = ?",
-        (update.head, level, model),
-    )
     return []
 
 

@@ -8,18 +8,17 @@ Versions whose files are gone have no candidates.
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.lookup import LocatedVersion
+from onnxreg.registry.search.listing import ModelListing, listing_of
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.copy import run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.core.ref import is_name
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import effective_state
@@ -42,27 +41,27 @@ Answer = TypeVar("Answer")
 class ModelCandidates(NamedTuple):
     """A model as of `head`: its candidates by version, then path; and the damages of the missing ones.
 
-    `head` is None if the model itself cannot be read.
+    `listing` and `head` are None if the model itself cannot be read.
     """
 
     name: str
     head: str | None
     candidates: list[dict[str, Any]]
     damages: list[str]
+    listing: ModelListing | None = None
 
 
 def query(
     remote: RegistryReader,
     expression: Expression | None,
-    pattern: str,
+    names: Sequence[str],
     take: Callable[[Iterator[dict[str, Any]]], Answer],
     progress: Progress = SILENT,
     profiled: bool = False,
 ) -> tuple[Answer, list[str]]:
-    """Query a remote as `SearchIndex.query` does: reads every index file and older manifest, and keeps
-    nothing.
+    """Query these models of a remote as `SearchIndex.query` does: reads every index file and older manifest, and
+    keeps nothing.
     """
-    names = [pattern] if is_name(pattern) else [name for name in remote.names() if fnmatchcase(name, pattern)]
     damages: list[str] = []
     fields: Collection[str] = () if expression is None else expression.fields()
     if profiled:
@@ -117,12 +116,14 @@ class _Model:
         self._contents = dict(contents)
         self._damages: list[str] = []
         self._state: State | None = None
+        self._listing: ModelListing | None = None
         self._entries: dict[Version, VersionEntry] = {}
         try:
             self._state, entries = lookup.read_versions(remote, name)
         except FAILURES as error:
             self._damages.append(error.message)
         else:
+            self._listing = listing_of(self._state, entries)
             self._entries = {
                 version: entries[version] for version in sorted(entries) if not entries[version].gone
             }
@@ -157,7 +158,8 @@ class _Model:
             for version, entry in self._entries.items()
             for artifact in self._contents.get(str(entry.manifest), ())
         ]
-        return ModelCandidates(self._name, str(self._state.head), candidates, sorted(self._damages))
+        head = str(self._state.head)
+        return ModelCandidates(self._name, head, candidates, sorted(self._damages), self._listing)
 
 
 def _with_verdict(verdicts: Mapping[Digest, str], artifact: dict[str, Any]) -> dict[str, Any]:

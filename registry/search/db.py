@@ -14,6 +14,18 @@ SCHEMA_VERSION = "6"
 
 IDENTITY, INDEX = "registry.json", "index"
 
+CANDIDATES = """CREATE TABLE candidates(
+        model INTEGER NOT NULL REFERENCES models ON DELETE CASCADE, rank INTEGER NOT NULL, position INTEGER NOT NULL,
+        version TEXT NOT NULL, manifest TEXT NOT NULL, channels TEXT NOT NULL,
+        newest INTEGER NOT NULL, prerelease INTEGER NOT NULL, yanked INTEGER NOT NULL, pinned INTEGER NOT NULL,
+        task TEXT, family TEXT, license TEXT, profile TEXT, format TEXT NOT NULL, precision TEXT NOT NULL, path TEXT NOT NULL,
+        digest TEXT NOT NULL, size INTEGER NOT NULL, download_size INTEGER NOT NULL, state TEXT NOT NULL,
+        certified INTEGER NOT NULL, opset INTEGER, ort_format INTEGER, providers TEXT NOT NULL, recall TEXT NOT NULL,
+        min_recall REAL, metric TEXT NOT NULL, PRIMARY KEY(model, rank, position)) WITHOUT ROWID"""
+"""Every artifact of every version with files, with the fields of `expression/fields.py`; see `candidate_table`.
+
+The profile is null if no manifest was read for it, and empty if the manifest has none.
+"""
 SCHEMA = (
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     # Marks of registry.json, index and the directories below it when they were read; see `scan.mark`.
@@ -45,16 +57,7 @@ SCHEMA = (
         size INTEGER NOT NULL, download_size INTEGER NOT NULL, PRIMARY KEY(rank, model, position)) WITHOUT ROWID""",
     "CREATE INDEX artifacts_by_model ON artifacts(model)",
     "CREATE INDEX artifacts_by_kind ON artifacts(kind, model, rank)",
-    # Every artifact of every version with files, with the fields of `expression/fields.py`; see `candidate_table`.
-    # The profile is null if no manifest was read for it, and empty if the manifest has none.
-    """CREATE TABLE candidates(
-        model INTEGER NOT NULL REFERENCES models ON DELETE CASCADE, rank INTEGER NOT NULL, position INTEGER NOT NULL,
-        version TEXT NOT NULL, manifest TEXT NOT NULL, channels TEXT NOT NULL,
-        newest INTEGER NOT NULL, prerelease INTEGER NOT NULL, yanked INTEGER NOT NULL, pinned INTEGER NOT NULL,
-        task TEXT, family TEXT, license TEXT, profile TEXT, format TEXT NOT NULL, precision TEXT NOT NULL, path TEXT NOT NULL,
-        digest TEXT NOT NULL, size INTEGER NOT NULL, download_size INTEGER NOT NULL, state TEXT NOT NULL,
-        certified INTEGER NOT NULL, opset INTEGER, ort_format INTEGER, providers TEXT NOT NULL, recall TEXT NOT NULL,
-        min_recall REAL, metric TEXT NOT NULL, PRIMARY KEY(model, rank, position)) WITHOUT ROWID""",
+    CANDIDATES,
 )
 
 

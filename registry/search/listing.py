@@ -1,11 +1,12 @@
 """Rows of the list of models, and of the list of versions of a model."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import VersionSummary
@@ -30,8 +31,24 @@ class ModelListing(NamedTuple):
 
 def read_model(remote: RegistryReader, name: str) -> ModelListing:
     """Read one model from its index file. IntegrityError, NotFoundError or HostError if that cannot be read."""
-    state, versions = lookup.read_versions(remote, name)
-    return ModelListing(name, newest(state), len(versions), channels(state))
+    return listing_of(*lookup.read_versions(remote, name))
+
+
+def read_models(reader: RegistryReader, names: Iterable[str]) -> tuple[list[ModelListing], list[str]]:
+    """Read models from their index files; also return what is wrong with those that cannot be read."""
+    models: list[ModelListing] = []
+    damages: list[str] = []
+    for name in names:
+        try:
+            models.append(read_model(reader, name))
+        except (IntegrityError, NotFoundError, HostError) as damage:
+            damages.append(damage.message)
+    return models, damages
+
+
+def listing_of(state: State, versions: Collection[Version]) -> ModelListing:
+    """The row of a model with these versions."""
+    return ModelListing(state.name, newest(state), len(versions), channels(state))
 
 
 def newest(state: State) -> str | None:

@@ -126,7 +126,7 @@ class SearchIndex:
 
     def models(self, pattern: str = "*") -> list[ModelListing]:
         """The models whose name fits a shell pattern, by name; damaged ones are in `damages` instead."""
-        return self._answer(lambda database: _models(database, pattern))
+        return self._answer(lambda database: select_models(database, pattern))
 
     def find_models(
         self, question: "ModelFilter", after: str = "", limit: int = -1
@@ -178,13 +178,13 @@ class SearchIndex:
             damages = candidate_table.fill(database, self._remote, pattern, progress, with_profiles)
             with candidate_table.bounded(database):
                 answer = take(candidate_table.matching(database, expression, pattern, limit, with_profiles))
-            return answer, _damages(database, pattern) + damages
+            return answer, select_damages(database, pattern) + damages
 
         return self._answer(ask)
 
     def damages(self, pattern: str = "*") -> list[str]:
         """Errors of the models that cannot be listed; each message names its model."""
-        return self._answer(lambda database: _damages(database, pattern))
+        return self._answer(lambda database: select_damages(database, pattern))
 
     def _answer(self, ask: Callable[[sqlite3.Connection], Answer]) -> Answer:
         """Run a query; if the file is damaged, create it again and run the query once more."""
@@ -208,7 +208,7 @@ class SearchIndex:
         self._database = ways[-1]()
 
     def _updated_file(self) -> sqlite3.Connection:
-        with _opened(self._connect()) as database:
+        with opened(self._connect()) as database:
             db.update(database, self._remote, self._file)
         return database
 
@@ -216,8 +216,8 @@ class SearchIndex:
         """In memory; the file stays as it is. The lock on it is taken first, since `backup` would wait
         forever.
         """
-        with _opened(_connect(":memory:")) as copy:
-            with _opened(self._connect(), keep=False) as database:
+        with opened(_connect(":memory:")) as copy:
+            with opened(self._connect(), keep=False) as database:
                 database.execute("BEGIN")
                 database.execute("SELECT 1 FROM meta").fetchone()
                 database.backup(copy)
@@ -228,7 +228,7 @@ class SearchIndex:
         """Create the file aside and rename it when complete; an earlier journal must not be applied to it."""
         with self._remote.staging() as directory:
             aside = directory / "search.sqlite"
-            with _opened(_connect(aside), keep=False) as database:
+            with opened(_connect(aside), keep=False) as database:
                 self._fill(database, aside)
             for beside in self._files()[1:]:
                 beside.unlink(missing_ok=True)
@@ -236,7 +236,7 @@ class SearchIndex:
         return self._connect()
 
     def _new_in_memory(self) -> sqlite3.Connection:
-        with _opened(_connect(":memory:")) as database:
+        with opened(_connect(":memory:")) as database:
             self._fill(database, None)
         return database
 
@@ -249,7 +249,7 @@ class SearchIndex:
         """Open the file. sqlite3.Error if it does not exist or does not fit this build and registry."""
         if self._file.parent.is_symlink() or any(_is_special(path) for path in self._files()):
             raise sqlite3.DatabaseError("it is a link or a pipe, which somebody else may have put there")
-        with _opened(_connect(f"{self._file.absolute().as_uri()}?mode=rw")) as database:
+        with opened(_connect(f"{self._file.absolute().as_uri()}?mode=rw")) as database:
             if not db.is_ours(database, self._remote.registry_id):
                 raise sqlite3.DatabaseError("it is of another build or of another registry")
         return database
@@ -265,7 +265,7 @@ def _is_special(path: Path) -> bool:
 
 
 @contextmanager
-def _opened(database: sqlite3.Connection, keep: bool = True) -> Iterator[sqlite3.Connection]:
+def opened(database: sqlite3.Connection, keep: bool = True) -> Iterator[sqlite3.Connection]:
     """Close the database after an error; without `keep`, always."""
     try:
         yield database
@@ -293,14 +293,16 @@ def _model(name: str, newest: str | None, versions: int, channels: str) -> Model
     return ModelListing(name, newest, versions, json.loads(channels))
 
 
-def _models(database: sqlite3.Connection, pattern: str) -> list[ModelListing]:
+def select_models(database: sqlite3.Connection, pattern: str) -> list[ModelListing]:
+    """The models whose name fits a shell pattern, by name."""
     rows = database.execute(
         "SELECT name, newest, versions, channels FROM models WHERE damage IS NULL ORDER BY name"
     )
     return [_model(*row) for row in rows if pattern == "*" or fnmatchcase(row[0], pattern)]
 
 
-def _damages(database: sqlite3.Connection, pattern: str) -> list[str]:
+def select_damages(database: sqlite3.Connection, pattern: str) -> list[str]:
+    """The reasons why models cannot be listed."""
     rows = database.execute("SELECT name, damage FROM models WHERE damage IS NOT NULL ORDER BY name")
     return [str(damage) for name, damage in rows if fnmatchcase(name, pattern)]
 

@@ -89,6 +89,12 @@ class ServedRegistry(DirectoryRegistry):
                 return None
         return data, Digest.of(data).hex
 
+    def open_tagged(self, path: str) -> tuple[BinaryIO, str]:
+        """Open a file that is replaced as a whole, with a token of its present bytes. FileNotFoundError if it is absent."""
+        file = open_beneath(self.root, path)
+        status = os.fstat(file.fileno())
+        return file, Digest.of(scan.mark(status).encode()).hex
+
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         with host_errors(f"reading the index of {name}"):
             return self.cached_index(name) or self._read_index(name)

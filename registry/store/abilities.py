@@ -82,14 +82,24 @@ class RefreshableReader(Protocol):
 
 
 @runtime_checkable
+class IndexLister(Protocol):
+    """A store whose listing says which index files changed."""
+
+    def index_tokens(self) -> dict[str, str]:
+        """A token of each model's index file that changes with the file; "" if the store knows none."""
+        ...
+
+
+@runtime_checkable
 class PathReader(Protocol):
-    """A registry whose small files can be read by path: those of the witness log."""
+    """A registry whose small files can be read by path: the witness log, the snapshot."""
 
     def read_file(self, path: str, cached: "StoredObject | None" = None) -> "StoredObject | None":
         """A small file of the tree, and the token for its next swap; None if it is absent.
 
-        `cached` is an earlier result, which may be returned again if the file has not changed. At a store with
-        caches in between, or that reads at a pinned commit, `cached` None means: as it is now.
+        `cached` is an earlier result, which may be returned again if the file has not changed; it may be a token
+        without the bytes. At a store with caches in between, or that reads at a pinned commit, `cached` None means:
+        as it is now.
         """
         ...
 

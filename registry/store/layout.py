@@ -5,6 +5,7 @@ blobs/sha256/ab/<64 hex>    every byte, by digest; `<64 hex>.<generation>` if a 
 index/<name>.jsonl          the one mutable file of a model
 policy.jsonl                the registry's own log of policies
 witness/...                 the witness log and its map (docs/witness.md)
+search/...                  the snapshot of what can be searched (docs/query.md)
 gc/intents/<note>           a push under way
 gc/condemned/<note>         keys that a collector is about to delete
 """
@@ -106,6 +107,10 @@ def is_witness_path(path: str) -> bool:
 def page_path(page: bytes) -> str:
     """The path of a page of the witness map, by its hash."""
     return f"{WITNESS_FOLDER}/map/{page.hex()[:2]}/{page.hex()}"
+
+
+SNAPSHOT, SNAPSHOT_TABLE = "search/snapshot.sqlite.gz", "search/snapshot.parquet"
+"""The snapshot of what can be searched: for `reg`, and for other programs."""
 
 
 def new_identity(registry_id: str | None = None, **more: Any) -> bytes:

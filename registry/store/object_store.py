@@ -8,7 +8,7 @@ from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import Any, BinaryIO, NoReturn, Protocol, cast
+from typing import Any, BinaryIO, NoReturn, Protocol, cast, runtime_checkable
 
 from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.layout import (
@@ -88,6 +88,15 @@ class ObjectStore(Protocol):
 
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
         """Keys with this prefix, sorted, and their sizes in bytes."""
+        ...
+
+
+@runtime_checkable
+class TokenLister(Protocol):
+    """An object store whose listing has the tokens of objects."""
+
+    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """Keys with this prefix, and the token of each; "" if it is unknown."""
         ...
 
 
@@ -224,6 +233,12 @@ class ObjectRegistry:
     def names(self) -> Iterator[str]:
         names = (model_of(path) for path, _ in self.store.list("index/"))
         return iter(sorted(name for name in names if name is not None))
+
+    def index_tokens(self) -> dict[str, str]:
+        if not isinstance(self.store, TokenLister):
+            return dict.fromkeys(self.names(), "")
+        tokens = {model_of(path): token for path, token in self.store.tokens("index/")}
+        return {name: token for name, token in tokens.items() if name is not None}
 
     def files(self) -> Iterator[TreeFile]:
         return (TreeFile(path, size) for path, size in self.store.list(""))

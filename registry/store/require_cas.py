@@ -12,7 +12,7 @@ from typing import BinaryIO, Protocol
 
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.directory.scratch import PROBE
-from onnxreg.registry.store.object_store import ObjectRegistry, ObjectStore
+from onnxreg.registry.store.object_store import ObjectRegistry, ObjectStore, TokenLister
 from onnxreg.registry.store.protocol import StoredObject
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RemoteError
@@ -95,6 +95,11 @@ class CasGuardedStore:
 
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
         return self.store.list(prefix)
+
+    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
+        if isinstance(self.store, TokenLister):
+            return self.store.tokens(prefix)
+        return ((key, "") for key, _ in self.store.list(prefix))
 
     def _prove(self) -> None:
         """RemoteError if the store ignores conditions."""

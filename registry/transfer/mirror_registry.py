@@ -17,7 +17,8 @@ from onnxreg.registry.log.ledger import Ledger, mirror_error
 from onnxreg.registry.log.references import present_versions
 from onnxreg.registry.log.transfer_rules import missing_lines
 from onnxreg.registry.read.remotes import Remotes
-from onnxreg.registry.store.abilities import LocalStore, carried_by
+from onnxreg.registry.store.abilities import LocalStore, PathReader, PathStore, carried_by
+from onnxreg.registry.store.layout import SNAPSHOT, SNAPSHOT_TABLE
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore, innermost
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.bulk import send
@@ -118,7 +119,7 @@ def _verbatim(
 ) -> None:
     trust = load_trust()
     _check_policies(reader, trust)
-    witnessed = read_files(source)
+    witnessed, snapshots = read_files(source), _snapshots(source)
     copy_policies(reader, destination)
     requests: list[tuple[TransferRequest, Ledger | None]] = []
     frees_blobs = False
@@ -137,10 +138,21 @@ def _verbatim(
         with listing(request.name, report.skipped):
             report.add(copy(reader, destination, request, progress, source_ledger=checked))
     copy_log(source, destination, witnessed)
+    if snapshots and not report.skipped and isinstance(target := innermost(destination), PathStore):
+        target.write_files(snapshots)
     if not report.skipped:
         end(destination)
     if frees_blobs or destination.has(tombstones):
         report.freed = _clear(destination, None if destination.is_mirror else tombstones)
+
+
+def _snapshots(source: RegistryReader) -> dict[str, bytes]:
+    """Read the snapshot: before the models, so that the copy has every version that it names."""
+    files = innermost(source)
+    if not isinstance(files, PathReader):
+        return {}
+    contents = {path: files.read_file(path) for path in (SNAPSHOT, SNAPSHOT_TABLE)}
+    return {path: stored[0] for path, stored in contents.items() if stored is not None}
 
 
 def _check_policies(source: RegistryReader, trust: Trust) -> None:

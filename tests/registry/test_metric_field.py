@@ -123,7 +123,7 @@ def asked(registry: Registry, text: str) -> bool:
     with SearchIndex(registry.store) as search:
         rows, damages = search.query(expression, "*", list)
     paths = [row["path"] for row in rows]
-    there, damages_there = candidates.query(registry.store, expression, "*", list)
+    there, damages_there = candidates.query(registry.store, expression, list(registry.store.names()), list)
     assert ([row["path"] for row in there], damages_there) == (paths, damages)
     assert paths in ([], ["model_int8.onnx"])
     try:
@@ -148,7 +148,10 @@ def test_only_a_question_about_metrics_reads_the_manifest_of_an_older_build(
     old: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lookup, "read_blob", None)
-    assert len(candidates.query(old.store, parser.parse("recall.DATE >= 0.9"), "*", list)[0]) == 1
+    assert (
+        len(candidates.query(old.store, parser.parse("recall.DATE >= 0.9"), list(old.store.names()), list)[0])
+        == 1
+    )
     assert old.resolve(NAME, Query(where=parser.parse("recall.DATE >= 0.9"))).artifact.format == "onnx-int8"
     with pytest.raises(TypeError):
         old.resolve(NAME, Query(where=parser.parse(TRUE[0])))

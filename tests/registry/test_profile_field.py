@@ -50,7 +50,10 @@ def test_the_index_and_a_remote_answer_alike(profiled: Registry, text: str) -> N
             assert search.query(None, "*", len_of)[0] == 6
             found = search.query(expression, "*", versions)[0]
         assert found == QUESTIONS[text]
-    assert candidates.query(profiled.store, expression, "*", versions)[0] == QUESTIONS[text]
+    assert (
+        candidates.query(profiled.store, expression, list(profiled.store.names()), versions)[0]
+        == QUESTIONS[text]
+    )
 
 
 def versions(rows: Any) -> set[str]:

@@ -9,7 +9,16 @@ from starlette.routing import Route
 
 from onnxreg.registry.server.http.responses import JSON, HttpError, of_bytes, of_file
 from onnxreg.registry.server.served_registry import ServedRegistry
-from onnxreg.registry.store.layout import CHECKPOINT, NEXT, PROOFS, BlobKey, is_witness_path, model_of
+from onnxreg.registry.store.layout import (
+    CHECKPOINT,
+    NEXT,
+    PROOFS,
+    SNAPSHOT,
+    SNAPSHOT_TABLE,
+    BlobKey,
+    is_witness_path,
+    model_of,
+)
 from onnxreg.schema.core.ref import POLICY_LOG
 
 IMMUTABLE = "max-age=31536000, immutable"
@@ -18,7 +27,7 @@ JSON_LINES = "application/jsonl"
 
 
 class TreeRoutes:
-    """`registry.json`, `policy.jsonl`, index files, blobs and the witness log. No other file is served.
+    """`registry.json`, `policy.jsonl`, index files, blobs, the witness log and the snapshot. No other file is served.
 
     `shared`: allow caches between the server and its clients to keep blobs: not if a token guards them.
     """
@@ -35,6 +44,8 @@ class TreeRoutes:
             Route("/index/{org}/{file}", self.index),
             Route("/blobs/sha256/{shard}/{key}", self.blob),
             Route("/witness/{path:path}", self.witness),
+            Route(f"/{SNAPSHOT}", self.snapshot),
+            Route(f"/{SNAPSHOT_TABLE}", self.snapshot),
         ]
 
     async def identity(self, request: Request) -> Response:
@@ -71,11 +82,18 @@ class TreeRoutes:
         kind = "text/plain; charset=utf-8" if changes else "application/octet-stream"
         return of_bytes(request, stored[0], kind, REVALIDATE if changes else self._blob_caching, stored[1])
 
+    async def snapshot(self, request: Request) -> Response:
+        try:
+            file, tag = await run_sync(self._registry.open_tagged, request.scope["path"].removeprefix("/"))
+        except FileNotFoundError:
+            raise nothing_there(request) from None
+        return of_file(request, file, os.fstat(file.fileno()).st_size, tag, REVALIDATE)
+
 
 def nothing_there(request: Request) -> HttpError:
     """The 404 of a static host."""
     return HttpError(
         404,
         f"there is no {request.scope['path'][:200]}",
-        "the tree is registry.json, index/, blobs/ and witness/",
+        "the tree is registry.json, index/, blobs/, witness/ and search/",
     )

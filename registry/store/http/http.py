@@ -30,7 +30,7 @@ from onnxreg.registry.store.protocol import (
     UnlistedError,
 )
 from onnxreg.registry.store.range_stream import Block, RangedReader, ReadAhead
-from onnxreg.schema.core.errors import InputError, RemoteError, why
+from onnxreg.schema.core.errors import Advice, InputError, RemoteError, why
 
 MAX_WORKERS = 8
 PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -145,7 +145,7 @@ class HttpStore(ReadOnlyStore):
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
         raise UnlistedError(
             f"a web server does not list what it has, so neither does {self.url}",
-            "name the model, or work on the place that it is served from",
+            Advice("name-model-or-snapshot"),
         )
 
     def _hint(self, status: int) -> str:

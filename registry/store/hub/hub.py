@@ -48,6 +48,7 @@ from onnxreg.registry.store.layout import (
     check_writer,
     index_path,
     keys_of,
+    model_of,
     new_identity,
     note_path,
     other_registry,
@@ -59,7 +60,6 @@ from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, LostRaceError, NotFoundError
-from onnxreg.schema.core.ref import is_name
 
 LFS_RULE = f"blobs/** {LFS}"
 HUB_FILES = frozenset({ATTRIBUTES, LAYOUT, ".gitignore", "README.md", "LICENSE", "LICENSE.md", "LICENSE.txt"})
@@ -167,6 +167,10 @@ class HubRegistry:
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
         if cached is None:
             self._head.refresh()
+        elif cached[1] and not cached[0]:
+            if is_file(self._head.now().entries([path]).get(path), cached[1]):
+                return cached
+            cached = None
         data = self._head.read(path, cached[0] if cached else None)
         return None if data is None else (data, token_of(data))
 
@@ -176,7 +180,7 @@ class HubRegistry:
             changed = [path for path in files if not is_file(entries.get(path), token_of(files[path]))]
             return [CommitOperationAdd(path, files[path]) for path in changed] or None
 
-        self._head.transact(f"Write {len(files)} files of the witness log", decide)
+        self._head.transact(f"Write {len(files)} {'file' if len(files) == 1 else 'files'} by path", decide)
 
     def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
         check_writer(self.identity(), self.url)
@@ -201,9 +205,11 @@ class HubRegistry:
         return self.read_index(name)
 
     def names(self) -> Iterator[str]:
-        paths = [entry.path for entry in self._head.refresh().tree("index") if entry.path.endswith(".jsonl")]
-        names = (path.removeprefix("index/").removesuffix(".jsonl") for path in paths)
-        return iter(sorted(filter(is_name, names)))
+        return iter(sorted(self.index_tokens()))
+
+    def index_tokens(self) -> dict[str, str]:
+        entries = {model_of(entry.path): entry.oid for entry in self._head.refresh().tree("index")}
+        return {name: oid for name, oid in entries.items() if name is not None}
 
     def files(self) -> Iterator[TreeFile]:
         at = self._head.now()

@@ -222,6 +222,11 @@ class S3Store:
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
         return iter(sorted(self._listed(prefix)))
 
+    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
+        start = len(self._client.path(""))
+        for page in self._pages(prefix):
+            yield from ((item["Key"][start:], item.get("ETag", "")) for item in page.get("Contents", ()))
+
     def _listed(self, prefix: str) -> Iterator[tuple[str, int]]:
         """In the server's own order, which is not always that of the keys."""
         return (item for page in self._pages(prefix) for item in self._keys(page))

@@ -187,7 +187,7 @@ def test_long_queries_report_progress(home: DirectoryRegistry, monkeypatch: pyte
         with SearchIndex(home) as index:
             index.query(None, "*", list, steps)
         assert steps.labels == ["reading models 1 of 4", "reading models 4 of 4"]
-    candidates.query(home, None, SECOND, list, steps)
+    candidates.query(home, None, [SECOND], list, steps)
     assert steps.labels[2:] == ["reading models 1 of 1"]
 
 
@@ -320,9 +320,12 @@ def test_reading_elsewhere_gives_the_same_and_keeps_nothing(home: DirectoryRegis
     expression = parser.parse("certified or recall.NAME > 0.9")
     expected = ask(home, str(expression))
     (home.root / search.FILE).unlink()
-    assert candidates.query(home, expression, "*", list) == (expected, [])
-    assert candidates.query(home, None, FIRST, list) == ([r for r in truth(home) if r["name"] == FIRST], [])
-    assert candidates.query(home, None, "*", lambda rows: list(islice(rows, 2)))[0] == truth(home)[:2]
+    assert candidates.query(home, expression, list(home.names()), list) == (expected, [])
+    assert candidates.query(home, None, [FIRST], list) == ([r for r in truth(home) if r["name"] == FIRST], [])
+    assert (
+        candidates.query(home, None, list(home.names()), lambda rows: list(islice(rows, 2)))[0]
+        == truth(home)[:2]
+    )
     assert not (home.root / search.FILE).exists()
 
 

@@ -1,0 +1,77 @@
+"""`reg index`: the snapshot of what can be searched, which one job publishes for all readers."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onnxreg.cli.commands.ls import fail, reading_steps
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Json
+from onnxreg.cli.render import output
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from onnxreg.registry.store.protocol import RegistryStore
+
+EXAMPLES = (
+    "reg index publish",
+    "reg index publish origin --if-changed",
+    "reg index publish s3://models/team --table --json",
+)
+
+
+def publish(
+    context: typer.Context,
+    remote: Annotated[
+        str | None,
+        typer.Argument(
+            help="A remote's name, a path or a URL; default: the registry here.", metavar="[REMOTE]"
+        ),
+    ] = None,
+    if_changed: Annotated[
+        bool, typer.Option("--if-changed", help="Write nothing if no model changed since the last snapshot.")
+    ] = False,
+    table: Annotated[
+        bool,
+        typer.Option("--table", help="Also write search/snapshot.parquet, for other programs."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Publish the snapshot of a registry: a table of every artifact of every version whose files are there.
+
+    From then on `reg ls --remote` and `reg query --remote` read it with one conditional request, and say how
+    old it is. It is meant for one job, such as cron: a push never waits for it. Only index files that changed
+    since the last snapshot are read. A model that cannot be read is listed, and the exit status is 4.
+
+    With --json: {time, models, artifacts, changed, size, damages}; changed counts models; size is the bytes of the
+    file, null if nothing was written; damages are texts.
+    """
+    from onnxreg.registry.search.snapshot_publisher import publish as publish_snapshot
+
+    session: Session = context.obj
+    registry, opened = session.with_remote(remote)
+    store = opened or registry.store
+    with reading_steps(session, as_json) as progress:
+        result = publish_snapshot(store, _copy(session, store, opened is None), if_changed, table, progress)
+    if as_json:
+        output.write_json(result._asdict())
+    elif result.size is None:
+        session.say(f"nothing to do: the snapshot of {result.time} is up to date with {store.url}")
+    else:
+        amount = f"{output.counted(result.models, 'model')}, {output.counted(result.artifacts, 'artifact')}"
+        changes = f"{output.counted(result.changed, 'changed model')}"
+        session.say(f"published the snapshot of {store.url}: {amount}, {changes}, {output.size(result.size)}")
+    fail(result.damages, store.url)
+
+
+def _copy(session: Session, store: "RegistryStore", is_own: bool) -> "Path | None":
+    """The place of this machine's copy of the snapshot."""
+    from onnxreg.registry.read.tracking import TrackingCopies
+    from onnxreg.registry.search.remote_search import FILE
+
+    home = session.remotes().registry
+    if is_own:
+        home.make_scratch()
+        return home.root / "local" / FILE
+    return TrackingCopies(home, store.registry_id, store.url).local_path(FILE)
