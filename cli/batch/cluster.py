@@ -11,11 +11,15 @@ PATIENCE = "15s"
 
 
 def run_all(
-    work: Callable[[Item], Result], items: Iterable[Item], address: str
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    address: str,
+    show_link: Callable[[str], object] = lambda link: None,
 ) -> Generator[tuple[Item, Result | HostError]]:
     """Run work as `pool.run_all` does, on the workers of a scheduler. Dask gives the work of a worker that is gone to others first.
 
-    Raises RemoteError if no scheduler answers. Closing the iterator takes back what was not begun.
+    `show_link` gets the URL of the scheduler's dashboard, if it has one. Raises RemoteError if no scheduler answers.
+    Closing the iterator takes back what was not begun.
     """
     from distributed import Client, as_completed
 
@@ -26,6 +30,8 @@ def run_all(
             f"no Dask scheduler answers at {address}", "give the address that it printed: tcp://HOST:8786"
         ) from error
     with client:
+        if "dashboard" in client.scheduler_info().get("services", {}):
+            show_link(client.dashboard_link)
         futures = {client.submit(work, item, pure=False): item for item in items}
         try:
             for future in as_completed(futures, loop=client.loop):

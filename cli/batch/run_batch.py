@@ -49,7 +49,7 @@ def run(session: Session, fleet: Fleet, as_json: bool) -> None:
     interrupted = False
     with batch_report.announced(session, len(jobs), as_json) as tell:
         try:
-            with closing(_start(fleet, jobs, terms)) as finished:
+            with closing(_start(session, fleet, jobs, terms, as_json)) as finished:
                 for job, result in finished:
                     outcomes[job.row] = _outcome(job, result)
                     tell(outcomes[job.row])
@@ -115,13 +115,18 @@ def _terms(session: Session, fleet: Fleet) -> Terms:
     return Terms(own, to, trust, fleet.cached, actor_of_event(registry.actor) or NOBODY)
 
 
-def _start(fleet: Fleet, jobs: Iterable[Job], terms: Terms) -> Finished:
+def _start(session: Session, fleet: Fleet, jobs: Iterable[Job], terms: Terms, as_json: bool) -> Finished:
     work: Callable[[Job], JobOutcome] = partial(run_job, terms=terms)
     if fleet.scheduler is None:
         yield from pool.run_all(work, jobs, fleet.processes or pool.processes(jobs))
         return
+
+    def show_link(link: str) -> None:
+        if not as_json:
+            session.warn(f"the cluster's dashboard: {link}")
+
     with needs("dask", "--scheduler"):
-        yield from cluster.run_all(work, jobs, fleet.scheduler)
+        yield from cluster.run_all(work, jobs, fleet.scheduler, show_link)
 
 
 def _outcome(job: Job, result: JobOutcome | HostError) -> JobOutcome:

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
-from support.servers import s3servers
+from support.servers import dask_cluster, s3servers
 
 from onnxreg.registry import Registry
 
@@ -133,33 +134,13 @@ def command_of(pid: int) -> str:
 
 
 @contextmanager
-def cluster(environment: dict[str, str], directory: Path, home: Path) -> Iterator[str]:
-    """A Dask scheduler and two worker processes, which have a registry of their own; yields the address."""
-    directory.mkdir()
-    contact = directory / "scheduler.json"
+def cluster(
+    environment: dict[str, str], directory: Path, home: Path, workers: int = 2
+) -> Iterator[dask_cluster.Cluster]:
+    """A Dask cluster whose workers have a registry of their own."""
     own = {**environment, "REG_HOME": str(home), "PYTHONWARNINGS": "ignore"}
-    words = {
-        "dask_scheduler": ["--port", "0", "--no-dashboard", "--host", "127.0.0.1"],
-        "dask_worker": ["--nworkers", "2", "--nthreads", "1", "--no-dashboard", "--memory-limit", "0"],
-    }
-    with ExitStack() as stack, (directory / "log").open("w") as log:
-        for module, options in words.items():
-            command = [
-                sys.executable,
-                "-m",
-                f"distributed.cli.{module}",
-                "--scheduler-file",
-                str(contact),
-                *options,
-            ]
-            process = stack.enter_context(
-                subprocess.Popen(
-                    command, cwd=directory, env=own, stdout=log, stderr=log, start_new_session=True
-                )
-            )
-            stack.callback(os.killpg, process.pid, signal.SIGKILL)
-            wait_until(lambda: contact.exists() and contact.stat().st_size)
-        yield json.loads(contact.read_text())["address"]
+    with dask_cluster.running(own, directory, workers) as started:
+        yield started
 
 
 def test_a_dask_cluster_exports_each_job_once(
@@ -170,8 +151,8 @@ def test_a_dask_cluster_exports_each_job_once(
     (broken / "model.safetensors").write_bytes(b"no weights")
     jobs.write_text(f"{jobs.read_text()}\n{broken},acme/broken,1.0.0,android\n")
     words = ("export", "--batch", jobs, "--to", "./share", "--json", "--scheduler")
-    with cluster(environment, tmp_path / "cluster", tmp_path / "workers") as address:
-        done = reg(*words, address, code=2)
+    with cluster(environment, tmp_path / "cluster", tmp_path / "workers") as dask:
+        done = reg(*words, dask.address, code=2)
     found = json.loads(done.stdout)["jobs"]
     assert [job["status"] for job in found] == ["published", "published", "published", "failed"]
     assert found[3]["error"]["family"] == "input"
@@ -187,11 +168,87 @@ def test_a_dask_cluster_exports_each_job_once(
     path = os.pathsep.join([str(poison), os.environ.get("PYTHONPATH", "")])
     shutil.rmtree(broken)
     jobs.write_text("\n".join(jobs.read_text().splitlines()[:4]))
-    with cluster(environment | {"PYTHONPATH": path}, tmp_path / "other", tmp_path / "strangers") as address:
-        again = reg(*words, address)
+    with cluster(environment | {"PYTHONPATH": path}, tmp_path / "other", tmp_path / "strangers") as dask:
+        again = reg(*words, dask.address)
     assert statuses(again) == ["current", "current", "current"]
     assert [job["digest"] for job in json.loads(again.stdout)["jobs"]] == [job["digest"] for job in found[:3]]
     assert versions(tmp_path / "strangers") == set()
+
+
+NOTES = """
+import os, sys
+
+def note(event, arguments):
+    if event == "import" and arguments[0] == "torch":
+        what = "torch"
+    elif event == "os.mkdir" and str(arguments[0]).endswith("/.steps"):
+        what = "export"
+    else:
+        return
+    with open(os.environ["NOTES"], "a") as notes:
+        notes.write(f"{what} {os.getpid()}\\n")
+
+sys.addaudithook(note)
+"""
+"""What each interpreter runs first, as `sitecustomize`: it notes each export that begins, and each import of torch."""
+
+
+def stop_a_busy_worker(home: Path) -> int | None:
+    """Stop a process in the middle of an export. Its files are marked by a lock that it has open."""
+    for steps in graphs(home):
+        lock = steps.parent.with_name(f"{steps.parent.name}.lock")
+        for pid in openers(lock):
+            os.kill(pid, signal.SIGSTOP)
+            if steps.exists():
+                return pid
+            os.kill(pid, signal.SIGCONT)
+    return None
+
+
+def openers(path: Path) -> Iterator[int]:
+    """The processes that have a file open."""
+    for entry in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if entry.readlink() == path:
+                yield int(entry.parts[2])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the files of a process are read from /proc")
+def test_a_killed_worker_of_a_cluster_costs_one_export(
+    reg: Reg, environment: dict[str, str], make_checkpoint: Make, tmp_path: Path
+) -> None:
+    """Four workers, eight jobs; the results are those of one process. Each worker imports torch once."""
+    rows = [f"{make_checkpoint(seed=seed)},acme/m{seed},1.0.0,default" for seed in range(8)]
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text("\n".join(["source,name,version,task", *rows]))
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "sitecustomize.py").write_text(NOTES)
+    notes, home = tmp_path / "notes", tmp_path / "workers"
+    noted = environment | {"PYTHONPATH": str(tmp_path / "first"), "NOTES": str(notes)}
+    with (
+        cluster(noted, tmp_path / "cluster", home, workers=4) as dask,
+        started(environment, tmp_path, jobs, "--scheduler", dask.address, "--to", "./share") as process,
+    ):
+        victim = wait_until(lambda: stop_a_busy_worker(home))
+        os.kill(victim, signal.SIGKILL)
+        _, said = process.communicate(timeout=240)
+        link = said.splitlines()[0].removeprefix("the cluster's dashboard: ")
+        with urlopen(link) as page:
+            assert page.status == 200
+    assert process.returncode == 0, said
+    exports, imports = (
+        [int(pid) for what, pid in map(str.split, notes.read_text().splitlines()) if what == wanted]
+        for wanted in ("export", "torch")
+    )
+    assert len(exports) == len(rows) + 1
+    assert len(imports) == len(set(imports)) <= 5
+    assert {*exports} - {victim} == {*imports} - {victim}
+    reg("--registry", tmp_path / "share", "verify")
+    reg("export", "--batch", jobs, "--jobs", "1")
+    shared, alone = Registry(tmp_path / "share"), Registry(tmp_path / "home")
+    assert versions(tmp_path / "share") == {f"acme/m{seed}:1.0.0" for seed in range(8)}
+    for ref in versions(tmp_path / "share"):
+        assert shared.get(ref).digest == alone.get(ref).digest
 
 
 def test_a_cluster_that_writes_to_a_bucket(
@@ -201,8 +258,8 @@ def test_a_cluster_that_writes_to_a_bucket(
         del environment[name]
     environment.update(ministack.environment)
     url = ministack.fresh()
-    with cluster(environment, tmp_path / "cluster", tmp_path / "workers") as address:
-        done = reg("export", "--batch", jobs, "--scheduler", address, "--to", url, "--json")
+    with cluster(environment, tmp_path / "cluster", tmp_path / "workers") as dask:
+        done = reg("export", "--batch", jobs, "--scheduler", dask.address, "--to", url, "--json")
     assert statuses(done) == ["published"] * 3
     reg("verify", "--remote", url)
     reg("pull", "acme/m1:1.0.0", url)
