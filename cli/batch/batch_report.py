@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from onnxreg.cli.batch.job_outcome import BUG, JobOutcome
+from onnxreg.cli.batch.work import BUG, JobOutcome
 from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import ConversionError, RegError

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from onnxreg.cli import hints
 from onnxreg.cli.batch import batch_report, cluster, pool
-from onnxreg.cli.batch.job_outcome import JobOutcome
 from onnxreg.cli.batch.jobs import Job, read_jobs, refuse_twins
-from onnxreg.cli.batch.work import Terms, request_of, run_job
+from onnxreg.cli.batch.work import JobOutcome, Terms, request_of, run_job
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import InterruptError, needs
-from onnxreg.cli.options.delta_options import releases_of
+from onnxreg.cli.options.shared import releases_of
 from onnxreg.cli.services.delta_offers import offer_batch
 from onnxreg.cli.services.export_request import CodeTrust
 from onnxreg.schema.core.errors import HostError, InputError, RegError

@@ -7,9 +7,9 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from onnxreg.cli.batch.job_outcome import JobOutcome, Status
+from onnxreg.cli import hints
 from onnxreg.cli.batch.jobs import OPTION_PATHS, Job
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
@@ -26,6 +26,54 @@ if TYPE_CHECKING:
     from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.registry import Registry
     from onnxreg.registry.read.versions import PublishedVersion
+
+
+Status = Literal["published", "current", "failed", "stopped"]
+BUG = RegError.family
+"""The family of what no error was made for."""
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """`current`: what was asked for was there already; `stopped`: the run ended before the job did.
+
+    `ref` and `digest` (of the manifest) are set if there is a version; of what failed, `family`, `message` and `hint`
+    are those of the error. `pushed`: it is in the remote, too.
+    """
+
+    row: int
+    called: str
+    status: Status
+    ref: str | None = None
+    digest: str | None = None
+    pushed: bool = False
+    seconds: float = 0.0
+    family: str | None = None
+    message: str = ""
+    hint: str = ""
+
+    @property
+    def failed(self) -> bool:
+        return self.status == "failed"
+
+    def with_error(self, error: RegError) -> Self:
+        return replace(
+            self, status="failed", family=error.family, message=error.message, hint=hints.text(error.advice)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        error = {"family": self.family, "message": self.message, "hint": self.hint} if self.failed else None
+        return {
+            "row": self.row,
+            "job": self.called,
+            "status": self.status,
+            "ref": self.ref,
+            "digest": self.digest,
+            "pushed": self.pushed,
+            "seconds": round(self.seconds, 3),
+            "error": error,
+        }
+
 
 _alone = threading.Lock()
 """Exporters are not made for two threads of one process."""

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.delta_options import releases_of
-from onnxreg.cli.options.shared import DescriptionOption, Json, License, NewName, NewVersion
+from onnxreg.cli.options.shared import DescriptionOption, Json, License, NewName, NewVersion, releases_of
 from onnxreg.cli.reports.publish_report import announce
 from onnxreg.cli.services.delta_offers import offer_published
 from onnxreg.schema.core.errors import InputError

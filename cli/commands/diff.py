@@ -131,7 +131,7 @@ def _check_page(html: Path | None) -> None:
     with needs("serve", "reg diff --html"):
         import jinja2  # noqa: F401
     if html != STDOUT:
-        from onnxreg.registry.support.atomic_file import check_outfile
+        from onnxreg.registry.support.disk import check_outfile
 
         check_outfile(html)
 
@@ -193,7 +193,7 @@ def _write_page(
     deep: list[DeepDiff] | None,
 ) -> None:
     from onnxreg.registry.server.pages.report import report
-    from onnxreg.registry.support.atomic_file import outfile
+    from onnxreg.registry.support.disk import outfile
 
     page = report(old, new, changes, screen, deep, list(manifest_view.doubts_of((old, new))))
     if target == STDOUT:

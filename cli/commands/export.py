@@ -11,14 +11,21 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options.completion import complete_remote
-from onnxreg.cli.options.delta_options import releases_of
-from onnxreg.cli.options.shared import AllowCode, DescriptionOption, Json, License, NewVersion, Output
+from onnxreg.cli.options.shared import (
+    AllowCode,
+    DescriptionOption,
+    Json,
+    License,
+    NewVersion,
+    Output,
+    releases_of,
+)
 from onnxreg.cli.reports.publish_report import announce, write_out
 from onnxreg.cli.services import export_service
 from onnxreg.cli.services.delta_offers import offer_published
 from onnxreg.cli.services.export_lookup import show_known
 from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
-from onnxreg.cli.services.parent_file import find_parent_file
+from onnxreg.cli.services.export_service import find_parent_file
 from onnxreg.cli.services.push_published import check_remote, report_and_push
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.delta_options import releases_of
-from onnxreg.cli.options.shared import Json, NewVersion
+from onnxreg.cli.options.shared import Json, NewVersion, releases_of
 from onnxreg.cli.render.output import table
 from onnxreg.cli.reports.publish_report import announce
 from onnxreg.cli.services.delta_offers import offer_published

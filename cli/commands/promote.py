@@ -5,8 +5,14 @@ from typing import Annotated, Any
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import ChannelArgument, Json, Reason, RefArgument, TargetRemote
-from onnxreg.cli.options.word_order import check_channel_last
+from onnxreg.cli.options.shared import (
+    ChannelArgument,
+    Json,
+    Reason,
+    RefArgument,
+    TargetRemote,
+    check_channel_last,
+)
 from onnxreg.cli.render import output
 from onnxreg.registry.gates.promotion import Promotion
 

@@ -8,9 +8,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import resumable
 from onnxreg.cli.options.completion import complete_ref
-from onnxreg.cli.options.delta_options import Deltas, releases_of
-from onnxreg.cli.options.shared import Json, RemoteArgument
-from onnxreg.cli.options.word_order import check_model_first
+from onnxreg.cli.options.shared import Deltas, Json, RemoteArgument, check_model_first, releases_of
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.transfer_report import Stopwatch, announce, channels_to_json
 from onnxreg.cli.services.delta_offers import offer_pushed

@@ -3,8 +3,7 @@
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import ChannelArgument, Reason, RefArgument, TargetRemote
-from onnxreg.cli.options.word_order import check_channel_last
+from onnxreg.cli.options.shared import ChannelArgument, Reason, RefArgument, TargetRemote, check_channel_last
 from onnxreg.cli.reports.decision_report import announce
 
 EXAMPLES = (

@@ -6,6 +6,9 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli.options.completion import complete_channel, complete_name, complete_ref, complete_remote
+from onnxreg.registry.support import environment
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.ref import is_name
 from onnxreg.schema.manifest.description import check_description
 from onnxreg.schema.manifest.license import check_license
 
@@ -103,3 +106,45 @@ AllowCode = Annotated[
 ]
 Precision = Annotated[str | None, typer.Option(help="Only artifacts of this precision.")]
 Reason = Annotated[str | None, typer.Option(help="The reason, for the log.")]
+
+
+REF_MARKS = frozenset("/:@")
+"""The characters that a REF may have, and a channel may not."""
+
+
+def check_channel_last(verb: str, ref: str, channel: str) -> None:
+    """Raise InputError if the first word may be a channel, and the second cannot be one."""
+    if REF_MARKS & set(channel) and not REF_MARKS & set(ref):
+        raise InputError(
+            f"{channel} is not a channel", f"the version comes first: reg {verb} {channel} {ref}"
+        )
+
+
+def check_model_first(verb: str, ref: str, remote: str | None) -> None:
+    """Raise InputError if the first word is a path or URL, and the second may be a REF."""
+    is_place = ref.startswith((".", "/")) or "://" in ref
+    if remote is not None and is_place and is_name(remote.partition(":")[0]):
+        raise InputError(f"{ref} is not a model", f"the model comes first: reg {verb} {remote} {ref}")
+
+
+MAX_RELEASES = 16
+
+Deltas = Annotated[
+    int | None,
+    typer.Option(
+        help="After the push, make deltas there from the N releases before; default: REG_DELTAS.", metavar="N"
+    ),
+]
+
+
+def releases_of(option: int | None) -> int:
+    """The number of earlier releases that `--deltas`, or else `REG_DELTAS`, asks for; 0: no deltas are made."""
+    text = environment.read("REG_DELTAS") if option is None else str(option)
+    if not text:
+        return 0
+    if not text.isdecimal() or int(text) > MAX_RELEASES:
+        raise InputError(
+            f"deltas are made from 0 to {MAX_RELEASES} earlier releases, not {text[:20]}",
+            "set REG_DELTAS or --deltas to such a number",
+        )
+    return int(text)

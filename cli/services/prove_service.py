@@ -53,7 +53,7 @@ def prove_version(
     pairs = _pairs(version.manifest, str(version.ref), paths, parent is not None)
     with needs("onnx", "reg prove"), ExitStack() as stack:
         from onnxreg.converters.prove.prove import prove
-        from onnxreg.converters.source.file_hash import digest_file
+        from onnxreg.converters.source.source_files import digest_file
 
         files: dict[Digest, Path] = {}
         for child, one in pairs:

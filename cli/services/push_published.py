@@ -6,7 +6,7 @@ from typing import Any
 
 from onnxreg.cli import hints
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.delta_options import releases_of
+from onnxreg.cli.options.shared import releases_of
 from onnxreg.cli.services.delta_offers import offer_pushed
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.ref import Ref

@@ -10,8 +10,7 @@ from onnxreg.converters.evaluation.gate_g4 import MirroredFields, write_report
 from onnxreg.converters.evaluation.judgement import JudgedArtifact
 from onnxreg.converters.evaluation.recall_judgement import RecallJudgement
 from onnxreg.converters.evaluation.recall_report import FILENAME
-from onnxreg.converters.onnx.android_contract import OPSET, check_contract
-from onnxreg.converters.onnx.mobile_operators import android_warnings
+from onnxreg.converters.onnx.android_contract import OPSET, android_warnings, check_contract
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.tasks.checkpoints.companion_files import write_config
 from onnxreg.converters.tasks.task import ExportSubject

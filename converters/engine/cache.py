@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError
 

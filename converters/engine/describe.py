@@ -13,8 +13,7 @@ from onnxreg.converters.engine.step_result import StepResult
 from onnxreg.converters.engine.steps import GOLDEN_PREFIX
 from onnxreg.converters.engine.subjects import FILES_DIRECTORY
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_model, inspect_ort
-from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.onnx.validity import check_model
+from onnxreg.converters.onnx.onnx_graph import check_model, load_onnx
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.golden_vectors import GoldenVectors, Outputs
 from onnxreg.converters.passes.tools import samples

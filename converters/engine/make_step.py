@@ -16,7 +16,7 @@ from onnxreg.converters.passes.model_builder import Decoder
 from onnxreg.converters.passes.tools import model_file, strip_notes
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
-from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.recorded_recipe import Step

@@ -15,7 +15,7 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.engine.cache import StepCache
-from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import package_versions, tools
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError

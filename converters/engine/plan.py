@@ -10,7 +10,7 @@ from onnxreg.converters.engine import steps
 from onnxreg.converters.engine.profile_contract import ProfilePromises
 from onnxreg.converters.passes import pass_catalog
 from onnxreg.converters.passes.tools import samples
-from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import distributions, package_versions, tools
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.code.consent import Consent

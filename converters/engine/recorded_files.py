@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.manifest.recorded_recipe import Code

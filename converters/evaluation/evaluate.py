@@ -16,7 +16,7 @@ from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskE
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes.tools.causal_model import SETTINGS
-from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import instruction_set, tools
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.errors import ConversionError, InputError

@@ -12,7 +12,7 @@ from onnxreg.converters.families.family_plan import DOCUMENT, FamilyPlan
 from onnxreg.converters.families.head_graph import INPUT, OUTPUT
 from onnxreg.converters.families.load_family import LoadedFamily
 from onnxreg.converters.families.precisions import MemberFile, artifact
-from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import tool_versions
 from onnxreg.schema.manifest.draft import Draft, DraftFile
 from onnxreg.schema.manifest.family import ModelFamily

@@ -30,7 +30,7 @@ from onnxreg.converters.families.load_family import LoadedFamily, load_family
 from onnxreg.converters.families.precisions import PLAIN, MemberFile
 from onnxreg.converters.passes.tools import proof
 from onnxreg.converters.runtime.sessions import load_session
-from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.tasks.task import ExportSubject, Sample
 from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.progress import SILENT, Progress

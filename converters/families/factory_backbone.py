@@ -16,8 +16,8 @@ from onnxreg.converters.families.backbone import (
     check_finite,
 )
 from onnxreg.converters.families.find_checkpoints import checkpoint_of
-from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.converters.source.scrub import scrub
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.tasks.checkpoints import image_sample, torch_weights
 from onnxreg.converters.tasks.code import factory
 from onnxreg.converters.tasks.code.consent import Consent

@@ -11,8 +11,7 @@ from onnxreg.converters.families import factory_backbone
 from onnxreg.converters.families.find_checkpoints import checkpoint_of, head_files
 from onnxreg.converters.families.rows import read_rows
 from onnxreg.converters.passes.tools.samples import digest
-from onnxreg.converters.source.file_hash import digest_file
-from onnxreg.converters.source.source_files import CONFIG, weight_files
+from onnxreg.converters.source.source_files import CONFIG, digest_file, weight_files
 from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks.code.consent import NO_CONSENT, Consent
 from onnxreg.converters.tasks.code.factory import Factory

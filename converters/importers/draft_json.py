@@ -1,13 +1,26 @@
 """A draft as JSON: how it comes back from the process that read the files."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.importers.difference import Difference
 from onnxreg.schema.core.file_state import FileState
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A field of the version 1 manifest (`artifacts.2.metadata.operators`), its claim, and what the files
+    say.
+
+    `actual` is None if nothing supports the claim; `claimed` is None if a fact was not claimed.
+    """
+
+    path: str
+    claimed: Any
+    actual: Any
+
 
 ImportResult = tuple[Draft, list[Difference]]
 

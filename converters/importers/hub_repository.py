@@ -6,8 +6,7 @@ from collections.abc import Collection
 from glob import escape
 from pathlib import Path, PurePath
 
-from onnxreg.converters.source.file_hash import digest_file
-from onnxreg.converters.source.source_files import Location
+from onnxreg.converters.source.source_files import Location, digest_file
 from onnxreg.schema.core.errors import (
     Advice,
     InputError,

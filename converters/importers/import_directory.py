@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from onnxreg.converters.importers.difference import Difference
+from onnxreg.converters.importers.draft_json import Difference
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.rules import FILENAME
 

@@ -7,7 +7,7 @@ is also looked for as `model.onnx`.
 from collections.abc import Iterable
 from pathlib import Path
 
-from onnxreg.converters.importers.difference import Difference
+from onnxreg.converters.importers.draft_json import Difference
 from onnxreg.converters.importers.import_files import Intake
 from onnxreg.converters.importers.judge_files import check_format, read_model
 from onnxreg.converters.importers.openmed.artifacts import files_in, named_file

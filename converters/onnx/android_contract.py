@@ -1,5 +1,7 @@
 """The tensor contract of the android profile, checked on facts read back from a written file."""
 
+from collections.abc import Iterable
+
 from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.schema.core.errors import ConversionError
 from onnxreg.schema.manifest.manifest import Dim, TensorSpec
@@ -44,3 +46,24 @@ def _check(spec: TensorSpec, path: str, dtype: str, rank: int) -> None:
     for axis, dim in zip(AXES, spec.shape, strict=False):
         if dim != Dim(kind="dynamic", name=axis):
             raise ConversionError(f"{path}: {spec.name} must have the dynamic axis {axis!r}")
+
+
+# fmt: off
+MOBILE_SAFE_OPS = frozenset({
+    "Add", "And", "ArgMax", "Cast", "Clip", "Concat", "Constant", "ConstantOfShape", "Div", "Dropout",
+    "Equal", "Erf", "Exp", "Expand", "Gather", "GatherElements", "GatherND", "Gelu", "Gemm", "Identity",
+    "LayerNormalization", "Less", "Log", "MatMul", "Mul", "Neg", "Not", "Or", "Pow", "Range", "ReduceMean",
+    "Reshape", "Shape", "Sigmoid", "Slice", "Softmax", "Split", "Sqrt", "Squeeze", "Sub", "Tanh", "Tile",
+    "Transpose", "Unsqueeze", "Where",
+})
+# fmt: on
+"""45 operators of the default domain."""
+
+
+def android_warnings(operator_names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The operators outside the safe set, in the given order, and OpenMed's sentence about each."""
+    unsupported = tuple(name for name in operator_names if name not in MOBILE_SAFE_OPS)
+    warnings = tuple(
+        f"{name} is not in the Android ONNX Runtime Mobile NNAPI/XNNPACK safe set" for name in unsupported
+    )
+    return unsupported, warnings

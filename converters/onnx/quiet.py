@@ -1,5 +1,6 @@
 """Calling libraries that warn, or log to the root logger, without letting that reach a user or stay in force."""
 
+import contextlib
 import logging
 import threading
 import warnings
@@ -46,3 +47,20 @@ def quieted(name: str) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+@contextlib.contextmanager
+def silent_transformers() -> Iterator[None]:
+    """Silence transformers while it loads and saves; failures are still raised as errors."""
+    from transformers.utils import logging as reports
+
+    level, bars = reports.get_verbosity(), reports.is_progress_bar_enabled()
+    reports.set_verbosity(reports.CRITICAL)
+    reports.disable_progress_bar()
+    try:
+        with quiet():
+            yield
+    finally:
+        reports.set_verbosity(level)
+        if bars:
+            reports.enable_progress_bar()

@@ -14,11 +14,11 @@ from onnxreg.converters.passes.tools.half_graph import (
     FLOAT16,
     count_halves,
     halved_operators,
+    overflowing,
     refuse_halved,
     to_float16,
 )
 from onnxreg.converters.passes.tools.half_weights import LARGEST, SMALLEST
-from onnxreg.converters.passes.tools.value_ranges import overflowing
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 

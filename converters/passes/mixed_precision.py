@@ -12,10 +12,10 @@ from onnxreg.converters.passes.tools.delta_debugging import ExhaustedError, Tria
 from onnxreg.converters.passes.tools.half_graph import (
     count_halves,
     halved_operators,
+    overflowing,
     refuse_halved,
     to_float16,
 )
-from onnxreg.converters.passes.tools.value_ranges import overflowing
 from onnxreg.schema.core.errors import ConversionError
 
 OLIVE = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "Relu", "Add")

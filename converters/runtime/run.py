@@ -6,8 +6,7 @@ from typing import Any
 
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.npz import read_arrays
-from onnxreg.converters.runtime.ort_errors import with_reason
-from onnxreg.converters.runtime.sessions import load_session, numpy_type, run_session, silent_run
+from onnxreg.converters.runtime.sessions import load_session, numpy_type, run_session, silent_run, with_reason
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import Advice, ConversionError, HostError, InputError, NotFoundError
 

@@ -19,8 +19,8 @@ from onnxreg.converters.search import candidates as catalog
 from onnxreg.converters.search import recipes
 from onnxreg.converters.search.candidates import Candidate
 from onnxreg.converters.search.search_plan import SearchPlan, plan_search
-from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.converters.source.scrub import scrub
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConversionError, InputError

@@ -1,14 +1,17 @@
 """The directory of a checkpoint, and its files that take part in an export."""
 
+import hashlib
+import os
 import re
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
 from onnxreg.schema.core.errors import InputError, NotFoundError, RemoteError, missing_extra
+from onnxreg.schema.core.file_state import SETTLED_NANOSECONDS, FileState
 
 CONFIG = "config.json"
 SAFE_WEIGHTS = ("model.safetensors.index.json", "model.safetensors")
@@ -169,3 +172,22 @@ def role_of(path: str) -> str:
     if name in _TOKENIZER or (name.startswith("tokenizer") and name.endswith((".json", ".model"))):
         return "tokenizer"
     return "operator-config" if name.endswith(".config") else _ROLES.get(name, "other")
+
+
+_known: dict[FileState, Digest] = {}
+
+
+def digest_file(path: Path) -> Digest:
+    """The SHA-256 of a file's bytes; one whose state is known, and was settled then, is not read again.
+
+    What another process writes through a memory map meanwhile is not noticed.
+    """
+    with path.open("rb") as file:
+        before = FileState.of(os.fstat(file.fileno()))
+        if before in _known:
+            return _known[before]
+        settled = before.is_settled(time.time_ns(), SETTLED_NANOSECONDS)
+        digest = Digest(hashlib.file_digest(file, "sha256").hexdigest())
+        if settled and before == FileState.of(os.fstat(file.fileno())):
+            _known[before] = digest
+    return digest

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.converters.source.scrub import scrub
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks import labelled_inputs
 from onnxreg.converters.tasks.checkpoints import image_sample, torch_weights

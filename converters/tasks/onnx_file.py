@@ -6,8 +6,7 @@ from typing import Any
 
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.graph_operators import find_schema
-from onnxreg.converters.onnx.onnx_graph import graph_inputs, load_onnx
-from onnxreg.converters.onnx.validity import check_model
+from onnxreg.converters.onnx.onnx_graph import check_model, graph_inputs, load_onnx
 from onnxreg.converters.passes.tools import proof, samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session

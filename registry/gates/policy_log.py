@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from onnxreg.registry.log.index_file import read_line
 from onnxreg.registry.log.ledger import mirror_error
-from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.signing.signer import line_signer
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
-from onnxreg.registry.trust.policy_approvals import missing_approvals
+from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.trust.read_trust_file import load_trust
+from onnxreg.registry.trust.requirements import missing_approvals
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     Advice,

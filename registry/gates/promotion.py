@@ -11,8 +11,8 @@ from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import commit, load
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.trust.checked_source import CheckedReader
 from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core import canonical

@@ -18,8 +18,8 @@ from onnxreg.registry.gates.promotion import evidence_of
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.ledger import Ledger, channel_of
-from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.store.protocol import Push, RegistryStore
+from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.trust.checked_source import CheckedReader
 from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core.descriptor import Descriptor

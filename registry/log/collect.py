@@ -14,11 +14,10 @@ from functools import partial
 from onnxreg.registry.log.commit import commit, read_ledger
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.references import present_versions, references
-from onnxreg.registry.log.stamp import TIME_FORMAT, stamp
 from onnxreg.registry.store.blobs import steady
 from onnxreg.registry.store.layout import BlobKey, model_of, note_path
 from onnxreg.registry.store.protocol import IndexFile, Push, RegistryStore, TreeFile
-from onnxreg.registry.support.actor import NOBODY
+from onnxreg.registry.support.actor import NOBODY, TIME_FORMAT, stamp
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError

@@ -18,7 +18,6 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.signing.signer import line_signer
 from onnxreg.registry.store.blobs import fetcher, steady
 from onnxreg.registry.store.layout import BlobKey
@@ -31,7 +30,7 @@ from onnxreg.registry.store.protocol import (
     RegistryReader,
     RegistryStore,
 )
-from onnxreg.registry.support.actor import NOBODY
+from onnxreg.registry.support.actor import NOBODY, stamp
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (

@@ -12,9 +12,9 @@ from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.delta_log import delta_blobs, withdraw_deltas
 from onnxreg.registry.log.ledger import Ledger, channel_of
 from onnxreg.registry.log.references import files, present_versions
-from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.references import optional_events
-from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.store.protocol import Push, RegistryStore
+from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.store.manifests import read_manifest
+from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.errors import Advice, IntegrityError, NotFoundError
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.core.version import Version

@@ -11,7 +11,6 @@ from typing import Any
 from onnxreg.registry.log.commit import Bring, commit
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.references import refers_to
-from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.publish.existing import newest
 from onnxreg.registry.publish.known_files import KnownFiles, state_of
 from onnxreg.registry.read.versions import PublishedVersion
@@ -19,6 +18,7 @@ from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.hash_stream import describe, piece_hasher
 from onnxreg.registry.store.protocol import Push
+from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.support.disk import regular_size
 from onnxreg.registry.transfer.copy import run_parallel
 from onnxreg.schema.core import canonical

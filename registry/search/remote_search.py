@@ -6,11 +6,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from onnxreg.registry.log.stamp import TIME_FORMAT
 from onnxreg.registry.read.tracking import TrackedReader
 from onnxreg.registry.search import candidates, listing
 from onnxreg.registry.search.snapshot import AbsentError, SearchSnapshot, SnapshotError, fetch
 from onnxreg.registry.store.protocol import RegistryReader, layers
+from onnxreg.registry.support.actor import TIME_FORMAT
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import is_name

@@ -14,7 +14,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from onnxreg.registry.log.stamp import TIME_FORMAT
 from onnxreg.registry.search import candidate_table, candidates, db, scan, search_index, table_export
 from onnxreg.registry.search.candidates import ModelCandidates
 from onnxreg.registry.search.snapshot import (
@@ -30,6 +29,7 @@ from onnxreg.registry.search.snapshot import (
 from onnxreg.registry.store.abilities import IndexLister, LocalStore, PathStore
 from onnxreg.registry.store.layout import SNAPSHOT, SNAPSHOT_TABLE, UPGRADE
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, RegistryStore, innermost
+from onnxreg.registry.support.actor import TIME_FORMAT
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.errors import HostError, InputError, LostRaceError
 from onnxreg.schema.core.progress import SILENT, Progress

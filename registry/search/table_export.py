@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from onnxreg.registry.support.atomic_file import check_outfile, outfile
+from onnxreg.registry.support.disk import check_outfile, outfile
 from onnxreg.schema.core.errors import InputError, missing_extra
 from onnxreg.schema.query.expression.fields import FIELDS, LABELLED, FieldKind
 

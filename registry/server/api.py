@@ -13,8 +13,7 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
 from onnxreg.registry.search.search_index import SearchIndex
 from onnxreg.registry.server.answer_cache import AnswerCache
-from onnxreg.registry.server.http.base_url import base_url
-from onnxreg.registry.server.http.request_body import read_body
+from onnxreg.registry.server.http.requests import base_url, read_body
 from onnxreg.registry.server.http.responses import JSON, encode, of_bytes
 from onnxreg.registry.server.search_worker import SearchWorker
 from onnxreg.registry.server.served_registry import ServedRegistry

@@ -2,9 +2,8 @@
 
 from onnxreg.registry.signing.crypto import PrivateKey, is_valid
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
-from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, pae
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, KeyRotation, pae
 from onnxreg.schema.signing.keys import PublicKey
-from onnxreg.schema.signing.rotation import KeyRotation
 
 
 def sign_rotation(old: PrivateKey, new: PrivateKey) -> Envelope:

@@ -4,11 +4,13 @@ Only events have an author: manifests name neither users nor hosts.
 """
 
 import json
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import InputError
@@ -129,3 +131,20 @@ def _host() -> str:
         return gethostname()
     except OSError:
         return ""
+
+
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dict[str, Any]:
+    """The common fields of an event about a model. The time is for display; nothing is ordered by it.
+
+    Without an actor the user's default is recorded, with `NOBODY` none.
+    """
+    return {
+        "name": name,
+        "time": datetime.now(UTC).strftime(TIME_FORMAT),
+        "nonce": secrets.token_hex(16),
+        "actor": actor_of_event(actor),
+        "reason": reason,
+    }

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import secrets
 import stat
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -270,3 +271,28 @@ def read_bounded(path: Path, limit: int) -> bytes:
         if os.fstat(file.fileno()).st_size > limit:
             raise IntegrityError(f"{path.name} is larger than {limit} bytes")
         return file.read()
+
+
+def check_outfile(target: Path) -> None:
+    """Check that a file may be written there, new or over an old one. InputError if not."""
+    path = target.resolve()
+    if path.exists() and not path.is_file():
+        raise InputError(f"{target} is not a file", "name a file, new or old")
+    if not path.parent.is_dir():
+        raise InputError(f"there is no directory {target.parent}", "make it first, or name another")
+    if any((above / "registry.json").exists() for above in path.parents):
+        raise InputError(f"{target} is inside a registry", "name a file outside of it")
+
+
+@contextmanager
+def outfile(target: Path) -> Iterator[BinaryIO]:
+    """Open a file to write; at the end it replaces an earlier one atomically, after an error nothing changes."""
+    path, disk = target.resolve(), Disk()
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with host_errors(f"writing {target}"):
+        try:
+            with disk.create(temporary) as file:
+                yield file
+            disk.write_all([(temporary, path)], path.parent)
+        finally:
+            disk.unlink(temporary)

@@ -1,22 +1,26 @@
 """Apply the trust file to a model: required signatures exist, and no signature by a trusted key is wrong."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from onnxreg.registry.log.commit import load, read_ledger
 from onnxreg.registry.log.index_file import is_same, read_line
 from onnxreg.registry.log.ledger import Ledger, replay
 from onnxreg.registry.log.lookup import LocatedVersion
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
-from onnxreg.registry.trust.policy_approvals import check_approvals
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.releases import SignedRelease, signatures, signatures_of
 from onnxreg.registry.trust.rollback import CheckpointStore
-from onnxreg.registry.trust.signatures import SignatureVerdict, judge_lines
-from onnxreg.schema.core.errors import EXTENT, Advice, IntegrityError, RegError, at
+from onnxreg.registry.trust.signatures import SignatureJudge, SignatureVerdict, judge_lines
+from onnxreg.schema.core.errors import EXTENT, Advice, InputError, IntegrityError, RegError, at
 from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.core.version import Version
+from onnxreg.schema.gates.approval import approved_bytes, unapproved
+from onnxreg.schema.gates.policy import Policy
 from onnxreg.schema.inputs.trust_file import SignatureRequirement, Trust
+from onnxreg.schema.log.events import PolicyEvent
 from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.signing.line_signature import read_sig
 
 HINT = Advice("list-signers")
 
@@ -163,3 +167,47 @@ def require_signed(source: RegistryReader, target: LocatedVersion, trust: Trust 
                 f"{target.ref} with manifest {target.entry.manifest.short}... must be signed by a trusted key: {why}",
                 Advice("list-signatures"),
             )
+
+
+def missing_approvals(trust: Trust, registry: str, lines: Sequence[LogLine]) -> Iterator[tuple[int, str]]:
+    """Yield each line that demands less than the one before without the signatures that this one demanded.
+
+    With the line's number, what is missing, as gates word it. InputError if a line cannot be read.
+    """
+    digests = {line.seq: line.digest for line in lines}
+    judge = SignatureJudge(trust, registry, POLICY_LOG, digests.get)
+    trusted = frozenset(name for key in trust.keys.values() for name in (key.name, key.key.id))
+    for before, line in pairwise(lines):
+        old, new = _policy(before), _policy(line)
+        for detail in unapproved(old, new, trust.signers(_approvers(judge, line, new)), trusted):
+            yield line.seq, detail
+
+
+def _policy(line: LogLine) -> Policy:
+    assert isinstance(line.event, PolicyEvent), "the log of policies has no other events"
+    return Policy.read(line.event.rules)
+
+
+def _approvers(judge: SignatureJudge, line: LogLine, policy: Policy) -> list[str]:
+    """The ids of the trusted keys that approved a line: by an approval, or by signing the line itself.
+
+    A key counts whatever models it may sign.
+    """
+    data = approved_bytes(judge.registry, line.prev, policy)
+    assert isinstance(line.event, PolicyEvent), "the log of policies has no other events"
+    signatures = map(read_sig, line.event.approvals or ())
+    verdicts = [judge.verdict(item.keyid, item.sig, data, line.seq) for item in signatures]
+    verdicts.append(judge.line(line))
+    return sorted({item.keyid or "" for item in verdicts if item.status in ("trusted", "foreign")})
+
+
+def check_approvals(trust: Trust, registry: str, lines: Sequence[LogLine]) -> None:
+    """Raise IntegrityError at the first policy that was loosened without the signatures that were demanded."""
+    try:
+        for seq, detail in missing_approvals(trust, registry, lines):
+            raise IntegrityError(
+                f"policy {seq} demands less than policy {seq - 1}, without its signatures: {detail}",
+                "ask the registry's owner who loosened it",
+            )
+    except InputError as error:
+        raise IntegrityError(f"the policy log cannot be read: {error.message}", error.advice) from error

@@ -14,7 +14,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.signing.keys import decode_base64
+from onnxreg.schema.signing.keys import PublicKey, decode_base64
 
 MEDIA_TYPE = "application/vnd.dsse.envelope.v1+json"
 MAX_SIGNATURES = 64
@@ -154,3 +154,39 @@ def _predicate(version: Version, manifest: bytes) -> dict[str, Any]:
     ]
     recipe = {"recipe": value["recipe"]} if "recipe" in value else {}
     return {"version": str(version), "artifacts": artifacts, **recipe}
+
+
+ROTATION = "urn:onnxreg:rotation:v1"
+"""The predicate type: the subject is a key that replaces another."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRotation:
+    """The key `new` replaces the key `old`."""
+
+    old: PublicKey
+    new: PublicKey
+
+    def encode(self) -> bytes:
+        """The canonical bytes of the statement, the payload to be signed."""
+        return canonical.encode(
+            {
+                "_type": STATEMENT,
+                "subject": [{"name": str(self.new), "digest": {"sha256": self.new.id}}],
+                "predicateType": ROTATION,
+                "predicate": {"replaces": str(self.old)},
+            }
+        )
+
+    @classmethod
+    def decode(cls, payload: bytes) -> "KeyRotation":
+        """Read a statement. InputError if it is malformed or says anything else."""
+        value = mapping(canonical.decode(payload, "statement"))
+        subjects = items(required(value, "subject"), mapping)
+        if value.get("predicateType") != ROTATION or len(subjects) != 1:
+            raise InputError("not the statement of a rotation")
+        old = PublicKey.parse(text(required(mapping(required(value, "predicate")), "replaces")))
+        rotation = cls(old, PublicKey.parse(text(required(subjects[0], "name"))))
+        if rotation.encode() != payload:
+            raise InputError("the statement of a rotation has other parts than the two keys")
+        return rotation

@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 import pytest
 
-from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.source_files import digest_file
 
 pytestmark = pytest.mark.more
 Reg = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -13,7 +13,7 @@ import pytest
 from support.registries.gated import LAX, NAME, POLICY, Attacker, draft, filled, refusal
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.stamp import stamp
+from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, GateError, RegError
 from onnxreg.schema.core.version import Version

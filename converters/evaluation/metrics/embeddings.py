@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.metrics.libraries import scikit_metrics, scipy_stats
-from onnxreg.converters.evaluation.metrics.metric import Metric
+from onnxreg.converters.evaluation.metrics.metric import Metric, scikit_metrics, scipy_stats
 from onnxreg.converters.evaluation.scores import Floats
 
 TASKS = frozenset({"pooling", "feature-extraction"})

@@ -15,11 +15,10 @@ from onnxreg.converters.evaluation.judgement import (
     MetricIdentity,
     State,
 )
-from onnxreg.converters.evaluation.metrics.libraries import LIBRARIES
 from onnxreg.converters.evaluation.resample import paired_interval
 from onnxreg.converters.evaluation.scores import Floats, ScoreTable
 from onnxreg.converters.source.toolchain import distributions
-from onnxreg.schema.core.errors import ConversionError, InputError, RegError
+from onnxreg.schema.core.errors import ConversionError, InputError, RegError, missing_extra
 
 POINT_RULE = "loss/point"
 
@@ -201,3 +200,35 @@ def _number(metric: Metric, compute: Callable[..., float], *values: Any) -> floa
     if not math.isfinite(number):
         raise ConversionError(f"the metric {metric.id} gives {number} on this suite", "look at the suite")
     return number
+
+
+EXTRA = "evaluate"
+LIBRARIES = ("scikit-learn", "scipy", "seqeval")
+"""Their distributions."""
+
+
+def scikit_metrics() -> Any:
+    """`sklearn.metrics`; HostError if scikit-learn is not installed."""
+    try:
+        import sklearn.metrics
+    except ImportError as error:
+        raise missing_extra("scikit-learn", EXTRA, "this metric") from error
+    return sklearn.metrics
+
+
+def scipy_stats() -> Any:
+    """`scipy.stats`; HostError if SciPy is not installed."""
+    try:
+        import scipy.stats
+    except ImportError as error:
+        raise missing_extra("scipy", EXTRA, "this metric") from error
+    return scipy.stats
+
+
+def strict_entities(tags: Sequence[str]) -> set[Any]:
+    """The entities of a sequence of IOB2 tags (`seqeval.scheme.Entities`); HostError if seqeval is not installed."""
+    try:
+        from seqeval.scheme import IOB2, Entities
+    except ImportError as error:
+        raise missing_extra("seqeval", EXTRA, "this metric") from error
+    return set(Entities([list(tags)], IOB2).entities[0])

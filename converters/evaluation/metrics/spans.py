@@ -10,8 +10,7 @@ import numpy as np
 from onnxreg.converters.evaluation.decode import NOTHING
 from onnxreg.converters.evaluation.fixture import Fixture
 from onnxreg.converters.evaluation.judgement import Judgement
-from onnxreg.converters.evaluation.metrics.libraries import strict_entities
-from onnxreg.converters.evaluation.metrics.metric import Metric
+from onnxreg.converters.evaluation.metrics.metric import Metric, strict_entities
 from onnxreg.converters.evaluation.recall import Tally
 from onnxreg.converters.evaluation.recall_judgement import METRIC, judge_recall, read_floors
 from onnxreg.converters.evaluation.rule import MAX_RECALL_LOSS, thin_evidence

@@ -6,9 +6,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.importers.difference import Difference
+from onnxreg.converters.importers.draft_json import Difference
+from onnxreg.converters.onnx.android_contract import android_warnings
 from onnxreg.converters.onnx.facts import GraphFacts
-from onnxreg.converters.onnx.mobile_operators import android_warnings
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.schema.manifest.manifest_v1 import ArtifactV1, ManifestV1
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.importers.companions import check_labels, describe
-from onnxreg.converters.importers.difference import Difference
+from onnxreg.converters.importers.draft_json import Difference
 from onnxreg.converters.importers.import_files import Intake
 from onnxreg.converters.importers.openmed.artifacts import CONFIG_VERDICTS, check_formats, make_artifacts
 from onnxreg.converters.importers.openmed.manifest_claims import artifact_differences, compare, read_segmenter

@@ -6,7 +6,7 @@ from typing import Any
 
 from onnxreg.converters.importers.add_files import graph_fields
 from onnxreg.converters.importers.companions import check_labels, describe
-from onnxreg.converters.importers.difference import Difference
+from onnxreg.converters.importers.draft_json import Difference
 from onnxreg.converters.importers.import_files import Intake
 from onnxreg.converters.importers.judge_files import check_format, default_format, read_model
 from onnxreg.converters.importers.packages.package_files import PackageTree

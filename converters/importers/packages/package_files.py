@@ -5,7 +5,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
 from onnxreg.schema.core.errors import InputError, IntegrityError

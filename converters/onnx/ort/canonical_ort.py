@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.onnx.internals import table_position
-from onnxreg.converters.onnx.ort.ort_bindings import register_bindings
+from onnxreg.converters.onnx.ort.ort_graph import register_bindings
 from onnxreg.schema.core.errors import ConversionError
 
 PROVEN = frozenset({"1.31.1"})

@@ -2,8 +2,10 @@
 
 import mmap
 import struct
+import sys
 from collections import ChainMap
 from collections.abc import Iterator
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -11,7 +13,6 @@ from typing import Any
 from onnxreg.converters.onnx.elements import ELEMENTS
 from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, Constant, OperatorUse, Value
 from onnxreg.converters.onnx.open_notice import opening
-from onnxreg.converters.onnx.ort.ort_bindings import register_bindings
 from onnxreg.schema.core.errors import InputError, missing_extra, unreadable
 
 MAX_NODES = 1_000_000
@@ -171,3 +172,26 @@ def _element(info: Any) -> Any:
 
 def text(data: bytes | None) -> str:
     return (data or b"").decode("utf-8")
+
+
+NAME = "ort_flatbuffers_py"
+
+
+def register_bindings() -> None:
+    """Make `ort_flatbuffers_py` importable without `onnxruntime.tools`, which imports torch if it is
+    installed.
+
+    Raises ImportError if onnxruntime is not installed or ships no bindings.
+    """
+    if NAME in sys.modules:
+        return
+    runtime = find_spec("onnxruntime")
+    if runtime is None or not runtime.submodule_search_locations:
+        raise ImportError("onnxruntime is not installed", name="onnxruntime")
+    folder = Path(runtime.submodule_search_locations[0]) / "tools/ort_format_model" / NAME
+    spec = spec_from_file_location(NAME, folder / "__init__.py", submodule_search_locations=[str(folder)])
+    if spec is None or spec.loader is None:
+        raise ImportError("onnxruntime ships no flatbuffer bindings", name="onnxruntime")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules[NAME] = module

@@ -8,7 +8,7 @@ from typing import Any
 
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core.errors import InputError
 
 MAX_CHANGE = 0.1

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.source.model_card import CARD
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.source.source_files import (
@@ -18,7 +19,6 @@ from onnxreg.converters.source.source_files import (
 )
 from onnxreg.converters.source.toolchain import refuse_missing, require
 from onnxreg.converters.tasks.checkpoints import sentence_files
-from onnxreg.converters.tasks.checkpoints.silence import silent_transformers
 from onnxreg.converters.tasks.checkpoints.task_heads import TaskHead
 from onnxreg.converters.tasks.checkpoints.tokenizer import check_vocabulary, load_tokenizer
 from onnxreg.converters.tasks.task import LocatedSource

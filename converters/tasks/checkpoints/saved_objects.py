@@ -4,9 +4,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.source.source_files import hub_id, locate
 from onnxreg.converters.tasks.checkpoints import sentence_files
-from onnxreg.converters.tasks.checkpoints.silence import silent_transformers
 from onnxreg.schema.core.errors import InputError
 
 

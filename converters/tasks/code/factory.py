@@ -14,7 +14,7 @@ from traceback import extract_tb
 from typing import Any
 
 from onnxreg.converters.onnx.quiet import quiet
-from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import distribution_of, distributions
 from onnxreg.converters.tasks.code.definition import Definition, find_definition, parse
 from onnxreg.converters.tasks.code.import_factory import SourceLoader, importing, is_installed

@@ -8,7 +8,7 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import read_ledger
 from onnxreg.registry.read.history import version_record
 from onnxreg.registry.server.pages import views
-from onnxreg.registry.server.pages.log_view import LogView
+from onnxreg.registry.server.pages.views import LogView
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.manifests import read_manifest

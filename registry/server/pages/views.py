@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from onnxreg.registry.log import lookup
+from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.search import listing
-from onnxreg.registry.server.pages.log_view import LogView
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview, overview
 from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.delta.table import Delta
-from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.log.logline import LogLine, LogLineHeader
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import (
     RECALL,
@@ -27,6 +28,44 @@ from onnxreg.schema.manifest.evidence import Check
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 from onnxreg.schema.manifest.mirrored_keys import LOSS
 from onnxreg.schema.manifest.rules import UNJUDGED
+
+
+class LogView:
+    """Every line of a ledger. IntegrityError if the chain is broken."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._lines = list(ledger.skim())
+        self._seq_by_event = {line.event_id: line.seq for line in self._lines}
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @property
+    def head(self) -> Digest:
+        return self._lines[-1].digest
+
+    def at(self, seq: int) -> LogLine | None:
+        """A line by its number, which begins at 1."""
+        return _decoded(self._lines[seq - 1]) if 1 <= seq <= len(self._lines) else None
+
+    def of(self, event: Digest) -> LogLine | None:
+        """The line with an event, by the event's id."""
+        return self.at(self._seq_by_event.get(event, 0))
+
+    def before(self, seq: int | None, count: int) -> Sequence[LogLine]:
+        """The last `count` lines before one (None: of the whole log), newest first."""
+        end = len(self._lines) if seq is None else max(0, min(len(self._lines), seq - 1))
+        return [_decoded(line) for line in reversed(self._lines[max(0, end - count) : end])]
+
+
+def _decoded(line: LogLineHeader) -> LogLine:
+    try:
+        return LogLine.decode(line.raw)
+    except InputError as error:
+        raise IntegrityError(
+            f"line {line.seq} of the log cannot be read: {error.message}", error.advice
+        ) from error
+
 
 NO_PARENTS: Mapping[str, float] = {}
 MAX_NAMED = 3

@@ -11,7 +11,7 @@ import pytest
 from support.registries import retrained
 
 from onnxreg.cli.batch import cluster, pool
-from onnxreg.cli.batch.job_outcome import JobOutcome
+from onnxreg.cli.batch.work import JobOutcome
 from onnxreg.registry import Registry
 from onnxreg.schema.core.errors import ConflictError, ConversionError, HostError, InputError, RegError
 

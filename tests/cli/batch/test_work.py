@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from onnxreg.cli.batch.job_outcome import BUG
 from onnxreg.cli.batch.jobs import Job
-from onnxreg.cli.batch.work import Terms, run_job
+from onnxreg.cli.batch.work import BUG, Terms, run_job
 from onnxreg.cli.services.export_request import ExportRequest
 from onnxreg.converters.engine.profile_contract import ProfilePromises
 from onnxreg.registry import Registry

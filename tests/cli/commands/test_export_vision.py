@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.registry import Registry
 
 Reg = Callable[..., Any]

@@ -11,7 +11,7 @@ import pytest
 
 from onnxreg.converters.android import AndroidOptions
 from onnxreg.converters.importers.confine import Child
-from onnxreg.converters.importers.difference import Difference
+from onnxreg.converters.importers.draft_json import Difference
 from onnxreg.registry import Registry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from onnxreg.cli import hints
-from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import distribution_of
 from onnxreg.registry import Registry
 from onnxreg.schema.core import canonical

@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from onnxreg.converters.engine import memo
-from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.file_state import WRITTEN_BACK_NANOSECONDS
 

@@ -20,7 +20,7 @@ from onnx import numpy_helper
 
 from onnxreg.cli import hints
 from onnxreg.converters.importers.add_files import adopt
-from onnxreg.converters.importers.difference import Difference
+from onnxreg.converters.importers.draft_json import Difference
 from onnxreg.converters.importers.openmed.openmed import import_openmed
 from onnxreg.converters.importers.weight_compare import compare_weights
 from onnxreg.schema.core.descriptor import Descriptor

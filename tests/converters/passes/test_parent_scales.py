@@ -19,7 +19,7 @@ from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
 from onnxreg.converters.passes.tools import proof
 from onnxreg.converters.passes.tools.parent_scales import ParentScales
-from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.errors import InputError
 

@@ -8,8 +8,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from onnxreg.converters.runtime.ort_errors import MAX_MESSAGE_CHARS, with_reason
-from onnxreg.converters.runtime.sessions import load_session
+from onnxreg.converters.runtime.sessions import MAX_MESSAGE_CHARS, load_session, with_reason
 from onnxreg.schema.core.errors import ConversionError
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.converters.source import file_hash
-from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source import source_files
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core.file_state import SETTLED_NANOSECONDS
 
 
@@ -22,7 +22,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(Path(getattr(file, "name", "")).name)
         return real(file, algorithm)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(file_hash.hashlib, "file_digest", noted)
+    monkeypatch.setattr(source_files.hashlib, "file_digest", noted)
     return found
 
 
@@ -30,7 +30,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is written now was written long ago."""
     now = time.time_ns
-    monkeypatch.setattr(file_hash.time, "time_ns", lambda: now() + 10 * SETTLED_NANOSECONDS)
+    monkeypatch.setattr(source_files.time, "time_ns", lambda: now() + 10 * SETTLED_NANOSECONDS)
 
 
 def written(path: Path, data: bytes) -> str:

@@ -22,9 +22,9 @@ from onnxreg.registry.gates.proofs import read_proofs
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import memory_remote
+from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest

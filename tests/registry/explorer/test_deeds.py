@@ -20,9 +20,9 @@ from onnxreg.registry.log.commit import commit, load
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger, replay
 from onnxreg.registry.log.lookup import find_with_state
-from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.registry.trust.state_check import check_state

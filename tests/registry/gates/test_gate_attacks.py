@@ -10,9 +10,9 @@ import pytest
 from support.registries.gated import LAX, NAME, POLICY, Attacker, draft, refusal
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.signing.crypto import PrivateKey, generate
 from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.ref import POLICY_LOG

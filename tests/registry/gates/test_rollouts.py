@@ -14,8 +14,8 @@ from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.index_file import is_same
 from onnxreg.registry.log.ledger import replay
 from onnxreg.registry.log.lookup import read_state
-from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.store.blobs import read_blob
+from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.mirror_registry import mirror, open_both
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (

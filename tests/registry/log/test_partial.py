@@ -13,7 +13,6 @@ from onnxreg.registry.log.collect import RetentionPolicy, blob_keys
 from onnxreg.registry.log.commit import commit, load
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.selection import Selection
-from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.maintain.disk_usage import usage
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.search.search_index import ArtifactKind, SearchIndex
@@ -21,6 +20,7 @@ from onnxreg.registry.store.hub import repo_card
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.registry.transfer.plan import TransferRequest

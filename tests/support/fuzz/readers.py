@@ -41,8 +41,8 @@ from onnxreg.schema.manifest import manifest as documents
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.recorded_recipe import Recipe
 from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.signing.dsse import KeyRotation
 from onnxreg.schema.signing.keys import PublicKey
-from onnxreg.schema.signing.rotation import KeyRotation
 from onnxreg.schema.witness.merkle_map import EMPTY_MAP, MapEntry, MerkleMap, decode_page, page_hash
 from onnxreg.schema.witness.merkle_tree import leaf_hash
 from onnxreg.schema.witness.note import NoteSignature, SignedNote

@@ -8,8 +8,8 @@ from typing import Any
 from onnxreg.registry import Registry
 from onnxreg.registry.log.index_file import decode_index
 from onnxreg.registry.log.ledger import replay
-from onnxreg.registry.log.stamp import stamp
 from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.version import Version

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.source_files import digest_file
 from support.tasks import architectures
 from support.tasks import vision_architectures as vision
 
