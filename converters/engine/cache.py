@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from onnxreg.converters.source.source_files import digest_file
@@ -33,6 +34,7 @@ ABANDONED_AFTER_SECONDS = 3600.0
 """A staged directory of this age was left by a process that was killed."""
 
 Key = Mapping[str, Any]
+NO_DIGESTS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -71,15 +73,20 @@ class StepCache:
             os.utime(directory / ENTRY_FILE)
         return True
 
-    def keep(self, kind: str, key: Key, source: Path) -> None:
-        """Keep the files below `source` under a key. If nothing can be written, nothing is kept."""
+    def keep(self, kind: str, key: Key, source: Path, digests: Mapping[str, str] = NO_DIGESTS) -> None:
+        """Keep the files below `source` under a key. If nothing can be written, nothing is kept.
+
+        Args:
+            digests: of files that are hashed already, by path.
+        """
         with suppress(OSError), self._staged(kind, key) as staged:
             files = [path.relative_to(source) for path in sorted(source.rglob("*")) if path.is_file()]
             for path in files:
                 link_or_copy(source / path, staged / path)
                 (staged / path).chmod(0o444)
-            digests = {path.as_posix(): str(digest_file(staged / path)) for path in files}
-            _write_entry(staged, key, files=digests)
+            names = [path.as_posix() for path in files]
+            hashes = {name: digests.get(name) or str(digest_file(staged / name)) for name in names}
+            _write_entry(staged, key, files=hashes)
 
     def recall(self, kind: str, key: Key) -> Any:
         """Return the JSON value that was remembered under a key, or None."""

@@ -12,8 +12,7 @@ from onnxreg.converters.engine.profile_contract import ProfileOutput
 from onnxreg.converters.engine.step_result import StepResult
 from onnxreg.converters.engine.steps import GOLDEN_PREFIX
 from onnxreg.converters.engine.subjects import FILES_DIRECTORY
-from onnxreg.converters.onnx.facts import GraphFacts, inspect_model, inspect_ort
-from onnxreg.converters.onnx.onnx_graph import check_model, load_onnx
+from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.golden_vectors import GoldenVectors, Outputs
 from onnxreg.converters.passes.tools import samples
@@ -117,52 +116,30 @@ def _describe(
 ) -> DescribedOutput:
     node, result = plan.nodes[output_spec.step], results[output_spec.step]
     path, *sidecar_paths = paths[output_spec.step]
-    facts = _read(workspace, path, sidecar_paths, checked=node.kind.takes != "checkpoint")
     lineage = node.lineage()
     output = ProfileOutput(
         path,
         tuple(sidecar_paths),
-        facts,
+        result.facts,
         tuple(results[ancestor.name].step for ancestor in reversed(lineage)),
     )
     plan.contract.check(output, subject)
     checks = list(_checks(plan, subject, result, path, workspace, [path, *sidecar_paths]))
-    vectors = _write_golden(output_spec, result, facts, workspace / path, checks)
+    vectors = _write_golden(output_spec, result, workspace / path, checks)
     parent = next((paths[ancestor.name][0] for ancestor in lineage[1:] if ancestor.name in paths), None)
     fields = _fields(output, result)
     fields["checks"] = checks
     extra = dict(plan.contract.fields(output))
     fields["metadata"] = {**fields["metadata"], **extra.pop("metadata", {})}
     fields["checks"] += extra.pop("checks", [])
-    sidecars = [_sidecar(sidecar_path, path, facts) for sidecar_path in sidecar_paths]
+    sidecars = [_sidecar(sidecar_path, path, result.facts) for sidecar_path in sidecar_paths]
     if vectors is not None:
         sidecars.append(DraftFile(golden.ROLE, f"{path}.golden.json"))
-    format_name = output_spec.format or format_of(path, facts.precision)
+    format_name = output_spec.format or format_of(path, result.facts.precision)
     artifact = DraftArtifact(
-        format_name, facts.precision, path, tuple(sidecars), parent, fields={**fields, **extra}
+        format_name, result.facts.precision, path, tuple(sidecars), parent, fields={**fields, **extra}
     )
     return DescribedOutput(artifact, vectors)
-
-
-def _read(workspace: Path, path: str, sidecar_paths: list[str], checked: bool) -> GraphFacts:
-    """Read the facts of a graph back from its file. ConversionError if the checker refuses it.
-
-    Args:
-        checked: run the checker; decoders have operators that only ONNX Runtime knows.
-    """
-    if path.endswith(".ort"):
-        config = next(
-            (workspace / sidecar_path for sidecar_path in sidecar_paths if sidecar_path.endswith(".config")),
-            None,
-        )
-        return inspect_ort(workspace / path, config)
-    model = load_onnx(workspace / path)
-    try:
-        if checked:
-            check_model(model, workspace / path)
-    except InputError as error:
-        raise ConversionError(error.message) from error
-    return inspect_model(model, workspace / path)
 
 
 def _checks(
@@ -191,11 +168,11 @@ def _checks(
 
 
 def _write_golden(
-    output_spec: RecipeOutput, result: StepResult, facts: GraphFacts, path: Path, checks: list[dict[str, Any]]
+    output_spec: RecipeOutput, result: StepResult, path: Path, checks: list[dict[str, Any]]
 ) -> Step | None:
     """Write the golden vectors of a graph; their tolerance is at least its own distance from the source."""
     tolerance = (
-        TOLERANCE_BY_PRECISION.get(facts.precision, 5e-2)
+        TOLERANCE_BY_PRECISION.get(result.facts.precision, 5e-2)
         if output_spec.golden is None
         else output_spec.golden
     )

@@ -5,6 +5,7 @@ by far more than all others.
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,8 +49,12 @@ def run(path: Path, feeds: Sequence[Feed]) -> Outputs:
 
 
 def run_session(session: Any, feeds: Sequence[Feed], label: str) -> Outputs:
-    """Run a loaded graph (`onnxruntime.InferenceSession`); errors call it `label`."""
-    return [proof.outputs(session, feed, label) for feed in feeds]
+    """Run a loaded graph (`onnxruntime.InferenceSession`); errors call it `label`.
+
+    The outputs are copies: an array of ONNX Runtime keeps all memory of its session's runs.
+    """
+    runs = (proof.outputs(session, feed, label) for feed in feeds)
+    return [{name: copy(value) for name, value in outputs.items()} for outputs in runs]
 
 
 def can_run(session: Any, feeds: Sequence[Feed]) -> bool:

@@ -17,6 +17,7 @@ from onnxreg.converters.engine.measure import Outputs
 from onnxreg.converters.engine.plan import ExportPlan, pass_key
 from onnxreg.converters.engine.step_result import StepResult
 from onnxreg.converters.engine.steps import StepNode, file_name
+from onnxreg.converters.onnx.internals import return_memory
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes.base import skip
 from onnxreg.converters.passes.tools import proof, samples, torch_model
@@ -59,9 +60,12 @@ class Execution:
         self._steps = self._scratch / "steps"
         self._cache = cache
         self._progress = progress
+        self._outputs = {output.step for output in plan.outputs}
         outputs = {output.step: file_name(plan.nodes[output.step], output) for output in plan.outputs}
         self._names = {**plan.file_names, **outputs}
         self._loading = Lock()
+        self._keeps_source = plan.contract.keeps_source or plan.evaluation is not None
+        self._last_start = [node.name for node in plan.nodes.values() if node.parent is None][-1]
 
     def run(self) -> Draft:
         self._steps.mkdir(parents=True)
@@ -70,10 +74,8 @@ class Execution:
         with ThreadPoolExecutor(max_workers=1) as executor:
             results = self._run_steps(executor)
         contract, evaluation = self._plan.contract, self._plan.evaluation
-        if contract.keeps_source or evaluation is not None:
+        if self._keeps_source:
             self._loaded()
-        else:
-            self._subject = replace(self._subject, start=None, loaded=None)
         self._progress.step("describing what was made")
         draft = draft_of(self._plan, self._subject, results, self._workspace)
         judged: Mapping[str, JudgedArtifact] = {}
@@ -112,6 +114,7 @@ class Execution:
         if self._cache is not None and self._cache.find("steps", key, directory):
             return StepFiles.read(directory, node), None
         self._progress.step(f"running {node.name}")
+        return_memory()
         start = self._loaded().start if parent is None else None
         try:
             step_files = make(node, start, parent, directory, name, self._feed(node, previous))
@@ -156,13 +159,28 @@ class Execution:
         subject = self._subject
         tolerance = self._tolerance(node, step_files)
         result = StepResult(
-            step_files, ancestors, subject.sample, self._run_source, tolerance, subject.labelled
+            step_files,
+            ancestors,
+            subject.sample,
+            self._run_source,
+            tolerance,
+            subject.labelled,
+            is_checked=node.kind.takes != "checkpoint",
         )
         step = result.step
         if key is not None and self._cache is not None:
             step_files.write(step)
-            self._cache.keep("steps", key, step_files.directory)
+            self._cache.keep("steps", key, step_files.directory, step_files.digests)
+        if node.name == self._last_start and not self._keeps_source:
+            self._release()
+        if node.name in self._outputs and result.has_files:
+            result.facts  # noqa: B018 - read here, while the next step runs
         return result
+
+    def _release(self) -> None:
+        """Free the memory of the source: every step that takes it is made and measured."""
+        with self._loading:
+            self._subject = replace(self._subject, start=None, loaded=None)
 
     def _tolerance(self, node: StepNode, step_files: StepFiles) -> float | None:
         """Return the tolerance for the graph's precision, if its pass has one."""

@@ -7,10 +7,13 @@ from typing import Any
 
 from onnxreg.converters.engine import measure
 from onnxreg.converters.engine.make_step import StepFiles
+from onnxreg.converters.onnx.facts import GraphFacts, inspect_model, inspect_ort
+from onnxreg.converters.onnx.onnx_graph import check_model, load_onnx
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.tasks.labelled_inputs import LabelledInputs
 from onnxreg.converters.tasks.task import Sample
+from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.manifest.recorded_recipe import Step
 
 
@@ -20,7 +23,8 @@ class StepResult:
 
     A graph with fixed axes that does not take the sample is measured on inputs drawn for it, and compared
     with the first graph that was made from the source; that first graph is compared with the source, which
-    `run_source` runs. `tolerance` is the pass's own, see `GraphPass`.
+    `run_source` runs. `tolerance` is the pass's own, see `GraphPass`. `is_checked` is False for decoders, whose operators
+    only ONNX Runtime knows.
     """
 
     step_files: StepFiles
@@ -29,10 +33,27 @@ class StepResult:
     run_source: Callable[[Sequence[Feed]], measure.Outputs]
     tolerance: float | None = None
     labelled: LabelledInputs | None = None
+    is_checked: bool = True
 
     @property
     def has_files(self) -> bool:
         return bool(self.step_files.files)
+
+    @cached_property
+    def facts(self) -> GraphFacts:
+        """Facts of the graph, read back from its file. ConversionError if ONNX's checker refuses it."""
+        main = self.step_files.main
+        if main.suffix == ".ort":
+            configs = (name for name in self.step_files.files if name.endswith(".config"))
+            config = next(configs, None)
+            return inspect_ort(main, None if config is None else main.with_name(config))
+        model = load_onnx(main)
+        try:
+            if self.is_checked:
+                check_model(model, main)
+        except InputError as error:
+            raise ConversionError(error.message) from error
+        return inspect_model(model, main)
 
     @cached_property
     def takes_sample(self) -> bool:

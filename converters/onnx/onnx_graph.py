@@ -1,5 +1,6 @@
 """Reading an ONNX protobuf: its contract, and its nodes with the element types of their operands."""
 
+import mmap
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +14,9 @@ from onnxreg.converters.onnx.open_notice import opening
 from onnxreg.converters.onnx.weightless import without_weights
 from onnxreg.schema.core.errors import InputError, first_line, missing_extra, unreadable
 
+LFS_POINTER = b"version https://git-lfs"
+"""The first bytes of a file that Git LFS has not fetched."""
+
 
 def load_onnx(path: Path) -> Any:
     """Parse an ONNX file (`onnx.ModelProto`), external data left where it is.
@@ -25,20 +29,19 @@ def load_onnx(path: Path) -> Any:
     except ImportError as error:
         raise missing_extra("onnx", "onnx", "reading an ONNX file") from error
     opening(path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise unreadable(path.name, error) from error
-    if data.startswith(b"version https://git-lfs"):
-        raise InputError(
-            f"{path.name} is a Git LFS pointer, not a model", "fetch the file itself: git lfs pull"
-        )
     model = onnx.ModelProto()
     try:
-        model.ParseFromString(data)
-    except DecodeError as error:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            if data[: len(LFS_POINTER)] == LFS_POINTER:
+                raise InputError(
+                    f"{path.name} is a Git LFS pointer, not a model", "fetch the file itself: git lfs pull"
+                )
+            with memoryview(data) as view:
+                model.ParseFromString(view)
+    except OSError as error:
+        raise unreadable(path.name, error) from error
+    except (DecodeError, ValueError) as error:  # a ValueError: nothing can be mapped of an empty file
         raise _unreadable(path) from error
-    del data
     if not (model.HasField("graph") and model.opset_import and model.ir_version and model.graph.output):
         raise _unreadable(path)
     _check_versions(model, path)

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
@@ -11,8 +10,11 @@ from benchmarks.peers import installed
 
 
 def benchmark(checkpoint: Path, cache: Path, count: int = 3) -> list[Row]:
-    """fp32, fp16, INT8, ORT format, tokenizer and manifest on both sides; no evaluation suite."""
-    reg, peer = str(Path(sys.executable).with_name("reg")), installed(cache, "openmed") / "python"
+    """fp32, fp16, INT8, ORT format, tokenizer and manifest on both sides; no evaluation suite.
+
+    Each program has an environment of its own: transformers imports whatever else is installed.
+    """
+    reg, peer = installed(cache, "reg") / "reg", installed(cache, "openmed") / "python"
     with tempfile.TemporaryDirectory() as directory:
         home, output = Path(directory) / "home", Path(directory) / "openmed"
         env = {**os.environ, "HF_HUB_OFFLINE": "1", "OPENMED_OFFLINE": "1"}
@@ -41,7 +43,11 @@ def benchmark(checkpoint: Path, cache: Path, count: int = 3) -> list[Row]:
             ]
             return run([peer, *convert], env)
 
-        found = rows("android export", "openmed", pairs(ours, theirs, count), "< 1")
+        measured = pairs(ours, theirs, count)
+        found = [
+            *rows("android export", "openmed", measured, "<= 0.65"),
+            processor("android export", "openmed", measured),
+        ]
         ours()
         cached = pairs(again, ours, count)
         what, first = "the same android export once more", "the first one"

@@ -8,6 +8,7 @@ from typing import Any
 from onnxreg.converters.onnx.external_data import tensors
 from onnxreg.converters.onnx.onnx_graph import operator_uses
 from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.onnx.weightless import without_weights
 from onnxreg.converters.passes.tools import graph, model_file, proof
 from onnxreg.converters.passes.tools.half_weights import LARGEST, SMALLEST, emptied_weights
 from onnxreg.converters.passes.tools.samples import Feed
@@ -145,22 +146,27 @@ def values_beyond(subject: Any, feeds: Sequence[Feed]) -> set[str]:
     the float16 graph there does not show what overflows elsewhere.
     """
     import numpy as np
+    from onnx.numpy_helper import to_array
 
     largest: dict[str, float] = {}
     watched = model_file.session(_with_all_outputs(subject), "the graph with all its values as outputs")
+    inputs = {item.name for item in watched.get_inputs()}
+    weights = {tensor.name: to_array(tensor) for tensor in subject.graph.initializer if tensor.name in inputs}
     for feed in feeds:
-        for name, array in proof.outputs(watched, feed, "the graph").items():
+        for name, array in proof.outputs(watched, {**weights, **feed}, "the graph").items():
             sizes = np.abs(array[np.isfinite(array) & (np.abs(array) < SENTINEL)])
             largest[name] = max(largest.get(name, 0.0), float(sizes.max(initial=0)))
     return {name for name, value in largest.items() if value > LARGEST}
 
 
 def _with_all_outputs(subject: Any) -> Any:
+    """The graph with every float32 value as an output; large float32 weights are inputs, which are not copied."""
     inferred = graph.infer_values(subject)
     computed = {
         name for node in subject.graph.node if node.op_type != "Constant" for name in node.output if name
     }
-    exposed = graph.copy(subject)
+    others = {tensor.name for tensor in subject.graph.initializer if tensor.data_type != FLOAT}
+    exposed = without_weights(subject, others)
     del exposed.graph.output[:]
     exposed.graph.output.extend(
         value

@@ -1,6 +1,7 @@
 """The cache: an entry is whole or is none, whatever happens to its files and to the process that makes it."""
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -53,6 +54,14 @@ def test_an_entry_answers_its_own_key_only(cache: StepCache, tmp_path: Path) -> 
     assert found(cache, tmp_path / "a") == FILES
     assert found(cache, tmp_path / "b", {**KEY, "params": {}}) is None
     assert found(StepCache(tmp_path / "elsewhere"), tmp_path / "c") is None
+
+
+def test_known_digests_are_kept_and_compared_with_the_files(cache: StepCache, tmp_path: Path) -> None:
+    digests = json.loads((entry(cache) / ENTRY_FILE).read_bytes())["files"]
+    for name, known in {"true": digests, "false": {"model.onnx": digests["sub/data"]}}.items():
+        cache.keep("steps", {"pass": name}, made(tmp_path / name), known)
+    assert found(cache, tmp_path / "a", {"pass": "true"}) == FILES
+    assert found(cache, tmp_path / "b", {"pass": "false"}) is None
 
 
 @pytest.mark.parametrize("file", [*FILES, ENTRY_FILE])

@@ -1,5 +1,6 @@
 """How far outputs are from what they were made from, and the sample this is measured on."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from onnxreg.converters.engine import measure, output_checks
 from onnxreg.converters.passes.tools import samples
+from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.tasks.checkpoints import token_sample
 from onnxreg.converters.tasks.task import Sample
 from onnxreg.schema.core.digest import Digest
@@ -30,6 +32,14 @@ def test_padding_does_not_count() -> None:
     assert (found.positions, found.max_abs_diff) == (3, 1.75)
     assert found.argmax_agreement == pytest.approx(2 / 3)
     assert found.min_cosine == pytest.approx(0.25 / np.hypot(0.5, 0.25))
+
+
+def test_outputs_keep_no_memory_of_the_session(home: Path) -> None:
+    feed = {"x": np.ones((1, 64), np.float32)}
+    session = load_session(home / "mlp.onnx")
+    (outputs,) = measure.run_session(session, [feed], "the graph")
+    assert outputs["y"].flags.owndata
+    assert np.array_equal(outputs["y"], session.run(None, feed)[0])
 
 
 def test_logits_of_zero_agree_with_each_other() -> None:
