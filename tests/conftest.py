@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -18,11 +19,13 @@ from typing import Any
 import pytest
 from hypothesis import is_hypothesis_test, settings
 from hypothesis.internal.conjecture import engine
+from jinja2 import Environment, FileSystemBytecodeCache
 from support.registries import gated as gated_registry
 from support.servers import ceph as ceph_server
 from support.servers import s3servers
 
 from onnxreg.registry import Registry
+from onnxreg.registry.server.pages import rendering
 from onnxreg.registry.store import promises
 from onnxreg.registry.store.net import retry
 from onnxreg.registry.support import disk, environment
@@ -115,6 +118,15 @@ def quick_retries() -> Iterator[None]:
     """This process tries a failed request again at once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_templates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Servers in this process compile the templates of their pages once: a sixth of a second less for each server."""
+    cache = FileSystemBytecodeCache(str(tmp_path_factory.mktemp("templates")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rendering, "Environment", partial(Environment, bytecode_cache=cache))
         yield
 
 
