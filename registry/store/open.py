@@ -1,5 +1,6 @@
 """Opening a registry by URL or path, and how both are spelt."""
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -45,7 +46,12 @@ def open_url(
         from onnxreg.registry.store.fsspec_store import file_remote
 
         return file_remote(url, create, mirror_of)
-    return _open_path(path, create, mirror_of)
+    try:
+        return _open_path(path, create, mirror_of)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        raise InputError(f"{url[:80]}... is too long for a path", "name a shorter path") from error
 
 
 def _open_path(path: Path, create: bool, mirror_of: str | None) -> RegistryStore:
