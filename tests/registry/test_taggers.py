@@ -4,10 +4,14 @@ Each move that was acknowledged is in the log exactly once, none that was refuse
 """
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,31 +25,37 @@ NAME = "acme/pii"
 MOVES = 6
 
 SCRIPT = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.schema.core.errors import ConflictError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 
-home, place, who, moves = sys.argv[1:]
-registry = Registry(Path(home))
-decisions = Decisions(registry.remotes.open(place) if place != home else registry.store, who)
-made, refused = [], []
-sys.stdin.readline()
-for number, (verb, *words) in enumerate(json.loads(moves)):
-    reason = f"{who} {number}"
-    try:
-        if verb == "untag":
-            decisions.untag("acme/pii", *words, reason)
-        elif verb == "tag":
-            decisions.tag(Ref("acme/pii", words[0]), words[1], reason)
-        else:
-            getattr(decisions, verb)(Ref("acme/pii", words[0]), reason, *words[1:])
-        made.append(reason)
-    except (ConflictError, NotFoundError):
-        refused.append(reason)
-print(json.dumps([made, refused]))
+def say(value):
+    print(json.dumps(value), flush=True)
+
+for line in sys.stdin:
+    home, place, who, moves, environment = json.loads(line)
+    os.environ.update(environment)
+    registry = Registry(Path(home))
+    decisions = Decisions(registry.remotes.open(place) if place != home else registry.store, who)
+    made, refused = [], []
+    say("ready")
+    sys.stdin.readline()
+    for number, (verb, *words) in enumerate(moves):
+        reason = f"{who} {number}"
+        try:
+            if verb == "untag":
+                decisions.untag("acme/pii", *words, reason)
+            elif verb == "tag":
+                decisions.tag(Ref("acme/pii", words[0]), words[1], reason)
+            else:
+                getattr(decisions, verb)(Ref("acme/pii", words[0]), reason, *words[1:])
+            made.append(reason)
+        except (ConflictError, NotFoundError):
+            refused.append(reason)
+    say([made, refused])
 """
 
 Moves = list[list[object]]
@@ -79,22 +89,48 @@ CASES: dict[str, tuple[Moves, Moves]] = {
 }
 
 
-def run_both(home: Path, place: str, moves: tuple[Moves, Moves]) -> tuple[list[str], list[str]]:
+@dataclass(frozen=True)
+class Tagger:
+    """A person at work, as a process that lives as long as the tests of this file."""
+
+    who: str
+    process: subprocess.Popen[str]
+
+    def say(self, value: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{json.dumps(value)}\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> Any:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"{self.who} died"
+        return json.loads(line)
+
+
+@pytest.fixture(scope="module")
+def taggers() -> Iterator[list[Tagger]]:
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with ExitStack() as running:
+        yield [
+            Tagger(who, running.enter_context(subprocess.Popen([sys.executable, "-c", SCRIPT], **pipes)))
+            for who in ("ann", "bob")
+        ]
+
+
+def run_both(
+    taggers: list[Tagger], home: Path, place: str, moves: tuple[Moves, Moves]
+) -> tuple[list[str], list[str]]:
     """The reasons of all moves that were acknowledged, and of those that were refused."""
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, str(home), place, who, json.dumps(each)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for who, each in zip(("ann", "bob"), moves, strict=True)
+    for tagger, each in zip(taggers, moves, strict=True):
+        tagger.say([str(home), place, tagger.who, each, dict(os.environ)])
+    assert [tagger.hear() for tagger in taggers] == ["ready", "ready"]
+    for tagger in taggers:
+        tagger.say("go")
+    outcomes = [tagger.hear() for tagger in taggers]
+    return [reason for made, _ in outcomes for reason in made], [
+        reason for _, refused in outcomes for reason in refused
     ]
-    said = [process.communicate("go\n", timeout=300) for process in running]
-    assert [process.returncode for process in running] == [0, 0], said
-    found = [json.loads(output) for output, _ in said]
-    return [reason for made, _ in found for reason in made], [reason for _, no in found for reason in no]
 
 
 @pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.more)])
@@ -116,9 +152,11 @@ def place(request: pytest.FixtureRequest, registry: Registry, make_draft: MakeDr
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_each_acknowledged_move_is_in_the_log_once(case: str, place: str, registry: Registry) -> None:
+def test_each_acknowledged_move_is_in_the_log_once(
+    case: str, place: str, registry: Registry, taggers: list[Tagger]
+) -> None:
     home = registry.store.root
-    made, refused = run_both(home, place, CASES[case])
+    made, refused = run_both(taggers, home, place, CASES[case])
     remote = registry.store if place == str(home) else registry.remotes.open(place)
     lines = read_log(remote, NAME)
     reasons = [line.event.reason for line in lines if line.event.reason]
