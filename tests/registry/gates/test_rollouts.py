@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.registries.gated import NAME, draft, filled, refusal
+from support.registries.gated import NAME, draft, refusal
 from support.trust.tamper import Tree
 
 from onnxreg.registry import Registry
@@ -36,11 +36,10 @@ EDGE, STABLE = "edge", "stable"
 
 
 @pytest.fixture
-def free(tmp_path: Path) -> Registry:
+def free(gated: Registry) -> Registry:
     """`edge` is 1.0.0, and no policy governs it."""
-    registry = filled(tmp_path)
-    registry.tag(f"{NAME}:1.0.0", EDGE)
-    return registry
+    gated.tag(f"{NAME}:1.0.0", EDGE)
+    return gated
 
 
 @pytest.fixture

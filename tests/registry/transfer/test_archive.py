@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.registries.drafts import write_draft
 
 from onnxreg.cli import hints
 from onnxreg.registry import Registry
@@ -45,15 +46,22 @@ FROZEN_ARCHIVE = "96ccaf24338a790182b2dbd4ef3c74f75d7955055ec2175642504e76b00714
 """SHA-256 of the archive of the whole frozen tree, whatever release of Python writes it."""
 
 
-@pytest.fixture
-def three(registry: Registry, make_draft: MakeDraft) -> Registry:
-    """Three versions of one model, the first held by a channel, the second yanked; and another model."""
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("three")
+    registry = Registry(root / "home")
     for seed in "abc":
-        registry.add(make_draft(seed=seed))
+        registry.add(write_draft(root / seed, "acme/pii", seed, 100))
     registry.tag("acme/pii:0.1.0", "stable", "first")
     registry.yank("acme/pii:0.1.1", "wrong")
-    registry.add(make_draft("tiny", "t"))
-    return registry
+    registry.add(write_draft(root / "t", "tiny", "t", 100))
+    return registry.store.root
+
+
+@pytest.fixture
+def three(template: Path, tmp_path: Path) -> Registry:
+    """Three versions of one model, the first held by a channel, the second yanked; and another model."""
+    return Registry(shutil.copytree(template, tmp_path / "home"))
 
 
 def archive(registry: Registry, target: Path, *refs: str, every: bool = False) -> ArchiveResult:
