@@ -21,7 +21,7 @@ $(INSTALLED): pyproject.toml setup.py constraints.txt
 demo: env
 	$(BIN)/python examples/demo.py
 
-# What a test starts again and again is compiled once. There is a worker for each core, so none needs more threads.
+# What a test starts again and again is compiled once. Each core has a worker, so none needs more threads.
 unexport PYTHONDONTWRITEBYTECODE
 test test-quick test-more test-all: export OMP_NUM_THREADS ?= 1
 QUICK = tests/schema $(addprefix tests/registry/,gates log maintain publish search transfer)

@@ -60,6 +60,13 @@ FAMILIES = ("bert", "distilbert", "roberta", "electra", "xlm-roberta")
 Make = Callable[..., Path]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than cores: a tenth of the suite is waiting for servers that stall, and for time limits."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return (cores or 1) + 1
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Temporary files lie in memory if there is room: the suite makes a million small ones. Large sizes stay on disk.
 
