@@ -62,7 +62,6 @@ def main() -> None:
         _send_error(pipe, HostError(f"reading failed: {reason}", DISK))
     except Exception:  # noqa: BLE001
         pipe.send({"bug": traceback.format_exc()})
-    os._exit(0)
 
 
 def _send_error(pipe: _Pipe, error: RegError) -> None:

@@ -5,7 +5,7 @@ import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,13 +59,13 @@ class Input:
 
 
 @contextmanager
-def make_input() -> Iterator[Input]:
-    """Three large files and 300 of 4 to 64 KiB, none of which compresses."""
+def make_input(large: Sequence[int] = LARGE) -> Iterator[Input]:
+    """Large files of so many MiB and 300 of 4 to 64 KiB, none of which compresses."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
         made = Input(*(Path(directory) / name for name in ("files", "home", "scratch")))
         made.files.mkdir()
         made.scratch.mkdir()
-        sizes = {f"large-{number}.bin": mebibytes * MIB for number, mebibytes in enumerate(LARGE)}
+        sizes = {f"large-{number}.bin": mebibytes * MIB for number, mebibytes in enumerate(large)}
         sizes |= {f"small-{number:03}.bin": 4096 + number * 60 * 1024 // SMALL for number in range(SMALL)}
         for name, size in sizes.items():
             with (made.files / name).open("wb") as file:

@@ -8,15 +8,17 @@ is the peer that does so too. The peers live in environments of their own below 
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from support.servers import hub, s3servers
 from support.servers.faults import proxy
 
-from benchmarks.clients import Client, Input, aws, aws_sync, dvc, hf, make_input, mlflow, reg
+from benchmarks.clients import LARGE, Client, Input, aws, aws_sync, dvc, hf, make_input, mlflow, reg
 from benchmarks.measure import Row, Run, pairs, run
 from benchmarks.pairing import pulls, pushes, rows_of, scratch
 from benchmarks.peers import installed
@@ -151,6 +153,31 @@ def unchanged(cache: Path, made: Input, count: int) -> Iterator[Row]:
             )
 
 
+BY_BOTOCORE = """
+from onnxreg.registry.store.s3.signed_requests import SignedRequests
+SignedRequests.like = classmethod(lambda *_: None)
+from onnxreg.cli.main import main
+raise SystemExit(main())
+"""
+"""`reg` without requests that skip the layers of botocore's client."""
+
+
+def small_files(cache: Path, made: Input, count: int) -> Iterator[Row]:
+    """What `signed_requests` saves of a whole push."""
+    del cache
+    with bucket("seaweedfs") as (server, env):
+        ours = reg(made, "reg, seaweedfs", env)
+        usual = replace(
+            ours,
+            name="by botocore's client alone",
+            push=lambda place: [sys.executable, "-c", BY_BOTOCORE, *ours.push(place)[1:]],
+        )
+        measured = pairs(
+            lambda: ours.time_push(server.fresh()), lambda: usual.time_push(server.fresh()), count
+        )
+        yield from rows_of("push of 300 small files,", ours, usual, measured, "<= 0.9")
+
+
 PARTS: dict[str, Callable[[Path, Input, int], Iterator[Row]]] = {
     "aws": partial(s3, kind="seaweedfs", peer="aws"),
     "aws, sync": partial(s3, kind="seaweedfs", peer="aws, sync"),
@@ -164,9 +191,10 @@ PARTS: dict[str, Callable[[Path, Input, int], Iterator[Row]]] = {
     "again, sync": partial(again, peer="sync"),
     "again, dvc": partial(again, peer="dvc"),
     "again, mlflow": partial(again, peer="mlflow"),
+    "small files": small_files,
 }
 
 
 def benchmark(cache: Path, part: str, count: int = 3) -> list[Row]:
-    with make_input() as made:
+    with make_input(() if part == "small files" else LARGE) as made:
         return list(PARTS[part](cache, made, count))
