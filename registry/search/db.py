@@ -35,14 +35,12 @@ SCHEMA = (
         id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, place TEXT NOT NULL, mark TEXT NOT NULL,
         newest TEXT, versions INTEGER NOT NULL, channels TEXT NOT NULL, catalog TEXT, sealed TEXT, damage TEXT,
         head TEXT, whole INTEGER NOT NULL DEFAULT 0)""",
-    "CREATE INDEX models_by_place ON models(place)",
     # The versions that the state line summarises. The newest usable release has rank 0, and those of all models are
     # adjacent, since most queries are about them; versions that must be named exactly are below 0.
     """CREATE TABLE summaries(
         model INTEGER NOT NULL REFERENCES models ON DELETE CASCADE, rank INTEGER NOT NULL,
         version TEXT NOT NULL, manifest TEXT NOT NULL, task TEXT, family TEXT, license TEXT, total_size INTEGER NOT NULL,
         PRIMARY KEY(rank, model)) WITHOUT ROWID""",
-    "CREATE INDEX summaries_by_model ON summaries(model)",
     # What only the manifest and the log say of the newest releases that were read; see `release_table`.
     """CREATE TABLE releases(
         model INTEGER PRIMARY KEY REFERENCES models ON DELETE CASCADE, version TEXT NOT NULL, manifest TEXT NOT NULL,
@@ -55,14 +53,19 @@ SCHEMA = (
         model INTEGER NOT NULL REFERENCES models ON DELETE CASCADE, rank INTEGER NOT NULL, position INTEGER NOT NULL,
         kind INTEGER NOT NULL REFERENCES kinds, path TEXT NOT NULL, digest TEXT NOT NULL,
         size INTEGER NOT NULL, download_size INTEGER NOT NULL, PRIMARY KEY(rank, model, position)) WITHOUT ROWID""",
-    "CREATE INDEX artifacts_by_model ON artifacts(model)",
-    "CREATE INDEX artifacts_by_kind ON artifacts(kind, model, rank)",
     CANDIDATES,
 )
+INDEXES = (
+    "CREATE INDEX models_by_place ON models(place)",
+    "CREATE INDEX summaries_by_model ON summaries(model)",
+    "CREATE INDEX artifacts_by_model ON artifacts(model)",
+    "CREATE INDEX artifacts_by_kind ON artifacts(kind, model, rank)",
+)
+"""Made when the first rows are there: SQLite sorts them faster than it inserts them one by one."""
 
 
 def create(database: sqlite3.Connection, registry: str) -> None:
-    """Create the empty tables."""
+    """Create the empty tables, without `INDEXES`."""
     with transaction(database):
         for statement in SCHEMA:
             database.execute(statement)
@@ -70,10 +73,16 @@ def create(database: sqlite3.Connection, registry: str) -> None:
         database.executemany("INSERT INTO meta VALUES(?, ?)", meaning.items())
 
 
+def create_indexes(database: sqlite3.Connection) -> None:
+    with transaction(database):
+        for statement in INDEXES:
+            database.execute(statement)
+
+
 def is_ours(database: sqlite3.Connection, registry: str) -> bool:
     """Check that the database has exactly these tables, of this schema version, for this registry."""
     statements = database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")
-    if [sql for (sql,) in statements] != list(SCHEMA):
+    if [sql for (sql,) in statements] != [*SCHEMA, *INDEXES]:
         return False
     return dict(database.execute("SELECT * FROM meta")) == {"registry": registry, "meaning": SCHEMA_VERSION}
 

@@ -96,6 +96,9 @@ def _verdicts(state: State, entry: VersionEntry, summary: VersionSummary | None)
 def total_size(summary: VersionSummary, paths: Collection[str] | None) -> int:
     """Bytes of all files of a version that are held, those that are equal counted once."""
     sizes = {entry.digest: entry.size for entry in summary.files}
-    for artifact in (item for item in summary.artifacts if paths is None or item.path in paths):
-        sizes |= {artifact.digest: artifact.size} | {entry.digest: entry.size for entry in artifact.files}
+    for artifact in summary.artifacts:
+        if paths is None or artifact.path in paths:
+            sizes[artifact.digest] = artifact.size
+            for entry in artifact.files:
+                sizes[entry.digest] = entry.size
     return sum(sizes.values())

@@ -1,9 +1,10 @@
-"""The rows of one model in the search index: written when its index file changed."""
+"""The rows of one model in the search index: made from its index file, written when that changed."""
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import scan
@@ -14,9 +15,37 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.state import State
-from onnxreg.schema.log.summary import ArtifactSummary
 
 Row = tuple[Any, ...]
+
+
+class ModelRows(NamedTuple):
+    """One model: the columns of `models` but its number, and its rows in `summaries` and `artifacts` without it.
+
+    `kind` of an artifact is (format, precision, state). Only values that `marshal` writes.
+    """
+
+    name: str
+    directory: str
+    mark: str
+    newest: str | None
+    versions: int
+    channels: str
+    catalog: str | None
+    sealed: str | None
+    damage: str | None
+    head: str | None
+    summaries: list[Row]
+    artifacts: list[Row]
+
+
+UPSERT = (
+    "INSERT INTO models(id, name, place, mark, newest, versions, channels, catalog, sealed, damage, head) "
+    "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO UPDATE SET mark = excluded.mark, "
+    "newest = excluded.newest, versions = excluded.versions, channels = excluded.channels, "
+    "catalog = excluded.catalog, sealed = excluded.sealed, damage = NULL, "
+    "whole = whole AND head IS excluded.head, head = excluded.head"
+)
 
 
 class ModelTables:
@@ -32,85 +61,49 @@ class ModelTables:
 
     def read(self, name: str, directory: str, mark: str) -> None:
         """Read one model. If it cannot be read or stored, record a damage, and try again at each update."""
+        row = self._execute("SELECT id, catalog, sealed FROM models WHERE name = ?", (name,)).fetchone()
+        number, catalog, sealed = row or (None, "", "")
+        rows = read_rows(self._remote, name, directory, mark, {catalog: sealed})
         try:
-            self._store(directory, mark, lookup.read_state(self._remote, name))
-        except (IntegrityError, NotFoundError, HostError) as error:
-            self._damage(name, directory, error.message)
+            self._store(number, rows)
         except (OverflowError, UnicodeEncodeError) as error:
-            self._damage(name, directory, f"the index of {name} cannot be listed: {error}")
+            message = f"the index of {name} cannot be listed: {error}"
+            self._store(None, damaged(name, directory, message))
 
     def forget(self, name: str) -> None:
         self._execute("DELETE FROM models WHERE name = ?", (name,))
 
-    def _damage(self, name: str, directory: str, message: str) -> None:
-        self.forget(name)
-        self._execute(
-            "INSERT INTO models(name, place, mark, versions, channels, damage) VALUES(?, ?, ?, 0, '{}', ?)",
-            (name, directory, scan.UNSETTLED, message),
-        )
+    def add(self, models: Iterable[ModelRows]) -> None:
+        """Write models that the tables do not have yet."""
+        (last,) = self._execute("SELECT coalesce(max(id), 0) FROM models").fetchone()
+        self._insert(list(enumerate(models, last + 1)))
 
-    def _store(self, directory: str, mark: str, state: State) -> None:
-        model, sealed = self._prepare(state)
-        sealed = self._sealed(state) if sealed is None else sealed
-        names = {str(v) for v, entry in state.versions.items() if not entry.dropped}
-        names |= set(json.loads(sealed)) - {str(v) for v in state.versions}
-        self._execute(
-            "INSERT INTO models(id, name, place, mark, newest, versions, channels, catalog, sealed, head) "
-            "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO UPDATE SET mark = excluded.mark, "
-            "newest = excluded.newest, versions = excluded.versions, channels = excluded.channels, "
-            "catalog = excluded.catalog, sealed = excluded.sealed, damage = NULL, "
-            "whole = whole AND head IS excluded.head, head = excluded.head",
-            (
-                *(model, state.name, directory, mark, newest(state), len(names), json.dumps(channels(state))),
-                *(_text(state.catalog), sealed, str(state.head)),
-            ),
-        )
-        self._summarise(model, state)
+    def _store(self, number: int | None, rows: ModelRows) -> None:
+        """Write one model; its number stays, unless it is damaged."""
+        if number is None or rows.damage is not None:
+            self.forget(rows.name)
+            self.add([rows])
+            return
+        self._execute("DELETE FROM summaries WHERE model = ?", (number,))
+        self._execute("DELETE FROM artifacts WHERE model = ?", (number,))
+        self._insert([(number, rows)])
 
-    def _prepare(self, state: State) -> tuple[int, str | None]:
-        """Return the id of a model, and its sealed versions if the same catalog was read before.
+    def _insert(self, models: Sequence[tuple[int, ModelRows]]) -> None:
+        """Write rows in the order of the tables' keys, which is the fastest."""
+        self.database.executemany(UPSERT, ((number, *rows[:-2]) for number, rows in models))
+        summaries = [(number, *row) for number, rows in models for row in rows.summaries]
+        artifacts = [
+            (number, rank, position, self._kind(kind), *more)
+            for number, rows in models
+            for rank, position, kind, *more in rows.artifacts
+        ]
+        for table, rows in (("summaries", summaries), ("artifacts", artifacts)):
+            if rows:
+                rows.sort(key=itemgetter(1, 0))
+                values = ", ".join("?" * len(rows[0]))
+                self.database.executemany(f"INSERT INTO {table} VALUES({values})", rows)
 
-        Its rows that follow from the state line are removed.
-        """
-        row = self._execute("SELECT id, catalog, sealed FROM models WHERE name = ?", (state.name,)).fetchone()
-        if row is None:
-            (model,) = self._execute("SELECT coalesce(max(id), 0) + 1 FROM models").fetchone()
-            return model, None
-        model, catalog, sealed = row
-        self._execute("DELETE FROM summaries WHERE model = ?", (model,))
-        self._execute("DELETE FROM artifacts WHERE model = ?", (model,))
-        return model, sealed if catalog == _text(state.catalog) else None
-
-    def _sealed(self, state: State) -> str:
-        """The versions of the catalog that were not dropped, as JSON."""
-        if state.catalog is None:
-            return "[]"
-        entries = lookup.read_catalog(read_blob(self._remote, state.catalog), state.name)
-        return json.dumps([str(version) for version, entry in entries.items() if not entry.dropped])
-
-    def _insert(self, table: str, rows: Sequence[Row]) -> None:
-        if rows:
-            values = ", ".join("?" * len(rows[0]))
-            self.database.executemany(f"INSERT INTO {table} VALUES({values})", rows)
-
-    def _summarise(self, model: int, state: State) -> None:
-        summaries: list[Row] = []
-        artifacts: list[Row] = []
-        for rank, version in _ranked(state):
-            summary = lookup.held_summary(state, version)
-            if summary is not None:
-                held_paths = state.versions[version].held
-                about = (summary.task, summary.family, summary.license, total_size(summary, held_paths))
-                summaries.append((model, rank, str(version), str(summary.manifest), *about))
-                artifacts += (
-                    (model, rank, position, self._kind(item), item.path, str(item.digest), item.size, size)
-                    for position, (item, size) in enumerate(summary.downloads(held_paths))
-                )
-        self._insert("summaries", summaries)
-        self._insert("artifacts", artifacts)
-
-    def _kind(self, artifact: ArtifactSummary) -> int:
-        kind = (artifact.format, artifact.precision, artifact.state)
+    def _kind(self, kind: Row) -> int:
         if kind not in self._kinds:
             self._execute("INSERT OR IGNORE INTO kinds(format, precision, state) VALUES(?, ?, ?)", kind)
             sql = "SELECT id FROM kinds WHERE format = ? AND precision = ? AND state = ?"
@@ -118,11 +111,70 @@ class ModelTables:
         return self._kinds[kind]
 
 
+def read_rows(
+    remote: DirectoryRegistry, name: str, directory: str, mark: str, sealed: Mapping[str, str] = {}
+) -> ModelRows:
+    """The rows of one model; a damage if it cannot be read, which is tried again at each update.
+
+    `sealed`: the versions of a catalog that was read before.
+    """
+    try:
+        return _rows(remote, directory, mark, lookup.read_state(remote, name), sealed)
+    except (IntegrityError, NotFoundError, HostError) as error:
+        return damaged(name, directory, error.message)
+
+
+def damaged(name: str, directory: str, message: str) -> ModelRows:
+    """The rows of a model that cannot be read."""
+    return ModelRows(name, directory, scan.UNSETTLED, None, 0, "{}", None, None, message, None, [], [])
+
+
+def _rows(
+    remote: DirectoryRegistry, directory: str, mark: str, state: State, catalogs: Mapping[str, str]
+) -> ModelRows:
+    catalog = _text(state.catalog)
+    sealed = "[]" if catalog is None else catalogs.get(catalog) or _sealed(remote, state, state.catalog)
+    older = set() if catalog is None else {Version.parse(text) for text in json.loads(sealed)}
+    versions = len(older - state.versions.keys())
+    versions += sum(not entry.dropped for entry in state.versions.values())
+    summaries: list[Row] = []
+    artifacts: list[Row] = []
+    for rank, version in _ranked(state):
+        summary = lookup.held_summary(state, version)
+        if summary is not None:
+            held_paths = state.versions[version].held
+            about = (summary.task, summary.family, summary.license, total_size(summary, held_paths))
+            summaries.append((rank, str(version), str(summary.manifest), *about))
+            artifacts += (
+                (
+                    rank,
+                    position,
+                    (item.format, item.precision, item.state),
+                    item.path,
+                    str(item.digest),
+                    item.size,
+                    size,
+                )
+                for position, (item, size) in enumerate(summary.downloads(held_paths))
+            )
+    return ModelRows(
+        *(state.name, directory, mark, newest(state), versions, json.dumps(channels(state))),
+        *(catalog, sealed, None, str(state.head), summaries, artifacts),
+    )
+
+
+def _sealed(remote: DirectoryRegistry, state: State, catalog: Digest | None) -> str:
+    """The versions of the catalog that were not dropped, as JSON."""
+    assert catalog is not None
+    entries = lookup.read_catalog(read_blob(remote, catalog), state.name)
+    return json.dumps([str(version) for version, entry in entries.items() if not entry.dropped])
+
+
 def _ranked(state: State) -> Iterator[tuple[int, Version]]:
     """Rank the summarised versions: usable releases from rank 0 up, newest first; the others below 0."""
-    entries = {
-        v: entry for v, entry in state.versions.items() if str(v) in state.summaries and not entry.dropped
-    }
+    summarised = map(Version.parse, filter(Version.is_version, state.summaries))
+    present = {v: state.versions[v] for v in summarised if v in state.versions}
+    entries = {v: entry for v, entry in present.items() if not entry.dropped}
     releases = [v for v, entry in entries.items() if entry.usable and not v.is_prerelease]
     releases.sort(key=lambda version: (version.precedence, entries[version].seq), reverse=True)
     yield from enumerate(releases)

@@ -243,6 +243,7 @@ class SearchIndex:
     def _fill(self, database: sqlite3.Connection, file: Path | None) -> None:
         db.create(database, self._remote.registry_id)
         shards.load(database, self._remote, file)
+        db.create_indexes(database)
         db.update(database, self._remote, file)
 
     def _connect(self) -> sqlite3.Connection:

@@ -6,6 +6,7 @@ them. Models that no shard holds (a process failed, a file changed just now) are
 follows, as ever: so shards can make the first answer fast, but not wrong.
 """
 
+import gc
 import json
 import os
 import sqlite3
@@ -17,11 +18,13 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from onnxreg.registry.search import db, scan
-from onnxreg.registry.search.model_tables import ModelTables
+from onnxreg.registry.search.model_tables import ModelTables, read_rows
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 
 MIN_MODELS = 512
 """Fewer models are read by one process in the time that others need to start."""
+BATCH_MODELS = 256
+"""Models whose rows a process holds in memory."""
 Model = tuple[str, str, str]
 """The name of a model, the directory of its index file below the root, and the mark of the file."""
 
@@ -100,7 +103,8 @@ def _copy_kinds(database: sqlite3.Connection) -> str:
 
 
 def main(request: Path, shard: Path) -> None:
-    """Read the models of a request into a new shard."""
+    """Read the models of a request into a new shard, without indexes."""
+    gc.disable()  # a fifth of the time: nothing makes cycles, and the process ends with its answer
     root, models = json.loads(request.read_text("utf-8"))
     remote = DirectoryRegistry.open(Path(root))
     with closing(sqlite3.connect(shard, isolation_level=None)) as database:
@@ -109,8 +113,8 @@ def main(request: Path, shard: Path) -> None:
         db.create(database, remote.registry_id)
         tables = ModelTables(database, remote)
         with db.transaction(database):
-            for name, directory, mark in models:
-                tables.read(name, directory, mark)
+            for start in range(0, len(models), BATCH_MODELS):
+                tables.add([read_rows(remote, *model) for model in models[start : start + BATCH_MODELS]])
 
 
 if __name__ == "__main__":

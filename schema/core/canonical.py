@@ -50,23 +50,23 @@ def decode(data: bytes, label: str = "document", max_bytes: int = MAX_BYTES) -> 
     Refused beyond malformed text: duplicate keys, NaN and infinities, whole numbers beyond 2**53 - 1, lone
     surrogates, more than `MAX_DEPTH` levels, more than `max_bytes` bytes, more than `max_bytes / 16` commas.
     """
-    return _read(data, label, max_bytes)[0]
+    return _read(data, label, max_bytes, False)[0]
 
 
 def decode_canonical(data: bytes, label: str = "document", max_bytes: int = MAX_BYTES) -> Any:
     """Parse as `decode` does; InputError also if `encode` writes the value in other bytes."""
-    value, is_plain = _read(data, label, max_bytes)
+    value, is_plain = _read(data, label, max_bytes, True)
     if _write(value, is_plain, label) != data:
         raise InputError(f"{label} is not canonical JSON")
     return value
 
 
-def _read(data: bytes, label: str, max_bytes: int) -> tuple[Any, bool]:
-    """The value, and whether it is plain (see `_check_tree`)."""
+def _read(data: bytes, label: str, max_bytes: int, may_be_plain: bool) -> tuple[Any, bool]:
+    """The value, and True if it is plain (see `_check_tree`)."""
     check_size(data, label, max_bytes)
     try:
         value = json.loads(data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant)
-        is_plain = _check_tree(value, label)
+        is_plain = _check_tree(value, label, may_be_plain)
         if _MAYBE_SURROGATE.search(data):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
@@ -103,12 +103,13 @@ def _constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
 
-def _check_tree(value: Any, label: str) -> bool:
+def _check_tree(value: Any, label: str, is_plain: bool = True) -> bool:
     """Walk the value level by level: depth, and numbers that would not come back as they are written.
 
-    True if the value is plain: JSON types without a float, and keys in ASCII.
+    True if the value is plain: JSON types without a float, and keys in ASCII; with `is_plain` False that is not
+    looked at.
     """
-    level, is_plain = [value], True
+    level = [value]
     for _ in range(MAX_DEPTH):
         below: list[Any] = []
         for item in level:
@@ -120,7 +121,7 @@ def _check_tree(value: Any, label: str) -> bool:
             elif isinstance(item, (list, tuple)):
                 below.extend(item)
             elif isinstance(item, (int, float)):
-                if reason := _beyond(item):
+                if not -MAX_INTEGER <= item <= MAX_INTEGER and (reason := _beyond(item)):
                     raise InputError(f"{label} holds a {reason}{_at(value, item)}")
                 is_plain = is_plain and isinstance(item, int)
             else:
@@ -139,12 +140,10 @@ def _has_ascii_keys(value: dict[Any, Any]) -> bool:
 
 
 def _beyond(number: float) -> str:
-    """The fault of a number, or "".
+    """The fault of a number whose absolute value is not at most `MAX_INTEGER`, or "".
 
     A whole float below 1e21 is written without a point (ECMA-262), so the same limit applies to it.
     """
-    if -MAX_INTEGER <= number <= MAX_INTEGER:
-        return ""
     if isinstance(number, float) and not math.isfinite(number):
         return f"number out of range: {number}"
     is_whole = isinstance(number, int) or (abs(number) < 1e21 and number.is_integer())

@@ -1,7 +1,6 @@
 """Strict reading of plain values from decoded JSON, without pydantic. A value of another type is an InputError."""
 
 from collections.abc import Callable, Collection, Mapping
-from itertools import islice
 from typing import Any, TypeVar
 
 from onnxreg.schema.core.errors import InputError
@@ -36,22 +35,37 @@ def required(value: dict[str, Any], key: str) -> Any:
     return value[key]
 
 
+Read = Callable[[Any], Any]
+"""Returns the value of some JSON; raises InputError if it is malformed."""
+
+
 def record(
-    value: Any, make: Callable[..., Value], readers: Mapping[str, Callable[[Any], Any]], required: int
-) -> Value:
-    """Make a value from a JSON object; keys without a reader are ignored.
+    make: Callable[..., Value], needed: Mapping[str, Read], more: Mapping[str, Read] = {}
+) -> Callable[[Any], Value]:
+    """A reader of a JSON object with these keys, each read by its reader; other keys are ignored.
 
     Args:
-        make: takes the keys as arguments; those that are absent need a default there.
-        readers: a reader for each key, the required keys first.
-        required: the number of required keys.
+        make: takes the needed keys as its first arguments, in this order, and those of `more` by name.
     """
-    given = mapping(value)
-    arguments = {key: readers[key](item) for key, item in given.items() if key in readers}
-    for key in islice(readers, required):
-        if key not in arguments:
-            raise InputError(f"{key} is missing")
-    return make(**arguments)
+    needed_items, more_items = tuple(needed.items()), tuple(more.items())
+
+    def read(value: Any) -> Value:
+        given = mapping(value)
+        try:
+            first = [read_item(given[key]) for key, read_item in needed_items]
+        except KeyError:
+            absent = next(key for key in needed if key not in given)
+            raise InputError(f"{absent} is missing") from None
+        return make(*first, **{key: read_item(given[key]) for key, read_item in more_items if key in given})
+
+    return read
+
+
+def table_of(
+    read_key: Callable[[str], Any], read: Callable[[Any], Value]
+) -> Callable[[Any], dict[Any, Value]]:
+    """A reader of a JSON object whose keys are data."""
+    return lambda value: {read_key(key): read(item) for key, item in mapping(value).items()}
 
 
 def nullable(read: Callable[[Any], Value]) -> Callable[[Any], Value | None]:
@@ -87,7 +101,7 @@ def text(value: Any) -> str:
 
 def count(value: Any) -> int:
     """An integer of at least 0."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if type(value) is not int or value < 0:
         raise InputError(f"not a count: {str(value)[:40]!r}")
     return value
 

@@ -24,6 +24,9 @@ class Digest:
     def __str__(self) -> str:
         return f"sha256:{self.hex}"
 
+    def __hash__(self) -> int:
+        return hash(self.hex)
+
     @property
     def short(self) -> str:
         """Twelve hex digits, for display only."""

@@ -28,6 +28,9 @@ class Version:
         pre = "-" + ".".join(self.pre) if self.pre else ""
         return f"{self.major}.{self.minor}.{self.patch}{pre}" + (f"+{self.build}" if self.build else "")
 
+    def __hash__(self) -> int:
+        return hash((self.major, self.minor, self.patch))
+
     def __lt__(self, other: object) -> bool:
         if not isinstance(other, Version):
             return NotImplemented
@@ -39,8 +42,10 @@ class Version:
 
         `<` falls back to the build text there, for a total order.
         """
+        if not self.pre:
+            return (self.major, self.minor, self.patch, True, ())
         pre = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in self.pre)
-        return (self.major, self.minor, self.patch, not self.pre, pre)
+        return (self.major, self.minor, self.patch, False, pre)
 
     @property
     def is_prerelease(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from onnxreg.schema.core.codec import count, items, mapping, optional, required, text
+from onnxreg.schema.core.codec import array_of, count, items, mapping, nullable, record, table_of, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import EXTENT, Advice, ForkError, InputError, IntegrityError
 from onnxreg.schema.log.consistency import check_claims
@@ -178,26 +178,37 @@ class Checkpoint:
     @classmethod
     def from_json(cls, value: Any) -> "Checkpoint":
         """Raise InputError if it is malformed."""
-        value = mapping(value)
-        lines = items(required(value, "lines"), lambda line: Digest(text(line)).hex)
-        if not lines:
-            raise InputError("no line is known")
-        return cls(
-            count(required(value, "seq")),
-            text(required(value, "index")),
-            lines,
-            mapping(required(value, "channels")),
-            mapping(required(value, "versions")),
-            {version: text(digest) for version, digest in mapping(required(value, "files")).items()},
-            items(required(value, "sealed"), text),
-            {url: count(seq) for url, seq in mapping(required(value, "places")).items()},
-            text(value.get("policy", "")),
-            {channel: text(proof) for channel, proof in mapping(value.get("gates", {})).items()},
-            optional(value.get("tombstones"), lambda blobs: items(blobs, text)),
-            items(value.get("refused", []), text),
-            {version: text(digest) for version, digest in mapping(value.get("summaries", {})).items()},
-            mapping(value.get("rollouts", {})),
-        )
+        return _CHECKPOINT(value)
+
+
+def _lines(value: Any) -> tuple[str, ...]:
+    lines = items(value, lambda line: Digest(text(line)).hex)
+    if not lines:
+        raise InputError("no line is known")
+    return lines
+
+
+_CHECKPOINT = record(
+    Checkpoint,
+    {
+        "seq": count,
+        "index": text,
+        "lines": _lines,
+        "channels": mapping,
+        "versions": mapping,
+        "files": table_of(text, text),
+        "sealed": array_of(text),
+        "places": table_of(text, count),
+    },
+    {
+        "policy": text,
+        "gates": table_of(text, text),
+        "tombstones": nullable(array_of(text)),
+        "refused": array_of(text),
+        "summaries": table_of(text, text),
+        "rollouts": mapping,
+    },
+)
 
 
 def follow(

@@ -6,7 +6,7 @@ The state line carries it; `schema.query.cohort` says which devices take part. `
 import re
 from typing import Any, NamedTuple
 
-from onnxreg.schema.core.codec import count, mapping, number, optional, required, text
+from onnxreg.schema.core.codec import count, nullable, number, record, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
@@ -50,16 +50,7 @@ class Rollout(NamedTuple):
     @classmethod
     def read(cls, value: Any) -> "Rollout":
         """Read the state line's value. InputError if it is malformed."""
-        value = mapping(value)
-        return cls(
-            Version.parse(text(required(value, "to"))),
-            Digest.parse(required(value, "manifest")),
-            percent(required(value, "percent")),
-            salt(required(value, "salt")),
-            count(required(value, "seq")),
-            optional(value.get("where"), text),
-            *(optional(value.get(key), Digest.parse) for key in ("policy", "evidence")),
-        )
+        return _ROLLOUT(value)
 
 
 def percent(value: Any) -> float:
@@ -78,3 +69,16 @@ def salt(value: Any) -> str:
     if not isinstance(value, str) or not _SALT.fullmatch(value):
         raise InputError("the salt of a rollout is not 32 lower-case hex digits")
     return value
+
+
+_ROLLOUT = record(
+    Rollout,
+    {
+        "to": lambda value: Version.parse(text(value)),
+        "manifest": Digest.parse,
+        "percent": percent,
+        "salt": salt,
+        "seq": count,
+    },
+    {"where": nullable(text), "policy": nullable(Digest.parse), "evidence": nullable(Digest.parse)},
+)

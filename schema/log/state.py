@@ -20,14 +20,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import (
+    array_of,
     count,
     flag,
     items,
     mapping,
+    nullable,
     optional,
     pick,
+    record,
     required,
     sorted_paths,
+    table_of,
     text,
 )
 from onnxreg.schema.core.digest import Digest
@@ -59,11 +63,17 @@ class Gone(NamedTuple):
 
     @classmethod
     def read(cls, value: Any) -> "Gone":
-        value = mapping(value)
-        how = text(required(value, "how"))
-        if how not in GONE:
-            raise InputError(f"a version is gone in an unknown way: {how[:40]!r}", "upgrade this onnxreg")
-        return cls(how, Digest.parse(required(value, "event")))
+        return _GONE(value)
+
+
+def _how(value: Any) -> str:
+    how = text(value)
+    if how not in GONE:
+        raise InputError(f"a version is gone in an unknown way: {how[:40]!r}", "upgrade this onnxreg")
+    return how
+
+
+_GONE = record(Gone, {"how": _how, "event": Digest.parse})
 
 
 class VersionEntry(NamedTuple):
@@ -132,21 +142,20 @@ class VersionEntry(NamedTuple):
 
     @classmethod
     def read(cls, value: Any) -> "VersionEntry":
-        value = mapping(value)
-        return cls(
-            Digest.parse(required(value, "manifest")),
-            count(required(value, "size")),
-            count(required(value, "seq")),
-            frozenset(items(value["yanks"], Digest.parse)) if "yanks" in value else frozenset(),
-            flag(value["pinned"]) if "pinned" in value else False,
-            optional(value.get("gone"), Gone.read),
-            optional(value.get("held"), sorted_paths),
-            _verdicts(value["attested"]) if "attested" in value else {},
-        )
+        return _ENTRY(value)
 
 
-def _verdicts(value: Any) -> dict[Digest, str]:
-    return {Digest.parse(key): text(state) for key, state in mapping(value).items()}
+_ENTRY = record(
+    VersionEntry,
+    {"manifest": Digest.parse, "size": count, "seq": count},
+    {
+        "yanks": lambda value: frozenset(items(value, Digest.parse)),
+        "pinned": flag,
+        "gone": nullable(Gone.read),
+        "held": nullable(sorted_paths),
+        "attested": table_of(Digest.parse, text),
+    },
+)
 
 
 class Channel(NamedTuple):
@@ -172,13 +181,14 @@ class Channel(NamedTuple):
 
     @classmethod
     def read(cls, value: Any) -> "Channel":
-        value = mapping(value)
-        return cls(
-            Version.parse(text(required(value, "version"))),
-            Digest.parse(required(value, "manifest")),
-            count(required(value, "seq")),
-            *(optional(value.get(key), Digest.parse) for key in ("policy", "evidence")),
-        )
+        return _CHANNEL(value)
+
+
+_CHANNEL = record(
+    Channel,
+    {"version": lambda value: Version.parse(text(value)), "manifest": Digest.parse, "seq": count},
+    {"policy": nullable(Digest.parse), "evidence": nullable(Digest.parse)},
+)
 
 
 @dataclass(frozen=True)
@@ -191,9 +201,9 @@ class State:
     head: Digest
     channels: dict[str, Channel]
     versions: dict[Version, VersionEntry]
-    catalog: Digest | None
     summaries: dict[str, Any]
     segments: tuple[Digest, ...]
+    catalog: Digest | None = None
     tombstones: tuple[Digest, ...] = ()
     refused: tuple[Digest, ...] = ()
     rollouts: Mapping[str, Rollout] = field(default_factory=dict)
@@ -228,22 +238,7 @@ class State:
     def decode(cls, line: bytes) -> "State":
         """Read a state line; InputError if it is malformed."""
         value = mapping(canonical.decode(line, "its state line"))
-        channels = mapping(required(value, "channels"))
-        return cls(
-            check_registry_id(text(required(value, "registry"))),
-            check_name(text(required(value, "name"))),
-            count(required(value, "seq")),
-            Digest.parse(required(value, "head")),
-            {check_tag(tag): Channel.read(channel) for tag, channel in channels.items()},
-            read_entries(required(value, "versions")),
-            optional(value.get("catalog"), Digest.parse),
-            mapping(required(value, "summaries")),
-            items(required(value, "segments"), Digest.parse),
-            items(value.get("tombstones", []), Digest.parse),
-            items(value.get("refused", []), Digest.parse),
-            {check_tag(tag): Rollout.read(item) for tag, item in mapping(value.get("rollouts", {})).items()},
-            {key: item for key, item in value.items() if key not in STATE_KEYS},
-        )
+        return _STATE({**value, "more": {key: item for key, item in value.items() if key not in STATE_KEYS}})
 
     @property
     def deltas(self) -> "DeltaOffers":
@@ -282,6 +277,28 @@ class State:
         return next((version for version in self.newest if not version.is_prerelease), None)
 
 
+read_entries = table_of(Version.parse, VersionEntry.read)
+"""The version table of a state line or catalog. Raise InputError if it is malformed."""
+_STATE = record(
+    State,
+    {
+        "registry": lambda value: check_registry_id(text(value)),
+        "name": lambda value: check_name(text(value)),
+        "seq": count,
+        "head": Digest.parse,
+        "channels": table_of(check_tag, Channel.read),
+        "versions": read_entries,
+        "summaries": mapping,
+        "segments": array_of(Digest.parse),
+    },
+    {
+        "catalog": nullable(Digest.parse),
+        "tombstones": array_of(Digest.parse),
+        "refused": array_of(Digest.parse),
+        "rollouts": table_of(check_tag, Rollout.read),
+        "more": mapping,
+    },
+)
 STATE_KEYS = frozenset(item.name for item in fields(State)) - {"more", "_read"} | {"newest"}
 ENTRY_KEYS = frozenset(VersionEntry._fields)
 
@@ -304,11 +321,6 @@ def known_part(value: Any) -> dict[str, Any]:
 
 def entries_to_json(entries: Mapping[Version, VersionEntry]) -> dict[str, Any]:
     return {str(version): entry.to_json() for version, entry in entries.items()}
-
-
-def read_entries(value: Any) -> dict[Version, VersionEntry]:
-    """The version table of a state line or catalog. Raise InputError if it is malformed."""
-    return {Version.parse(version): VersionEntry.read(entry) for version, entry in mapping(value).items()}
 
 
 def newest_of(

@@ -3,7 +3,7 @@
 A summary is derived from the manifest by `summarize` and holds nothing else; `reg verify` compares the two.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,11 +16,10 @@ from onnxreg.schema.core.codec import (
     mapping,
     nullable,
     number,
-    optional,
     path,
     pick,
     record,
-    required,
+    table_of,
     text,
 )
 from onnxreg.schema.core.digest import Digest
@@ -126,13 +125,10 @@ class FileSummary(NamedTuple):
 
     @classmethod
     def read(cls, value: Any) -> "FileSummary":
-        value = mapping(value)
-        return cls(
-            text(required(value, "role")),
-            path(required(value, "path")),
-            Digest.parse(required(value, "digest")),
-            count(required(value, "size")),
-        )
+        return _FILE(value)
+
+
+_FILE = record(FileSummary, {"role": text, "path": path, "digest": Digest.parse, "size": count})
 
 
 class ArtifactSummary(NamedTuple):
@@ -175,33 +171,35 @@ class ArtifactSummary(NamedTuple):
     @classmethod
     def read(cls, value: Any) -> "ArtifactSummary":
         """Read what `summarize` wrote; InputError if it is anything else."""
-        return record(value, cls, _ARTIFACT, required=6)
+        return _ARTIFACT(value)
 
 
-def _numbers(value: Any) -> dict[str, float]:
-    return {name: number(item) for name, item in mapping(value).items()}
-
-
-_ARTIFACT: Mapping[str, Callable[[Any], Any]] = {
-    "format": text,
-    "precision": text,
-    "path": path,
-    "digest": Digest.parse,
-    "size": count,
-    "state": text,
-    "files": array_of(FileSummary.read),
-    "opset": nullable(count),
-    "ort_format": nullable(count),
-    "operators": nullable(Digest.parse),
-    "providers": array_of(text),
-    "recall": _numbers,
-    "ir_version": nullable(count),
-    "domains": array_of(text),
-    "member": nullable(text),
-    "metrics": _numbers,
-    "contrib": array_of(text),
-    "contract": nullable(Digest.parse),
-}
+_NUMBERS = table_of(text, number)
+_ARTIFACT = record(
+    ArtifactSummary,
+    {
+        "format": text,
+        "precision": text,
+        "path": path,
+        "digest": Digest.parse,
+        "size": count,
+        "state": text,
+    },
+    {
+        "files": array_of(FileSummary.read),
+        "opset": nullable(count),
+        "ort_format": nullable(count),
+        "operators": nullable(Digest.parse),
+        "providers": array_of(text),
+        "recall": _NUMBERS,
+        "ir_version": nullable(count),
+        "domains": array_of(text),
+        "member": nullable(text),
+        "metrics": _NUMBERS,
+        "contrib": array_of(text),
+        "contract": nullable(Digest.parse),
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -267,16 +265,19 @@ class VersionSummary:
     @classmethod
     def read(cls, value: Any) -> "VersionSummary":
         """Read what `summarize` wrote; InputError if it is anything else."""
-        value = mapping(value)
-        return cls(
-            Digest.parse(required(value, "manifest")),
-            count(required(value, "size")),
-            items(required(value, "artifacts"), ArtifactSummary.read),
-            items(required(value, "files"), FileSummary.read),
-            *(optional(value.get(key), text) for key in ("task", "family", "license")),
-        )
+        return _VERSION(value)
 
 
+_VERSION = record(
+    VersionSummary,
+    {
+        "manifest": Digest.parse,
+        "size": count,
+        "artifacts": array_of(ArtifactSummary.read),
+        "files": array_of(FileSummary.read),
+    },
+    dict.fromkeys(("task", "family", "license"), nullable(text)),
+)
 SUMMARY_KEYS = frozenset(item.name for item in fields(VersionSummary)) - {"profile"}
 ARTIFACT_KEYS = frozenset(ArtifactSummary._fields) - {"stated"}
 LATER_KEYS = frozenset({"contract", "contrib", "metrics"})
