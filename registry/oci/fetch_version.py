@@ -6,6 +6,7 @@ from collections.abc import Collection
 from onnxreg.registry.delta.routes import DeltaRoutes
 from onnxreg.registry.gates.gate_history import read_attested
 from onnxreg.registry.log.decisions import Decisions
+from onnxreg.registry.log.references import Reference
 from onnxreg.registry.oci.client import OciClient, entries
 from onnxreg.registry.oci.model_pack import TAG, WHOLE
 from onnxreg.registry.oci.target import OciTarget
@@ -14,7 +15,6 @@ from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.protocol import Push
 from onnxreg.registry.transfer.copy import BlobMover
-from onnxreg.registry.transfer.plan import PlannedFile
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -50,7 +50,7 @@ def fetch(
 
     def bring(push: Push, manifest: Manifest, missing: Collection[Digest]) -> None:
         files = {
-            file.digest: PlannedFile(file.path, file.size, file.spans())
+            file.digest: Reference(file.digest, file.size, f"{manifest.name} {file.path}", file.spans())
             for file in manifest.all_files()
             if file.digest in missing
         }

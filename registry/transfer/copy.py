@@ -15,6 +15,7 @@ from onnxreg.registry.delta.delta_transfer import DeltaTransfer
 from onnxreg.registry.delta.routes import NO_NUMPY, Arrival, DeltaRoutes, RateMeter, plan_routes
 from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.references import Reference
 from onnxreg.registry.store.abilities import LocalPush, LocalStore, local_file
 from onnxreg.registry.store.net.limits import one_file
 from onnxreg.registry.store.protocol import (
@@ -27,7 +28,7 @@ from onnxreg.registry.store.protocol import (
 )
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support import cancellation
-from onnxreg.registry.transfer.plan import PlannedFile, TransferPlan, TransferRequest, make_plan
+from onnxreg.registry.transfer.plan import TransferPlan, TransferRequest, make_plan
 from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
@@ -74,7 +75,7 @@ def copy(
     moving = {digest: file for digest, file in plan.blobs.items() if digest not in present}
     routes = DeltaRoutes()
     if isinstance(destination, LocalStore):
-        sizes = {digest: file.size for digest, file in moving.items()}
+        sizes = {digest: file.size or 0 for digest, file in moving.items()}
         routes = plan_routes(source, ledger, request.versions, sizes, request.deltas, destination.has)
     mover = BlobMover(source, routes, progress)
     work = _Work(mover, destination, plan, dict(destination_ledger.channels))
@@ -89,7 +90,7 @@ def copy(
         new=len(set(request.versions) - before),
         events=work.appended,
         blobs=len(moving),
-        size=sum(file.size for file in moving.values()),
+        size=sum(file.size or 0 for file in moving.values()),
         ledger=destination_ledger,
         held={version: entries[version].held for version in request.versions if version in entries},
         channels=tuple(work.plan.moves),
@@ -119,7 +120,7 @@ class _Work:
     before: Mapping[str, Channel]
     appended: int = 0
 
-    def do(self, moving: Mapping[Digest, PlannedFile], near: Collection[BlobReader]) -> Ledger:
+    def do(self, moving: Mapping[Digest, Reference], near: Collection[BlobReader]) -> Ledger:
         """Move blobs, then swap the index; return the destination's ledger after that."""
         with self.destination.push() as push:
             self.mover.move(push, moving)
@@ -152,23 +153,23 @@ class BlobMover:
     arrivals: list[Arrival] = field(default_factory=list)
     """The arrival of each blob so far."""
 
-    def move(self, push: Push, moving: Mapping[Digest, PlannedFile]) -> None:
+    def move(self, push: Push, moving: Mapping[Digest, Reference]) -> None:
         """Stream blobs into a push. The first failure stops the rest."""
-        self.progress.plan(len(moving), sum(file.size for file in moving.values()))
+        self.progress.plan(len(moving), sum(file.size or 0 for file in moving.values()))
         stop = threading.Event()
         fetch = partial(self._fetch, push, moving, stop)
         for wave in self.routes.waves(moving):
-            wave.sort(key=lambda digest: -moving[digest].size)
+            wave.sort(key=lambda digest: -(moving[digest].size or 0))
             self.arrivals += run_parallel(fetch, wave, stop)
 
     def _fetch(
-        self, push: Push, moving: Mapping[Digest, PlannedFile], stop: threading.Event, digest: Digest
+        self, push: Push, moving: Mapping[Digest, Reference], stop: threading.Event, digest: Digest
     ) -> Arrival:
         """Fetch a blob by deltas, or else whole."""
         file = moving[digest]
         with self.progress.file(file.path, file.size) as advance, one_file():
             blob = BlobTransfer(self.source, digest, file, advance, stop, self.routes.meter)
-            route, reason = self.routes.choose(digest, file.size)
+            route, reason = self.routes.choose(digest, blob.size)
             is_doubt = reason == NO_NUMPY
             if route is not None and isinstance(push, LocalPush):
                 incoming = DeltaTransfer(blob, route, blob.open_delta, push.local_file, push.directory)
@@ -179,7 +180,7 @@ class BlobMover:
                             f"parts of {file.path} were fetched whole: the delta or an old file is damaged"
                         )
                     count, since, is_doubt = len(route.deltas), route.deltas[0].since, incoming.is_patched
-                    return Arrival(file.path, digest, file.size, blob.moved, count, since, reason, is_doubt)
+                    return Arrival(file.path, digest, blob.size, blob.moved, count, since, reason, is_doubt)
                 except IntegrityError as error:
                     reason, is_doubt = f"{file.path} was fetched whole: {error.message}", True
             try:
@@ -188,7 +189,7 @@ class BlobMover:
                 with placed(self.source.url):
                     size = push.fetch(blob)
             self._check_size(blob, size)
-            return Arrival(file.path, digest, file.size, blob.moved, reason=reason, is_doubt=is_doubt)
+            return Arrival(file.path, digest, blob.size, blob.moved, reason=reason, is_doubt=is_doubt)
 
     def _check_size(self, blob: "BlobTransfer", size: int) -> None:
         if size != blob.size:
@@ -203,7 +204,7 @@ class BlobTransfer:
 
     source: BlobSource
     digest: Digest
-    file: PlannedFile
+    file: Reference
     advance: Advance
     stop: threading.Event
     meter: RateMeter
@@ -212,7 +213,7 @@ class BlobTransfer:
 
     @property
     def size(self) -> int:
-        return self.file.size
+        return self.file.size or 0
 
     @property
     def path(self) -> Path | None:

@@ -4,12 +4,12 @@ Planned again whenever that log has changed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnxreg.registry.delta.routes import DeltaPolicy
 from onnxreg.registry.log.commit import check_tombstones
 from onnxreg.registry.log.ledger import Ledger, channel_of
-from onnxreg.registry.log.references import documents, files
+from onnxreg.registry.log.references import Reference, documents, files
 from onnxreg.registry.log.selection import (
     EVERYTHING,
     ArtifactPaths,
@@ -23,7 +23,6 @@ from onnxreg.registry.log.selection import (
 from onnxreg.registry.log.transfer_rules import apply, missing_lines
 from onnxreg.registry.store.manifests import check_summary
 from onnxreg.registry.support.actor import stamp
-from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, IntegrityError
 from onnxreg.schema.core.version import Version
@@ -59,16 +58,6 @@ class TransferRequest:
     deltas: DeltaPolicy = "auto"
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedFile:
-    """A blob to copy: its path in the version, its size in bytes, and its pieces if their digests are
-    known."""
-
-    path: str
-    size: int
-    pieces: tuple[Piece, ...] = ()
-
-
 @dataclass(frozen=True)
 class TransferPlan:
     """The remaining work of a request, for a destination whose log has this `head`.
@@ -85,7 +74,7 @@ class TransferPlan:
     returning: list[Version]
     held: Mapping[Version, ArtifactPaths]
     moves: list[Tag]
-    blobs: Mapping[Digest, PlannedFile]
+    blobs: Mapping[Digest, Reference]
     changes: bool
     """True if the destination's log lacks anything."""
 
@@ -130,7 +119,7 @@ def make_plan(
     before = destination.channels if channels_before is None else channels_before
     moves = _channel_moves(request, source, destination, before)
     is_behind = bool(lines or returning or versions_to_update(destination, present))
-    blobs: Mapping[Digest, PlannedFile] = {}
+    blobs: Mapping[Digest, Reference] = {}
     if is_behind or request.heal:
         _check_summaries(source, versions)
         blobs = blobs_of(source, lines, versions, artifacts)
@@ -196,7 +185,7 @@ def blobs_of(
     lines: Iterable[LogLine],
     versions: Iterable[Version],
     artifacts: Mapping[Version, ArtifactPaths],
-) -> dict[Digest, PlannedFile]:
+) -> dict[Digest, Reference]:
     """Every blob that these lines and versions refer to and that the source still has.
 
     Of a version, the selected `artifacts`, or else those that the ledger holds.
@@ -205,28 +194,24 @@ def blobs_of(
     published = {event.version for event in events if isinstance(event, Publish | Restore | Hold)} | set(
         versions
     )
-    stored = {reference.digest for reference in documents(ledger)}
+    stored = {reference.digest: reference for reference in documents(ledger)}
     statements = {event.statement for event in events if isinstance(event, Attest)}
     statements |= {event.evidence for event in events if isinstance(event, Tag) and event.evidence}
-    statements &= stored
-    optional = [event for event in events if isinstance(event, OptionalEvent)]
-    blobs = {
-        blob.digest: PlannedFile(event.kind, blob.size)
-        for event in optional
-        for blob in event.blobs
-        if blob.digest in stored
-    }
-    blobs |= {digest: PlannedFile("statement", len(ledger.fetch(digest))) for digest in sorted(statements)}
+    optional = {blob.digest for event in events if isinstance(event, OptionalEvent) for blob in event.blobs}
+    blobs = {digest: stored[digest] for digest in sorted((optional | statements) & stored.keys())}
+    for digest, blob in blobs.items():
+        if blob.size is None:
+            size = len(ledger.fetch(digest))
+            blobs[digest] = replace(blob, size=size, label=f"{ledger.name} statement")
     for version in sorted(published & ledger.entries.keys()):
         entry = ledger.entries[version]
         if entry.manifest in stored:
-            blobs[entry.manifest] = PlannedFile("manifest", len(ledger.fetch(entry.manifest)))
-            if blobs[entry.manifest].size != entry.size:
+            blobs[entry.manifest] = stored[entry.manifest]
+            if len(ledger.fetch(entry.manifest)) != entry.size:
                 raise IntegrityError(
                     f"{ledger.name}:{version} was published with another size than its manifest has"
                 )
         if entry.gone is None:
             selected = entry._replace(held=artifacts.get(version, entry.held))
-            references = files(ledger, version, selected)
-            blobs |= {file.digest: PlannedFile(file.path, file.size or 0, file.pieces) for file in references}
+            blobs |= {file.digest: file for file in files(ledger, version, selected)}
     return blobs

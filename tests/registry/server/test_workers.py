@@ -6,7 +6,7 @@ import sys
 SIGNAL_WHILE_STARTING = """
 import os, signal, time
 from multiprocessing.context import ForkProcess
-from onnxreg.registry.server import workers
+from onnxreg.registry.server.server import run_workers
 
 start, starts = ForkProcess.start, []
 
@@ -17,11 +17,11 @@ def interrupted(process):
         os.kill(os.getpid(), signal.SIGTERM)
 
 ForkProcess.start = interrupted
-workers.run_workers(2, lambda metrics: time.sleep(3600))
+run_workers(2, lambda metrics: time.sleep(3600))
 """
 WORKERS_THAT_DIE = """
-from onnxreg.registry.server import workers
-workers.run_workers(2, lambda metrics: 1 / 0)
+from onnxreg.registry.server.server import run_workers
+run_workers(2, lambda metrics: 1 / 0)
 """
 
 
