@@ -44,9 +44,9 @@ from onnxreg.schema.manifest.rules import FILENAME
 if TYPE_CHECKING:
     from onnxreg.registry.delta.routes import DeltaPolicy
     from onnxreg.registry.gates.attest import AttestResult
+    from onnxreg.registry.gates.enforce import BlockedChannel
     from onnxreg.registry.gates.evaluations import SignedEvaluation
     from onnxreg.registry.gates.policy_log import PolicyLog
-    from onnxreg.registry.gates.preview import BlockedChannel
     from onnxreg.registry.gates.promotion import Promotion
     from onnxreg.registry.gates.rollouts import Rollouts
     from onnxreg.registry.log.collect import CollectResult
@@ -267,8 +267,8 @@ class Registry:
     def blocked_channels(
         self, policy: GatePolicy, remote: RegistryReader | None = None
     ) -> list[BlockedChannel]:
-        """The channels that a policy would stop from resolving; see `preview.blocked_channels`."""
-        from onnxreg.registry.gates.preview import blocked_channels
+        """The channels that a policy would stop from resolving; see `enforce.blocked_channels`."""
+        from onnxreg.registry.gates.enforce import blocked_channels
 
         return blocked_channels(CheckedReader(remote or self.store, self.heads), policy)
 

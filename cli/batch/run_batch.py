@@ -1,21 +1,23 @@
 """`reg export --batch`: read the jobs, run them, say what became of each."""
 
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from onnxreg.cli import hints
-from onnxreg.cli.batch import batch_report, cluster, pool
+from onnxreg.cli.batch import cluster, pool
 from onnxreg.cli.batch.jobs import Job, read_jobs, refuse_twins
-from onnxreg.cli.batch.work import JobOutcome, Terms, request_of, run_job
+from onnxreg.cli.batch.work import BUG, JobOutcome, Terms, request_of, run_job
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import InterruptError, needs
 from onnxreg.cli.options.shared import releases_of
-from onnxreg.cli.services.delta_offers import offer_batch
+from onnxreg.cli.render import output
 from onnxreg.cli.services.export_request import CodeTrust
-from onnxreg.schema.core.errors import HostError, InputError, RegError
+from onnxreg.cli.services.push_published import offer_batch
+from onnxreg.schema.core.errors import ConversionError, HostError, InputError, RegError
 from onnxreg.schema.core.ref import Ref
 
 Finished = Generator[tuple[Job, JobOutcome | HostError]]
@@ -46,7 +48,7 @@ def run(session: Session, fleet: Fleet, as_json: bool) -> None:
     terms = _terms(session, fleet)
     outcomes: dict[int, JobOutcome] = {}
     interrupted = False
-    with batch_report.announced(session, len(jobs), as_json) as tell:
+    with announced(session, len(jobs), as_json) as tell:
         try:
             with closing(_start(session, fleet, jobs, terms, as_json)) as finished:
                 for job, result in finished:
@@ -55,12 +57,12 @@ def run(session: Session, fleet: Fleet, as_json: bool) -> None:
         except KeyboardInterrupt:
             interrupted = True
     rows = [outcomes.get(job.row) or JobOutcome(job.row, job.called, "stopped") for job in jobs]
-    batch_report.show(session, rows, as_json)
+    show(session, rows, as_json)
     published = (Ref.parse(row.ref) for row in rows if row.status == "published" and row.ref)
     if interrupted:
-        raise InterruptError(f"interrupted: {batch_report.summary(rows)}", batch_report.AGAIN)
+        raise InterruptError(f"interrupted: {summary(rows)}", AGAIN)
     offer_batch(session, published, fleet.to, releases, as_json)
-    batch_report.raise_failures(rows)
+    raise_failures(rows)
 
 
 def _check(fleet: Fleet, jobs: Sequence[Job]) -> None:
@@ -132,3 +134,73 @@ def _outcome(job: Job, result: JobOutcome | HostError) -> JobOutcome:
     if isinstance(result, JobOutcome):
         return result
     return JobOutcome(job.row, job.called, "failed").with_error(result)
+
+
+AGAIN = "run the same command again: what is done is not done again"
+
+
+class BatchError(RegError):
+    """Some jobs failed. The family is theirs if they share one, else that of a conversion."""
+
+    def __init__(self, message: str, families: set[str]) -> None:
+        super().__init__(message, f"fix what failed, then {AGAIN}")
+        self.family = families.pop() if len(families) == 1 else ConversionError.family
+
+
+@contextmanager
+def announced(session: Session, count: int, as_json: bool) -> Iterator[Callable[[JobOutcome], None]]:
+    """Print each outcome on stderr, on a terminal with a bar below."""
+    from onnxreg.cli.render.progress import counted
+
+    with counted("exporting", count, session.quiet or as_json) as progress:
+        yield lambda outcome: progress.step("\n".join(map(output.printable, _lines(outcome))))
+
+
+def _lines(outcome: JobOutcome) -> Iterator[str]:
+    headline = f"{outcome.ref or outcome.called}: {outcome.status}"
+    if not outcome.failed:
+        yield f"{headline} in {output.duration(outcome.seconds)}"
+        return
+    yield f"{headline}: {outcome.message}"
+    if outcome.hint and outcome.family != BUG:
+        yield f"  hint: {outcome.hint}"
+
+
+def show(session: Session, outcomes: Sequence[JobOutcome], as_json: bool) -> None:
+    """The table, or with `as_json` `{jobs, succeeded, failed, stopped}`."""
+    if as_json:
+        counts = {"succeeded": 0, "failed": 0, "stopped": 0}
+        for outcome in outcomes:
+            counts[outcome.status if outcome.status in counts else "succeeded"] += 1
+        output.write_json({"jobs": [outcome.to_json() for outcome in outcomes], **counts})
+        return
+    rows = [
+        (
+            outcome.row,
+            outcome.called,
+            outcome.status,
+            outcome.ref or "",
+            "yes" if outcome.pushed else "",
+            output.duration(outcome.seconds) if outcome.status != "stopped" else "",
+            outcome.message,
+        )
+        for outcome in outcomes
+    ]
+    session.table(("ROW", "JOB", "STATUS", "VERSION", "PUSHED", "TIME", "WHY"), rows)
+
+
+def summary(outcomes: Sequence[JobOutcome]) -> str:
+    """`2 of 5 jobs are done`"""
+    finished = sum(outcome.status in ("published", "current") for outcome in outcomes)
+    return f"{finished} of {output.counted(len(outcomes), 'job')} are done"
+
+
+def raise_failures(outcomes: Sequence[JobOutcome]) -> None:
+    """BatchError if a job failed; a bug ends the program with status 1, and shows its traceback."""
+    failed = [outcome for outcome in outcomes if outcome.failed]
+    families = {outcome.family or BUG for outcome in failed}
+    if BUG in families:
+        print(*(outcome.hint for outcome in failed if outcome.family == BUG), sep="\n", file=sys.stderr)
+        raise SystemExit(1)
+    if failed:
+        raise BatchError(f"{len(failed)} of {output.counted(len(outcomes), 'job')} failed", families)

@@ -11,7 +11,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import DescriptionOption, Json, License, NewName, NewVersion, releases_of
 from onnxreg.cli.reports.publish_report import announce
-from onnxreg.cli.services.delta_offers import offer_published
+from onnxreg.cli.services.push_published import offer_published
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.manifest.pipeline import check_member

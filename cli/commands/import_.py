@@ -14,8 +14,8 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, NewVersion, releases_of
 from onnxreg.cli.render.output import table
 from onnxreg.cli.reports.publish_report import announce
-from onnxreg.cli.services.delta_offers import offer_published
 from onnxreg.cli.services.prove_service import prove_added
+from onnxreg.cli.services.push_published import offer_published
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
 

@@ -11,7 +11,7 @@ from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Deltas, Json, RemoteArgument, check_model_first, releases_of
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.transfer_report import Stopwatch, announce, channels_to_json
-from onnxreg.cli.services.delta_offers import offer_pushed
+from onnxreg.cli.services.push_published import offer_pushed
 from onnxreg.registry.log import lookup
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.schema.core.errors import InputError

@@ -13,8 +13,7 @@ from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.core.ref import POLICY_LOG
 
 if TYPE_CHECKING:
-    from onnxreg.schema.witness.note import SignedNote
-    from onnxreg.schema.witness.tree_head import TreeHead
+    from onnxreg.schema.witness.note import SignedNote, TreeHead
     from onnxreg.schema.witness.witnessed import WitnessedHead
 
 EXAMPLES = (
@@ -71,9 +70,9 @@ def publish(
     key that witnesses are given.
     """
     from onnxreg.registry.signing.signer import signing_key
+    from onnxreg.registry.witness.copies import merge_proofs
     from onnxreg.registry.witness.cosigner import fetch_checkpoint
     from onnxreg.registry.witness.log_publisher import LogPublisher, path_store
-    from onnxreg.registry.witness.proofs import merge_proofs
 
     session: Session = context.obj
     registry, store = session.with_remote(remote)
@@ -135,10 +134,10 @@ def cosign(
     With --json: {origin, size, root, witness, time, file}; witness is the verifier key for trust files.
     """
     from onnxreg.registry.signing.signer import signing_key
+    from onnxreg.registry.witness.copies import merge_proofs
     from onnxreg.registry.witness.cosigner import cosign as sign
     from onnxreg.registry.witness.cosigner import serve_checkpoint
     from onnxreg.registry.witness.log_publisher import path_store
-    from onnxreg.registry.witness.proofs import merge_proofs
 
     session: Session = context.obj
     store, private = session.remotes().open(remote), signing_key(key)

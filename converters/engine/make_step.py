@@ -13,7 +13,7 @@ from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import Pass
 from onnxreg.converters.passes.model_builder import Decoder
-from onnxreg.converters.passes.tools import model_file, strip_notes
+from onnxreg.converters.passes.tools import model_file
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.source.source_files import digest_file
@@ -107,7 +107,7 @@ def _from_module(node: StepNode, module: Any, target: Path, feed: Feed | None) -
 
 def _from_graph(node: StepNode, path: Path, target: Path, feed: Feed | None) -> StepFiles:
     model = model_file.load(path)
-    strip_notes.take_paths_out(model, path.parent)
+    model_file.take_paths_out(model, path.parent)
     graph, step = _run(node, node.make(), model)
     return StepFiles(step, target.parent, model_file.save(graph, target))
 
@@ -115,7 +115,7 @@ def _from_graph(node: StepNode, path: Path, target: Path, feed: Feed | None) -> 
 def _from_file(node: StepNode, path: Path, target: Path, feed: Feed | None) -> StepFiles:
     """Run a pass that writes beside its input, which is linked to another name; external data keeps its name."""
     copies, model = [target.with_suffix(".onnx")], load_onnx(path)
-    if strip_notes.take_paths_out(model, path.parent):
+    if model_file.take_paths_out(model, path.parent):
         copies[0].write_bytes(model.SerializeToString(deterministic=True))
     else:
         link_or_copy(path, copies[0])

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from onnxreg.converters.onnx.dequantize import restore, scale_axes
-from onnxreg.converters.onnx.elements import FLOATS
+from onnxreg.converters.onnx.elements import FLOATS, restore, scale_axes
 from onnxreg.schema.core.errors import InputError
 
 FLOAT_TOLERANCE = 1e-6

@@ -4,6 +4,7 @@ ONNX (`TensorProto.DataType`) and the ORT format (`fbs.TensorDataType`) number t
 numpy's names, operator configs with the C++ names of ONNX Runtime.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -61,3 +62,23 @@ def tensor_bytes(tensor: Any) -> int:
     """The bytes that the elements of a tensor (`onnx.TensorProto`) take; of strings, none."""
     element = ELEMENTS.get(tensor.data_type)
     return (prod(tensor.dims) * element.bits + 7) // 8 if element else 0
+
+
+def scale_axes(value: Any, scale: Any) -> Sequence[int | None]:
+    """The axes along which a scale can run, None meaning one scale for all; empty if it fits nowhere."""
+    if scale.size == 1:
+        return (None,)
+    return [axis for axis in range(value.ndim) if scale.size == value.shape[axis]]
+
+
+def restore(value: Any, scale: Any, zero_point: Any, axis: int | None) -> tuple[Any, Any]:
+    """The float32 values of quantized ones, and the scale, in a shape that broadcasts over them."""
+    import numpy as np
+
+    shape = [scale.size if at == axis else 1 for at in range(value.ndim)]
+    steps = scale.astype(np.float32).reshape(shape)
+    restored = value.astype(np.float32)
+    if zero_point is not None:
+        restored -= zero_point.astype(np.float32).reshape(shape)
+    restored *= steps
+    return restored, steps

@@ -31,7 +31,7 @@ from onnxreg.schema.manifest.manifest import Operator, SemanticDigest, TensorSpe
 class GraphFacts:
     """The facts of a model file, read from the file itself.
 
-    `contrib` see `schema/query/contrib.py`. `operators` are sorted and carry opsets and element types; `operator_names` are in first-seen order, both with
+    `contrib` see `schema/query/runtimes.py`. `operators` are sorted and carry opsets and element types; `operator_names` are in first-seen order, both with
     subgraphs and local functions included. `external_data` are paths relative to the file's folder. `ort_format` is
     None for ONNX. `precision` is that of the weights (`weights.count_weights`), `semantic` see `dataflow`.
     """

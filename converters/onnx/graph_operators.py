@@ -7,7 +7,7 @@ from typing import Any
 
 from onnxreg.converters.onnx.elements import Element
 from onnxreg.schema.manifest.manifest import Operator
-from onnxreg.schema.query import contrib
+from onnxreg.schema.query import runtimes
 
 DEFAULT_DOMAIN = "ai.onnx"
 
@@ -56,8 +56,8 @@ def operator_names(uses: Iterable[OperatorUse]) -> tuple[str, ...]:
 
 def contrib_needs(uses: Iterable[OperatorUse], in_ort_format: bool) -> tuple[str, ...]:
     """The contrib operators with their later features, sorted: what a release of ONNX Runtime may lack."""
-    return contrib.needs(
-        contrib.Use(use.domain, use.name, len(use.inputs), _types(use), use.attributes, in_ort_format)
+    return runtimes.needs(
+        runtimes.Use(use.domain, use.name, len(use.inputs), _types(use), use.attributes, in_ort_format)
         for use in uses
     )
 

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from onnxreg.registry.dossier.attested import statements
+from onnxreg.registry.dossier.attested import statements, version_signatures
 from onnxreg.registry.dossier.channel_history import changes_before, history, policy_in_force
 from onnxreg.registry.dossier.owner_file import OwnerFile
 from onnxreg.registry.dossier.profile_files import LoadedProfile
 from onnxreg.registry.dossier.version_record import VersionRecord
-from onnxreg.registry.dossier.version_signatures import version_signatures
 from onnxreg.schema.core import pointer
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import POLICY_LOG

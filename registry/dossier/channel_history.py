@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from onnxreg.registry.dossier.attested import line_signer
 from onnxreg.registry.dossier.version_record import VersionRecord
-from onnxreg.registry.dossier.version_signatures import line_signer
 from onnxreg.registry.gates.enforce import check_evidence
 from onnxreg.registry.gates.gate_history import compared_with
 from onnxreg.registry.gates.policy_log import rules_of

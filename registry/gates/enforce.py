@@ -4,13 +4,15 @@ It trusts no cache.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from onnxreg.registry.gates.evaluate import judge_version
 from onnxreg.registry.gates.gate_history import compared_with, moves, rollout_hours, rollout_steps
-from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
+from onnxreg.registry.gates.policy_log import PolicyLog, read_policies, with_policy
 from onnxreg.registry.gates.promotion import PromotionEvidence
 from onnxreg.registry.gates.rollouts import judge_rollout
+from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import read_ledger
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.lookup import LocatedVersion, state_of
@@ -18,7 +20,8 @@ from onnxreg.registry.store.blobs import steady
 from onnxreg.registry.store.manifests import check_summary
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.errors import EXTENT, Advice, GateError, InputError, IntegrityError, RegError
-from onnxreg.schema.gates.policy import Rule
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.gates.policy import Policy, Rule
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import RolloutStep, Tag
 from onnxreg.schema.log.rollout import Rollout
@@ -189,3 +192,47 @@ def audit_gates(
                 check_rollout(ledger, log, channel, ledger.rollouts[channel], trust)
         except RegError as error:
             yield "gate", error.message
+
+
+@dataclass(frozen=True)
+class BlockedChannel:
+    """A channel that will not resolve any more, and why.
+
+    Where a model cannot be read, channel and version are None.
+    """
+
+    name: str
+    channel: str | None
+    version: Version | None
+    why: str
+
+    def to_json(self) -> dict[str, str | None]:
+        version = None if self.version is None else str(self.version)
+        return {"name": self.name, "channel": self.channel, "version": version, "why": self.why}
+
+
+def blocked_channels(source: RegistryReader, policy: Policy) -> list[BlockedChannel]:
+    """The channels, by model and name, that hold a version which a policy refuses or which was not promoted.
+
+    Signatures are judged by the user's trust file. Raise UnlistedError if the place does not tell its models.
+    """
+    log = with_policy(read_policies(source), policy)
+    return [blocked for name in source.names() for blocked in _stopped(source, name, log)]
+
+
+def _stopped(source: RegistryReader, name: str, log: PolicyLog) -> Iterator[BlockedChannel]:
+    try:
+        index = source.read_index(name)
+        channels = lookup.state_of(source, name, index).channels
+        governed = [channel for channel in sorted(channels) if log.policy.covering(name, channel)]
+        if not governed:
+            return
+        ledger = read_ledger(source, name, index)
+    except RegError as error:
+        yield BlockedChannel(name, None, None, error.message)
+        return
+    for channel in governed:
+        try:
+            check_held(ledger, log, channel)
+        except RegError as error:
+            yield BlockedChannel(name, channel, channels[channel].version, error.message)

@@ -15,8 +15,7 @@ from onnxreg.registry.witness.memory import WitnessMemory
 from onnxreg.registry.witness.note_keys import cosign_text, require_signature
 from onnxreg.registry.witness.witness_log import WitnessLog, read_checkpoint
 from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
-from onnxreg.schema.witness.note import COSIGNATURE, ED25519, SignedNote, VerifierKey
-from onnxreg.schema.witness.tree_head import TreeHead, origin_of
+from onnxreg.schema.witness.note import COSIGNATURE, ED25519, SignedNote, TreeHead, VerifierKey, origin_of
 
 
 def path_reader(source: RegistryReader) -> PathReader:

@@ -4,16 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.registry.witness.copies import read_proofs
 from onnxreg.registry.witness.cosigner import path_reader
 from onnxreg.registry.witness.heads import HeadSurvey, survey
 from onnxreg.registry.witness.note_keys import require_signature
-from onnxreg.registry.witness.proofs import read_proofs
 from onnxreg.registry.witness.witness_log import StoredCheckpoint, WitnessLog, read_checkpoint
 from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.witness.merkle_map import MerkleMap
 from onnxreg.schema.witness.merkle_tree import TILE_WIDTH, decode_entries, entries_path, leaf_hash
-from onnxreg.schema.witness.note import ED25519, VerifierKey
-from onnxreg.schema.witness.tree_head import TreeHead
+from onnxreg.schema.witness.note import ED25519, TreeHead, VerifierKey
 from onnxreg.schema.witness.witnessed import WitnessedHead
 
 

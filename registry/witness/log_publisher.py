@@ -26,8 +26,7 @@ from onnxreg.schema.witness.merkle_tree import (
     entries_path,
     inclusion_proof,
 )
-from onnxreg.schema.witness.note import ED25519, VerifierKey
-from onnxreg.schema.witness.tree_head import TreeHead, origin_of
+from onnxreg.schema.witness.note import ED25519, TreeHead, VerifierKey, origin_of
 from onnxreg.schema.witness.witnessed import WitnessedHead
 
 MAX_PUBLISH_TRIES = 20

@@ -14,8 +14,7 @@ from onnxreg.registry.store.directory.scratch import exclusive
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.schema.core.errors import InputError, IntegrityError
-from onnxreg.schema.witness.note import ED25519, SignedNote, VerifierKey
-from onnxreg.schema.witness.tree_head import TreeHead
+from onnxreg.schema.witness.note import ED25519, SignedNote, TreeHead, VerifierKey
 
 
 class WitnessMemory:

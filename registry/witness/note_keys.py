@@ -10,12 +10,12 @@ from onnxreg.schema.witness.note import (
     ED25519,
     NoteSignature,
     SignedNote,
+    TreeHead,
     VerifierKey,
     signature_line,
     signature_parts,
     signed_message,
 )
-from onnxreg.schema.witness.tree_head import TreeHead
 
 
 def sign_head(head: TreeHead, key: PrivateKey) -> SignedNote:

@@ -17,14 +17,14 @@ from onnxreg.registry.store.layout import PROOFS, page_path
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.support.disk import host_errors, replace_file
 from onnxreg.registry.support.environment import state_directory
+from onnxreg.registry.witness.copies import parse_proofs
 from onnxreg.registry.witness.heads import LogEnd
 from onnxreg.registry.witness.note_keys import is_signed_by_log, require_signature, valid_signatures
-from onnxreg.registry.witness.proofs import parse_proofs
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, IntegrityError
 from onnxreg.schema.core.numbers import counted
 from onnxreg.schema.witness.merkle_map import MapEntry, MerkleMap
-from onnxreg.schema.witness.tree_head import TreeHead, origin_of
+from onnxreg.schema.witness.note import TreeHead, origin_of
 from onnxreg.schema.witness.witnessed import WitnessedHead
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from onnxreg.schema.witness.merkle_tree import (
     is_consistent,
     leaf_hash,
 )
-from onnxreg.schema.witness.note import SignedNote
-from onnxreg.schema.witness.tree_head import TreeHead, origin_of
+from onnxreg.schema.witness.note import SignedNote, TreeHead, origin_of
 from onnxreg.schema.witness.witnessed import WitnessedHead
 
 

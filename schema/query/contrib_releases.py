@@ -1,7 +1,7 @@
 """The first release of ONNX Runtime that runs a contrib operator on the CPU, or a feature of one.
 
 Measured with the wheels of PyPI by tests/support/contrib/measure.py, which writes this file. A feature without
-an entry is as old as its operator; see contrib.py and docs/resolve.md.
+an entry is as old as its operator; see runtimes.py and docs/resolve.md.
 """
 
 FIRST_RELEASES: dict[str, tuple[int, int]] = {

@@ -184,13 +184,13 @@ class Device:
             has_contrib = artifact.contrib or (CONTRIB in artifact.domains and artifact.operators)
             if not has_contrib or artifact.format == "webgpu":
                 return ""
-            from onnxreg.schema.query import contrib
+            from onnxreg.schema.query import runtimes
 
             needs = artifact.contrib
             if not needs and artifact.operators:
                 operators = operator_sets(artifact.operators)
-                needs = contrib.needs_of_set(operators, artifact.precision, is_ort_format(artifact))
-            return contrib.problem(needs, self.ort)
+                needs = runtimes.needs_of_set(operators, artifact.precision, is_ort_format(artifact))
+            return runtimes.problem(needs, self.ort)
 
         return Requirement("contrib", problem)
 

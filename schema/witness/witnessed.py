@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.signing.keys import decode_base64
 from onnxreg.schema.witness.merkle_tree import HASH_BYTES, leaf_hash, root_of_inclusion
-from onnxreg.schema.witness.note import SignedNote
-from onnxreg.schema.witness.tree_head import TreeHead
+from onnxreg.schema.witness.note import SignedNote, TreeHead
 
 HEADER = "c2sp.org/tlog-proof@v1"
 MAX_WITNESSED_HEADS = 16

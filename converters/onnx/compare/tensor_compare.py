@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from math import sqrt
 from typing import Any, Literal
 
-from onnxreg.converters.onnx.dequantize import restore, scale_axes
+from onnxreg.converters.onnx.elements import restore, scale_axes
 from onnxreg.converters.onnx.stored_tensors import Arrays, StoredTensor, digest_of, is_numeric
 from onnxreg.schema.compare.graphs import TensorChange, TensorForm
 

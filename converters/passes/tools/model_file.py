@@ -15,7 +15,9 @@ from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.external_data import external_files, tensors
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.onnx.weightless import MAX_SMALL_ELEMENTS, copy_but
+from onnxreg.converters.passes.tools.graph import containers
 from onnxreg.converters.runtime.sessions import load_session
+from onnxreg.converters.source.scrub import scrub
 from onnxreg.schema.core.errors import InputError
 
 MAX_INLINE_WEIGHT_BYTES = 2**31 - 2**26
@@ -127,3 +129,39 @@ def _move_out(model: Any, data: Path) -> Any:
             for key, value in {"location": data.name, "offset": offset, "length": length}.items():
                 stored.external_data.add(key=key, value=str(value))
     return light
+
+
+def drop(model: Any) -> None:
+    """Drop all of them of the model and everything in it, in place."""
+    for message in _noted(model):
+        for field in ("doc_string", "metadata_props"):
+            if field in message.DESCRIPTOR.fields_by_name:
+                message.ClearField(field)
+
+
+def take_paths_out(model: Any, *directories: Path) -> bool:
+    """Leave the last part of each absolute path in them (`scrub`), in place; whether there were any."""
+    texts = list(_texts(model))
+    cleaned, changed = scrub([getattr(*text) for text in texts], "", *directories)
+    if changed:
+        for (message, field), text in zip(texts, cleaned, strict=True):
+            setattr(message, field, text)
+    return bool(changed)
+
+
+def _texts(model: Any) -> Iterator[tuple[Any, str]]:
+    """The messages and their fields that hold a text."""
+    for message in _noted(model):
+        if getattr(message, "doc_string", ""):
+            yield message, "doc_string"
+        yield from ((entry, "value") for entry in getattr(message, "metadata_props", ()))
+
+
+def _noted(model: Any) -> Iterator[Any]:
+    yield model
+    for body in containers(model):
+        yield body
+        yield from body.node
+        yield from body.value_info
+        if hasattr(body, "initializer"):
+            yield from (*body.initializer, *body.input, *body.output)

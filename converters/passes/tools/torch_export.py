@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from onnxreg.converters.onnx.internals import without_onnx_log
 from onnxreg.converters.onnx.quiet import quiet, quieted
 from onnxreg.converters.onnx.weightless import without_weights
-from onnxreg.converters.passes.tools import model_file, strip_notes, torch_model
+from onnxreg.converters.passes.tools import model_file, torch_model
 from onnxreg.converters.passes.tools.torch_model import TorchModel, traceable
 from onnxreg.converters.runtime.sessions import one_torch_thread
 from onnxreg.converters.source.toolchain import refuse_missing, require
@@ -63,7 +63,7 @@ def export_dynamo(subject: TorchModel, opset: int, dynamic: bool, fold: bool = T
         path = directory / "model.onnx"
         _export(subject, None, options).save(str(path), external_data=True)
         exported = model_file.load(path)
-    strip_notes.drop(exported)
+    model_file.drop(exported)
     return _finish(exported, subject)
 
 

@@ -11,7 +11,7 @@ import pytest
 from support.contrib import measure, probe
 
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_onnx, inspect_ort
-from onnxreg.schema.query import contrib
+from onnxreg.schema.query import runtimes
 from onnxreg.schema.query.contrib_releases import FIRST_RELEASES
 from onnxreg.schema.query.runtimes import runtime
 
@@ -115,9 +115,9 @@ def test_the_installed_release_runs_every_graph(graphs: Path) -> None:
 
 
 def test_an_operator_that_is_not_in_the_table_is_a_need() -> None:
-    use = contrib.Use("com.microsoft", "Imaginary", 1, frozenset({"float"}), {"bits": 8}, False)
-    assert contrib.needs([use]) == ("Imaginary",)
-    assert contrib.needs([use._replace(domain="com.acme", name="MatMulNBits")]) == ()
+    use = runtimes.Use("com.microsoft", "Imaginary", 1, frozenset({"float"}), {"bits": 8}, False)
+    assert runtimes.needs([use]) == ("Imaginary",)
+    assert runtimes.needs([use._replace(domain="com.acme", name="MatMulNBits")]) == ()
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,7 @@ def test_an_old_release_runs_what_resolve_offers_it(
     assert answer["release"] == release
     newest = results(graphs, ".onnx")
     refused = {name for name in newest if measure.is_other(answer["runs"][name], newest[name])}
-    rejected = {name for name in newest if contrib.problem(facts[name].contrib, release)}
+    rejected = {name for name in newest if runtimes.problem(facts[name].contrib, release)}
     assert refused <= rejected
     assert rejected - refused <= CAUTIOUS.keys() | GAP.keys()
 
@@ -172,7 +172,7 @@ def test_an_old_release_runs_what_resolve_offers_it_in_ort_format(
     assert len(newest) > 55
     for name, result in newest.items():
         needed = inspect_ort(graphs / f"{name}.ort")
-        offered = (needed.opset or 0) <= runtime(release).opset and not contrib.problem(
+        offered = (needed.opset or 0) <= runtime(release).opset and not runtimes.problem(
             needed.contrib, release
         )
         assert not (offered and measure.is_other(answer["runs"][name], result)), name

@@ -24,10 +24,9 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.witness import cosigner
+from onnxreg.registry.witness.copies import parse_proofs, read_proofs
 from onnxreg.registry.witness.note_keys import cosign_text, sign_head
-from onnxreg.registry.witness.proofs import parse_proofs, read_proofs
-from onnxreg.schema.witness.note import SignedNote
-from onnxreg.schema.witness.tree_head import TreeHead
+from onnxreg.schema.witness.note import SignedNote, TreeHead
 from onnxreg.schema.witness.witnessed import WitnessedHead, encode_heads
 
 READERS = ("new", "seen", "strict", "witnessed", "pending")

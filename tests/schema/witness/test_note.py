@@ -5,8 +5,7 @@ import pytest
 from onnxreg.registry.signing.crypto import generate
 from onnxreg.registry.witness.note_keys import cosign_text, require_signature, sign_head, valid_signatures
 from onnxreg.schema.core.errors import InputError, IntegrityError
-from onnxreg.schema.witness.note import COSIGNATURE, ED25519, SignedNote, VerifierKey
-from onnxreg.schema.witness.tree_head import TreeHead
+from onnxreg.schema.witness.note import COSIGNATURE, ED25519, SignedNote, TreeHead, VerifierKey
 from onnxreg.schema.witness.witnessed import WitnessedHead, decode_heads, encode_heads, merge_heads
 
 KEY = "example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k"

@@ -26,7 +26,7 @@ import onnxruntime
 
 from onnxreg.converters.onnx.elements import ELEMENTS
 from onnxreg.converters.onnx.onnx_graph import load_onnx, operator_uses
-from onnxreg.schema.query.contrib import DOMAIN
+from onnxreg.schema.query.runtimes import DOMAIN
 from support.contrib.graphs import cases
 
 HERE = Path(__file__).parent
@@ -216,7 +216,7 @@ def write_table(table: Mapping[str, Release]) -> None:
     TABLE.write_text(
         '"""The first release of ONNX Runtime that runs a contrib operator on the CPU, or a feature of one.\n\n'
         "Measured with the wheels of PyPI by tests/support/contrib/measure.py, which writes this file. A feature without\n"
-        'an entry is as old as its operator; see contrib.py and docs/resolve.md.\n"""\n\n'
+        'an entry is as old as its operator; see runtimes.py and docs/resolve.md.\n"""\n\n'
         f"FIRST_RELEASES: dict[str, tuple[int, int]] = {{\n{rows}}}\n"
     )
     client = "".join(f"  '{word}': [{release[0]}, {release[1]}],\n" for word, release in table.items())

@@ -17,8 +17,7 @@ from onnxreg.registry.signing.keystore import Keystore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
-from onnxreg.schema.witness.note import ED25519, VerifierKey
-from onnxreg.schema.witness.tree_head import origin_of
+from onnxreg.schema.witness.note import ED25519, VerifierKey, origin_of
 from support.docs.nets import write_llama, write_mlp, write_stages
 from support.docs.pages import REPOSITORY
 from support.dossier.audited import release

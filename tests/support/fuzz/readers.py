@@ -45,8 +45,7 @@ from onnxreg.schema.signing.dsse import KeyRotation
 from onnxreg.schema.signing.keys import PublicKey
 from onnxreg.schema.witness.merkle_map import EMPTY_MAP, MapEntry, MerkleMap, decode_page, page_hash
 from onnxreg.schema.witness.merkle_tree import leaf_hash
-from onnxreg.schema.witness.note import NoteSignature, SignedNote
-from onnxreg.schema.witness.tree_head import TreeHead
+from onnxreg.schema.witness.note import NoteSignature, SignedNote, TreeHead
 from onnxreg.schema.witness.witnessed import WitnessedHead, decode_heads, encode_heads
 from support.fuzz import specimens
 
