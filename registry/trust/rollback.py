@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from onnxreg.registry.log.index_file import sealed_lines
 from onnxreg.registry.store.abilities import RefreshableReader, location
 from onnxreg.registry.store.blobs import fetcher
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryReader
@@ -170,7 +171,7 @@ class CheckpointStore:
         if checkpoint is not None and went_back and checkpoint.digest_at(seq) in (None, observed.state.head):
             raise _back(source, name, seq, checkpoint.places[url])
         fetch = fetcher(*near, source)
-        sealed = partial(_sealed, fetch, observed.state.segments)
+        sealed = partial(sealed_lines, fetch, observed.state.segments)
         outcome = _outcome(checkpoint, observed, fetch, sealed)
         if isinstance(outcome, StaleIndex):
             assert checkpoint is not None
@@ -333,10 +334,6 @@ def _outcome(
             raise
         return relearn(checkpoint, observed, sealed)
     return outcome
-
-
-def _sealed(fetch: Callable[[Digest], bytes], segments: Sequence[Digest], number: int) -> list[bytes]:
-    return fetch(segments[number]).removesuffix(b"\n").split(b"\n")
 
 
 def _back(source: RegistryReader, name: str, seq: int, lines: int) -> IntegrityError:

@@ -1,10 +1,11 @@
 """The present heads of a registry, compared with those in the newest map."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
+from onnxreg.registry.log.index_file import sealed_lines
 from onnxreg.registry.store.blobs import fetcher
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.digest import Digest
@@ -92,12 +93,8 @@ class LogEnd:
             return self.entry.head
         if self.observed is None:
             return self.lines[seq - 1].digest
-        sealed = partial(_sealed_lines, fetcher(self.source), self.observed.state.segments)
+        sealed = partial(sealed_lines, fetcher(self.source), self.observed.state.segments)
         return self.observed.since(seq, sealed)[0]
-
-
-def _sealed_lines(fetch: Callable[[Digest], bytes], segments: Sequence[Digest], number: int) -> list[bytes]:
-    return fetch(segments[number]).removesuffix(b"\n").split(b"\n")
 
 
 def _policy_lines(registry: str, index: IndexFile) -> tuple[LogLineHeader, ...]:

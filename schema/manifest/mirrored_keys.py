@@ -56,15 +56,15 @@ def _check_loss(path: str, keys: Mapping[str, Any], artifacts: Collection[Any], 
     loss = keys.get(LOSS)
     if loss is None:
         return
-    if not _is_number(loss):
+    if not is_number(loss):
         raise ValueError(f"{path}{LOSS} is not a number")
     measured = {check.value for artifact in artifacts for check in artifact.checks if check.name == LOSS}
     if measured and loss not in measured:
         raise ValueError(f"{path}{LOSS} is {loss:g}, and no check of that name has this value")
-    most = limit if _is_number(limit) else LIMIT
+    most = limit if is_number(limit) else LIMIT
     if keys.get("certified") is True and loss > most:
         raise ValueError(f"{path}{LOSS} is {loss:g} beside certified, and the limit is {most:g}")
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)

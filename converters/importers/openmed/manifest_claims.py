@@ -11,6 +11,7 @@ from onnxreg.converters.onnx.android_contract import android_warnings
 from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.schema.manifest.manifest_v1 import ArtifactV1, ManifestV1
+from onnxreg.schema.manifest.mirrored_keys import is_number
 
 DEFAULT_RECALL_LOSS_LIMIT = 0.005
 """The loss of recall from which on OpenMed refuses, if it states no other."""
@@ -68,10 +69,10 @@ def claimed_refusal(manifest: ManifestV1, artifact: ArtifactV1, root: Path) -> s
         )
         certified, exceeds = (
             claims.get("certified"),
-            _is_number(delta) and _is_number(limit) and not delta < limit,
+            is_number(delta) and is_number(limit) and not delta < limit,
         )
         if certified is False or exceeds:
-            loss = f", quant_recall_delta {delta}" if _is_number(delta) else ""
+            loss = f", quant_recall_delta {delta}" if is_number(delta) else ""
             return f"refused, as claimed by the source (format version 1: certified {json.dumps(certified)}{loss})"
     return ""
 
@@ -86,10 +87,6 @@ def _verdicts(manifest: ManifestV1, artifact: ArtifactV1, root: Path) -> Iterato
         if isinstance(document, dict):
             inner = (document.get("quantization"), document.get("_onnx_quantization"))
             yield from (item for item in (document, *inner) if isinstance(item, dict))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def read_segmenter(root: Path, manifest: ManifestV1) -> tuple[dict[str, Any], list[Difference]]:

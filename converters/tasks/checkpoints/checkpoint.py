@@ -47,10 +47,6 @@ class LoadedCheckpoint:
     directory: Path
     trust_remote_code: bool
 
-    def without_model(self) -> "LoadedCheckpoint":
-        """Return the same checkpoint without its torch model, to free its memory."""
-        return replace(self, model=None)
-
     def recorded_as(self, origin: Source) -> "LoadedCheckpoint":
         """Return the same checkpoint under another id and revision; the digest stays that of its files."""
         return replace(self, source=origin.model_copy(update={"digest": self.source.digest}))
