@@ -147,7 +147,7 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "restore-expired": "`reg log {name}` there says why; what expired can be brought back from a copy: --restore",
     "keep-days": "write --keep-days 90",
     "list-files": "`reg show {ref}` lists them",
-    "name-model-or-snapshot": "name the model; or, where the registry is written, `reg index publish` makes it searchable",
+    "name-model-or-snapshot": "name the model, or work on the place that it is served from: there `reg index publish` makes it searchable",
     "name-member": "{nearest}; name one, such as --member {member}",
     "list-members": "`reg show {ref} --json` lists them under model_family",
     "omit-member": "leave --member out",

@@ -67,6 +67,8 @@ def _paths() -> Json:
     shard, key = _parameter("shard", "[0-9a-f]{2}"), _parameter("key", r"[0-9a-f]{64}(\.[1-7])?")
     index = "A model's index file: line 1 is its state, the others are the latest lines of its log."
     policies = "The registry's log of policies, if it has one."
+    snapshot = "The snapshot of what can be searched, if it was published."
+    snapshot_table = "The same as a table."
     versions = "The versions of a model, newest first."
     return {
         "/registry.json": _file("Which registry this is.", "application/json"),
@@ -75,6 +77,8 @@ def _paths() -> Json:
         "/index/{org}/{file}": _file(index, "application/jsonl", org, file),
         "/blobs/sha256/{shard}/{key}": _file("A blob, by the SHA-256 of its bytes.", BYTES, shard, key),
         "/witness/{path}": _file("A file of the witness log.", BYTES, _parameter("path", PATH)),
+        "/search/snapshot.sqlite.gz": _readable(snapshot, BYTES, {}, (), ("404",)),
+        "/search/snapshot.parquet": _readable(snapshot_table, BYTES, {}, (), ("404",)),
         "/v1/models": _document("The models, by name.", "Models", (), ("400", "5XX"), *_paging()),
         "/v1/models/{name}": _document(versions, "Versions", (name,), ("400", "404")),
         "/v1/models/{org}/{name}": _document(versions, "Versions", (org, name), ("400", "404")),

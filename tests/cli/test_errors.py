@@ -76,7 +76,7 @@ def test_a_bug_keeps_its_traceback(reg: Reg, monkeypatch: pytest.MonkeyPatch) ->
 
 USAGE = (
     ["frob"],
-    ["ls", "--frob"],
+    ["ls", "--quux"],
     ["ls", "a", "b"],
     ["resolve"],
     ["remote"],
