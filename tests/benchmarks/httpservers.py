@@ -31,7 +31,7 @@ for name, versions in json.load(sys.stdin).items():
 """What `reg ls NAME --json` says of each version, as tags, and the channel as an alias."""
 
 NGINX = """
-daemon off; user root; worker_processes 1; pid {0}/pid; error_log stderr crit;
+daemon off; user root; worker_processes {3}; pid {0}/pid; error_log stderr crit;
 events {{ worker_connections 1024; }}
 http {{
     access_log {0}/access; sendfile on; tcp_nopush on; keepalive_requests 1000000;
@@ -42,19 +42,20 @@ http {{
 
 
 @contextmanager
-def reg(root: Path) -> Iterator[Server]:
+def reg(root: Path, workers: int = 1) -> Iterator[Server]:
     port = free_port()
-    with serving([REG, "--registry", root, "serve", "--port", str(port)], port, "/healthz") as server:
+    command = [REG, "--registry", root, "serve", "--port", str(port), "--workers", str(workers)]
+    with serving(command, port, "/healthz") as server:
         yield server
 
 
 @contextmanager
-def nginx(root: Path) -> Iterator[Server]:
+def nginx(root: Path, workers: int = 1) -> Iterator[Server]:
     if shutil.which("nginx") is None:
         raise SystemExit("nginx is missing: apt-get install nginx-light")
     with tempfile.TemporaryDirectory() as directory:
         port, config = free_port(), Path(directory) / "nginx.conf"
-        config.write_text(NGINX.format(directory, port, root))
+        config.write_text(NGINX.format(directory, port, root, workers))
         with serving(["nginx", "-c", config], port, "/registry.json") as server:
             yield server
 

@@ -35,6 +35,7 @@ from benchmarks import (
     report,
     resolving,
     scale,
+    searching,
     serving,
     startup,
     transfer,
@@ -91,7 +92,11 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     **{f"remotes {part}": partial(remotes.benchmark, CACHE, part) for part in remotes.PARTS},
     **{f"oci {part}": partial(oci.benchmark, CACHE, part) for part in ("oras", "skopeo", "publish")},
     "hub": lambda: hub.benchmark(CACHE),
-    **{f"serving {part}": partial(serving.benchmark, CACHE, part) for part in ("mlflow", "nginx", "size")},
+    "search": searching.benchmark,
+    **{
+        f"serving {part}": partial(serving.benchmark, CACHE, part)
+        for part in ("mlflow", "nginx", "small", "size")
+    },
 }
 
 GROWTH = {f"growth {part}": curves for part, curves in growth.PARTS.items()}

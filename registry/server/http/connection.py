@@ -25,6 +25,9 @@ from uvicorn.server import ServerState
 from onnxreg.registry.server.http.responses import JSON, ZERO_COPY, error_body
 from onnxreg.registry.server.settings import Limits
 
+MAX_JOINED_BYTES = 256 * 1024
+"""A body with more bytes is not copied to be sent with its head."""
+
 
 class Connection(HttpToolsProtocol):
     """A connection within limits. `waiting`: those of one server without an active request, in order of
@@ -153,6 +156,41 @@ class Connection(HttpToolsProtocol):
             await cycle.send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+class HeadTransport:
+    """The transport of one answer: its head goes out with the first bytes of its body, in one call of the kernel."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head = b""
+        self._holding = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def hold(self) -> None:
+        """Keep the next bytes, which are the head, until more come."""
+        self._holding = True
+
+    def write(self, data: bytes) -> None:
+        if self._holding:
+            self._head, self._holding = data, False
+            return
+        if self._head and len(data) <= MAX_JOINED_BYTES:
+            data, self._head = self._head + data, b""
+        self.flush()
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        """Send the head, if it was not sent."""
+        if self._head:
+            self._transport.write(self._head)
+            self._head = b""
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+
 SendFile = Callable[[RequestResponseCycle, Message], Any]
 
 
@@ -161,11 +199,19 @@ async def _run(
 ) -> None:
     """Run an application that may send from files. A lost client, or the end of the server, is not a bug."""
 
+    transport = HeadTransport(cycle.transport)
+    cycle.transport = cast(asyncio.Transport, transport)
+
     async def sending(message: Message) -> None:
-        if message["type"] == ZERO_COPY:
+        if message["type"] == "http.response.start":
+            transport.hold()
+            await send(message)
+        elif message["type"] == ZERO_COPY:
+            transport.flush()
             await send_file(cycle, message)
         else:
             await send(message)
+            transport.flush()
 
     scope["extensions"] = {ZERO_COPY: {}}
     try:

@@ -1,0 +1,135 @@
+"""A search over a remote of ten thousand models: from its snapshot, and from its index files; requests are counted.
+
+The remotes are `reg serve` and a bucket (SeaweedFS), each behind a proxy that counts. The bucket has the index files
+and the snapshot, which is all that a search for newest releases reads. DuckDB reads the Parquet file of the server.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from pathlib import Path
+from shutil import rmtree
+
+from support.registries import grow
+from support.servers import s3servers
+from support.servers.faults import Proxy, proxy
+
+from benchmarks.clients import REG
+from benchmarks.httpservers import reg
+from benchmarks.measure import Row, Run, row, run
+from onnxreg.registry import Registry
+from onnxreg.registry.search.snapshot_publisher import publish
+from onnxreg.registry.store.layout import SNAPSHOT, SNAPSHOT_TABLE
+from onnxreg.registry.store.s3.bucket import S3Store
+from onnxreg.registry.store.s3.s3_url import S3Url
+
+MODELS, VERSIONS = 10_000, 2
+EXPRESSION = "newest and certified"
+
+DUCKDB = """
+import sys
+from datetime import UTC, datetime
+import duckdb
+from fsspec.implementations.http import HTTPFileSystem
+
+class Web(HTTPFileSystem):
+    def modified(self, path):
+        return datetime.now(UTC)
+
+with duckdb.connect() as database:
+    database.register_filesystem(Web())
+    sql = f"SELECT name, version, path FROM '{sys.argv[1]}' WHERE newest AND certified ORDER BY ALL"
+    print(len(database.execute(sql).fetchall()))
+"""
+
+
+def benchmark(count: int = 3) -> list[Row]:
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
+        registry = grow.grow(Path(directory) / "models", MODELS, VERSIONS, manifests=True)
+        copy = Path(directory) / "copy"
+        return [
+            *_published(registry, copy, count),
+            *_served(registry, Path(directory), count),
+            *_in_a_bucket(registry, Path(directory)),
+        ]
+
+
+def _published(registry: Registry, copy: Path, count: int) -> Iterator[Row]:
+    """The job: the first snapshot, and later runs if nothing changed."""
+    command = [REG, "--registry", registry.store.root, "index", "publish"]
+    first = run(command)
+    later = [run([*command, "--if-changed"]) for _ in range(count)]
+    what = f"reg index publish --if-changed, {MODELS:,} models, nothing changed"
+    yield row(what, "the first run", [(again.wall, first.wall) for again in later], "s", "")
+    publish(registry.store, copy, table=True)
+
+
+def _query(own: Path, remote: str, env: Mapping[str, str] | None = None, *more: str) -> Run:
+    command = [REG, "--registry", own, "query", EXPRESSION, "--remote", remote, "--limit", "20", *more]
+    return run(command, env)
+
+
+def _served(registry: Registry, directory: Path, count: int) -> Iterator[Row]:
+    """A server lists nothing, so without a snapshot there is no answer: the peer is DuckDB on the Parquet file."""
+    own = directory / "own"
+    Registry(own)
+    with reg(registry.store.root) as server, proxy(server.url) as between:
+        first, _ = _counted(between, lambda: _query(own, between.url))
+        pairs, requests = [], 0
+        for _ in range(count):
+            again, requests = _counted(between, lambda: _query(own, between.url))
+            command = [sys.executable, "-c", DUCKDB, f"{between.url}/{SNAPSHOT_TABLE}"]
+            pairs.append((again, run(command)))
+    what = f"reg query --remote, reg serve, {MODELS:,} models"
+    yield row(f"{what}, snapshot unchanged", "DuckDB, HTTP", [(a.wall, b.wall) for a, b in pairs], "s", "")
+    yield row(
+        f"{what}, snapshot unchanged, peak memory",
+        "DuckDB, HTTP",
+        [(a.peak, b.peak) for a, b in pairs],
+        "MiB",
+        "",
+    )
+    yield row(f"{what}, first snapshot", "snapshot unchanged", [(first.wall, pairs[0][0].wall)], "s", "")
+    yield row(f"{what}, requests", "one", [(float(requests), 1.0)], "requests", "1 request")
+
+
+def _counted(between: Proxy, work: Callable[[], Run]) -> tuple[Run, int]:
+    before = len(between.seen)
+    done = work()
+    return done, len(between.seen) - before
+
+
+def _in_a_bucket(registry: Registry, directory: Path) -> Iterator[Row]:
+    (directory / "s3").mkdir()
+    with s3servers.seaweedfs(directory / "s3") as server:
+        env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        os.environ.update(server.environment)
+        place = server.fresh()
+        _fill(S3Store(S3Url.parse(place)), registry)
+        own = directory / "own-s3"
+        Registry(own)
+        with proxy(server.endpoint) as between:
+            env |= server.environment | {"AWS_ENDPOINT_URL": between.url}
+            _query(own, place, env)
+            with_snapshot, few = _counted(between, lambda: _query(own, place, env))
+            rmtree(own)
+            Registry(own)
+            without, many = _counted(between, lambda: _query(own, place, env, "--fresh"))
+    what = f"reg query --remote, S3, {MODELS:,} models"
+    yield row(what, "the same, --fresh", [(with_snapshot.wall, without.wall)], "s", "")
+    yield row(f"{what}, requests", "the same, --fresh", [(float(few), float(many))], "requests", "")
+
+
+def _fill(store: S3Store, registry: Registry) -> None:
+    """The files that a search reads."""
+    root = registry.store.root
+    paths = [root / "registry.json", root / SNAPSHOT, *(root / "index").rglob("*.jsonl")]
+    with ThreadPoolExecutor(16) as pool:
+        list(
+            pool.map(
+                lambda path: store.create(str(path.relative_to(root)), BytesIO(path.read_bytes())), paths
+            )
+        )
