@@ -131,9 +131,14 @@ _CONTRIB_RESULTS: Mapping[str, int] = {
 
 
 def result_types(
-    domain: str, name: str, version: int, operands: Sequence[Formula | None], to: int = 0
+    domain: str, name: str, version: int, operands: Sequence[Formula | None], to: int = 0, count: int = 1
 ) -> list[str]:
-    """The element type of each output, "" if it is not known. `to` is the number of a Cast's target type."""
+    """The element type of each output, "" if it is not known.
+
+    Args:
+        to: the number of a Cast's target type.
+        count: the number of outputs.
+    """
     from onnxreg.converters.onnx.elements import ELEMENTS
 
     if domain == CONTRIB:
@@ -146,16 +151,18 @@ def result_types(
     if name == "ConstantOfShape" and domain == DEFAULT_DOMAIN:
         return [_element(operands, 1) if len(operands) > 1 else "float32"]
     bound = _bound_types(schema, operands)
-    return [
+    kinds = [
         bound.get(one.type_str, _plain_type(one.type_str)) if one.is_homogeneous else ""
         for one in schema.outputs
     ]
+    more = kinds[-1:] if schema.outputs and _is_variadic(schema.outputs[-1]) else []
+    return kinds + more * (count - len(kinds))
 
 
 def result_type(operator: str, version: int, operands: Sequence[Formula | None], output: int) -> str:
     """The same for one output of an operator with its domain in front."""
     domain, _, name = operator.rpartition(":")
-    kinds = result_types(domain or DEFAULT_DOMAIN, name, version, operands)
+    kinds = result_types(domain or DEFAULT_DOMAIN, name, version, operands, count=output + 1)
     return kinds[output] if output < len(kinds) else ""
 
 

@@ -32,9 +32,10 @@ def prove(parent: Path, child: Path, digests: tuple[Digest, Digest]) -> Faithful
     Raises InputError for a file that is not a model, or cannot be read.
     """
     try:
-        one, other = read_formulas(parent), read_formulas(child)
+        one = read_formulas(parent)
+        other = read_formulas(child, one.rewriter.shapes)
         _check_contract(one, other)
-        matcher = Matcher()
+        matcher = Matcher(one.rewriter.shapes)
         for name, formula in other.outputs.items():
             matcher.match(one.outputs[name], formula)
         comparison = compare_constants(matcher.constants)
@@ -92,8 +93,7 @@ def _conclude(
         doubts = [*doubts[:MAX_REASONS], f"and {len(doubts) - MAX_REASONS} more"]
     largest = comparison.largest
     used = dict(child.rewriter.used)
-    if matcher.folded:
-        used["constant-folding"] = matcher.folded
+    used |= {"constant-folding": matcher.folded, "sizes": matcher.sizes}
     return _report(
         digests,
         "bounded" if doubts else "proven",
@@ -116,7 +116,7 @@ def _conclude(
 
 
 def _counts(counter: Mapping[str, int]) -> tuple[RuleCount, ...]:
-    return tuple(RuleCount(rule=name, count=count) for name, count in sorted(counter.items()))
+    return tuple(RuleCount(rule=name, count=count) for name, count in sorted(counter.items()) if count)
 
 
 def _report(

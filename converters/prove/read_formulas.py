@@ -3,6 +3,7 @@
 from collections import ChainMap
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from onnxreg.converters.prove import (  # noqa: F401  their rules
     operators,
     quantized_operators,
     rewrites,
+    transpositions,
 )
 from onnxreg.converters.prove.formula import (
     ARGUMENT,
@@ -27,12 +29,17 @@ from onnxreg.converters.prove.formula import (
     constant,
     number,
 )
+from onnxreg.converters.prove.polynomial import Symbol, of_symbol
 from onnxreg.converters.prove.rewriter import Rewriter
+from onnxreg.converters.prove.shape_rules import Dims
+from onnxreg.converters.prove.shapes import Shapes
 from onnxreg.converters.prove.stored_value import StoredValue
 from onnxreg.schema.manifest.manifest import TensorSpec
 
 MAX_DEPTH = 32
 """Subgraphs inside each other."""
+MAX_NAME = 100
+"""Characters of the name of a size; one with a longer name is another one each time."""
 Scope = ChainMap[str, Formula]
 
 
@@ -49,14 +56,17 @@ class FormulaGraph:
     rewriter: Rewriter
 
 
-def read_formulas(path: Path) -> FormulaGraph:
+def read_formulas(path: Path, shapes: Shapes | None = None) -> FormulaGraph:
     """The formulas of an ONNX or ORT-format file.
+
+    Args:
+        shapes: those of the parent's inputs, for a child; without them the file's own.
 
     Raises InputError for a file that cannot be read, UnprovableError for a graph beyond the rules.
     """
     if path.suffix == ".ort":
         with ort_graph.reading(path):
-            return _read_ort(path)
+            return _read_ort(path, shapes)
     import onnx.inliner
 
     model = load_onnx(path)
@@ -64,20 +74,22 @@ def read_formulas(path: Path) -> FormulaGraph:
         model = onnx.inliner.inline_local_functions(model)
     graph, _ = read_onnx(model, path)
     inputs = tuple(onnx_spec(value) for value in graph_inputs(model.graph))
-    return _read(graph, inputs, [onnx_spec(value) for value in model.graph.output])
+    return _read(graph, inputs, [onnx_spec(value) for value in model.graph.output], shapes)
 
 
-def _read_ort(path: Path) -> FormulaGraph:
+def _read_ort(path: Path, shapes: Shapes | None) -> FormulaGraph:
     session = ort_graph.load_ort(path)
     graph = session.Model().Graph()
     types = ort_graph.value_types(graph)
     inputs = tuple(ort_spec(name, types[name]) for name in ort_graph.graph_inputs(graph))
     outputs = [ort_spec(name, types[name]) for name in ort_graph.graph_outputs(graph)]
-    return _read(read_ort(session, path), inputs, outputs)
+    return _read(read_ort(session, path), inputs, outputs, shapes)
 
 
-def _read(graph: Dataflow, inputs: tuple[TensorSpec, ...], outputs: list[TensorSpec]) -> FormulaGraph:
-    reader = _Reader()
+def _read(
+    graph: Dataflow, inputs: tuple[TensorSpec, ...], outputs: list[TensorSpec], shapes: Shapes | None
+) -> FormulaGraph:
+    reader = _Reader(shapes or Shapes(_input_dims(inputs)))
     scope: Scope = ChainMap(
         {
             spec.name: Formula(INPUT, (), (("name", spec.name),), element=spec.dtype, node=spec.name)
@@ -96,9 +108,25 @@ def _read(graph: Dataflow, inputs: tuple[TensorSpec, ...], outputs: list[TensorS
     )
 
 
+def _input_dims(inputs: tuple[TensorSpec, ...]) -> dict[str, Dims]:
+    """The shapes of inputs. Sizes of one name are equal, as ONNX has it; an empty shape may be one that is not stated."""
+    return {
+        spec.name: tuple(
+            dim.value
+            if dim.value is not None
+            else of_symbol(
+                Symbol(dumps(dim.name if dim.name and len(dim.name) < MAX_NAME else [number, at]), True)
+            )
+            for at, dim in enumerate(spec.shape)
+        )
+        for number, spec in enumerate(inputs)
+        if spec.shape
+    }
+
+
 class _Reader:
-    def __init__(self) -> None:
-        self.rewriter = Rewriter()
+    def __init__(self, shapes: Shapes) -> None:
+        self.rewriter = Rewriter(shapes)
         self.read: set[str] = set()
         self.needed: set[int] = set()
 
@@ -145,7 +173,7 @@ class _Reader:
             parts = list(self._structure(key, value, scope, depth))
             shapes.append((key, len(parts)))
             operands += parts
-        kinds = operators.result_types(domain, name, version, operands, _target(node))
+        kinds = operators.result_types(domain, name, version, operands, _target(node), len(node.outputs))
         kind = name if domain == DEFAULT_DOMAIN else f"{domain}:{name}"
         common = (
             kind,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from onnxreg.converters.prove.formula import Attributes, Formula
 from onnxreg.converters.prove.operators import result_type
+from onnxreg.converters.prove.shapes import Shapes
 
 Rule = Callable[["Rewriter", Formula], Formula | None]
 RULES: dict[str, list[tuple[str, Rule]]] = defaultdict(list)
@@ -23,11 +24,18 @@ def rule(name: str, *kinds: str) -> Callable[[Rule], Rule]:
 
 
 class Rewriter:
-    """Makes the formulas of one graph in their one form. `used` counts rewrites, `ranges` static activation ranges."""
+    """Makes the formulas of one graph in their one form.
 
-    def __init__(self) -> None:
+    `used` counts rewrites, `ranges` static activation ranges. `transposed` are formulas whose transposition was moved
+    before them, None of those whose was not; `waiting` are those of which that is under way.
+    """
+
+    def __init__(self, shapes: Shapes) -> None:
+        self.shapes = shapes
         self.used: Counter[str] = Counter()
         self.ranges: set[str] = set()
+        self.transposed: dict[tuple[Formula, tuple[int, ...]], Formula | None] = {}
+        self.waiting: list[Formula] = []
 
     def apply(
         self,

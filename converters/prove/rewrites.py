@@ -9,6 +9,7 @@ from typing import Any
 
 from onnxreg.converters.prove.formula import Formula, array_of, constant, is_scalar, number, split
 from onnxreg.converters.prove.rewriter import Rewriter, rule
+from onnxreg.converters.prove.transpositions import exchange
 
 SQRT_TWO, HALF = 2**0.5, 0.5
 
@@ -133,14 +134,17 @@ def gemm(make: Rewriter, formula: Formula) -> Formula | None:
 
 @rule("fused-matmul", "com.microsoft:FusedMatMul")
 def fused_matmul(make: Rewriter, formula: Formula) -> Formula | None:
-    """FusedMatMul without transposition is MatMul, times its factor."""
+    """FusedMatMul is MatMul of operands whose last two axes may be exchanged, times its factor."""
     import numpy as np
 
     attributes: dict[str, Any] = dict(formula.attributes)
-    factor = attributes.pop("alpha", 1.0)
-    if attributes:
+    factor, flags = attributes.pop("alpha", 1.0), [attributes.pop(name, 0) for name in ("transA", "transB")]
+    operands = [
+        exchange(make, one) if flag else one for one, flag in zip(formula.operands, flags, strict=True)
+    ]
+    if attributes or None in operands:
         return None
-    product = make.apply("MatMul", formula.operands, (), formula.node)
+    product = make.apply("MatMul", tuple(operands), (), formula.node)
     if factor == 1.0:
         return product
     return make.apply(
@@ -189,6 +193,13 @@ def idle_product(_: Rewriter, formula: Formula) -> Formula | None:
     return pair[1] if pair is not None and _keeps_shape(pair[0], pair[1]) else None
 
 
+@rule("idle-sum", "Add")
+def idle_sum(_: Rewriter, formula: Formula) -> Formula | None:
+    """A sum with zero, if the shape stays."""
+    pair = split(formula.operands, lambda one: is_scalar(one, 0))
+    return pair[1] if pair is not None and _keeps_shape(pair[0], pair[1]) else None
+
+
 def _keeps_shape(factor: Formula | None, value: Formula) -> bool:
     """Return True if a stored number adds no axis to the value that it is combined with."""
     rank = len(factor.constant.dims) if factor is not None and factor.constant is not None else 0
@@ -202,6 +213,16 @@ def _has_axes(formula: Formula, depth: int = 4) -> bool:
     if formula.operator not in ("Add", "Sub", "Mul", "Div"):
         return formula.constant is not None and bool(formula.constant.dims)
     return depth > 0 and any(one is not None and _has_axes(one, depth - 1) for one in formula.operands)
+
+
+@rule("negated-choice", "Where")
+def negated_choice(_: Rewriter, formula: Formula) -> Formula | None:
+    """A choice by a negated condition is the other choice by the condition."""
+    condition, one, other = (*formula.operands, None, None, None)[:3]
+    if condition is None or not condition.is_op("Not"):
+        return None
+    operands = (condition.operands[0], other, one)
+    return Formula("Where", operands, (), 0, formula.element, formula.node, formula.epoch)
 
 
 @rule("gelu", "Mul")
@@ -261,6 +282,26 @@ def skip_layer_normalization(make: Rewriter, formula: Formula) -> Formula | None
     return make.apply(
         "LayerNormalization", (total, gamma, beta), (("epsilon", epsilon),), formula.node, epoch=17
     )
+
+
+@rule("simplified-layer-normalization", "SimplifiedLayerNormalization")
+def simplified_layer_normalization(make: Rewriter, formula: Formula) -> Formula | None:
+    """x / Sqrt(mean of x * x + epsilon) * gamma over the last axis."""
+    import numpy as np
+
+    attributes: dict[str, Any] = dict(formula.attributes)
+    if formula.output or len(formula.operands) != 2:
+        return None
+    if attributes.get("axis", -1) != -1 or attributes.get("stash_type", 1) != 1:
+        return None
+    (source, gamma), node = formula.operands, formula.node
+    last, two = number(np.array([-1]), "axes"), number(np.array(2, np.float32), "two")
+    epsilon = number(np.array(attributes.get("epsilon", 1e-5), np.float32), "epsilon")
+    square = make.apply("Pow", (source, two), (), node, epoch=7)
+    mean = make.apply("ReduceMean", (square, last), (), node, epoch=1)
+    root = make.apply("Sqrt", (make.apply("Add", (mean, epsilon), (), node, epoch=7),), (), node, epoch=6)
+    normal = make.apply("Div", (source, root), (), node, epoch=7)
+    return make.apply("Mul", (normal, gamma), (), node, epoch=7)
 
 
 @rule("layer-normalization", "LayerNormalization")

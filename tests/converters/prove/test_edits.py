@@ -16,6 +16,7 @@ EDITED = (
     "blocks 4 range",
     "blocks 8 symmetric",
     "blocks 4 pairs",
+    "sizes stored",
 )
 
 

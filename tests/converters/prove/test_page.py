@@ -19,7 +19,7 @@ def test_every_rewrite_is_on_the_page() -> None:
         if table
         else set()
     )
-    assert names == {name for rules in RULES.values() for name, _ in rules} | {"constant-folding"}
+    assert names == {name for rules in RULES.values() for name, _ in rules} | {"constant-folding", "sizes"}
 
 
 def test_every_scale_rule_is_on_the_page() -> None:

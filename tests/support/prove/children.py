@@ -14,6 +14,7 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
+from onnxruntime.quantization.shape_inference import quant_pre_process
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
 from onnxreg.converters.onnx.quiet import quiet
@@ -28,19 +29,33 @@ BODY = """
   embedded = Add (words, places)
   normal = LayerNormalization <axis = -1, epsilon = 1e-12> (embedded, gamma0, beta0)
   q_product = MatMul (normal, q_weight)
-  query = Add (q_product, q_bias)
+  query_sum = Add (q_product, q_bias)
+  size = Shape (normal)
+  batch = Gather (size, start)
+  length = Gather (size, unit_place)
+  batch_size = Unsqueeze (batch, zero_axis)
+  length_size = Unsqueeze (length, zero_axis)
+  split = Concat <axis = 0> (batch_size, length_size, heads, rest)
+  joined = Concat <axis = 0> (batch_size, length_size, rest)
+  query_heads = Reshape (query_sum, split)
+  query = Transpose <perm = [0, 2, 1, 3]> (query_heads)
   k_product = MatMul (normal, k_weight)
   key = Add (k_bias, k_product)
-  turned = Transpose <perm = [0, 2, 1]> (key)
+  key_heads = Reshape (key, split)
+  turned = Transpose <perm = [0, 2, 3, 1]> (key_heads)
   scores = MatMul (query, turned)
   scaled = Div (scores, root)
   wanted = Cast <to = 9> (attention_mask)
-  mask = Unsqueeze (wanted, one)
+  mask = Unsqueeze (wanted, middle_axes)
   masked = Where (mask, scaled, lowest)
   weights = Softmax <axis = -1> (masked)
   v_product = MatMul (normal, v_weight)
   value = Add (v_product, v_bias)
-  mixed = MatMul (weights, value)
+  value_heads = Reshape (value, split)
+  value_turned = Transpose <perm = [0, 2, 1, 3]> (value_heads)
+  mixed_heads = MatMul (weights, value_turned)
+  mixed_turned = Transpose <perm = [0, 2, 1, 3]> (mixed_heads)
+  mixed = Reshape (mixed_turned, joined)
   summed = Add (mixed, normal)
   mean = ReduceMean (summed, last)
   centered = Sub (summed, mean)
@@ -94,7 +109,11 @@ def parent(seed: int = 0) -> Any:
         "square_root": np.array(2**0.5, np.float32),
         "unity": np.array(1, np.float32),
         "half": np.array(0.5, np.float32),
-        "one": np.array([1]),
+        "middle_axes": np.array([1, 2]),
+        "zero_axis": np.array([0]),
+        "unit_place": np.array(1),
+        "heads": np.array([HEADS]),
+        "rest": np.array([-1]),
         "last": np.array([-1]),
         "start": np.array(0),
     }
@@ -193,6 +212,13 @@ def rows(symmetric: bool, form: str = "QOperator") -> Make:
     return make
 
 
+def preprocessed(source: Path, target: Path) -> None:
+    """The sizes of each Reshape, which the parent computes, are stored."""
+    first = target.with_suffix(".first")
+    quant_pre_process(source, first)
+    quantize_dynamic(first, target, per_channel=True)
+
+
 PROVEN: dict[str, Make] = {
     **{
         f"dynamic {kind}{' channels' if channels else ''}{' reduced' if reduced else ''}": dynamic(
@@ -215,6 +241,7 @@ PROVEN: dict[str, Make] = {
     "blocks 4 rows symmetric": rows(True),
     "blocks 4 rows": rows(False),
     "blocks 4 pairs": rows(False, "QDQ"),
+    "sizes stored": preprocessed,
 }
 BOUNDED: dict[str, Make] = {
     f"static {form}{' channels' if channels else ''}": static(form, channels)

@@ -16,6 +16,13 @@ SWAPS = {
 }  # fmt: skip
 
 
+SIZES = (
+    [0, 0, 2, 16], [0, -1, 2, 16], [0, 0, 4, 8], [-1, 0, 2, 16], [0, 2, -1, 16], [0, 0, 16, 2], [2, 8, 2, -1],
+    [0, -1, 32], [0, 0, 32], [-1, 8, 32], [2, -1, 32], [0, 16, 16], [-1, 0, 32], [0, 0, -1],
+)  # fmt: skip
+"""Of a Reshape: some are those of the models here, in another form."""
+
+
 def change_attribute(model: Any, draw: np.random.Generator) -> str | None:
     items = [(n, a) for n in model.graph.node for a in n.attribute if a.type in (1, 2, 7)]
     if not items:
@@ -101,6 +108,17 @@ def scale_tensor(model: Any, draw: np.random.Generator) -> str | None:
     return f"{tensor.name} times 1.01"
 
 
+def change_sizes(model: Any, draw: np.random.Generator) -> str | None:
+    """Other sizes of a Reshape, of the same number of elements: computed ones are stored, stored ones change."""
+    node = _any(model, draw, lambda n: n.op_type == "Reshape")
+    if node is None:
+        return None
+    sizes = SIZES[draw.integers(len(SIZES))]
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(sizes), f"sizes{len(node.name)}"))
+    node.input[1] = model.graph.initializer[-1].name
+    return f"sizes of {node.name} are {sizes}"
+
+
 def skip_node(model: Any, draw: np.random.Generator) -> str | None:
     node = _any(model, draw, lambda n: len(n.output) == 1 and bool(n.input) and n.input[0] != "")
     if node is None:
@@ -123,7 +141,7 @@ def insert_node(model: Any, draw: np.random.Generator) -> str | None:
 
 EDITS: tuple[Edit, ...] = (
     change_attribute, swap_inputs, rewire, replace_weight, change_operator, change_tensor, scale_tensor, skip_node,
-    insert_node,
+    insert_node, change_sizes,
 )  # fmt: skip
 
 

@@ -122,6 +122,7 @@ def olive(source: str) -> Iterator[tuple[str, Make]]:
     for number, (module, name, config) in enumerate(
         [
             ("quantization", "OnnxDynamicQuantization", {}),
+            ("quantization", "OnnxDynamicQuantization", {"quant_preprocess": True}),
             ("quantization", "OnnxDynamicQuantization", channels),
             ("float16_conversion", "OnnxFloatToFloat16", {}),
             ("float16_conversion", "OnnxFloatToFloat16", {"keep_io_types": True}),
