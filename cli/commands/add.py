@@ -11,6 +11,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import DescriptionOption, Json, License, NewName, NewVersion, releases_of
 from onnxreg.cli.reports.publish_report import announce
+from onnxreg.cli.services.prove_service import proof_lines, prove_added
 from onnxreg.cli.services.push_published import offer_published
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
@@ -24,6 +25,7 @@ EXAMPLES = (
     "reg add model.onnx model.onnx.golden.json --name acme/ner",
     "reg add --member detector=det.onnx --member recognizer=rec.onnx --name acme/ocr",
     "reg add model.onnx --name acme/ner --license Apache-2.0 --task token-classification --description 'Names in letters'",
+    "reg add model.onnx model_int8.onnx --parent model.onnx --name acme/ner",
     "reg add model.ort model.required_operators_and_types.config --name acme/ner --version 1.0.0",
 )
 
@@ -62,6 +64,10 @@ def command(
     precision: Annotated[
         str | None, typer.Option(help="The precision, if the weights do not show it.")
     ] = None,
+    parent: Annotated[
+        Path | None,
+        typer.Option(help="The file among these that the other models were made from; they are proven."),
+    ] = None,
     license: License = None,
     task: Annotated[
         str | None,
@@ -80,10 +86,13 @@ def command(
     and outputs. Models that work together are members of a pipeline: --member detector=det.onnx --member
     recognizer=rec.onnx (docs/pipelines.md).
 
+    --parent states that the other models are smaller forms of one of them, and prints if each is proven to be
+    it, rounded: `reg prove`. Without it nothing is compared.
+
     A file that did not change since it was added is not read again.
 
     With --json: {ref, name, version, digest, manifest, states, output}; states has the artifacts' states by
-    path, output is null.
+    path, output is null. With --parent also proofs: [{path, parent, verdict, reasons}].
     """
     session: Session = context.obj
     named = _members(members or ())
@@ -101,8 +110,15 @@ def command(
                 chosen, workspace, name=name, format=format, precision=precision, members=named
             )
             statements = {"license": license, "task": task, "description": description}
-            published = registry.add(_with_statements(draft, statements), new_version)
-    announce(session, published, as_json)
+            draft = _with_parent(_with_statements(draft, statements), parent, chosen)
+            published = registry.add(draft, new_version)
+    if parent is None:
+        announce(session, published, as_json)
+    else:
+        proofs = prove_added(session, registry, published, as_json)
+        announce(session, published, as_json, proofs=proofs)
+        if not as_json:
+            session.say(*proof_lines(proofs))
     offer_published(session, registry, published, releases, as_json)
 
 
@@ -110,6 +126,19 @@ def _with_statements(draft: "Draft", statements: Mapping[str, str | None]) -> "D
     """The draft with what a person states about the model, in place of what the files say."""
     texts = {key: text for key, text in statements.items() if text is not None}
     return replace(draft, fields={**draft.fields, **texts})
+
+
+def _with_parent(draft: "Draft", parent: Path | None, files: Sequence[Path]) -> "Draft":
+    """The draft with one model as the parent of all others. InputError if the file is not among the models."""
+    if parent is None:
+        return draft
+    if parent not in files or parent.name not in {artifact.path for artifact in draft.artifacts}:
+        raise InputError(f"{parent} is not one of the models", "name the parent among the files, too")
+    artifacts = [
+        artifact if artifact.path == parent.name else replace(artifact, parent=parent.name)
+        for artifact in draft.artifacts
+    ]
+    return replace(draft, artifacts=tuple(artifacts))
 
 
 def _members(texts: Sequence[str]) -> dict[Path, str]:

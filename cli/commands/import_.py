@@ -14,7 +14,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, NewVersion, releases_of
 from onnxreg.cli.render.output import table
 from onnxreg.cli.reports.publish_report import announce
-from onnxreg.cli.services.prove_service import prove_added
+from onnxreg.cli.services.prove_service import proof_lines, prove_added
 from onnxreg.cli.services.push_published import offer_published
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
@@ -95,8 +95,8 @@ def command(
     documents = [{"path": item.path, "claimed": item.claimed, "found": item.actual} for item in differences]
     proofs = prove_added(session, registry, published, as_json)
     announce(session, published, as_json, differences=documents, proofs=proofs)
-    for proof in [] if as_json else proofs:
-        session.say(f"{proof['path']} is {proof['verdict']} from {proof['parent']} (reg prove)")
+    if proofs and not as_json:
+        session.say(*proof_lines(proofs))
     if documents and not as_json:
         session.say("", "what was claimed otherwise:")
         rows = [(item["path"], _short(item["claimed"]), _short(item["found"])) for item in documents]

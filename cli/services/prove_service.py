@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
+from onnxreg.cli.render.output import printable
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -96,6 +97,13 @@ def prove_added(
         }
         for proof in proofs
     ]
+
+
+def proof_lines(proofs: list[dict[str, Any]]) -> Iterator[str]:
+    """The verdicts of `prove_added` for people, with the first reason of each that is not proven."""
+    for proof in proofs:
+        reason = f": {printable(proof['reasons'][0])}" if proof["reasons"] else ""
+        yield f"{proof['path']} is {proof['verdict']} from {proof['parent']} (reg prove){reason}"
 
 
 def _pairs(

@@ -103,7 +103,7 @@ class Matcher:
 
 
 class _Likeness:
-    """How many operators two formulas share near their heads, each pair counted once."""
+    """Counts the operators that two formulas share near their heads, each pair once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int, int], int] = {}

@@ -97,11 +97,11 @@ def divide(one: Size, other: Size) -> Size | None:
         return None
     (symbols, by), quotient = divisor[0], []
     for dividend, factor in _terms(one):
-        rest = Counter(dividend)
-        rest.subtract(symbols)
-        if factor % by or min(rest.values(), default=0) < 0:
+        remaining = Counter(dividend)
+        remaining.subtract(symbols)
+        if factor % by or min(remaining.values(), default=0) < 0:
             return None
-        quotient.append((tuple(sorted(rest.elements())), factor // by))
+        quotient.append((tuple(sorted(remaining.elements())), factor // by))
     return _sum(quotient)
 
 
@@ -133,10 +133,10 @@ def is_part(one: Size, other: Size) -> bool:
 
 def is_equal(one: Size, other: Size) -> bool | None:
     """True or False if two sizes are equal, or differ, whatever the inputs are; None otherwise."""
-    rest = one - other
-    if isinstance(rest, int):
-        return rest == 0
-    return False if is_positive(rest) or is_positive(rest * -1) else None
+    difference = one - other
+    if isinstance(difference, int):
+        return difference == 0
+    return False if is_positive(difference) or is_positive(difference * -1) else None
 
 
 def _terms(size: Size) -> Iterable[tuple[Product, int]]:
@@ -152,5 +152,5 @@ def _sum(terms: Iterable[tuple[Product, int]]) -> Size:
         total[symbols] += factor
         if max(len(total), len(symbols)) > MAX_TERMS or abs(total[symbols]) >= MAX_FACTOR:
             raise OverflowError("a size has too many terms")
-    rest = {symbols: factor for symbols, factor in total.items() if factor}
-    return Polynomial(frozenset(rest.items())) if rest.keys() - {()} else rest.get((), 0)
+    terms_left = {symbols: factor for symbols, factor in total.items() if factor}
+    return Polynomial(frozenset(terms_left.items())) if terms_left.keys() - {()} else terms_left.get((), 0)

@@ -78,8 +78,8 @@ def _together(of: Operands, sizes: Sequence[Size]) -> Size:
     if len(others) < 2:
         return others[0] if others else 1
     numbers = [size for size in others if isinstance(size, int)]
-    whole = [one for one in others if all(one == other or is_part(other, one) for other in others)]
-    return (numbers or whole or [of.fresh()])[0]
+    longest = [one for one in others if all(one == other or is_part(other, one) for other in others)]
+    return (numbers or longest or [of.fresh()])[0]
 
 
 def _product(of: Operands, formula: Formula) -> Dims | None:
@@ -136,8 +136,8 @@ def _reshape(of: Operands, formula: Formula) -> Dims | None:
     ):
         return _of_rank(of, formula.operands[1])
     if -1 in result:
-        rest = None if dims is None else divide(product(dims), product(one for one in result if one != -1))
-        result[result.index(-1)] = of.fresh() if rest is None else rest
+        size = None if dims is None else divide(product(dims), product(one for one in result if one != -1))
+        result[result.index(-1)] = of.fresh() if size is None else size
     return tuple(result)
 
 
@@ -183,11 +183,11 @@ def _squeeze(of: Operands, formula: Formula) -> Dims | None:
 
 def _concat(of: Operands, formula: Formula) -> Dims | None:
     shapes = [of.dims(one) for one in formula.operands]
-    known = [dims for dims in shapes if dims is not None]
-    if len(known) < len(shapes):
+    stated = [dims for dims in shapes if dims is not None]
+    if len(stated) < len(shapes):
         return None
-    axis = range(len(known[0]))[formula.attribute("axis")]
-    return (*known[0][:axis], _sum(dims[axis] for dims in known), *known[0][axis + 1 :])
+    axis = range(len(stated[0]))[formula.attribute("axis")]
+    return (*stated[0][:axis], _sum(dims[axis] for dims in stated), *stated[0][axis + 1 :])
 
 
 def _sum(sizes: Iterable[Size]) -> Size:

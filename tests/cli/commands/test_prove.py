@@ -279,6 +279,31 @@ def test_an_import_says_if_its_files_are_faithful(
     assert (proof["path"], proof["verdict"]) == ("onnx/model_quantized.onnx", "proven")
 
 
+@pytest.mark.usefixtures("reader_in_process")
+def test_added_files_are_compared_with_the_parent_that_is_stated(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The verdict is said, and none is on record: a rule that demands one is not met."""
+    monkeypatch.setenv("REG_HOME", str(tmp_path / "home"))
+    paths = [str(files / name) for name in ("model.onnx", "model_int8.onnx", "stranger.onnx")]
+    command = ["add", *paths, "--name", "acme/ner", "--version", "1.0.0"]
+    assert main([*command, "--json"]) == 0
+    assert "proofs" not in json.loads(capsys.readouterr().out)
+    command[-1] = "1.1.0"
+    assert main([*command, "--parent", paths[0]]) == 0
+    out = capsys.readouterr().out
+    assert "model_int8.onnx is proven from model.onnx (reg prove)\n" in out
+    assert re.search(r"stranger.onnx is not-provable from model.onnx \(reg prove\): .+ differs", out)
+    home = Registry(tmp_path / "home")
+    assert read_proofs(home.store, Ref.parse("acme/ner:1.1.0")) == []
+    parents = {artifact.path: artifact.parent for artifact in home.get("acme/ner:1.1.0").manifest.artifacts}
+    digest = Digest.of((files / "model.onnx").read_bytes())
+    assert parents == {"model.onnx": None, "model_int8.onnx": digest, "stranger.onnx": digest}
+    command[-1] = "1.2.0"
+    assert main([*command, "--parent", str(files / "model_fp16.onnx")]) == 2
+    assert "name the parent among the files, too" in capsys.readouterr().err
+
+
 def test_an_unsigned_claim_is_called_unsigned(registry: Registry, capsys: pytest.CaptureFixture[str]) -> None:
     """Anybody can log one; one about a file that is not the parent is no proof of the version at all."""
     full, int8 = registry.get(REF).manifest.artifacts[:2]

@@ -119,12 +119,12 @@ def test_other_sizes_of_a_reshape_are_proven_only_if_they_are_the_same(
     assert before is not None
     for _ in range(60):
         model = onnx.load(family["sizes stored"])
-        what = change_sizes(model, draw)
+        edit = change_sizes(model, draw)
         onnx.save(model, tmp_path / "edited.onnx")
         if verdict_of(family[""], tmp_path / "edited.onnx").verdict == "proven":
             after = outputs(model, inputs)
-            assert after is not None, what
-            assert all(map(np.array_equal, before, after)), what
+            assert after is not None, edit
+            assert all(map(np.array_equal, before, after)), edit
             proven += 1
     assert proven > 5
 
