@@ -38,7 +38,7 @@ PEERS = {
 AIM = "<= 1.2"
 
 
-def benchmark(cache: Path, count: int = 7) -> list[Row]:
+def benchmark(cache: Path, count: int = 4) -> list[Row]:
     hf = installed(cache, "hf") / "hf"
     with scratch() as directory:
         path = _add_blob(Registry(directory / "home"))

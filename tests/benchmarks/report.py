@@ -26,6 +26,7 @@ OWN = (
     "its ",
     "json.loads",
     "threads, ",
+    "10 minutes",
 )
 """Beginnings of what is no program that somebody would use instead."""
 
@@ -78,6 +79,9 @@ trusts the time stamps of files that it saw, MLflow hashes nothing. Both are fol
     "resolve": "",
     "export": """The same kinds of file as OpenMed's converter makes; ours also measures the parity of each. A third of the
 time is the import of torch and transformers on both sides.""",
+    "fleet": """Every encoder is a BERT of two layers and the width 128 with random weights of its own (17.5 MB), exported to fp32,
+compared with its checkpoint and pushed to one directory. The processor time is that of the scheduler, the four workers and `reg`; each
+worker imports torch once. The second row leaves out the processor time that other programs took meanwhile. Measured once ([many exports](fleets.md#a-dask-cluster)).""",
     "certification": """The demo's model on suites of 600 texts, the search measured once. *Each text alone* is the judgement of one
 INT8 file as it was before texts of equal length shared a run of a graph whose activations stay in floating point. The search makes,
 judges and times all eight candidates; with the objective bytes it ends at the first that passes, here after four of fourteen.""",
@@ -96,11 +100,11 @@ of 1.5 times dvc's speed there (8.4 s would be the least, dvc takes 11.6 to 13.7
 Hub is ours, in Python.""",
     "oci": """The command line `oras` is not on PyPI, Debian or npm, so its Python client is compared. Its server is the
 distribution's own `docker-registry`, with plain files; ours pushes to SeaweedFS and pulls from `reg serve`. `reg publish` and
-skopeo write to the same `docker-registry`, which hashes every byte on the same cores: nine pairs, while other programs ran (load
+skopeo write to the same `docker-registry`, which hashes every byte on the same cores: measured while other programs ran (load
 10 to 25), so the times are long and spread; the processor time is disturbed least.""",
     "hub": """A file of 1 GiB; servers and files are in memory (tmpfs), because others used the disk of this machine. The peer
 fetches the blob from nginx and hashes it, with coreutils' `sha256sum` or with OpenSSL, which is four times as fast; `hf` hashes
-nothing. The rows of `http_get` compare the servers alone: it is the function by which `hf` downloads. Seven pairs each, while
+nothing. The rows of `http_get` compare the servers alone: it is the function by which `hf` downloads. Measured while
 other programs ran (load 8 to 15); the processor time is disturbed least.""",
     "serving": """`reg serve` is one process, MLflow's registry has four workers and SQLite, nginx one worker; all have the same
 200 models of 5 versions, and 64 clients (wrk, on the same cores).""",

@@ -25,6 +25,7 @@ from benchmarks import (
     durability,
     encoders,
     export,
+    fleet,
     growth,
     hub,
     javascript,
@@ -85,6 +86,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "scale": lambda: scale.benchmark(CACHE),
     "resolve": resolving.benchmark,
     "export": _export,
+    "fleet": fleet.benchmark,
     "certification": _certification,
     "deltas": _deltas,
     "javascript": _javascript,
@@ -101,8 +103,8 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
 
 GROWTH = {f"growth {part}": curves for part, curves in growth.PARTS.items()}
 
-QUICK = ("startup", "adding dvc", "durability", "verify", "remotes aws", "export", "resolve")
-"""A group for each headline: start, add, publish, verify, push and pull, export, resolve."""
+QUICK = ("startup", "durability", "resolve", "export", "remotes aws")
+"""A group for each headline: how fast verbs start, publish, resolve, export, push and pull."""
 
 
 def main(words: Sequence[str]) -> int:
