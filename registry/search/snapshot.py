@@ -11,7 +11,7 @@ import secrets
 import shutil
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from io import BytesIO
@@ -23,7 +23,7 @@ from onnxreg.registry.search import candidate_table, db, search_index
 from onnxreg.registry.store.abilities import PathReader
 from onnxreg.registry.store.layout import SNAPSHOT
 from onnxreg.registry.store.protocol import RegistryReader, innermost
-from onnxreg.schema.query.expression.fields import FIELDS
+from onnxreg.schema.query.expression.fields import FIELDS, LABELLED, FieldKind
 
 if TYPE_CHECKING:
     from onnxreg.registry.search.listing import ModelListing
@@ -71,14 +71,12 @@ class SearchSnapshot:
 
     def __init__(self, file: Path, registry_id: str, is_copy: bool = False) -> None:
         self.file = file
-        try:
+        with _readable():
             self.database = _connect(file)
             with search_index.opened(self.database):
                 _check_tables(self.database, is_copy)
                 meta = dict(self.database.execute("SELECT * FROM meta"))
                 copies = self.database.execute("SELECT url, token FROM copy").fetchall() if is_copy else []
-        except sqlite3.Error as error:
-            raise SnapshotError(f"is damaged: {error}") from error
         if meta.get("registry") != registry_id or "time" not in meta:
             self.close()
             raise SnapshotError("is of another registry")
@@ -98,10 +96,11 @@ class SearchSnapshot:
     def models(self, pattern: str) -> tuple[list["ModelListing"], list[str]]:
         """The models whose name fits a shell pattern, and the reasons why others cannot be listed."""
         with _readable():
-            return (
-                search_index.select_models(self.database, pattern),
-                search_index.select_damages(self.database, pattern),
-            )
+            models = search_index.select_models(self.database, pattern)
+            for model in models:
+                _check_values(model.to_json(), _LISTING)
+                _check_values(model.channels, dict.fromkeys(model.channels, str))
+            return models, search_index.select_damages(self.database, pattern)
 
     def query(
         self,
@@ -111,7 +110,8 @@ class SearchSnapshot:
     ) -> tuple[Answer, list[str]]:
         """Pass the candidates that fit to `take`, with their profiles; see `SearchIndex.query`."""
         with _readable(), candidate_table.bounded(self.database):
-            answer = take(candidate_table.matching(self.database, expression, pattern, profiled=True))
+            rows = candidate_table.matching(self.database, expression, pattern, profiled=True)
+            answer = take(_checked(rows))
             return answer, self._damages(pattern)
 
     def damages(self, pattern: str) -> list[str]:
@@ -128,6 +128,41 @@ class SearchSnapshot:
         """The token of each model's index file when it was read."""
         with _readable():
             return dict(self.database.execute("SELECT name, token FROM models"))
+
+
+def _checked(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The rows, if their values are of the kinds that the tables promise: SQLite itself does not hold a file to that."""
+    for row in rows:
+        _check_values(row, _CANDIDATE)
+        for name in _LISTS:
+            _check_values(dict(enumerate(row[name])), dict.fromkeys(range(len(row[name])), str))
+        for name in LABELLED:
+            _check_values(row[name], dict.fromkeys(row[name], _NUMBER))
+        yield row
+
+
+def _check_values(row: Mapping[Any, Any], kinds: Mapping[Any, Any]) -> None:
+    for name, kind in kinds.items():
+        if not isinstance(row[name], kind) or (kind is not bool and isinstance(row[name], bool)):
+            raise TypeError(f"{name} is a {type(row[name]).__name__}")
+
+
+_NUMBER = int | float
+_LISTING = {"name": str, "versions": int, "newest": str | None, "channels": dict}
+_KINDS: dict[FieldKind, Any] = {
+    **dict.fromkeys((FieldKind.TEXT, FieldKind.VERSION), str),
+    **dict.fromkeys((FieldKind.SIZE, FieldKind.COUNT), int),
+    **dict.fromkeys((FieldKind.NUMBER, FieldKind.SHARE), _NUMBER),
+    FieldKind.FLAG: bool,
+    FieldKind.LIST: list,
+}
+_LISTS = tuple(name for name, kind in FIELDS.items() if kind is FieldKind.LIST)
+_UNKNOWN = ("task", "family", "license", "profile", "opset", "ort_format", "min_recall")
+"""The fields that may be unknown."""
+_CANDIDATE = {
+    **{name: _KINDS[kind] | None if name in _UNKNOWN else _KINDS[kind] for name, kind in FIELDS.items()},
+    **dict.fromkeys(LABELLED, dict),
+}
 
 
 @contextmanager

@@ -7,8 +7,8 @@ are read. Manifests never change: those in the last snapshot are not read again.
 import json
 import sqlite3
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -68,7 +68,7 @@ def publish(
         raise InputError(f"{store.url} is only read", "publish where the registry is written")
     if table:
         table_export.check_file(Path(Path(SNAPSHOT_TABLE).name))
-    with ExitStack() as stack, host_errors("making a temporary directory"):
+    with ExitStack() as stack, host_errors("making a temporary directory"), _database_errors(store):
         file = Path(stack.enter_context(TemporaryDirectory(prefix="onnxreg-"))) / "snapshot.sqlite"
         last = _last(store, copy, stack)
         update = _Update(store, file, last, progress)
@@ -87,6 +87,16 @@ def publish(
             if table:
                 files.write_files({SNAPSHOT_TABLE: _table(snapshot, file.with_suffix(".parquet"))})
             return _publication(snapshot, update.changed, len(data))
+
+
+@contextmanager
+def _database_errors(store: RegistryStore) -> Iterator[None]:
+    """HostError if the tables cannot be read or written."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        hint = f"is the disk full? If not, remove {SNAPSHOT} there, which is made anew"
+        raise HostError(f"making the snapshot of {store.url} failed: {error}", hint) from error
 
 
 def _last(store: RegistryStore, copy: Path | None, stack: ExitStack) -> SearchSnapshot | None:

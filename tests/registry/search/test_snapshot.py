@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -283,6 +284,11 @@ def edit(statement: str) -> Callable[[bytes], bytes]:
         (edit("CREATE TABLE more(x)"), "has other tables"),
         (edit("DROP VIEW artifacts"), "has other tables"),
         (edit("UPDATE candidates SET channels = 'no JSON'"), "is damaged"),
+        (edit("UPDATE candidates SET channels = '[1]'"), "is damaged"),
+        (edit("UPDATE candidates SET channels = '7'"), "is damaged"),
+        (edit("UPDATE candidates SET size = 'large'"), "is damaged"),
+        (edit("UPDATE candidates SET path = x'00'"), "is damaged"),
+        (edit('UPDATE candidates SET recall = \'{"NAME": "high"}\''), "is damaged"),
     ],
 )
 def test_one_that_cannot_be_used_is_not(
@@ -296,6 +302,23 @@ def test_one_that_cannot_be_used_is_not(
     assert reader.time is None and len(reader.lines) == 1
     assert any(part in reader.lines[0] for part in problem.split("|"))
     assert reader.lines[0].endswith(": reading every index file")
+
+
+def test_damaged_pages_are_never_a_bug(models: Registry, tmp_path: Path) -> None:
+    """A file with right checksums, some bytes of which are others: an answer, or the index files, but no other error."""
+    publish(models.store)
+    file = models.store.root / SNAPSHOT
+    right, random = gzip.decompress(file.read_bytes()), Random(7)
+    reader = open_reader(tmp_path, str(models.store.root))
+    for _ in range(200):
+        data = bytearray(right)
+        for _ in range(random.randint(1, 20)):
+            data[random.randrange(len(data))] = random.randrange(256)
+        file.write_bytes(gzip.compress(data, 1))
+        search = RemoteSearch(reader.reader, reader.lines.append)
+        search.query(parser.parse("newest and size > 1"), "*", list, profiled=True)
+        search.models("*")
+    assert reader.lines
 
 
 def test_without_one_every_index_file_is_read(models: Registry, tmp_path: Path) -> None:
