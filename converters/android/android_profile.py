@@ -34,7 +34,7 @@ VERDICT = ("certification_limit", "certified", "quant_recall_delta", "recall_del
 
 
 class AndroidContract(ProfilePromises):
-    """The promises of the profile. If the INT8 file was judged, version 1's readers are told as OpenMed tells them."""
+    """The promises of the profile. If the INT8 file was judged, readers of version 1 get the fields of OpenMed."""
 
     def check(self, output: ProfileOutput, subject: ExportSubject) -> None:
         check_contract(output.facts, output.path, len(subject.fields["labels"]))

@@ -220,7 +220,7 @@ def plan_export(
 
 def _check_name(name: str | None) -> str:
     if name is None:
-        raise InputError("what lies on this machine has no model name of its own", Advice("pass-name"))
+        raise InputError("a source on this machine has no model name of its own", Advice("pass-name"))
     return check_name(name)
 
 

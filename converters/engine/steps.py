@@ -232,7 +232,7 @@ def _path(node: StepNode, output: RecipeOutput) -> str:
 def _check_paths(paths: Sequence[str]) -> None:
     if hidden := next((path for path in paths if path.startswith(".")), None):
         raise InputError(
-            f"an output cannot lie at {hidden}: names that begin with a dot are the program's own",
+            f"an output cannot be at {hidden}: names that begin with a dot are the program's own",
             "give it another path",
         )
     try:

@@ -101,7 +101,7 @@ def test_data_for_a_pass_that_takes_none(home: Path) -> None:
             [{"step": "int8", "path": "m.onnx"}, {"step": "fp16", "path": "m.onnx/m.onnx"}],
             "both a file and a directory",
         ),
-        "our own place": ([{"step": "int8", "path": ".steps/m.onnx"}], "cannot lie at .steps/m.onnx"),
+        "our own place": ([{"step": "int8", "path": ".steps/m.onnx"}], "cannot be at .steps/m.onnx"),
         "no suffix": ([{"step": "int8", "path": "model"}], "OnnxDynamicQuantization cannot write model"),
         "ORT as ONNX": ([{"step": "ort", "path": "a/model.onnx"}], "OrtFormat cannot write model.onnx"),
         "its own name": ([{"step": "decoder", "path": "llm.onnx"}], "ModelBuilder cannot write llm.onnx"),
