@@ -23,7 +23,11 @@ SIZES = {
     "pushers at once": [1, 2, 4, 8, 16],
 }
 MORE = {
-    ("models", step): 10_000 for step in ("resolve one", "search, no index yet", "search, one model changed")
+    **{
+        ("models", step): 10_000
+        for step in ("resolve one", "search, no index yet", "search, one model changed")
+    },
+    **{("blobs of a version", step): 100_000 for step in ("add", "push")},
 }
 """The largest size of the steps that reach further than the others."""
 CALLS_UP_TO = 1_000

@@ -213,7 +213,7 @@ def _runs(results: dict[str, Any]) -> str:
         load = " to ".join(map(str, run.load))
         lines.append(f"| {name} | {run.date} | {run.seconds} | {load} | {len(run.wide)} |")
     total = sum(run.seconds for run in runs.values())
-    lines.append(f"| {len(runs)} groups | | {total:,} | | |")
+    lines.append(f"| together | | {total:,} | | |")
     return "\n".join(lines)
 
 
