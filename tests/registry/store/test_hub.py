@@ -414,9 +414,12 @@ for number in range(int(count)):
 """
 
 
-def test_processes_that_push_to_one_model_lose_nothing(hub: Hub, tmp_path: Path, other: Registry) -> None:
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.more)])
+def test_processes_that_push_to_one_model_lose_nothing(
+    hub: Hub, tmp_path: Path, other: Registry, processes: int
+) -> None:
     """Replies are lost on the way, too."""
-    processes, each = 4, 3
+    each = 3
     open_hub(URL, create=True)
     hub.fail("POST .*/commit/", status=0, times=3, after=True)
     hub.fail("POST .*/commit/", status=503, times=2, after=True)

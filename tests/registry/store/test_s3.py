@@ -111,7 +111,7 @@ def test_a_delete_that_was_not_answered_is_not_repeated(bucket_url: str, s3_prox
     assert s3_proxy.requests("POST") == 1
 
 
-@pytest.mark.parametrize("processes", [4, pytest.param(8, marks=pytest.mark.more)])
+@pytest.mark.parametrize("processes", [2, *(pytest.param(many, marks=pytest.mark.more) for many in (4, 8))])
 def test_processes_pushing_versions_of_one_model_lose_nothing(
     bucket_url: str, tmp_path: Path, processes: int
 ) -> None:
