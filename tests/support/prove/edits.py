@@ -165,7 +165,12 @@ def outputs(model: Any, inputs: list[dict[str, Any]]) -> list[Any] | None:
 
 
 def changed_models(
-    model: Any, inputs: list[dict[str, Any]], seed: int, count: int, rounding: float = 0.0
+    model: Any,
+    inputs: list[dict[str, Any]],
+    seed: int,
+    count: int,
+    rounding: float = 0.0,
+    edits: tuple[Edit, ...] = EDITS,
 ) -> Iterator[tuple[Any, str]]:
     """Yield so many edited models that run and give other outputs, each with what was done.
 
@@ -177,7 +182,7 @@ def changed_models(
     while count:
         edited = copy.deepcopy(model)
         with np.errstate(over="ignore", invalid="ignore"):
-            what = EDITS[draw.integers(len(EDITS))](edited, draw)
+            what = edits[draw.integers(len(edits))](edited, draw)
         after = outputs(edited, inputs) if what else None
         if after is None or all(_is_equal(*pair, rounding) for pair in zip(before, after, strict=True)):
             continue
