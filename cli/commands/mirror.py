@@ -65,7 +65,10 @@ def command(
         rows = [(item.name, item.tag or "", item.reason) for item in result.skipped]
         session.table(("SKIPPED", "TAG", "WHY"), rows)
         moved = f"{output.counted(result.versions, 'version')}, {output.counted(result.blobs, 'blob')}"
-        session.say(f"{result.destination} has {output.counted(result.models, 'model')} of {result.source}")
+        missing = len({item.name for item in result.skipped if item.tag is None})
+        models = output.counted(result.models, "model")
+        share = f"{result.models - missing} of the {models}" if missing else models
+        session.say(f"{result.destination} has {share} of {result.source}")
         session.say(f"brought {moved}, {output.size(result.size)}{watch.rate(result.size)}")
         if result.freed.freed:
             freed = f"{output.counted(len(result.freed.freed), 'blob')}, {output.size(result.freed.size)}"

@@ -109,27 +109,34 @@ def _signers(record: VersionRecord, report: VersionReport) -> Iterator[DossierCe
     source = record.blob(report.source.name["blob"])
     for index, signature in enumerate(envelope.signatures):
         verdict = judge.verdict(signature.keyid, signature.sig, envelope.signed, report.line.seq)
-        yield signer_cell(verdict, source, f"/signatures/{index}")
+        _refuse_wrong(report.line, verdict)
+        yield _signer(verdict, source, f"/signatures/{index}")
 
 
 COLUMNS = ("Line", "Time, as claimed", "Envelope", "Key id", "Signed by")
 
 
-def signer_cell(verdict: SignatureVerdict, source: SourceDocument, location: str) -> DossierCell:
-    """The reader's name of the key that made a signature, or why it does not count; blank without a signature.
-
-    IntegrityError if the signature is wrong: then nothing may be stated.
-    """
+def _refuse_wrong(line: LogLine, verdict: SignatureVerdict) -> None:
+    """Raise IntegrityError if the signature is wrong: then nothing may be stated."""
     if verdict.status == "invalid":
-        raise IntegrityError(f"a signature of the log is wrong: {verdict.detail}", Advice("list-signatures"))
+        raise IntegrityError(
+            f"line {line.seq} of the log of {line.name} has a signature that is wrong: {verdict.detail}",
+            Advice("list-signatures"),
+        )
+
+
+def _signer(verdict: SignatureVerdict, source: SourceDocument, location: str) -> DossierCell:
+    """The reader's name of the key that made a signature, or why it does not count; blank without a signature."""
     if verdict.status == "unsigned":
         return BLANK
     return DossierCell(value=str(verdict), rule="signer", sources=(source.cite(location),))
 
 
 def line_signer(record: VersionRecord, line: LogLine) -> DossierCell:
-    """The signer of a line of a log."""
-    return signer_cell(record.line_verdicts[line.digest], SourceDocument.of_line(line), "/sig")
+    """The signer of a line of a log. IntegrityError if the signature is wrong."""
+    verdict = record.line_verdicts[line.digest]
+    _refuse_wrong(line, verdict)
+    return _signer(verdict, SourceDocument.of_line(line), "/sig")
 
 
 def version_signatures(record: VersionRecord) -> list[DossierTable]:
@@ -148,10 +155,11 @@ def _row(
     record: VersionRecord, line: LogLine, index: int, verdict: SignatureVerdict
 ) -> tuple[DossierCell, ...]:
     assert isinstance(line.event, Attest), "signatures are attested"
+    _refuse_wrong(line, verdict)
     envelope, source = record.blob(line.event.statement), SourceDocument.of_line(line)
     location = f"/signatures/{index}"
     return (
         *(source.quote(at) for at in ("/seq", "/event/time", "/event/statement")),
         envelope.quote(f"{location}/keyid"),
-        signer_cell(verdict, envelope, location),
+        _signer(verdict, envelope, location),
     )

@@ -284,6 +284,16 @@ def test_each_signature_of_a_statement_has_a_row(audited: Audited, tmp_path: Pat
     assert [proof["Signed by"] for proof in proofs] == ["release", unknown, "release"]
 
 
+@pytest.mark.parametrize(
+    "data", [b"{}", b"not JSON", b'{"payloadType": "x", "payload": "%", "signatures": 7}']
+)
+def test_an_envelope_that_is_none_is_named_by_its_line(audited: Audited, tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(
+        IntegrityError, match=rf"^line \d+ of the log of {NAME} has a signature that is wrong: ."
+    ):
+        attested(audited, tmp_path / "home", "1.2.0", (data, DSSE))
+
+
 def test_a_wrong_signature_ends_it(audited: Audited, tmp_path: Path) -> None:
     registry = Registry(shutil.copytree(audited.registry.store.root, tmp_path / "copy"))
     envelope = rows(audited.dossier(f"{NAME}:1.2.0").dossier, "Signatures of the version")[0]["Envelope"]
