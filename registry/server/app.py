@@ -18,7 +18,7 @@ from onnxreg.registry.server import openapi
 from onnxreg.registry.server.api import Api
 from onnxreg.registry.server.http import responses
 from onnxreg.registry.server.http.responses import JSON, error_body
-from onnxreg.registry.server.http.tree_routes import TreeRoutes
+from onnxreg.registry.server.http.tree_routes import IndexAnswers, TreeRoutes
 from onnxreg.registry.server.hub_routes import HUB_HEADERS, HubRoutes
 from onnxreg.registry.server.metrics import MEDIA_TYPE, Metrics
 from onnxreg.registry.server.observability import Log, RequestObserver
@@ -42,7 +42,7 @@ def application(
     """Create the ASGI application of a registry. `log` gets a line for each request, `metrics` counts them."""
     settings, limits, metrics = settings or Settings(), limits or Limits(), metrics or Metrics()
     pages = Pages(registry, settings, limits)
-    app: ASGIApp = _router(routes(registry, settings, limits, metrics, pages), pages)
+    app: ASGIApp = IndexAnswers(_router(routes(registry, settings, limits, metrics, pages), pages), registry)
     if settings.token is not None:
         app = TokenGuard(app, settings.token)
     if settings.origins:

@@ -1,14 +1,17 @@
 """Routes of the registry's files: they make the server a remote like any static host, `https://` to `reg`."""
 
 import os
+from typing import NamedTuple
 
 from anyio.to_thread import run_sync
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onnxreg.registry.server.http.responses import JSON, HttpError, of_bytes, of_file
-from onnxreg.registry.server.served_registry import ServedRegistry
+from onnxreg.registry.server.lru import LruCache
+from onnxreg.registry.server.served_registry import INDEX_CACHE_BYTES, ServedRegistry
 from onnxreg.registry.store.layout import (
     CHECKPOINT,
     NEXT,
@@ -24,6 +27,17 @@ from onnxreg.schema.core.ref import POLICY_LOG
 IMMUTABLE = "max-age=31536000, immutable"
 REVALIDATE = "no-cache"
 JSON_LINES = "application/jsonl"
+CONDITIONS = frozenset({b"if-match", b"if-none-match", b"if-range", b"range"})
+"""Headers on which an answer depends."""
+
+
+class RouteTemplate(NamedTuple):
+    """The route of a request, as metrics and log name it."""
+
+    path: str
+
+
+INDEX_ROUTES = RouteTemplate("/index/{file}"), RouteTemplate("/index/{org}/{file}")
 
 
 class TreeRoutes:
@@ -40,8 +54,7 @@ class TreeRoutes:
         return [
             Route("/registry.json", self.identity),
             Route("/policy.jsonl", self.policies),
-            Route("/index/{file}", self.index),
-            Route("/index/{org}/{file}", self.index),
+            *(Route(template.path, self.index) for template in INDEX_ROUTES),
             Route("/blobs/sha256/{shard}/{key}", self.blob),
             Route("/witness/{path:path}", self.witness),
             Route(f"/{SNAPSHOT}", self.snapshot),
@@ -88,6 +101,37 @@ class TreeRoutes:
         except FileNotFoundError:
             raise nothing_there(request) from None
         return of_file(request, file, os.fstat(file.fileno()).st_size, tag, REVALIDATE)
+
+
+class IndexAnswers:
+    """The application `app`, behind a cache of answers with index files: the usual request is not routed.
+
+    Requests with conditions or ranges, and those for index files that changed, go to the application.
+    """
+
+    def __init__(self, app: ASGIApp, registry: ServedRegistry) -> None:
+        self._app = app
+        self._registry = registry
+        self._answers: LruCache[str, Response] = LruCache(INDEX_CACHE_BYTES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = self._answer(scope) if scope["type"] == "http" and scope["method"] == "GET" else None
+        await (answer or self._app)(scope, receive, send)
+
+    def _answer(self, scope: Scope) -> Response | None:
+        path: str = scope["path"].removeprefix("/")
+        if not path.startswith("index/") or any(name in CONDITIONS for name, _ in scope["headers"]):
+            return None
+        name = model_of(path)
+        index = None if name is None else self._registry.cached_index(name)
+        if index is None:
+            return None
+        scope["route"] = INDEX_ROUTES[path.count("/") - 1]
+        answer = self._answers.get(index.token)
+        if answer is None:
+            answer = of_bytes(Request(scope), index.data, JSON_LINES, REVALIDATE, index.token)
+            self._answers.put(index.token, answer, len(index.data))
+        return answer
 
 
 def nothing_there(request: Request) -> HttpError:

@@ -2,6 +2,7 @@
 
 import os
 import random
+import time
 from io import BytesIO
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from support.servers.regserve import Site, running
 from onnxreg.registry import Registry
 from onnxreg.registry.server.http.responses import PIECE_BYTES
 from onnxreg.registry.server.settings import Settings
-from onnxreg.registry.store.layout import BlobKey, blob_path
+from onnxreg.registry.store.layout import BlobKey, blob_path, index_path
 from onnxreg.schema.core.digest import Digest
 
 
@@ -52,6 +53,45 @@ def test_blobs_stay_and_index_files_are_asked_for_again(site: Site, filled: Regi
     with running(site.root, Settings("t0ken")) as guarded:
         answer = guarded.get(f"/{blob_path(digest)}", Authorization="Bearer t0ken")
         assert answer.headers["cache-control"] == "private, max-age=31536000, immutable"
+
+
+@pytest.mark.parametrize("name", ["tiny", "acme/pii"])
+def test_an_index_file_from_the_cache_is_answered_as_from_the_disk(
+    name: str, site: Site, filled: Registry
+) -> None:
+    path = f"/{index_path(name)}"
+    settle(site.root / path[1:])
+    answers = [site.get(path) for _ in range(4)]
+    first = answers[0]
+    for answer in answers[1:]:
+        assert (answer.status, answer.body) == (first.status, first.body)
+        assert {**answer.headers, "date": ""} == {**first.headers, "date": ""}
+    part = site.get(path, Range="bytes=0-9")
+    assert (part.status, part.body) == (206, first.body[:10])
+    assert site.get(path, If_None_Match=first.headers["etag"]).status == 304
+    filled.tag(name, "beta")
+    changed = site.get(path)
+    assert changed.body == (site.root / path[1:]).read_bytes() != first.body
+    assert changed.headers["etag"] != first.headers["etag"]
+    template = "/index/{org}/{file}" if "/" in name else "/index/{file}"
+    count = f'reg_requests_total{{route="{template}",method="GET",status="200"}} 5'
+    assert count in site.get("/metrics").body.decode()
+    (site.root / path[1:]).unlink()
+    assert site.get(path).status == 404
+
+
+def test_a_cached_index_file_needs_the_token(filled: Registry) -> None:
+    path = f"/{index_path('tiny')}"
+    with running(filled.store.root, Settings("t0ken")) as guarded:
+        settle(guarded.root / path[1:])
+        for _ in range(3):
+            assert guarded.get(path, Authorization="Bearer t0ken").status == 200
+            assert guarded.get(path).status == 401
+
+
+def settle(path: Path) -> None:
+    """Make a file so old that its stat says whether it changed."""
+    time.sleep(max(0.0, 2.1 - (time.time() - path.stat().st_ctime)))
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 5 * PIECE_BYTES + 7])
