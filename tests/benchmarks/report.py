@@ -66,7 +66,8 @@ GROWING = ("blobs of a version", "versions of a model", "models", "pushers at on
 """What grows, in the order of the page."""
 GROUPS = {
     "startup": """Measured with an installed wheel; every peer has its own environment. Each side has one model of 20 versions
-(dvc: 20 files). `reg show` reads a manifest with pydantic, behind typer, and has no target.""",
+(dvc: 20 files). The import of typer is most
+of each: [ADR 14](adr/0014-one-parser.md).""",
     "ingest": "",
     "adding": """Three large and 300 small files from a directory into an empty store; then again with nothing changed; then with
 one small file changed. Ours reads the graphs and ends durable, and recognises files that did not change for a minute. dvc

@@ -58,8 +58,11 @@ def benchmark(cache: Path, count: int = 15) -> list[Row]:
                 lambda: run([python, "-c", "pass"], env),
                 count,
             )
-            aim = "" if verb[0] == "show" else "<= 8"
-            found += rows(f"reg {' '.join(verb)}", "python -c pass", measured, aim)[:1]
+            found += rows(f"reg {' '.join(verb)}", "python -c pass", measured, "<= 8")[:1]
+        typer = pairs(
+            lambda: run([python, "-c", "import typer"], env), lambda: run([python, "-c", "pass"], env), count
+        )
+        found += rows("python -c 'import typer'", "python -c pass", typer, "")[:1]
         for verb, peer, command in _peers(cache, Path(directory), env):
             measured = pairs(
                 lambda verb=verb: run([reg, *verb], env), lambda command=command: run(command, env), 5
