@@ -18,7 +18,7 @@ from benchmarks.transfer import INGEST, big_file
 
 SIZES = {
     "blobs of a version": [1, 10, 100, 1_000, 10_000, 30_000],
-    "versions of a model": [5, 50, 500, 5_000],
+    "versions of a model": [5, 50, 500, 5_000, 20_000],
     "models": [10, 100, 1_000],
     "pushers at once": [1, 2, 4, 8, 16],
 }
