@@ -113,7 +113,16 @@ def _from_graph(node: StepNode, path: Path, target: Path, feed: Feed | None) -> 
 
 
 def _from_file(node: StepNode, path: Path, target: Path, feed: Feed | None) -> StepFiles:
-    """Run a pass that writes beside its input, which is linked to another name; external data keeps its name."""
+    """Run a pass that writes beside its input."""
+    copies = _copy_files(path, target)
+    files, step = _run(node, node.make(feed=feed), copies[0])
+    for file in copies:
+        file.unlink()
+    return StepFiles(step, target.parent, (files.path.name, files.config.name), files.reproducible)
+
+
+def _copy_files(path: Path, target: Path) -> list[Path]:
+    """Link a graph to the name of `target`, and its external data to its own name; the graph comes first."""
     copies, model = [target.with_suffix(".onnx")], load_onnx(path)
     if model_file.take_paths_out(model, path.parent):
         copies[0].write_bytes(model.SerializeToString(deterministic=True))
@@ -122,10 +131,7 @@ def _from_file(node: StepNode, path: Path, target: Path, feed: Feed | None) -> S
     for name in external_files(model, path):
         copies.append(target.parent / name)
         link_or_copy(path.parent / name, copies[-1])
-    files, step = _run(node, node.make(feed=feed), copies[0])
-    for file in copies:
-        file.unlink()
-    return StepFiles(step, target.parent, (files.path.name, files.config.name), files.reproducible)
+    return copies
 
 
 def _from_checkpoint(node: StepNode, checkpoint: Path, target: Path, feed: Feed | None) -> StepFiles:
