@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from onnxreg.cli.batch.jobs import Job
+from onnxreg.cli.services.free_memory import free_memory
 from onnxreg.converters.source.source_files import weight_files
 from onnxreg.schema.core.errors import HostError, RegError
 
@@ -172,27 +173,6 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def free_memory(root: Path = Path("/")) -> int | None:
-    """Bytes available without swapping, no more than the control group allows; None if that is unknown."""
-    limits = [_available(root), _left_in_group(root / "sys/fs/cgroup")]
-    return min((size for size in limits if size is not None), default=None)
-
-
-def _available(root: Path) -> int | None:
-    with suppress(OSError, ValueError, IndexError):
-        for line in (root / "proc/meminfo").read_text("ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return None
-
-
-def _left_in_group(group: Path) -> int | None:
-    with suppress(OSError, ValueError):
-        limit, used = ((group / f"memory.{name}").read_text("ascii") for name in ("max", "current"))
-        return max(0, int(limit) - int(used))
-    return None
 
 
 def _weights(source: str | None) -> int:

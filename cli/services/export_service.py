@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.services.export_lookup import cache_at
+from onnxreg.cli.services.free_memory import check_memory
 from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.progress import Progress
@@ -63,6 +64,7 @@ def publish(
             return _publish_family(registry, plan, version, progress, workspace)
         if request is not None:
             return _publish_cached(registry, plan, version, progress, request, workspace), None
+        check_memory(plan)
         return add(registry, plan, execute(plan, workspace, None, progress), version, progress), None
 
 
@@ -121,6 +123,7 @@ def _publish_cached(
     remembered = memo.recall(cache, plan)
     published = None if remembered is None else registry.add_again(remembered, version)
     if published is None:
+        check_memory(plan)
         draft = execute(plan, workspace, cache, progress)
         published = add(registry, plan, draft, version, progress)
         cache.trim(limit)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from onnxreg.converters.passes import base
 from onnxreg.converters.passes.tools import causal_model, graph, model_file, proof, samples
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.scrub import scrub_file
+from onnxreg.converters.source.source_files import weight_files
 from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra
 
 GRAPH, SETTINGS = "model.onnx", "genai_config.json"
@@ -28,6 +30,11 @@ BITS = {"int4": 4, "int8": 8}
 BLOCK_OPERATORS = ("MatMulNBits", "GatherBlockQuantized")
 TOLERANCES = {"fp32": 1e-3, "fp16": 5e-2, "int4": None, "int8": None}
 """The largest distance of logits from the checkpoint's, in parts of the largest one."""
+LIBRARY_BYTES, PARAMETER_BYTES = 5 * 10**8, 8
+"""The peak memory of a build to int4 from bfloat16: of the libraries, and for each parameter of the checkpoint.
+
+Measured: 0.84 GB with 0.041 billion parameters, 3.0 GB with 0.317 billion.
+"""
 _LOCAL = ("is_local", "local_files_only")
 """The keys of a tokenizer's files that say that it was loaded from a directory."""
 
@@ -46,6 +53,21 @@ class Generator:
 
     directory: Path
     files: tuple[str, ...]
+
+
+def peak_memory(checkpoint: Path) -> int | None:
+    """Estimate the bytes of memory that a build takes, from the shapes in a checkpoint's safetensors files.
+
+    None for a checkpoint of pickles, whose shapes are not known before they are loaded.
+    """
+    from safetensors import safe_open
+
+    parameters = 0
+    for name in weight_files(checkpoint):
+        if name.endswith(".safetensors"):
+            with safe_open(checkpoint / name, "numpy") as file:
+                parameters += sum(prod(file.get_slice(key).get_shape()) for key in file.keys())  # noqa: SIM118
+    return LIBRARY_BYTES + PARAMETER_BYTES * parameters if parameters else None
 
 
 class ModelBuilderParams(base.PassParams, title="Params"):

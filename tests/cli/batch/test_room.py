@@ -7,6 +7,7 @@ import pytest
 
 from onnxreg.cli.batch import pool
 from onnxreg.cli.batch.jobs import Job
+from onnxreg.cli.services.free_memory import free_memory
 from onnxreg.schema.inputs.job import JobRow
 
 GB = 10**9
@@ -84,4 +85,4 @@ def host(root: Path, available: int | None, limit: str | None = None) -> Path:
 def test_a_container_has_what_its_group_leaves(
     available: int | None, limit: str | None, expected: int | None, tmp_path: Path
 ) -> None:
-    assert pool.free_memory(host(tmp_path, available, limit)) == expected
+    assert free_memory(host(tmp_path, available, limit)) == expected
