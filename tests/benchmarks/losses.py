@@ -60,8 +60,12 @@ WHY = {
         "may write to it. The peer lists the prefix, one request for each thousand objects."
     ),
     ("android export, peak memory", "openmed"): (
-        "The peak is ONNX Runtime while it writes the `.ort` file; the checkpoint is in memory at that time, because every "
-        "file is compared with it afterwards. The peer compares nothing."
+        "The peak is ONNX Runtime while it writes the `.ort` file, and a second thread that runs the INT8 file meanwhile, to compare "
+        "it with the checkpoint. The peer compares nothing."
+    ),
+    ("android export, processor", "openmed"): (
+        "Two fifths are the imports of PyTorch and transformers, which both need; a fifth loads and runs each file, to compare it with "
+        "the checkpoint. The peer compares nothing."
     ),
     (
         "reg serve, sending blobs, peak memory",
