@@ -145,8 +145,16 @@ def _check_heads(one: Formula, other: Formula) -> None:
         _check_inputs(one, other)
     elif one.epoch != other.epoch:
         raise UnprovableError(f"{other} is of operator version {other.epoch}, in the parent {one.epoch}")
-    if one.attributes != other.attributes:
-        names = sorted({name for name, _ in set(one.attributes) ^ set(other.attributes)})
+    if repr(one.attributes) != repr(other.attributes):  # -0.0 is not 0.0, and 1 is not 1.0
+        items = [set(map(repr, side.attributes)) for side in (one, other)]
+        names = sorted(
+            {
+                item[0]
+                for side in (one, other)
+                for item in side.attributes
+                if repr(item) in items[0] ^ items[1]
+            }
+        )
         raise UnprovableError(f"{other} differs from the parent's {one} in {', '.join(names)}")
     if len(one.operands) != len(other.operands):
         raise UnprovableError(

@@ -58,6 +58,8 @@ def _check_contract(parent: FormulaGraph, child: FormulaGraph) -> None:
             )
         for name, spec in other.items():
             _check_spec(one[name], spec)
+    if list(parent.specs) != list(child.specs):
+        raise UnprovableError(f"the outputs are in another order: {', '.join(child.specs)}")
 
 
 def _listed(names: Iterable[str]) -> str:

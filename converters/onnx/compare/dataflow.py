@@ -50,6 +50,15 @@ class Dataflow:
     nodes: tuple[Node, ...]
 
 
+def tensors_by_name(tensors: Iterable[StoredTensor]) -> dict[str, StoredTensor]:
+    """The tensors of one graph. Raise ValueError if two have one name: ONNX Runtime reads the first, others the last."""
+    stored: dict[str, StoredTensor] = {}
+    for tensor in tensors:
+        if stored.setdefault(tensor.name, tensor) is not tensor:
+            raise ValueError(f"two stored tensors have the name {tensor.name[:80]!r}")
+    return stored
+
+
 @dataclass(frozen=True)
 class Function:
     """A local function: its domain, name and overload, the names of its attributes, those with a default, its body."""

@@ -5,7 +5,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.onnx.compare.dataflow import Dataflow, Function, Node
+from onnxreg.converters.onnx.compare.dataflow import Dataflow, Function, Node, tensors_by_name
 from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN
 from onnxreg.converters.onnx.onnx_graph import opset_imports
 from onnxreg.converters.onnx.stored_tensors import OnnxTensor, StoredTensor, digest_of
@@ -15,7 +15,12 @@ REFERENCE = 0
 
 
 def read_onnx(model: Any, path: Path) -> tuple[Dataflow, tuple[Function, ...]]:
-    """The main graph and the local functions of an `onnx.ModelProto` at `path`."""
+    """The main graph and the local functions of an `onnx.ModelProto` at `path`.
+
+    Raise ValueError if two operator sets have one name, or two tensors of a graph.
+    """
+    if len(opset_imports(model)) < len(model.opset_import):
+        raise ValueError("two versions of one operator set are imported")
     reader = _Reader(path, opset_imports(model))
     functions = tuple(_Reader(path, opset_imports(item)).function(item) for item in model.functions)
     return reader.graph(model.graph), functions
@@ -46,7 +51,7 @@ class _Reader:
     def graph(self, graph: Any) -> Dataflow:
         tensors: list[StoredTensor] = [OnnxTensor(item, self._path) for item in graph.initializer]
         tensors += [SparseTensor(item, self._path) for item in graph.sparse_initializer]
-        stored = {tensor.name: tensor for tensor in tensors}
+        stored = tensors_by_name(tensors)
         inputs = (_text(value.name) for value in graph.input)
         return Dataflow(
             tuple(name for name in inputs if name not in stored),

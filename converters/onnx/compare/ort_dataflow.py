@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.onnx.compare.dataflow import Dataflow, Node
+from onnxreg.converters.onnx.compare.dataflow import Dataflow, Node, tensors_by_name
 from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN
 from onnxreg.converters.onnx.ort import ort_graph
 from onnxreg.converters.onnx.ort.ort_graph import text
@@ -24,7 +24,7 @@ def _graph(graph: Any, path: Path, depth: int) -> Dataflow:
     return Dataflow(
         tuple(ort_graph.graph_inputs(graph)),
         tuple(ort_graph.graph_outputs(graph)),
-        {tensor.name: tensor for tensor in tensors},
+        tensors_by_name(tensors),
         tuple(_node(node, path, depth) for node in nodes),
     )
 

@@ -451,3 +451,68 @@ def test_shared_codes_are_read_with_each_of_their_zero_points(tmp_path: Path) ->
     )
     assert verdict(tmp_path, parent, build(body.format("z"), *tensors)) == ("proven", "")
     assert verdict(tmp_path, parent, build(body.format("t"), *tensors))[0] == "not-provable"
+
+
+PAIR = "(float[n, 8] x) => (float[n, 8] y, float[n, 8] z)"
+
+
+def test_outputs_in_another_order_are_others(tmp_path: Path) -> None:
+    """ONNX Runtime gives them in the order of the file."""
+    body = "y = Relu (x) z = Sigmoid (x)"
+    turned = build(body, head="(float[n, 8] x) => (float[n, 8] z, float[n, 8] y)")
+    state, reason = verdict(tmp_path, build(body, head=PAIR), turned)
+    assert (state, reason) == ("not-provable", "the outputs are in another order: z, y")
+    exchanged = build("z = Relu (x) y = Sigmoid (x)", head=PAIR)
+    assert verdict(tmp_path, build(body, head=PAIR), exchanged)[0] == "not-provable"
+
+
+def test_a_second_tensor_of_one_name_is_not_read(tmp_path: Path) -> None:
+    """ONNX Runtime reads the first, the protobuf's libraries the last."""
+    parent, tensors = (
+        build("y = MatMul (x, w)", weight("w", 8, 8)),
+        [weight("w", 8, 8), weight("w", 8, 8, seed=1)],
+    )
+    for pair in (tensors, tensors[::-1]):
+        state, reason = verdict(tmp_path, parent, build("y = MatMul (x, w)", *pair))
+        assert (state, "two stored tensors have the name 'w'" in reason) == ("not-provable", True)
+
+
+@pytest.mark.parametrize("alias", ["", "ai.onnx"])
+def test_a_second_version_of_an_operator_set_is_not_chosen(tmp_path: Path, alias: str) -> None:
+    child = build("y = Softmax (x)", opset=11)
+    child.opset_import.add(domain=alias, version=18)
+    state, reason = verdict(tmp_path, build("y = Softmax (x)"), child)
+    assert (state, "two versions of one operator set" in reason) == ("not-provable", True)
+
+
+@pytest.mark.parametrize(("one", "other"), [("1", "1.0"), ("0.0", "-0.0")])
+def test_equal_numbers_of_attributes_may_be_others(tmp_path: Path, one: str, other: str) -> None:
+    parent, child = (build(f"y = local.Any <a = {value}> (x)") for value in (one, other))
+    assert verdict(tmp_path, parent, parent) == ("proven", "")
+    assert "differs from the parent's local:Any 'y' in a" in verdict(tmp_path, parent, child)[1]
+
+
+SQUARE = "(float[n, 8, 8] x) => (float[n, 8, 8] y)"
+
+
+@pytest.mark.parametrize(
+    ("parent", "child", "expected"),
+    [
+        ("t = Transpose <perm=[0,2,1]> (x) y = Relu (t)", "r = Relu (x) y = Transpose <perm=[0,2,1]> (r)", True),
+        ("t = Transpose <perm=[0,2,1]> (x) y = MatMul (t, w)", "y = com.microsoft.FusedMatMul <transA=1> (x, w)", True),
+        ("c = Concat <axis=2> (x, x) y = Transpose <perm=[0,2,1]> (c)", "t = Transpose <perm=[0,2,1]> (x) y = Concat <axis=1> (t, t)", True),
+        ("c = Concat <axis=2> (x, x) y = Transpose <perm=[0,2,1]> (c)", "t = Transpose <perm=[0,2,1]> (x) y = Concat <axis=2> (t, t)", False),
+        ("t = Transpose <perm=[0,2,1]> (x) y = Add (t, b)", "a = Add (x, b) y = Transpose <perm=[0,2,1]> (a)", False),
+        ("t = Softmax (x) y = Transpose <perm=[0,2,1]> (t)", "t = Transpose <perm=[0,2,1]> (x) y = Softmax (t)", False),
+        ("y = MatMul (x, w)", "y = com.microsoft.FusedMatMul <transA=1> (x, w)", False),
+        ("y = MatMul (x, w)", "y = com.microsoft.FusedMatMul <transBatchA=1> (x, w)", False),
+        ("r = Relu (x) g = Greater (x, r) n = Not (g) y = Where (n, x, r)", "r = Relu (x) g = Greater (x, r) y = Where (g, r, x)", True),
+        ("r = Relu (x) g = Greater (x, r) n = Not (g) y = Where (n, x, r)", "r = Relu (x) g = Greater (x, r) y = Where (g, x, r)", False),
+        ("y = Relu (x)", "s = Add (x, zeros) y = Relu (s)", False),
+        ("y = SimplifiedLayerNormalization (x, b)", "y = SimplifiedLayerNormalization <epsilon=0.1> (x, b)", False),
+    ],
+)  # fmt: skip
+def test_rewrites_of_optimizers(tmp_path: Path, parent: str, child: str, expected: bool) -> None:
+    tensors = weight("w", 8, 8), weight("b", 8), array("zeros", np.zeros((1, 1, 1, 1)))
+    one, other = (build(body, *tensors, head=SQUARE) for body in (parent, child))
+    assert (verdict(tmp_path, one, other)[0] == "proven") == expected
