@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.registry.store.abilities import PathStore
+from onnxreg.registry.store.abilities import IndexLister, PathStore
 from onnxreg.registry.store.promises import SWAPS, IndexSwapper, Promise, SwapScratch
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.digest import Digest
@@ -130,6 +130,7 @@ class StoreContract:
         first = remote.read_file(path)
         assert first is not None and first[0] == b"1"
         assert remote.read_file(path, first) == first
+        assert (remote.read_file(path, (b"", first[1])) or ("", ""))[1] == first[1]
         assert remote.swap_file(path, b"2", first[1])
         assert not remote.swap_file(path, b"3", first[1])
         assert (remote.read_file(path, first) or (b"",))[0] == b"2"
@@ -143,6 +144,19 @@ class StoreContract:
             )
         winner = remote.read_file("witness/next")
         assert results.count(True) == 1 and winner is not None and winner[0] == b"%d" % results.index(True)
+
+    def test_the_tokens_of_index_files_change_with_them(self, remote: RegistryStore) -> None:
+        if not isinstance(remote, IndexLister):
+            pytest.skip("its search finds out by a stat what changed")
+        for name in ("a", "org/b"):
+            put(remote, name=name, index=b"1\n")
+        before = remote.index_tokens()
+        index = remote.read_index("a")
+        assert before.keys() == {"a", "org/b"} and index is not None
+        put(remote, name="a", index=b"2\n", expected=index.token)
+        after = remote.index_tokens()
+        assert after["org/b"] == before["org/b"]
+        assert after["a"] != before["a"] or after["a"] == ""
 
     def test_names_are_sorted(self, remote: RegistryStore) -> None:
         for name in ("b", "a", "org/z", "org/a"):
