@@ -51,6 +51,8 @@ An index file has at most 64 lines, so the cost of reading it goes up and down w
 
 ![What each step costs as its input grows](images/growth.svg)
 """
+QUICK = ("startup", "durability", "resolve", "export", "remotes aws")
+"""A group for each headline: how fast verbs start, publish, resolve, export, push and pull."""
 RUNS = f"""
 ## Runs
 
@@ -60,7 +62,7 @@ count. The limit is {ROUGH_LIMIT * 100:.0f} % if a side takes less than 0.1 s, o
 wider row is not written; `make bench GROUPS="--force GROUP"` writes it, and the table counts such rows.
 
 Load is the mean of one minute before and after, and includes that of the group itself. Groups that are missing here were
-measured before runs were recorded.
+measured before runs were recorded. `make bench-quick` measures a group for each headline: {", ".join(QUICK)}.
 """
 GROWING = ("blobs of a version", "versions of a model", "models", "pushers at once", "MiB of a file")
 """What grows, in the order of the page."""

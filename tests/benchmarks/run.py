@@ -1,7 +1,7 @@
 """Run the benchmarks: ratios to docs/benchmarks.json, and from there to docs/benchmarks.md with its charts.
 
-make bench [GROUPS="GROUP ..."]     all groups, within an hour, or these
-make bench-quick                    one group for each headline, within 8 minutes
+make bench [GROUPS="GROUP ..."]     all groups, or these; the aim is an hour
+make bench-quick                    one group for each headline; the aim is 8 minutes
 
 `page` alone writes the page anew from the figures that are there. A group with a row that is still too wide after it was
 measured again is not written, and the exit status is 1; `--force` writes it, and the page says so.
@@ -103,9 +103,6 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
 
 GROWTH = {f"growth {part}": curves for part, curves in growth.PARTS.items()}
 
-QUICK = ("startup", "durability", "resolve", "export", "remotes aws")
-"""A group for each headline: how fast verbs start, publish, resolve, export, push and pull."""
-
 
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.run")
@@ -164,12 +161,12 @@ def _load() -> str:
 
 
 def _chosen(wanted: list[str]) -> list[str]:
-    """A group is wanted by its whole name or by the first word of it; `quick` are those of `QUICK`."""
+    """A group is wanted by its whole name or by the first word of it; `quick` are those of `report.QUICK`."""
     known = [*BENCHMARKS, *GROWTH]
     if wanted == ["page"]:
         return []
     if "quick" in wanted:
-        wanted = [*wanted, *QUICK]
+        wanted = [*wanted, *report.QUICK]
     words = {word for name in known for word in (name, name.split()[0], "quick")}
     if unknown := [word for word in wanted if word not in words]:
         raise SystemExit(f"no group is named {', '.join(unknown)}; the groups: {', '.join(known)}")
