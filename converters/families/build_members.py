@@ -1,21 +1,35 @@
 """The members of a family by role: each graph is made, compared with its origin, written and judged."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from onnxreg.converters.engine.measure import Outputs
-from onnxreg.converters.families import judge_family
-from onnxreg.converters.families.backbone import LOGITS, export_backbone, subject_of
+from onnxreg.converters.families import factory_backbone, judge_family
+from onnxreg.converters.families.backbone import (
+    LOGITS,
+    LoadedBackbone,
+    export_backbone,
+    load_backbone,
+    subject_of,
+)
 from onnxreg.converters.families.detector import DISTANCE, VERDICT, Detector, detector_graph, detector_tensors
-from onnxreg.converters.families.fitting_evidence import outputs_of
+from onnxreg.converters.families.family_plan import FamilyPlan
+from onnxreg.converters.families.find_checkpoints import checkpoint_of, read_heads
+from onnxreg.converters.families.fitting_evidence import HeldOut, outputs_of
 from onnxreg.converters.families.fused import INDEX, MASKED, fused_graph
 from onnxreg.converters.families.head_checkpoints import HeadCheckpoint
 from onnxreg.converters.families.head_graph import INPUT, OUTPUT, head_graph
-from onnxreg.converters.families.load_family import LoadedFamily
-from onnxreg.converters.families.member_paths import OOD, TENSORS, backbone_paths, fused_paths, head_paths
+from onnxreg.converters.families.member_paths import (
+    OOD,
+    TENSORS,
+    backbone_paths,
+    check_paths,
+    fused_paths,
+    head_paths,
+)
 from onnxreg.converters.families.precisions import (
     PLAIN,
     MemberFile,
@@ -30,6 +44,43 @@ from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.inputs.family_file import FamilyFile
 from onnxreg.schema.manifest.draft import DraftFile
+from onnxreg.schema.manifest.preprocessing import Preprocessing
+
+
+@dataclass(frozen=True)
+class LoadedFamily:
+    """The backbone, the heads by class id in its order, and the held-out rows, if the document names some."""
+
+    document: FamilyFile
+    backbone: LoadedBackbone
+    heads: Mapping[str, HeadCheckpoint]
+    held_out: HeldOut | None
+    preprocessing: Preprocessing | None
+
+
+def load_family(plan: FamilyPlan) -> LoadedFamily:
+    """Load everything, before any graph is made.
+
+    Raises InputError or NotFoundError, naming the member, for a checkpoint or rows that cannot be used.
+    """
+    document, directory = plan.document, plan.directory
+    held_out = None if document.evaluation is None else HeldOut.read(directory / document.evaluation)
+    backbone = _load_backbone(plan)
+    heads = read_heads(document.heads, directory, backbone.classes, backbone.width)
+    check_paths(document, heads)
+    if held_out is not None:
+        held_out.check_heads([head.name for head in heads.values()])
+    values = document.preprocessing
+    preprocessing = None if values is None else Preprocessing.of_input(values, backbone.shape)
+    return LoadedFamily(document, backbone, heads, held_out, preprocessing)
+
+
+def _load_backbone(plan: FamilyPlan) -> LoadedBackbone:
+    spec = plan.document.backbone
+    if plan.factory is not None:
+        return factory_backbone.load(spec, plan.directory, plan.factory, plan.consent)
+    return load_backbone(checkpoint_of(spec, plan.directory), spec.classes)
+
 
 BACKBONE: Literal["backbone"] = "backbone"
 FUSED: Literal["fused"] = "fused"

@@ -6,11 +6,10 @@ from typing import Any
 
 from onnxreg.converters.families import server_files
 from onnxreg.converters.families.backbone import EMBEDDING, LOGITS
-from onnxreg.converters.families.build_members import BACKBONE, FUSED
+from onnxreg.converters.families.build_members import BACKBONE, FUSED, LoadedFamily
 from onnxreg.converters.families.detector import Detector
 from onnxreg.converters.families.family_plan import DOCUMENT, FamilyPlan
 from onnxreg.converters.families.head_graph import INPUT, OUTPUT
-from onnxreg.converters.families.load_family import LoadedFamily
 from onnxreg.converters.families.precisions import MemberFile, artifact
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import tool_versions

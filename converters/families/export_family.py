@@ -15,7 +15,9 @@ from onnxreg.converters.families.backbone import EMBEDDING, LOGITS
 from onnxreg.converters.families.build_members import (
     BACKBONE,
     DETECTOR,
+    LoadedFamily,
     judge_backbone,
+    load_family,
     make_backbone,
     make_detector,
     make_fused,
@@ -26,7 +28,6 @@ from onnxreg.converters.families.draft_family import draft_of
 from onnxreg.converters.families.family_plan import TASK, FamilyPlan, MemberPlans
 from onnxreg.converters.families.fitting_evidence import Embedder
 from onnxreg.converters.families.head_graph import INPUT, OUTPUT
-from onnxreg.converters.families.load_family import LoadedFamily, load_family
 from onnxreg.converters.families.precisions import PLAIN, MemberFile
 from onnxreg.converters.passes.tools import proof
 from onnxreg.converters.runtime.sessions import load_session
