@@ -9,7 +9,6 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.render.output import printable, size, table
-from onnxreg.schema.compare.artifact_rows import heads_of
 from onnxreg.schema.manifest.rules import UNJUDGED
 
 if TYPE_CHECKING:
@@ -98,6 +97,12 @@ def artifacts(version: PublishedVersion) -> Iterator[str]:
     if stages:
         heading, rows = ("MEMBER", *heading), [(stages.get(row[0], ""), *row) for row in rows]
     yield from table(heading, rows)
+
+
+def heads_of(manifest: Manifest) -> Collection[str]:
+    """The paths of the heads of a family."""
+    family = manifest.model_family
+    return {path for member in family.of_role("head") for path in member.artifacts} if family else ()
 
 
 def _row(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from onnxreg.cli.render import manifest_view, output
 from onnxreg.cli.render.output import counted
-from onnxreg.schema.compare.artifact_rows import heads_of
 from onnxreg.schema.log.summary import RECALL, suite_checks
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def _shipping(version: PublishedVersion) -> Iterator[str]:
     """The artifacts that may ship as certified and those that may not, with the reasons of each refusal."""
     paths: dict[str, list[str]] = {}
     heads: Counter[str] = Counter()
-    of_heads = heads_of(version.manifest)
+    of_heads = manifest_view.heads_of(version.manifest)
     for artifact_state in version.states:
         if artifact_state.path in of_heads:
             heads[artifact_state.state] += 1

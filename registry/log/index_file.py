@@ -1,10 +1,9 @@
 """Index files and sealed segments: split into lines, and compared with the state line."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.logline import LogLine, LogLineHeader, verify_chain
@@ -100,8 +99,3 @@ def check_channels(state: State, entries: Mapping[Version, VersionEntry]) -> Non
             raise IntegrityError(
                 f"channel {tag} of {state.name} holds {channel.version}, which is not published", REWRITTEN
             )
-
-
-def sealed_lines(fetch: Callable[[Digest], bytes], segments: Sequence[Digest], number: int) -> list[bytes]:
-    """The lines of one sealed part of a log."""
-    return fetch(segments[number]).removesuffix(b"\n").split(b"\n")

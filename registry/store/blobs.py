@@ -1,6 +1,6 @@
 """Reading small blobs (manifests, segments, catalogs, operator sets) whole, always checked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from onnxreg.registry.store.abilities import LocalStore
@@ -70,3 +70,8 @@ def fetcher(*sources: BlobReader) -> Callable[[Digest], bytes]:
         raise next((error for error in failed if isinstance(error, IntegrityError)), failed[-1])
 
     return fetch
+
+
+def sealed_lines(fetch: Callable[[Digest], bytes], segments: Sequence[Digest], number: int) -> list[bytes]:
+    """Read one sealed part of a log: its lines."""
+    return fetch(segments[number]).removesuffix(b"\n").split(b"\n")

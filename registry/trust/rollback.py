@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onnxreg.registry.log.index_file import sealed_lines
 from onnxreg.registry.store.abilities import RefreshableReader, location
-from onnxreg.registry.store.blobs import fetcher
+from onnxreg.registry.store.blobs import fetcher, sealed_lines
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryReader
 from onnxreg.registry.support.disk import replace_file
 from onnxreg.registry.support.environment import state_directory

@@ -84,7 +84,7 @@ class ArtifactRows:
         self, manifests: tuple[Manifest, Manifest], states: tuple[ArtifactStates, ArtifactStates]
     ) -> None:
         self._members = manifests[1].stages | manifests[0].stages
-        self._heads = [heads_of(manifest) for manifest in manifests]
+        self._heads = [_heads(manifest) for manifest in manifests]
         self._states = [{artifact.path: artifact.state for artifact in side} for side in states]
 
     def rows(self, pairs: ArtifactPairs, changes: Mapping[str, Sequence[int]]) -> Iterator[ArtifactRow]:
@@ -138,7 +138,7 @@ class ArtifactRows:
         )
 
 
-def heads_of(manifest: Manifest) -> Collection[str]:
+def _heads(manifest: Manifest) -> Collection[str]:
     """The paths of the heads of a family."""
     family = manifest.model_family
     return {path for member in family.of_role("head") for path in member.artifacts} if family else ()
