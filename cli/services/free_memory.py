@@ -14,9 +14,10 @@ def check_memory(plan: "ExportPlan") -> None:
     """Raise HostError if a plan builds a decoder that takes more memory than is free; unknown sizes pass."""
     from onnxreg.converters.passes.model_builder import ModelBuilder, peak_memory
 
-    if all(node.kind is not ModelBuilder for node in plan.nodes.values()):
+    source = plan.source.location
+    if not isinstance(source, Path) or all(node.kind is not ModelBuilder for node in plan.nodes.values()):
         return
-    peak, free = peak_memory(plan.source.location), free_memory()
+    peak, free = peak_memory(source), free_memory()
     if peak is not None and free is not None and peak > free:
         raise HostError(
             f"building the decoder takes about {peak / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free",

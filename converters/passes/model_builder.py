@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from math import prod
@@ -58,14 +59,15 @@ class Generator:
 def peak_memory(checkpoint: Path) -> int | None:
     """Estimate the bytes of memory that a build takes, from the shapes in a checkpoint's safetensors files.
 
-    None for a checkpoint of pickles, whose shapes are not known before they are loaded.
+    None for a checkpoint of pickles, whose shapes are not known before they are loaded, and for a damaged
+    one, which the build refuses.
     """
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     parameters = 0
     for name in weight_files(checkpoint):
         if name.endswith(".safetensors"):
-            with safe_open(checkpoint / name, "numpy") as file:
+            with suppress(SafetensorError), safe_open(checkpoint / name, "numpy") as file:
                 parameters += sum(prod(file.get_slice(key).get_shape()) for key in file.keys())  # noqa: SIM118
     return LIBRARY_BYTES + PARAMETER_BYTES * parameters if parameters else None
 

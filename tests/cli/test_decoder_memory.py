@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,18 @@ def test_shards_are_counted_together(decoder: Path) -> None:
 def test_pickles_have_no_estimate(decoder: Path) -> None:
     (decoder / "model.safetensors").rename(decoder / "pytorch_model.bin")
     assert peak_memory(decoder) is None
+
+
+def test_a_damaged_checkpoint_has_no_estimate(decoder: Path) -> None:
+    (decoder / "model.safetensors").write_bytes(bytes(20))
+    assert peak_memory(decoder) is None
+
+
+def test_a_source_that_is_no_directory_is_left_to_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "free_memory", lambda: 0)
+    node = SimpleNamespace(kind=model_builder.ModelBuilder)
+    plan: Any = SimpleNamespace(source=SimpleNamespace(location=object()), nodes={"int4": node})
+    module.check_memory(plan)
 
 
 @pytest.mark.parametrize("cache", [(), ("--no-cache",)])
