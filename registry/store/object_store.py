@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
@@ -36,7 +36,7 @@ from onnxreg.registry.store.protocol import (
 from onnxreg.registry.store.streams import CheckedStream
 from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, LostRaceError, NotFoundError, RemoteError
+from onnxreg.schema.core.errors import Advice, IntegrityError, LostRaceError, NotFoundError, RemoteError
 
 SPOOL_BYTES = 2 * 2**20
 """An uploaded blob of unknown digest is buffered in memory up to this many bytes, on disk above."""
@@ -296,12 +296,17 @@ class ObjectPush:
         return {paths[path] for path in self._store.has(paths.keys() - self._damaged)}
 
     def put(
-        self, source: BinaryIO, expected: Digest | None = None, pieces: Sequence[Piece] = ()
+        self,
+        source: BinaryIO,
+        expected: Digest | None = None,
+        pieces: Sequence[Piece] = (),
+        path: Path | None = None,
     ) -> tuple[Digest, int]:
-        if expected is None or (path := usable_key(expected, self._condemned).path) in self._damaged:
+        """See `Push.put`; `pieces` and `path` as in `CheckedStream`."""
+        if expected is None or (key := usable_key(expected, self._condemned).path) in self._damaged:
             return self._put_spooled(source, expected)
-        checked = CheckedStream(source, expected, pieces)
-        self._store.create(path, cast(BinaryIO, checked))
+        checked = CheckedStream(source, expected, pieces, path)
+        self._store.create(key, cast(BinaryIO, checked))
         return expected, checked.size
 
     def _put_spooled(
@@ -325,6 +330,10 @@ class ObjectPush:
             return self._put_spooled(source, None, hasher)
 
     def fetch(self, blob: IncomingBlob) -> int:
+        """See `Push.fetch`. If a file does not fit what is stated of its pieces, its bytes as a whole decide."""
+        if blob.path is not None and blob.pieces():
+            with suppress(IntegrityError), blob.open(0) as stream:
+                return self.put(stream, blob.digest, blob.pieces(), blob.path)[1]
         with blob.open(0) as stream:
             return self.put(stream, blob.digest, blob.pieces())[1]
 

@@ -2,6 +2,9 @@
 
 A range that fails is fetched again by its fetcher; those that arrived stay. So a broken connection costs one
 range, and memory is bounded by `RANGE_BYTES` for each stream and `MAX_BLOCKS_AHEAD` blocks for all streams of a store together.
+
+Some servers read a whole object for each range of it. Their answers tell (see `Waits`), and then each stream requests
+all that is left at once, and reads one range after the other from that answer.
 """
 
 import io
@@ -23,8 +26,16 @@ MAX_BLOCKS_AHEAD = 6
 MAX_BLOCKS_PER_STREAM = 3
 """Blocks that one stream keeps ahead."""
 
-Fetch = Callable[[int, memoryview], None]
-"""Fills memory with the object's bytes from an offset on; raises RegError if it cannot."""
+LONG_WAIT_SECONDS = 0.05
+LONG_WAIT_RATIO = 4
+"""A wait for an answer is long above both: so many seconds, and so many times the shortest wait plus the transfer."""
+MAX_LONG_WAITS = 3
+"""After so many long waits in a row the server is one that reads whole objects."""
+
+Fetch = Callable[[int, memoryview, int], None]
+"""Fills memory with the object's bytes from an offset on; raises RegError if it cannot. The third argument is the end of
+the bytes that are read next, one after the other: a request for all of them may be made.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,29 @@ class Block:
 
     memory: memoryview
     size: int
+
+
+class Waits:
+    """The waits for the answers of one server, from a request to its first byte.
+
+    A server that seeks answers a range as soon as a small object, however far away it is. One that reads the whole
+    object first lets every range wait much longer, also compared with the transfer of its bytes.
+    """
+
+    def __init__(self) -> None:
+        self._shortest = float("inf")
+        self._long = 0
+
+    @property
+    def are_long(self) -> bool:
+        return self._long >= MAX_LONG_WAITS
+
+    def note(self, wait: float, transfer: float) -> None:
+        """Note the seconds until an answer began, and those in which its bytes came."""
+        self._shortest = min(self._shortest, wait)
+        is_long = wait > max(LONG_WAIT_SECONDS, LONG_WAIT_RATIO * (self._shortest + transfer))
+        if not self.are_long:
+            self._long = self._long + 1 if is_long else 0
 
 
 EMPTY_BLOCK = Block(memoryview(b""), 0)
@@ -44,6 +78,7 @@ class ReadAhead:
     def __init__(self) -> None:
         self._slots = threading.Semaphore(MAX_BLOCKS_AHEAD)
         self._free: list[memoryview] = []
+        self.waits = Waits()
 
     def memory(self) -> memoryview:
         """Memory for one range; used pages first, since fresh pages cost time."""
@@ -61,26 +96,35 @@ class ReadAhead:
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(MAX_BLOCKS_AHEAD, thread_name_prefix="read-ahead")
 
-    def fetch(self, fetch: Fetch, start: int, size: int) -> Block:
+    def fetch(self, fetch: Fetch, start: int, size: int, stop: int) -> Block:
         memory = self.memory()
-        fetch(start, memory[:size])
+        fetch(start, memory[:size], stop)
         return Block(memory, size)
 
-    def begin(self, fetch: Fetch, start: int, size: int) -> "Future[Block] | None":
+    def begin(self, fetch: Fetch, start: int, size: int, stop: int) -> "Future[Block] | None":
         """Start fetching a range; None if there may be no more of them now. `end` allows the next one."""
         if not self._slots.acquire(blocking=False):
             return None
-        return submit(self._pool, self.fetch, fetch, start, size)
+        return submit(self._pool, self.fetch, fetch, start, size, stop)
 
     def end(self) -> None:
         self._slots.release()
 
 
 class RangedReader(io.RawIOBase):
-    """The object's bytes in order, from `start` on. `first` are those that are known already."""
+    """The object's bytes in order, from `start` on. `first` are those that are known already; `end` is called at the end."""
 
-    def __init__(self, fetch: Fetch, first: Block, size: int, ahead: ReadAhead, start: int = 0) -> None:
+    def __init__(
+        self,
+        fetch: Fetch,
+        first: Block,
+        size: int,
+        ahead: ReadAhead,
+        start: int = 0,
+        end: Callable[[], None] = lambda: None,
+    ) -> None:
         self._fetch = fetch
+        self._end = end
         self._size = size
         self._ahead = ahead
         self._block = first
@@ -117,23 +161,29 @@ class RangedReader(io.RawIOBase):
             finally:
                 self._ahead.end()
         elif self._asked < self._size:
-            self._block = self._ahead.fetch(self._fetch, self._asked, self._next())
+            self._block = self._ahead.fetch(self._fetch, *self._next())
             self._asked += self._block.size
 
-    def _next(self) -> int:
-        """Bytes of the next range."""
-        return min(RANGE_BYTES, self._size - self._asked)
+    def _next(self) -> tuple[int, int, int]:
+        """The start and size of the next range, and the end of the request that it may be a part of."""
+        size = min(RANGE_BYTES, self._size - self._asked)
+        return self._asked, size, self._size if self._ahead.waits.are_long else self._asked + size
 
     def _look_ahead(self) -> None:
-        while self._asked < self._size and len(self._coming) < MAX_BLOCKS_PER_STREAM:
-            coming = self._ahead.begin(self._fetch, self._asked, self._next())
+        """Begin the next ranges; only one of a request for all that is left, whose bytes come in order."""
+        while self._asked < self._size:
+            if len(self._coming) >= (1 if self._ahead.waits.are_long else MAX_BLOCKS_PER_STREAM):
+                return
+            start, size, stop = self._next()
+            coming = self._ahead.begin(self._fetch, start, size, stop)
             if coming is None:
                 return
             self._coming.append(coming)
-            self._asked += self._next()
+            self._asked += size
 
     def close(self) -> None:
         while self._coming:
             self._coming.popleft().cancel()
             self._ahead.end()
+        self._end()
         super().close()

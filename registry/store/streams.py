@@ -9,12 +9,13 @@ import io
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.abilities import BlockStream, ReportingStream
 from onnxreg.registry.support.cancellation import check_stop
-from onnxreg.registry.support.disk import host_errors
+from onnxreg.registry.support.disk import host_errors, open_regular
 from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import EXTENT, IntegrityError
@@ -94,14 +95,17 @@ class MeteredBlocks(MeteredReader):
 class CheckedStream(io.RawIOBase):
     """The source's bytes, hashed as they pass. Reading at the end raises IntegrityError if the digest differs.
 
-    `pieces` are their stated parts, which are not checked here.
+    `pieces` are their stated parts, which are not checked here; `path` is a file with the same bytes, if there is one.
     """
 
-    def __init__(self, source: BinaryIO, expected: Digest, pieces: Sequence[Piece] = ()) -> None:
+    def __init__(
+        self, source: BinaryIO, expected: Digest, pieces: Sequence[Piece] = (), path: Path | None = None
+    ) -> None:
         self._source = source
         self._readinto = hash_stream.reader_into(source)
         self._expected = expected
         self.pieces = pieces
+        self.path = path
         self._hasher = hashlib.sha256()
         self.size = 0
 
@@ -120,6 +124,14 @@ class CheckedStream(io.RawIOBase):
         self._hasher.update(view[:count])
         self.size += count
         return count
+
+    def pass_over(self, count: int) -> int:
+        """Read so many bytes, fewer only at the end, for their digest alone; returns how many came."""
+        block = memoryview(bytearray(SEND_BLOCK_BYTES))
+        remaining = count
+        while remaining and (size := self.readinto(block[:remaining])):
+            remaining -= size
+        return count - remaining
 
 
 def hand_over(source: BinaryIO) -> Advance:
@@ -144,6 +156,40 @@ class UnownedFile(io.RawIOBase):
 
     def seekable(self) -> bool:
         return True
+
+
+class FileRegion(io.RawIOBase):
+    """The bytes of a file from `start` up to `stop`, as a stream of their own."""
+
+    def __init__(self, path: Path, start: int, stop: int) -> None:
+        self._file = open_regular(path)
+        self._readinto = hash_stream.reader_into(self._file)
+        self._start = start
+        self._size = stop - start
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, block: Any, /) -> int:
+        self._file.seek(self._start + self._at)
+        count = self._readinto(memoryview(block)[: self._size - self._at])
+        self._at += count
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 class UploadBody(UnownedFile):

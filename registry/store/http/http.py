@@ -104,7 +104,7 @@ class HttpStore(ReadOnlyStore):
         tag = http_headers.entity_tag(headers)
         same = {"If-Range": tag} if tag and not tag.startswith("W/") else {}
 
-        def fetch(start: int, memory: memoryview) -> None:
+        def fetch(start: int, memory: memoryview, stop: int) -> None:
             span = f"{start}-{start + len(memory) - 1}"
             with pace.reading(budget):
                 _, headers = self._fetch("GET", key, len(memory), {"Range": f"bytes={span}", **same}, memory)

@@ -31,6 +31,7 @@ from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES, Sto
 from onnxreg.registry.store.range_stream import Block, RangedReader, ReadAhead
 from onnxreg.registry.store.require_cas import CasGuardedStore
 from onnxreg.registry.store.s3.multipart import MultipartUpload
+from onnxreg.registry.store.s3.range_answer import ByteRange, OpenAnswer
 from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
 from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.registry.store.streams import CheckedStream, UploadBody, hand_over
@@ -89,18 +90,24 @@ class S3Store:
             if error.status != 416:
                 raise
             return BytesIO(b"")
-        tag = first.tag
+        tag, answer = first.tag, OpenAnswer()
         if not tag:
             raise self._no_answer()
+        self._note(first)
 
-        def fetch(start: int, memory: memoryview) -> None:
+        def fetch(start: int, memory: memoryview, stop: int) -> None:
             with pace.reading(budget):
-                count = self._client.read_range(doing, path, start, memory, tag).count
-            if count != len(memory):
-                raise RemoteError(f"{doing} at {self.url} gave {count:,} bytes of {len(memory):,}")
+                part = self._client.read_range(doing, path, start, memory, tag, stop, answer)
+            if part.count != len(memory):
+                raise RemoteError(f"{doing} at {self.url} gave {part.count:,} bytes of {len(memory):,}")
+            self._note(part)
 
         block = Block(memory, first.count)
-        return cast(BinaryIO, RangedReader(fetch, block, first.size, self._ahead, start))
+        return cast(BinaryIO, RangedReader(fetch, block, first.size, self._ahead, start, answer.close))
+
+    def _note(self, part: ByteRange) -> None:
+        if part.wait is not None:
+            self._ahead.waits.note(part.wait, part.transfer)
 
     def has(self, keys: Iterable[str]) -> set[str]:
         """Return the keys that exist: one request for each blob, or fewer if a listing has them all."""
@@ -147,6 +154,9 @@ class S3Store:
 
     def create(self, key: str, source: BinaryIO) -> bool:
         advance = hand_over(source)
+        path = source.path if isinstance(source, CheckedStream) else None
+        if path is not None and path.stat().st_size > MAX_SINGLE_UPLOAD_BYTES:
+            return self._uploader.upload_file(key, cast(CheckedStream, source), path, advance)
         with _spooled(source) as (file, *more):
             size = file.seek(0, 2)
             file.seek(0)

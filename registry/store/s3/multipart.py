@@ -1,19 +1,21 @@
 """Multipart upload: several parts at a time; the object appears when all of them have arrived."""
 
-import hashlib
 from base64 import b64encode
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
+from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
+from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.protocol import CHUNK_BYTES
 from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
-from onnxreg.registry.store.streams import UploadBody
+from onnxreg.registry.store.streams import CheckedStream, FileRegion, UploadBody
 from onnxreg.registry.support.cancellation import (
     POLL_SECONDS,
     CancelledError,
@@ -24,7 +26,7 @@ from onnxreg.registry.support.cancellation import (
 )
 from onnxreg.schema.core.descriptor import PIECE_BYTES, Piece
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import RemoteError
+from onnxreg.schema.core.errors import IntegrityError, RemoteError
 from onnxreg.schema.core.progress import Advance
 
 MIN_PART_BYTES = 5 * 2**20
@@ -32,7 +34,7 @@ MIN_PART_BYTES = 5 * 2**20
 PARTS_PER_SIZE = 2500
 """After so many parts they grow by `MIN_PART_BYTES`: S3 takes 10,000 of them, which together hold 122 GiB."""
 MAX_PARTS_IN_FLIGHT = 4
-"""Parts in flight at a time, of all uploads of one store together; each is in memory, which is reused."""
+"""Parts in flight at a time, of all uploads of one store together; those of streams are in memory, which is reused."""
 
 
 class MultipartUpload:
@@ -54,15 +56,24 @@ class MultipartUpload:
         Nothing is visible before the end. If anything fails, also reading, the upload is aborted.
         If digests of its pieces are stated, the pieces are the parts: then only the server hashes them.
         """
+        fitting = pieces if pieces and pieces[0].stop == PIECE_BYTES else ()
+        return self._upload(key, self._memory_parts(deque(streams), deque(fitting)), advance)
+
+    def upload_file(self, key: str, stream: CheckedStream, path: Path, advance: Advance) -> bool:
+        """Create an object from a stream whose bytes are also in a file: its parts are the pieces, sent from the file.
+
+        See `upload`. IntegrityError if a piece of the file does not have the stated digest.
+        """
+        return self._upload(key, self._file_parts(stream, path), advance)
+
+    def _upload(self, key: str, parts: Iterator["Part"], advance: Advance) -> bool:
         path = self._client.path(key)
         doing = f"uploading {key}"
         begun = self._client.call(doing, "create_multipart_upload", Key=path, ChecksumAlgorithm="SHA256")
         upload = {"Key": path, "UploadId": begun["UploadId"]}
         is_created = False
         try:
-            fitting = pieces if pieces and pieces[0].stop == PIECE_BYTES else ()
-            parts = self._send_parts(doing, upload, deque(streams), advance, deque(fitting))
-            is_created = self._complete(doing, upload, parts)
+            is_created = self._complete(doing, upload, self._send_parts(doing, upload, parts, advance))
         finally:
             if not is_created:
                 with suppress(RemoteError), cancel_scope(None):
@@ -70,76 +81,85 @@ class MultipartUpload:
         return is_created
 
     def _send_parts(
-        self,
-        doing: str,
-        upload: dict[str, Any],
-        streams: deque[BinaryIO],
-        advance: Advance,
-        pieces: deque[Piece],
+        self, doing: str, upload: dict[str, Any], parts: Iterator["Part"], advance: Advance
     ) -> list[dict[str, Any]]:
-        parts: list[Future[dict[str, Any]]] = []
+        futures: list[Future[dict[str, Any]]] = []
         try:
-            while streams:
-                piece = pieces.popleft() if pieces else None
-                size = (
-                    piece.stop - piece.start if piece else MIN_PART_BYTES * (1 + len(parts) // PARTS_PER_SIZE)
-                )
-                part = self._buffer()
-                filled = 0
-                try:
-                    filled = _fill(part, streams, size)
-                finally:
-                    if not filled:
-                        self._buffers.put(part)
-                if not filled:
-                    break
-                number, stated_digest = len(parts) + 1, piece.digest if piece else None
-                parts.append(
-                    submit(self._pool, self._send, doing, upload, number, part, advance, stated_digest)
-                )
-                for earlier in parts:
+            for part in parts:
+                futures.append(submit(self._pool, self._send, doing, upload, len(futures) + 1, part, advance))
+                for earlier in futures:
                     if earlier.done():
                         earlier.result()
-            return [result_of(future) for future in parts]
+            return [result_of(future) for future in futures]
         except CancelledError:
             raise
         except BaseException:
-            wait(parts)
+            wait(futures)
             raise
 
-    def _buffer(self) -> BytesIO:
-        """Memory for a part, as soon as there is some."""
-        while True:
+    def _memory_parts(self, streams: deque[BinaryIO], pieces: deque[Piece]) -> Iterator["Part"]:
+        """Read the streams into memory, part by part."""
+        number = 0
+        while streams:
+            piece = pieces.popleft() if pieces else None
+            size = piece.stop - piece.start if piece else MIN_PART_BYTES * (1 + number // PARTS_PER_SIZE)
+            with self._buffer() as memory:
+                filled = _fill(memory, streams, size)
+            if not filled:
+                self._buffers.put(memory)
+                return
+            yield Part(memory, memory, piece.digest if piece else None)
+            number += 1
+
+    def _file_parts(self, stream: CheckedStream, path: Path) -> Iterator["Part"]:
+        """Hash the bytes of each piece before it is sent, and so the whole before the upload is complete."""
+        for piece in stream.pieces:
+            size = piece.stop - piece.start
+            with self._buffer() as memory:
+                if stream.pass_over(size) != size:
+                    raise IntegrityError(f"{path.name} is shorter than its pieces")
+                region = FileRegion(path, piece.start, piece.stop)
+            yield Part(memory, region, piece.digest)
+        if stream.pass_over(1):
+            raise IntegrityError(f"{path.name} is longer than its pieces")
+
+    @contextmanager
+    def _buffer(self) -> Iterator[BytesIO]:
+        """Take memory for a part, as soon as there is some; an error within gives it back."""
+        memory = None
+        while memory is None:
             check_stop()
             with suppress(Empty):
-                return self._buffers.get(timeout=POLL_SECONDS)
+                memory = self._buffers.get(timeout=POLL_SECONDS)
+        try:
+            yield memory
+        except BaseException:
+            self._buffers.put(memory)
+            raise
 
     def _send(
-        self,
-        doing: str,
-        upload: dict[str, Any],
-        number: int,
-        data: BytesIO,
-        advance: Advance,
-        stated_digest: Digest | None,
+        self, doing: str, upload: dict[str, Any], number: int, part: "Part", advance: Advance
     ) -> dict[str, Any]:
         """Send a part and give its memory back.
 
-        If the try with a `stated_digest` fails, the part is hashed and sent again; that result counts.
+        If the try with a stated digest fails, the part is hashed and sent again; that result counts for a part in
+        memory. IntegrityError if a part in a file does not have the stated digest: the file may have changed.
         """
-        body = UploadBody(data, advance)
-        part = _part(
-            number,
-            bytes.fromhex(stated_digest.hex) if stated_digest else hashlib.sha256(data.getbuffer()).digest(),
-        )
+        body = UploadBody(cast(BinaryIO, part.stream), advance)
         try:
-            answer = self._client.try_put(doing, **upload, **part, Body=body)
+            target = _target(number, part.digest or part.hash())
+            answer = self._client.try_put(doing, **upload, **target, Body=body)
             if answer is None:
-                part = _part(number, hashlib.sha256(data.getbuffer()).digest())
-                answer = self._client.call(doing, "upload_part", **upload, **part, Body=body)
-            return part | _tag(answer)
+                actual = part.hash()
+                if part.is_in_file and part.digest:
+                    hash_stream.check(actual, part.digest, f"part {number} while {doing}")
+                target = _target(number, actual)
+                answer = self._client.call(doing, "upload_part", **upload, **target, Body=body)
+            return target | {"ETag": answer["ETag"]}
         finally:
-            self._buffers.put(data)
+            if part.is_in_file:
+                part.stream.close()
+            self._buffers.put(part.memory)
 
     def _complete(self, doing: str, upload: dict[str, Any], parts: list[dict[str, Any]]) -> bool:
         """Join the parts to the object, if it does not exist."""
@@ -170,12 +190,25 @@ class MultipartUpload:
         return True
 
 
-def _part(number: int, sha256: bytes) -> dict[str, Any]:
-    return {"PartNumber": number, "ChecksumSHA256": b64encode(sha256).decode()}
+@dataclass(frozen=True)
+class Part:
+    """A part to send: a stream over its bytes, their digest if it is stated, and the memory that it holds."""
+
+    memory: BytesIO
+    stream: BytesIO | FileRegion
+    digest: Digest | None
+
+    def hash(self) -> Digest:
+        self.stream.seek(0)
+        return hash_stream.pump(cast(BinaryIO, self.stream), None)[0]
+
+    @property
+    def is_in_file(self) -> bool:
+        return self.stream is not self.memory
 
 
-def _tag(answer: dict[str, Any]) -> dict[str, Any]:
-    return {"ETag": answer["ETag"]}
+def _target(number: int, sha256: Digest) -> dict[str, Any]:
+    return {"PartNumber": number, "ChecksumSHA256": b64encode(bytes.fromhex(sha256.hex)).decode()}
 
 
 def _fill(part: BytesIO, streams: deque[BinaryIO], size: int) -> int:

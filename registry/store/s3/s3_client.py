@@ -5,9 +5,9 @@ are made here, since the meaning of a 412 depends on earlier tries of the reques
 """
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from functools import cached_property
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from onnxreg.registry.store.net import http_headers, pace
 from onnxreg.registry.store.net.retry import UnansweredError, retrying
 from onnxreg.registry.store.protocol import CHUNK_BYTES
+from onnxreg.registry.store.s3.range_answer import ByteRange, OpenAnswer, fill
 from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.registry.support.cancellation import CancelledError, check_stop
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError, missing_extra
@@ -69,15 +70,6 @@ class RejectedError(RemoteError):
     @property
     def is_passing(self) -> bool:
         return self.status in _PASSING_STATUS or self.s3_code in _PASSING_CODES
-
-
-@dataclass(frozen=True, slots=True)
-class ByteRange:
-    """A part of an object: how many bytes came, the object's ETag, and the bytes that the whole object has."""
-
-    count: int
-    tag: str
-    size: int
 
 
 class S3Client:
@@ -164,31 +156,62 @@ class S3Client:
         with pace.reading():
             return retrying(attempt, is_passing, self.host)
 
-    def read_range(self, doing: str, key: str, start: int, memory: memoryview, tag: str = "") -> ByteRange:
+    def read_range(
+        self,
+        doing: str,
+        key: str,
+        start: int,
+        memory: memoryview,
+        tag: str = "",
+        stop: int = 0,
+        answer: OpenAnswer | None = None,
+    ) -> ByteRange:
         """Read an object's bytes from an offset on, as many as there is memory for; with a `tag` of that very object.
 
-        The first try goes through `SignedRequests`.
+        The bytes up to `stop` come with the same `answer`, if that is given. The first try goes through `SignedRequests`.
         """
-        range_header = {"Range": f"bytes={start}-{start + len(memory) - 1}"}
-
+        stop = max(stop, start + len(memory))
         with pace.reading():
             with self._trying(doing) as bare:
-                answer = bare and bare.get(key, range_header | ({"If-Match": tag} if tag else {}))
-                if answer is not None:
-                    part = self._part_of(answer, doing, start, memory)
-                    if part is not None:
-                        return part
+                part = answer.read(start, memory) if answer is not None else None
+                if part is None and bare is not None:
+                    part = self._try_range(bare, doing, key, start, memory, tag, stop, answer)
+                if part is not None:
+                    return part
+            range_header = {"Range": f"bytes={start}-{start + len(memory) - 1}"}
             return self._read_plainly(doing, key, memory, start, range_header, tag)
 
-    def _part_of(self, answer: Any, doing: str, start: int, memory: memoryview) -> ByteRange | None:
-        """Read the body of an answer to a bare request; None if it is not the answer that was hoped for."""
-        with closing(answer.raw) as body:
+    def _try_range(
+        self,
+        bare: "SignedRequests",
+        doing: str,
+        key: str,
+        start: int,
+        memory: memoryview,
+        tag: str,
+        stop: int,
+        remainder: OpenAnswer | None,
+    ) -> ByteRange | None:
+        """Request a range once; None if the answer is not the one that was hoped for. `remainder` gets what there is no memory for."""
+        began = time.monotonic()
+        answer = bare.get(key, {"Range": f"bytes={start}-{stop - 1}"} | ({"If-Match": tag} if tag else {}))
+        wait, body = time.monotonic() - began, answer.raw
+        try:
             if answer.status_code != 206 or not answer.headers.keys() >= RANGE_HEADERS:
                 return None
-            count = self._allowed(int(answer.headers["Content-Length"]), len(memory))
+            count = self._allowed(int(answer.headers["Content-Length"]), stop - start)
             size = self._size(doing, answer.headers["Content-Range"], start, count)
-            _fill(memory[:count], body)
-        return ByteRange(count, answer.headers["ETag"], size)
+            data = memory[:count]
+            fill(data, body)
+            transfer = time.monotonic() - began - wait
+            part = ByteRange(len(data), answer.headers["ETag"], size, wait, transfer)
+            if remainder is not None and count > part.count:
+                remainder.close()
+                remainder.body, remainder.at, remainder.head, body = body, start + part.count, part, None
+            return part
+        finally:
+            if body is not None:
+                body.close()
 
     def _read_plainly(
         self, doing: str, key: str, memory: memoryview, start: int, range_header: dict[str, str], tag: str
@@ -301,16 +324,6 @@ class S3Client:
         client = new_client(self._session, self.location)
         client.meta.events.register("before-call.s3.GetObject", self._learn)
         return client
-
-
-def _fill(memory: memoryview, stream: Any) -> None:
-    """Fill the memory exactly; ConnectionError if fewer bytes come."""
-    end = 0
-    while end < len(memory) and (count := stream.readinto(memory[end : end + CHUNK_BYTES])):
-        check_stop()
-        end += count
-    if end != len(memory):
-        raise ConnectionError(f"{end:,} of {len(memory):,} bytes arrived")
 
 
 def _arrived(body: Any, size: int, limit: int) -> bytearray:

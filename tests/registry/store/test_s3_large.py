@@ -7,8 +7,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from support.registries.bucket import damages, direct, versions
@@ -32,6 +35,27 @@ MakeDraft = Callable[..., Draft]
 def pieces_of(data: bytes) -> list[Piece]:
     spans = ((start, min(start + PIECE_BYTES, len(data))) for start in range(0, len(data), PIECE_BYTES))
     return [Piece(start, stop, Digest.of(data[start:stop])) for start, stop in spans]
+
+
+@dataclass(frozen=True)
+class FileBlob:
+    """A blob in a file, with what is said of it."""
+
+    path: Path
+    digest: Digest
+    said: Sequence[Piece]
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size
+
+    def open(self, start: int) -> BinaryIO:
+        stream = self.path.open("rb")
+        stream.seek(start)
+        return stream
+
+    def pieces(self) -> Sequence[Piece]:
+        return self.said
 
 
 class TestLargeObjects:
@@ -112,7 +136,7 @@ class TestLargeObjects:
     ) -> None:
         data = random.Random(2).randbytes(17 * 2**20)
         remote = s3_remote(bucket_url, create=True)
-        monkeypatch.setattr(multipart, "hashlib", None)
+        monkeypatch.setattr(multipart, "hash_stream", None)
         with remote.push() as push:
             push.put(BytesIO(data), Digest.of(data), pieces_of(data))
         assert s3_proxy.requests("PUT", "partNumber") == 3
@@ -126,6 +150,66 @@ class TestLargeObjects:
             with remote.push() as push, pytest.raises(IntegrityError):
                 push.put(BytesIO(data), Digest.of(other), pieces)
             assert not remote.has([Digest.of(other)])
+        assert ministack.uploads(bucket_url) == []
+
+    @pytest.mark.parametrize("fault", ["none", "reset", "garbled"])
+    @pytest.mark.parametrize("said", ["the truth", "wrong digests", "wrong lengths"])
+    def test_parts_of_a_file(
+        self, bucket_url: str, s3_proxy: Proxy, tmp_path: Path, fault: str, said: str
+    ) -> None:
+        """A file whose pieces are stated is sent from where it is; if that is wrong, the whole file decides."""
+        data = random.Random(4).randbytes(17 * 2**20)
+        (tmp_path / "blob").write_bytes(data)
+        stated = {
+            "the truth": pieces_of(data),
+            "wrong digests": pieces_of(bytes(len(data))),
+            "wrong lengths": pieces_of(data)[:2],
+        }
+        remote = s3_remote(bucket_url, create=True)
+        met: set[str] = set()
+
+        def once(method: str, path: str) -> str | None:
+            """The fault meets the first try of each part."""
+            number = path.partition("partNumber=")[2][:1]
+            if fault == "none" or not number or number in met:
+                return None
+            met.add(number)
+            return fault
+
+        s3_proxy.plan = once
+        with remote.push() as push:
+            assert push.fetch(FileBlob(tmp_path / "blob", Digest.of(data), stated[said])) == len(data)
+        with remote.open_blob(Digest.of(data)) as stream:
+            assert stream.read() == data
+
+    def test_a_file_with_other_bytes_is_not_sent(
+        self, bucket_url: str, ministack: s3servers.Server, tmp_path: Path
+    ) -> None:
+        data, other = random.Random(5).randbytes(17 * 2**20), bytes(17 * 2**20)
+        (tmp_path / "blob").write_bytes(other)
+        remote = s3_remote(bucket_url, create=True)
+        for stated in (pieces_of(data), pieces_of(other)):
+            with remote.push() as push, pytest.raises(IntegrityError):
+                push.fetch(FileBlob(tmp_path / "blob", Digest.of(data), stated))
+            assert not remote.has([Digest.of(data)])
+        assert ministack.uploads(bucket_url) == []
+
+    def test_a_file_that_changes_between_its_hash_and_its_upload_is_not_taken(
+        self, bucket_url: str, ministack: s3servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        data = random.Random(6).randbytes(17 * 2**20)
+        (tmp_path / "blob").write_bytes(data)
+        region = multipart.FileRegion
+
+        def changed(path: Path, start: int, stop: int) -> multipart.FileRegion:
+            path.write_bytes(bytes(len(data)))
+            return region(path, start, stop)
+
+        monkeypatch.setattr(multipart, "FileRegion", changed)
+        remote = s3_remote(bucket_url, create=True)
+        with remote.push() as push, pytest.raises(IntegrityError):
+            push.fetch(FileBlob(tmp_path / "blob", Digest.of(data), pieces_of(data)))
+        assert not remote.has([Digest.of(data)])
         assert ministack.uploads(bucket_url) == []
 
     def test_a_failed_upload_leaves_no_part(
