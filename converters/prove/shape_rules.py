@@ -187,7 +187,9 @@ def _concat(of: Operands, formula: Formula) -> Dims | None:
     if len(stated) < len(shapes):
         return None
     axis = range(len(stated[0]))[formula.attribute("axis")]
-    return (*stated[0][:axis], _sum(dims[axis] for dims in stated), *stated[0][axis + 1 :])
+    result = [sizes[0] if len(set(sizes)) == 1 else of.fresh() for sizes in zip(*stated, strict=True)]
+    result[axis] = _sum(dims[axis] for dims in stated)
+    return tuple(result)
 
 
 def _sum(sizes: Iterable[Size]) -> Size:

@@ -1,0 +1,131 @@
+"""Inferred shapes and values are those of ONNX Runtime, for random graphs and inputs of several sizes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from onnxreg.converters.prove.polynomial import Polynomial
+from onnxreg.converters.prove.read_formulas import read_formulas
+
+SIZES = [(1, 1), (1, 5), (2, 3), (4, 2), (3, 7)]
+VECTORS = (
+    "Gather ({u}, {index})", "Slice ({u}, {start}, {end})", "Concat <axis = 0> ({u}, {v})", "Add ({u}, {one})",
+    "Sub ({u}, {one})", "Mul ({u}, {one})", "Div ({u}, {one})", "Add ({u}, {u})", "Mul ({u}, {u})", "Shape ({t})",
+    "Shape <start = 1> ({t})", "Shape <start = -2, end = -1> ({t})", "Concat <axis = 0> ({one}, {u})",
+)  # fmt: skip
+TENSORS = (
+    "Transpose ({t})", "Relu ({t})", "Add ({t}, {t})", "Add ({t}, {r})", "Mul ({t}, {number})", "Unsqueeze ({t}, {axis})",
+    "Squeeze ({t}, {axis})", "Reshape ({t}, {u})", "Expand ({t}, {u})", "Slice ({t}, {start}, {end}, {axis})",
+    "Slice ({t}, {axis}, {at}, {axis})", "ReduceMax <keepdims = 0> ({t}, {axis})", "ReduceSum ({t}, {axis})",
+    "Concat <axis = -1> ({t}, {t})", "Concat <axis = 0> ({t}, {r})", "MatMul ({t}, {r})", "Gather <axis = 0> ({t}, {index})",
+    "Tile ({t}, {u})", "Flatten ({t})", "Reshape ({t}, {rest})", "Reshape ({t}, {copies})", "ConstantOfShape ({u})",
+    "com.microsoft.FusedMatMul <transB = 1> ({t}, {r})",
+)  # fmt: skip
+NUMBERS = {
+    "one": [[1], [2], [3]],
+    "number": [1, 2],
+    "index": [[0], [1], [-1], [1, 0]],
+    "start": [[0], [1], [-2]],
+    "end": [[1], [2], [-1], [2**31]],
+    "axis": [[0], [1], [-1]],
+    "rest": [[-1], [-1, 3], [4, -1]],
+    "copies": [[0, -1], [0, 0, -1], [-1, 0, 4]],
+}
+
+
+def random_graph(draw: np.random.Generator, steps: int) -> Any:
+    """A graph whose outputs are all of its vectors, and the shapes of all of its tensors."""
+    vectors, tensors, stored, lines = ["s"], ["x", "z"], {}, ["s = Shape (x)"]
+    for step in range(steps):
+        is_vector = draw.random() < 0.5
+        kinds = VECTORS if is_vector else TENSORS
+        names = {key: f"{key}{draw.integers(len(items))}" for key, items in NUMBERS.items()}
+        names |= {key: str(draw.choice(vectors)) for key in ("u", "v")}
+        names |= {key: str(draw.choice(tensors)) for key in ("t", "r")}
+        unit = draw.choice(vectors)
+        lines.append(f"at{step} = Slice ({unit}, start0, one0)")
+        name = f"{'v' if is_vector else 't'}{step}"
+        lines.append(f"{name} = {kinds[draw.integers(len(kinds))].format(**names, at=f'at{step}')}")
+        (vectors if is_vector else tensors).append(name)
+    lines += [f"shape_{name} = Shape ({name})" for name in tensors[2:]]
+    outputs = vectors + [f"shape_{name}" for name in tensors[2:]]
+    for key, items in NUMBERS.items():
+        kind = np.float32 if key == "number" else np.int64
+        stored |= {f"{key}{at}": np.array(item, kind) for at, item in enumerate(items)}
+    ends = ", ".join(f"int64[k{at}] {name}" for at, name in enumerate(outputs))
+    model = onnx.parser.parse_model(
+        f'<ir_version: 9, opset_import: ["" : 18, "com.microsoft" : 1]> g '
+        f"(float[n, m, 12] x, float[n, m] z) => ({ends}) {{ {' '.join(lines)} }}"
+    )
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(array, name) for name, array in stored.items()
+    )
+    return model
+
+
+def run(session: Any, feed: Any) -> Any:
+    """The outputs; none if ONNX Runtime refuses the sizes of the inputs."""
+    try:
+        return session.run(None, feed)
+    except Exception:  # noqa: BLE001  onnxruntime raises a class for each of its statuses
+        return []
+
+
+def opened(model: Any) -> Any:
+    """A session without optimizations; None if ONNX Runtime refuses the graph."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
+    try:
+        return onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception:  # noqa: BLE001
+        return None
+
+
+def at(size: Any, n: int, m: int) -> int:
+    """A size for inputs of a given size."""
+    if not isinstance(size, Polynomial):
+        return int(size)
+    functions = {
+        "min": min,
+        "div": lambda one, other: one // other,
+        "slice": lambda size, start, end: len(range(*slice(start, end).indices(size))),
+    }
+    text = str(size).replace('"n"', str(n)).replace('"m"', str(m))
+    return int(eval(text, functions))
+
+
+def check(seed: int, scratch: Path) -> int:
+    """The number of sizes that were inferred, and compared."""
+    draw = np.random.default_rng(seed)
+    model = random_graph(draw, int(draw.integers(3, 10)))
+    onnx.save(model, scratch)
+    graph = read_formulas(scratch)
+    shapes, compared = graph.rewriter.shapes, 0
+    values = {name: shapes.value(formula) for name, formula in graph.outputs.items()}
+    session = opened(model)
+    for n, m in SIZES if session else ():
+        feed = {"x": np.ones((n, m, 12), np.float32), "z": np.ones((n, m), np.float32)}
+        for (name, value), result in zip(values.items(), run(session, feed), strict=False):
+            if value is None or not result.all():
+                continue
+            for size, actual in zip(value.reshape(-1).tolist(), result.reshape(-1).tolist(), strict=True):
+                if "?" not in str(size):
+                    assert at(size, n, m) == actual, (seed, name, str(size), n, m)
+                    compared += 1
+    return compared
+
+
+def test_sizes_are_those_of_a_run(tmp_path: Path) -> None:
+    assert sum(check(seed, tmp_path / "model.onnx") for seed in range(150)) > 500
+
+
+@pytest.mark.more
+def test_sizes_of_many_graphs_are_those_of_a_run(tmp_path: Path) -> None:
+    assert sum(check(seed, tmp_path / "model.onnx") for seed in range(150, 5000)) > 10_000
