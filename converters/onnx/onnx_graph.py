@@ -31,12 +31,14 @@ def load_onnx(path: Path) -> Any:
     opening(path)
     model = onnx.ModelProto()
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            if data[: len(LFS_POINTER)] == LFS_POINTER:
+        with path.open("rb") as file:
+            # The read notices a disk that fails; of a mapped file a signal would.
+            if file.read(len(LFS_POINTER)) == LFS_POINTER:
                 raise InputError(
                     f"{path.name} is a Git LFS pointer, not a model", "fetch the file itself: git lfs pull"
                 )
-            with memoryview(data) as view:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            with mapped as data, memoryview(data) as view:
                 model.ParseFromString(view)
     except OSError as error:
         raise unreadable(path.name, error) from error
