@@ -17,6 +17,8 @@ from support.servers.faults import Proxy, proxy
 from onnxreg.registry import Registry
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
+pytestmark = pytest.mark.more
+
 MakeCheckpoint = Callable[..., Path]
 EXPORT = ("export", "--profile", "android", "--name", "acme/tiny")
 
@@ -40,7 +42,6 @@ def start_and_signal(
     return process
 
 
-@pytest.mark.more
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_an_export_ended_by_a_signal_leaves_nothing(
     reg: Callable,
@@ -82,7 +83,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", place], check=True)
 
 
-@pytest.mark.more
 def test_an_export_to_a_full_disk_leaves_nothing(
     reg: Callable, make_checkpoint: MakeCheckpoint, small_disk: Path
 ) -> None:

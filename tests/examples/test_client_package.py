@@ -100,12 +100,14 @@ def test_two_builds_are_the_same_bytes(built: Path, tmp_path: Path) -> None:
     assert digests[0] == digests[1]
 
 
+@pytest.mark.more
 def test_an_app_loads_less_than_30_kilobytes(built: Path) -> None:
     modules = [path for path in (built / "dist").glob("*.js") if path.name != "onnxreg.script.js"]
     assert {"onnxreg.js", "directory-store.js", "transformers.js"} <= {path.name for path in modules}
     assert sum(len(gzip.compress(path.read_bytes())) for path in modules) < MAX_COMPRESSED_BYTES
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("store", ["store", ""])
 def test_an_app_uses_it(app: Path, url: str, tmp_path: Path, store: str) -> None:
     (app / "use.mjs").write_text(USE)
@@ -113,6 +115,7 @@ def test_an_app_uses_it(app: Path, url: str, tmp_path: Path, store: str) -> None
     assert answer == {"version": "1.0.0", "size": 100_000}
 
 
+@pytest.mark.more
 def test_its_types_hold_in_a_strict_program(app: Path) -> None:
     (app / "use.mts").write_text(TYPED)
     (app / "package.json").write_text('{"type": "module"}')
@@ -263,6 +266,7 @@ def test_a_shell_without_the_web_updates_and_verifies(registry: Registry, tmp_pa
     assert update(registry)["error"] in ("integrity", "remote")
 
 
+@pytest.mark.more
 @needs_jsc
 def test_one_script_is_enough_for_a_context_without_modules(built: Path) -> None:
     code = "print(Object.keys(onnxreg).filter((name) => /^(Registry|usePlatform|preset)$/.test(name)).sort())"
@@ -303,6 +307,7 @@ vm.runInContext(`(async () => {
 """
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("clock", ["", "wrong"])
 def test_a_host_like_react_native_gives_what_it_lacks(
     built: Path, url: str, tmp_path: Path, clock: str
