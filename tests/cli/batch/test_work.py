@@ -31,6 +31,7 @@ class Ordered:
     name: str
     start: str
     contract: ProfilePromises = field(default_factory=ProfilePromises)
+    nodes: dict[str, Any] = field(default_factory=dict)
     recipe: Any = field(default_factory=lambda: SimpleNamespace(benchmark=None, search=None))
 
     @property
