@@ -22,6 +22,7 @@ Draft = Callable[..., Any]
 @dataclass(frozen=True)
 class Found:
     digest: Digest
+    location: str = "not a directory"
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,6 @@ class Ordered:
     name: str
     start: str
     contract: ProfilePromises = field(default_factory=ProfilePromises)
-    nodes: dict[str, Any] = field(default_factory=dict)
     recipe: Any = field(default_factory=lambda: SimpleNamespace(benchmark=None, search=None))
 
     @property
