@@ -50,8 +50,11 @@ WHY = {
         "applying a delta of *, peak memory",
         "*",
     ): "A few blocks of 1 MiB, and numpy's temporary arrays; it does not grow.",
+    ("reg query --remote, reg serve*first snapshot", "snapshot unchanged"): (
+        "The first time the file is fetched, unpacked and kept; later it is asked for on the condition that it changed."
+    ),
     ("GET of *", "nginx"): (
-        "nginx is written in C and sends files from the kernel; ours is one process in Python, which also answers the questions of "
+        "nginx is written in C and sends files from the kernel; ours is Python, one process for each worker, which also answers the questions of "
         "`reg resolve`. If many clients read, put nginx in front (`docs/serve.md`)."
     ),
     ("push of an unchanged model", "aws*"): (

@@ -71,7 +71,7 @@ def _published(registry: Registry, copy: Path, count: int) -> Iterator[Row]:
 
 
 def _query(own: Path, remote: str, env: Mapping[str, str] | None = None, *more: str) -> Run:
-    command = [REG, "--registry", own, "query", EXPRESSION, "--remote", remote, *more]
+    command = [REG, "--registry", own, "query", EXPRESSION, "--remote", remote, "--limit", "20", *more]
     return run(command, env)
 
 
