@@ -62,12 +62,12 @@ WHY = {
         "may write to it. The peer lists the prefix, one request for each thousand objects."
     ),
     ("android export, peak memory", "openmed"): (
-        "The peak is ONNX Runtime while it writes the `.ort` file, and a second thread that runs the INT8 file meanwhile, to compare "
-        "it with the checkpoint. The peer compares nothing."
+        "The peak is in the step that makes the float32 graph, between PyTorch's exporter and the end of writing the file; which copy of the "
+        "weights makes it is not known yet."
     ),
     ("android export, processor", "openmed"): (
-        "Two fifths are the imports of PyTorch and transformers, which both need; a fifth loads and runs each file, to compare it with "
-        "the checkpoint. The peer compares nothing."
+        "Three tenths are the imports of PyTorch and transformers, which both need; nearly a fifth loads and runs each file, to compare it "
+        "with the checkpoint. The peer compares nothing."
     ),
     (
         "reg serve, sending blobs, peak memory",
