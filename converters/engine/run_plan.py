@@ -17,7 +17,6 @@ from onnxreg.converters.engine.measure import Outputs
 from onnxreg.converters.engine.plan import ExportPlan, pass_key
 from onnxreg.converters.engine.step_result import StepResult
 from onnxreg.converters.engine.steps import StepNode, file_name
-from onnxreg.converters.onnx.internals import return_memory
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes.base import skip
 from onnxreg.converters.passes.tools import proof, samples, torch_model
@@ -114,7 +113,6 @@ class Execution:
         if self._cache is not None and self._cache.find("steps", key, directory):
             return StepFiles.read(directory, node), None
         self._progress.step(f"running {node.name}")
-        return_memory()
         start = self._loaded().start if parent is None else None
         try:
             step_files = make(node, start, parent, directory, name, self._feed(node, previous))
