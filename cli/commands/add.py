@@ -134,6 +134,9 @@ def _with_parent(draft: "Draft", parent: Path | None, files: Sequence[Path]) -> 
         return draft
     if parent not in files or parent.name not in {artifact.path for artifact in draft.artifacts}:
         raise InputError(f"{parent} is not one of the models", "name the parent among the files, too")
+    if len(draft.artifacts) == 1:
+        hint = "name the files that were made from it too, or leave --parent out"
+        raise InputError(f"{parent} is the only model, so no other can be compared with it", hint)
     artifacts = [
         artifact if artifact.path == parent.name else replace(artifact, parent=parent.name)
         for artifact in draft.artifacts

@@ -302,6 +302,9 @@ def test_added_files_are_compared_with_the_parent_that_is_stated(
     command[-1] = "1.2.0"
     assert main([*command, "--parent", str(files / "model_fp16.onnx")]) == 2
     assert "name the parent among the files, too" in capsys.readouterr().err
+    alone = ["add", paths[0], "--name", "acme/ner", "--version", "1.2.0", "--parent", paths[0]]
+    assert main(alone) == 2
+    assert "is the only model, so no other can be compared with it" in capsys.readouterr().err
 
 
 def test_an_unsigned_claim_is_called_unsigned(registry: Registry, capsys: pytest.CaptureFixture[str]) -> None:
