@@ -42,7 +42,9 @@ class ObservedIndex:
             state = State.decode(first)
             lines = tuple(LogLineHeader.read(line) for line in raw_lines)
         except InputError as error:
-            raise IntegrityError(f"the index of {name} is damaged: {error.message}", error.advice) from error
+            raise IntegrityError(
+                f"the index of {name} is damaged: {error.message}", error.advice or EXTENT
+            ) from error
         if state.name != name:
             raise IntegrityError(f"the index of {name} belongs to {state.name}", EXTENT)
         observed = cls(Digest.of(data).hex, state, lines)
