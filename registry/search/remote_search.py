@@ -93,8 +93,12 @@ class RemoteSearch:
                 problem = error
         names = [name for name in self._reader.names() if fnmatchcase(name, pattern)]
         if problem is not None and (not isinstance(problem, AbsentError) or len(names) > MAX_SILENT_MODELS):
-            about = problem.message if isinstance(problem, RegError) else str(problem)
-            self._tell(f"the snapshot of {self._reader.url} {about}: reading every index file")
+            reason = (
+                problem.message
+                if isinstance(problem, RegError)
+                else f"the snapshot of {self._reader.url} {problem}"
+            )
+            self._tell(f"{reason}: reading every index file")
         return from_files(names)
 
     def _copy(self) -> Path | None:
@@ -109,9 +113,6 @@ class RemoteSearch:
 
 
 def age_of(time: str) -> float:
-    """Seconds since a time in RFC 3339, at least 0. SnapshotError if it is another text."""
-    try:
-        moment = datetime.strptime(time, TIME_FORMAT).replace(tzinfo=UTC)
-    except ValueError as error:
-        raise SnapshotError(f"is damaged: {error}") from error
+    """Seconds since the time of a snapshot, at least 0."""
+    moment = datetime.strptime(time, TIME_FORMAT).replace(tzinfo=UTC)
     return max(0.0, (datetime.now(UTC) - moment).total_seconds())

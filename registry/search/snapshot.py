@@ -13,6 +13,7 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from fnmatch import fnmatchcase
 from io import BytesIO
 from pathlib import Path
@@ -23,6 +24,7 @@ from onnxreg.registry.search import candidate_table, db, search_index
 from onnxreg.registry.store.abilities import PathReader
 from onnxreg.registry.store.layout import SNAPSHOT
 from onnxreg.registry.store.protocol import RegistryReader, innermost
+from onnxreg.registry.support.actor import TIME_FORMAT
 from onnxreg.schema.query.expression.fields import FIELDS, LABELLED, FieldKind
 
 if TYPE_CHECKING:
@@ -62,6 +64,10 @@ class LaterFormatError(SnapshotError):
     """A snapshot that a later build published."""
 
 
+class DamagedError(SnapshotError):
+    """A snapshot whose rows are not as its tables promise."""
+
+
 class AbsentError(SnapshotError):
     """Nobody has published a snapshot there."""
 
@@ -76,8 +82,9 @@ class SearchSnapshot:
             with search_index.opened(self.database):
                 _check_tables(self.database, is_copy)
                 meta = dict(self.database.execute("SELECT * FROM meta"))
+                datetime.strptime(meta.get("time", ""), TIME_FORMAT)
                 copies = self.database.execute("SELECT url, token FROM copy").fetchall() if is_copy else []
-        if meta.get("registry") != registry_id or "time" not in meta:
+        if meta.get("registry") != registry_id:
             self.close()
             raise SnapshotError("is of another registry")
         self.time: str = meta["time"]
@@ -167,11 +174,11 @@ _CANDIDATE = {
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """SnapshotError if the rows are not as their tables say."""
+    """DamagedError if the rows are not as their tables say."""
     try:
         yield
     except (sqlite3.Error, ValueError, TypeError) as error:
-        raise SnapshotError(f"is damaged: {error}") from error
+        raise DamagedError(f"is damaged: {error}") from error
 
 
 def _connect(file: Path) -> sqlite3.Connection:
@@ -208,10 +215,15 @@ def fetch(reader: RegistryReader, file: Path | None) -> Iterator[SearchSnapshot]
     """Fetch the snapshot of a registry, if it changed since the copy in `file` was made.
 
     `file` is None if nothing can be kept here. AbsentError if there is none, SnapshotError if it
-    cannot be used; errors of the place as they are.
+    cannot be used; errors of the place as they are. A copy that turns out to be damaged is removed.
     """
     with TemporaryDirectory() as scratch, _current(reader, file or Path(scratch) / "copy") as snapshot:
-        yield snapshot
+        try:
+            yield snapshot
+        except DamagedError:
+            with suppress(OSError):
+                snapshot.file.unlink()
+            raise
 
 
 def _current(reader: RegistryReader, file: Path) -> SearchSnapshot:

@@ -280,7 +280,9 @@ def edit(statement: str) -> Callable[[bytes], bytes]:
         ),
         (edit("UPDATE meta SET value = 'tea' WHERE key = 'format'"), "is not a snapshot"),
         (edit("UPDATE meta SET value = hex(zeroblob(16)) WHERE key = 'registry'"), "is of another registry"),
-        (edit("DELETE FROM meta WHERE key = 'time'"), "is of another registry"),
+        (edit("DELETE FROM meta WHERE key = 'time'"), "is damaged"),
+        (edit("UPDATE meta SET value = 'tea' WHERE key = 'time'"), "is damaged"),
+        (edit("UPDATE meta SET value = x'00' WHERE key = 'time'"), "is damaged"),
         (edit("CREATE TABLE more(x)"), "has other tables"),
         (edit("DROP VIEW artifacts"), "has other tables"),
         (edit("UPDATE candidates SET channels = 'no JSON'"), "is damaged"),
@@ -407,6 +409,18 @@ def test_a_copy_that_somebody_damaged_is_fetched_again(models: Registry, tmp_pat
     for data in (b"", copy.read_bytes()[:8192], b"x" * 20_000):
         copy.write_bytes(data)
         assert reader.query() == direct(models.store, None) and reader.lines == []
+
+
+def test_a_copy_with_damaged_rows_is_used_once(models: Registry, tmp_path: Path) -> None:
+    publish(models.store)
+    reader = open_reader(tmp_path, str(models.store.root))
+    reader.query()
+    (copy,) = (tmp_path / "own").rglob("snapshot.sqlite")
+    with closing(sqlite3.connect(copy)) as database, database:
+        database.execute("UPDATE candidates SET channels = 'no JSON'")
+    assert reader.query() == direct(models.store, None) and "is damaged" in reader.lines.pop()
+    assert reader.query() == direct(models.store, None) and reader.lines == []
+    assert reader.time is not None
 
 
 def test_nothing_needs_to_be_kept(models: Registry, tmp_path: Path) -> None:
