@@ -159,9 +159,13 @@ class UnownedFile(io.RawIOBase):
 
 
 class FileRegion(io.RawIOBase):
-    """The bytes of a file from `start` up to `stop`, as a stream of their own."""
+    """The bytes of a file from `start` up to `stop`, as a stream of their own.
+
+    Reading raises IntegrityError if the file has become shorter: a server would wait for the missing bytes.
+    """
 
     def __init__(self, path: Path, start: int, stop: int) -> None:
+        self._path = path
         self._file = open_regular(path)
         self._readinto = hash_stream.reader_into(self._file)
         self._start = start
@@ -183,7 +187,10 @@ class FileRegion(io.RawIOBase):
 
     def readinto(self, block: Any, /) -> int:
         self._file.seek(self._start + self._at)
-        count = self._readinto(memoryview(block)[: self._size - self._at])
+        target = memoryview(block)[: self._size - self._at]
+        count = self._readinto(target)
+        if target and not count:
+            raise IntegrityError(f"{self._path} became shorter while it was sent", EXTENT)
         self._at += count
         return count
 

@@ -30,11 +30,13 @@ class OpenAnswer:
     head: ByteRange | None = None
 
     def read(self, start: int, memory: memoryview) -> ByteRange | None:
-        """Fill the memory, if these are the bytes that come next; else return None."""
+        """Fill the memory, if these are the bytes that come next; else return None. After a failure none are next."""
         head, body = self.head, self.body
         if head is None or self.at != start:
             return None
+        self.head = None
         fill(memory, body)
+        self.head = head
         self.at += len(memory)
         return ByteRange(len(memory), head.tag, head.size)
 

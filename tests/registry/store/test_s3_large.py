@@ -37,6 +37,18 @@ def pieces_of(data: bytes) -> list[Piece]:
     return [Piece(start, stop, Digest.of(data[start:stop])) for start, stop in spans]
 
 
+def test_a_file_that_becomes_shorter_is_an_error(tmp_path: Path) -> None:
+    """Else the server would wait for the missing bytes."""
+    file = tmp_path / "blob"
+    file.write_bytes(bytes(2**20))
+    with multipart.FileRegion(file, 4, 2**20) as region:
+        assert len(region.read()) == 2**20 - 4
+        region.seek(0)
+        os.truncate(file, 2**19)
+        with pytest.raises(IntegrityError, match="blob became shorter"):
+            region.read()
+
+
 @dataclass(frozen=True)
 class FileBlob:
     """A blob in a file, with what is said of it."""

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 
 import pytest
 from support.servers import range_server
@@ -11,6 +12,7 @@ from support.servers.range_server import RangeServer
 from onnxreg.registry.store import range_stream
 from onnxreg.registry.store.range_stream import MAX_BLOCKS_PER_STREAM, MAX_LONG_WAITS, Waits
 from onnxreg.registry.store.s3.bucket import S3Store
+from onnxreg.registry.store.s3.range_answer import ByteRange, OpenAnswer
 from onnxreg.registry.store.s3.s3_url import S3Url
 
 RANGES = 64
@@ -66,6 +68,14 @@ def test_a_stream_that_breaks_goes_on_where_it_broke() -> None:
         server.break_after = 2**20 + 5
         assert stream.read() == LARGE
         assert server.break_after == 0, "an answer with many ranges was cut"
+
+
+def test_an_answer_that_broke_gives_no_more_bytes() -> None:
+    answer = OpenAnswer(BytesIO(b"123"), 8, ByteRange(8, "tag", 16))
+    with pytest.raises(ConnectionError):
+        answer.read(8, memoryview(bytearray(4)))
+    answer.body = BytesIO(b"5678")
+    assert answer.read(8, memoryview(bytearray(4))) is None
 
 
 @pytest.mark.parametrize(
