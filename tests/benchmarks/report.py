@@ -113,8 +113,8 @@ nothing. The rows of `http_get` compare the servers alone: it is the function by
 other programs ran (load 8 to 15); the processor time is disturbed least.""",
     "search": """A search for the first 20 matches (`--limit 20`) in a remote of 10,000 models of two versions: from the snapshot that
 `reg index publish` made, and (with `--fresh`, in a bucket) from index files, of which 128 had 20 matches; all of them would be
-10,011 requests. One pair each where the range is a point. DuckDB answers the same question from the Parquet file that the same server
-sends, in ranges. The proxy that counts the requests, the server and the client share the cores.""",
+10,011 requests. One pair each where the range is a point. DuckDB reads the Parquet file that the same server sends, in ranges.
+It fetched all matches when these rows were measured; the benchmark now stops both at 20. The proxy that counts the requests, the server and the client share the cores.""",
     "serving": """`reg serve` is one process, MLflow's registry has four workers and SQLite, nginx one worker; the rows of small
 files have one and two workers on both sides. All have the same 200 models of 5 versions, and 64 clients (wrk, one thread, on the
 same cores: with two workers it is the third that wants a core).""",

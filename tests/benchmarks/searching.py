@@ -43,7 +43,7 @@ class Web(HTTPFileSystem):
 
 with duckdb.connect() as database:
     database.register_filesystem(Web())
-    sql = f"SELECT name, version, path FROM '{sys.argv[1]}' WHERE newest AND certified ORDER BY ALL"
+    sql = f"SELECT name, version, path FROM '{sys.argv[1]}' WHERE newest AND certified ORDER BY ALL LIMIT 20"
     print(len(database.execute(sql).fetchall()))
 """
 
