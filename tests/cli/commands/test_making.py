@@ -3,8 +3,9 @@
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ class Ordered:
 
     name: str
     number: int
+    source: Any = field(default_factory=lambda: SimpleNamespace(location=None))
 
     @property
     def recipe(self) -> RecipeFile:

@@ -48,6 +48,7 @@ def rounded(wide: Any, narrow: Any, low: float, high: float) -> bool:
         return np.array_equal(value.astype(np.float32).astype(narrow.dtype), narrow)
 
 
+@np.errstate(invalid="ignore")  # `minimum.at` reports floating-point flags that earlier code has left
 def judge_codes(value: Any, codes: Any, scale: Any, zero: Any, nibbles: bool) -> str:
     """Codes of one tensor: nearest, and by scales that a rule gives."""
     top = 15 if nibbles else np.iinfo(codes.dtype).max - np.iinfo(codes.dtype).min
