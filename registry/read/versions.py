@@ -13,6 +13,7 @@ from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, check_name
 from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.state import State
 from onnxreg.schema.log.summary import ArtifactStates, artifact_states, verdicts_of
 
 if TYPE_CHECKING:
@@ -43,8 +44,10 @@ class PublishedVersion:
     @property
     def may_be_attested(self) -> bool:
         """False if its log has no attestation; a log with sealed segments may have some in them."""
-        data = b"" if self.index is None else self.index.data
-        return b'"kind":"attest"' in data or b'"segments":[]' not in data
+        if self.index is None:
+            return True
+        data = self.index.data
+        return b'"kind":"attest"' in data or bool(State.decode(data.partition(b"\n")[0]).segments)
 
     @property
     def ref(self) -> Ref:
