@@ -1,5 +1,8 @@
 """Inferred shapes and values are those of ONNX Runtime, for random graphs and inputs of several sizes."""
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +70,23 @@ def random_graph(draw: np.random.Generator, steps: int) -> Any:
     return model
 
 
-def run(session: Any, feed: Any) -> Any:
-    """The outputs; none if ONNX Runtime refuses the sizes of the inputs."""
+@contextmanager
+def limited_memory() -> Iterator[None]:
+    """Inside, the process may take 2 GiB more than it has: a product of sizes may be a tensor of many gigabytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**31, hard))
     try:
-        return session.run(None, feed)
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def run(session: Any, feed: Any) -> Any:
+    """The outputs; none if ONNX Runtime refuses the sizes of the inputs, or has no memory for them."""
+    try:
+        with limited_memory():
+            return session.run(None, feed)
     except Exception:  # noqa: BLE001  onnxruntime raises a class for each of its statuses
         return []
 
