@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from onnxreg.registry.read.tracking import TrackedReader
 from onnxreg.registry.search import candidates, listing
 from onnxreg.registry.search.snapshot import AbsentError, SearchSnapshot, SnapshotError, fetch
-from onnxreg.registry.store.protocol import RegistryReader, layers
+from onnxreg.registry.store.protocol import RegistryReader, UnlistedError, layers
 from onnxreg.registry.support.actor import TIME_FORMAT
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -91,7 +91,14 @@ class RemoteSearch:
                     return answer
             except (SnapshotError, RegError) as error:
                 problem = error
-        names = [name for name in self._reader.names() if fnmatchcase(name, pattern)]
+        try:
+            names = [name for name in self._reader.names() if fnmatchcase(name, pattern)]
+        except UnlistedError as error:
+            if isinstance(problem, RegError):
+                raise problem from error
+            if problem is None or isinstance(problem, AbsentError):
+                raise
+            raise UnlistedError(f"{error.message}, and the snapshot there {problem}", error.advice) from error
         if problem is not None and (not isinstance(problem, AbsentError) or len(names) > MAX_SILENT_MODELS):
             reason = (
                 problem.message

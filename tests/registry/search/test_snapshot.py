@@ -215,6 +215,12 @@ def test_a_reader_of_a_web_server_makes_one_conditional_request(
         assert requests.seen == [("GET", f"/{SNAPSHOT}")] and requests.answers[-1] == 304
         with pytest.raises(RegError, match="does not list"):
             reader.query(fresh=True)
+        time.sleep(1.1)
+        with pytest.raises(RegError, match="the snapshot there is older than allowed"):
+            reader.query(max_age=0)
+    with pytest.raises(RegError) as refused:
+        reader.query()
+    assert "does not list" not in refused.value.message
 
 
 def test_a_reader_of_a_bucket_makes_one_conditional_request(
