@@ -6,6 +6,7 @@ A client may read the body of a request more than once: to sign it, and again fo
 
 import hashlib
 import io
+import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -167,6 +168,7 @@ class FileRegion(io.RawIOBase):
     def __init__(self, path: Path, start: int, stop: int) -> None:
         self._path = path
         self._file = open_regular(path)
+        self._written = self._last_write()
         self._readinto = hash_stream.reader_into(self._file)
         self._start = start
         self._size = stop - start
@@ -193,6 +195,15 @@ class FileRegion(io.RawIOBase):
             raise IntegrityError(f"{self._path} became shorter while it was sent", EXTENT)
         self._at += count
         return count
+
+    def check_unchanged(self) -> None:
+        """Raise IntegrityError if somebody wrote to the file since it was opened."""
+        if self._last_write() != self._written:
+            raise IntegrityError(f"{self._path} changed while it was sent", EXTENT)
+
+    def _last_write(self) -> tuple[int, int]:
+        status = os.fstat(self._file.fileno())
+        return status.st_mtime_ns, status.st_size
 
     def close(self) -> None:
         self._file.close()

@@ -116,9 +116,9 @@ class MultipartUpload:
         for piece in stream.pieces:
             size = piece.stop - piece.start
             with self._buffer() as memory:
+                region = FileRegion(path, piece.start, piece.stop)
                 if stream.pass_over(size) != size:
                     raise IntegrityError(f"{path.name} is shorter than its pieces")
-                region = FileRegion(path, piece.start, piece.stop)
             yield Part(memory, region, piece.digest)
         if stream.pass_over(1):
             raise IntegrityError(f"{path.name} is longer than its pieces")
@@ -143,7 +143,8 @@ class MultipartUpload:
         """Send a part and give its memory back.
 
         If the try with a stated digest fails, the part is hashed and sent again; that result counts for a part in
-        memory. IntegrityError if a part in a file does not have the stated digest: the file may have changed.
+        memory. IntegrityError if a part in a file does not have the stated digest, or if the file changed since it was
+        hashed: not every server compares the digest.
         """
         body = UploadBody(cast(BinaryIO, part.stream), advance)
         try:
@@ -155,6 +156,8 @@ class MultipartUpload:
                     hash_stream.check(actual, part.digest, f"part {number} while {doing}")
                 target = _target(number, actual)
                 answer = self._client.call(doing, "upload_part", **upload, **target, Body=body)
+            if isinstance(part.stream, FileRegion):
+                part.stream.check_unchanged()
             return target | {"ETag": answer["ETag"]}
         finally:
             if part.is_in_file:

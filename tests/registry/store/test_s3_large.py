@@ -23,7 +23,7 @@ from onnxreg.registry.store import range_stream
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.s3 import bucket, multipart
 from onnxreg.registry.store.s3.bucket import s3_remote
-from onnxreg.registry.store.streams import metered
+from onnxreg.registry.store.streams import CheckedStream, metered
 from onnxreg.schema.core.descriptor import PIECE_BYTES, Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, RemoteError
@@ -206,18 +206,32 @@ class TestLargeObjects:
             assert not remote.has([Digest.of(data)])
         assert ministack.uploads(bucket_url) == []
 
+    @pytest.mark.parametrize("is_compared", [True, False])
     def test_a_file_that_changes_between_its_hash_and_its_upload_is_not_taken(
-        self, bucket_url: str, ministack: s3servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        bucket_url: str,
+        ministack: s3servers.Server,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        is_compared: bool,
     ) -> None:
+        """Also by a server that takes any bytes: it gets the digests of the changed ones here."""
         data = random.Random(6).randbytes(17 * 2**20)
         (tmp_path / "blob").write_bytes(data)
-        region = multipart.FileRegion
+        pass_over = CheckedStream.pass_over
 
-        def changed(path: Path, start: int, stop: int) -> multipart.FileRegion:
-            path.write_bytes(bytes(len(data)))
-            return region(path, start, stop)
+        def changed(stream: CheckedStream, count: int) -> int:
+            passed = pass_over(stream, count)
+            with (tmp_path / "blob").open("r+b") as file:
+                file.write(bytes(2**20))
+            return passed
 
-        monkeypatch.setattr(multipart, "FileRegion", changed)
+        monkeypatch.setattr(CheckedStream, "pass_over", changed)
+        if not is_compared:
+            target, sent = multipart._target, pieces_of(bytes(2**20) + data[2**20 :])
+            monkeypatch.setattr(
+                multipart, "_target", lambda number, sha256: target(number, sent[number - 1].digest)
+            )
         remote = s3_remote(bucket_url, create=True)
         with remote.push() as push, pytest.raises(IntegrityError):
             push.fetch(FileBlob(tmp_path / "blob", Digest.of(data), pieces_of(data)))
