@@ -59,7 +59,7 @@ Offline = Annotated[
 MaxAge = Annotated[
     str | None,
     typer.Option(
-        help="The greatest age of an answer: 12h, 7d; older is exit status 8; default: REG_MAX_AGE.",
+        help="The greatest age of an answer: 12h, 7d; an older copy is exit status 8, an older snapshot is not used; default: REG_MAX_AGE.",
         metavar="DURATION",
     ),
 ]
