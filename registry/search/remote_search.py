@@ -105,7 +105,7 @@ class RemoteSearch:
                 if isinstance(problem, RegError)
                 else f"the snapshot of {self._reader.url} {problem}"
             )
-            self._tell(f"{reason}: reading every index file")
+            self._tell(f"{reason}; every index file is read instead")
         return from_files(names)
 
     def _copy(self) -> Path | None:

@@ -309,7 +309,7 @@ def test_one_that_cannot_be_used_is_not(
     assert reader.query() == direct(models.store, None)
     assert reader.time is None and len(reader.lines) == 1
     assert any(part in reader.lines[0] for part in problem.split("|"))
-    assert reader.lines[0].endswith(": reading every index file")
+    assert reader.lines[0].endswith("; every index file is read instead")
 
 
 def test_damaged_pages_are_never_a_bug(models: Registry, tmp_path: Path) -> None:
@@ -335,7 +335,9 @@ def test_without_one_every_index_file_is_read(models: Registry, tmp_path: Path) 
     many = grow.grow(tmp_path / "many", 60, 1, manifests=True)
     reader = open_reader(tmp_path, str(many.store.root))
     assert len(reader.query("newest")) > 60
-    assert reader.lines == [f"the snapshot of {reader.reader.url} is not there: reading every index file"]
+    assert reader.lines == [
+        f"the snapshot of {reader.reader.url} is not there; every index file is read instead"
+    ]
 
 
 def test_one_that_is_too_old_is_not_used(models: Registry, tmp_path: Path) -> None:
