@@ -3,7 +3,7 @@
 #   make test        the suite, in a little over six minutes on two idle cores
 #   make test-quick  the documents and the heart of the registry: no model, in one minute
 #   make test-more   what is slow and needs only PyPI and npm: other servers, deep searches, stories, kill -9
-#   make test-all    everything, also what needs Debian packages, other environments or more than 2 GiB
+#   make test-all    everything, also what needs Debian packages, other environments or 33 GiB of disk
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin

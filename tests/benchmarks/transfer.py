@@ -1,4 +1,4 @@
-"""Ingest against `sha256sum` and `cp`, and the memory of push and pull as files grow."""
+"""Ingest against `sha256sum` and `cp`."""
 
 import os
 import shutil
@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.measure import Row, Run, pairs, rows, run
-from onnxreg.registry import Registry
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 MIB = 2**20
 
@@ -53,37 +51,3 @@ def ingest(count: int = 3) -> list[Row]:
             return run([sys.executable, "-c", INGEST, home, file])
 
         return rows("ingest of 1 GiB", "sha256sum + cp + sync", pairs(ours, peer, count), "<= 1.15")[:1]
-
-
-def memory() -> list[Row]:
-    """Peak memory of `reg push` and `reg pull` at 2 GiB over that at 64 MiB."""
-    reg = str(Path(sys.executable).with_name("reg"))
-    peaks: dict[tuple[str, int], Run] = {}
-    for size in (64, 2048):
-        with big_file(size) as file:
-            home, shared, other = (str(file.with_name(name)) for name in ("home", "shared", "other"))
-            registry = Registry(home)
-            with registry.workspace() as workspace:
-                file.rename(workspace / "big.onnx")
-                registry.add(Draft("acme/big", workspace, (DraftArtifact("onnx", "float32", "big.onnx"),)))
-            peaks["push", size] = run([reg, "--registry", home, "push", "acme/big", shared])
-            shutil.rmtree(home)
-            peaks["pull", size] = run([reg, "--registry", other, "pull", "acme/big", shared])
-    found = []
-    for verb in ("push", "pull"):
-        large, small = peaks[verb, 2048].peak, peaks[verb, 64].peak
-        ratio = large / small
-        found.append(
-            Row(
-                f"reg {verb} of 2 GiB, peak memory",
-                "the same at 64 MiB",
-                large,
-                small,
-                ratio,
-                ratio,
-                ratio,
-                "MiB",
-                "flat",
-            )
-        )
-    return found
