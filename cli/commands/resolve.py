@@ -24,6 +24,7 @@ EXAMPLES = (
     "reg resolve acme/pii-small --device ./pixel.json --min-recall PHONE=0.95 --explain",
     "reg resolve acme/pii-small --precision int8 --remote origin --json",
     "reg resolve acme/pii-small --compatible-with acme/pii-small:1.2.0 --json",
+    "reg resolve acme/llm --device ./pixel.json --context 4096",
     "reg resolve acme/pii-small --remote origin --offline --max-age 7d",
 )
 MAX_REJECTIONS = 10
@@ -62,8 +63,11 @@ def command(
     channel points to a version that was not promoted, or no longer meets the policy, it is 8
     (docs/gates.md).
 
+    The memory of a device must hold the weights, and of a decoder also the keys and values of the tokens of
+    --context, by default of its longest context (docs/resolve.md).
+
     With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state,
-    contract?}, files: [{role, path, digest, size, url}], rejected: [{artifact, version, code, detail}]}; sizes are
+    contract?, kv_cache?}, files: [{role, path, digest, size, url}], rejected: [{artifact, version, code, detail}]}; sizes are
     bytes, the outer one counts all files; an artifact that a later evaluation refused also has stated, the
     state in its manifest. If the registry offers deltas of these files, also {deltas: [{new, old, delta,
     size, url, from?}]} (docs/delta.md). If the channel is being rolled out, also rollout: {to, manifest,

@@ -58,6 +58,15 @@ CompatibleWith = Annotated[
         metavar="REF",
     ),
 ]
+Context = Annotated[
+    int | None,
+    typer.Option(
+        "--context",
+        help="The tokens that a decoder must keep. With a device's memory, they count instead of its longest context.",
+        metavar="TOKENS",
+        min=0,
+    ),
+]
 OneDevice = Annotated[
     str | None,
     typer.Option(
@@ -79,6 +88,7 @@ def query(
     min_recall: MinRecall = None,
     where: Where = None,
     member: OneMember = None,
+    tokens: Context = None,
 ) -> Query:
     """Return the query of these options; InputError, naming the option, if one of them cannot be read."""
     size, expression = None, None
@@ -91,7 +101,9 @@ def query(
 
         expression = parse(where)
     recalls = dict(_recall(text) for text in min_recall or ())
-    return Query(tuple(formats or ()), precision, certified, size, recalls, expression, member)
+    return Query(
+        tuple(formats or ()), precision, certified, size, recalls, expression, member, context=tokens
+    )
 
 
 def _recall(text: str) -> tuple[str, float]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from onnxreg.cli.render import manifest_view, output
-from onnxreg.cli.render.output import counted
+from onnxreg.cli.render.output import counted, size
 from onnxreg.schema.log.summary import RECALL, suite_checks
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ def _needs(manifest: Manifest) -> Iterator[str]:
                 "inputs": inputs,
                 "outputs": outputs,
                 "opset": _opsets(first),
+                "kv cache": _kv_cache(first),
                 "needs": _operators(_operator_names(first)),
             }
         )
@@ -145,6 +146,15 @@ def _opsets(artifact: Artifact) -> str:
     if not opsets and artifact.metadata.opset is not None:
         opsets = {"ai.onnx": artifact.metadata.opset}
     return ", ".join(f"{domain} {number}" for domain, number in sorted(opsets.items()))
+
+
+def _kv_cache(artifact: Artifact) -> str | None:
+    """The memory of a decoder's keys and values: `32 KiB a token, at most 131072 tokens (4 GiB)`."""
+    cache = artifact.kv_cache
+    if cache is None:
+        return None
+    longest = size(cache.bytes_per_token * cache.max_tokens)
+    return f"{size(cache.bytes_per_token)} a token, at most {cache.max_tokens} tokens ({longest})"
 
 
 def _tensor(spec: TensorSpec) -> str:

@@ -13,6 +13,7 @@ from onnxreg.converters.engine.step_result import StepResult
 from onnxreg.converters.engine.steps import GOLDEN_PREFIX
 from onnxreg.converters.engine.subjects import FILES_DIRECTORY
 from onnxreg.converters.onnx.facts import GraphFacts
+from onnxreg.converters.onnx.kv_cache import with_kv_caches
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.golden_vectors import GoldenVectors, Outputs
 from onnxreg.converters.passes.tools import samples
@@ -84,7 +85,8 @@ def draft_of(
             workspace,
             file.path,
         )
-    return Draft(plan.name, workspace, tuple(item.artifact for item in described), subject.companions, fields)
+    artifacts = tuple(item.artifact for item in described)
+    return with_kv_caches(Draft(plan.name, workspace, artifacts, subject.companions, fields))
 
 
 def place_files(result: StepResult, output: RecipeOutput, workspace: Path) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from onnxreg.converters.importers.import_files import Intake
 from onnxreg.converters.importers.judge_files import check_format, default_format, read_model
 from onnxreg.converters.onnx.android_contract import android_warnings
 from onnxreg.converters.onnx.facts import GraphFacts
+from onnxreg.converters.onnx.kv_cache import with_kv_caches
 from onnxreg.converters.onnx.quantized_share import weight_type
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.source.source_files import role_of
@@ -80,7 +81,8 @@ def adopt(
         for model, facts in read:
             check_labels(fields, facts, model.name)
     fields["recipe"] = _recipe(format, precision, intake.scrubbed)
-    return Draft(name, workspace, tuple(artifacts), companions, fields, intake.file_states)
+    draft = Draft(name, workspace, tuple(artifacts), companions, fields, intake.file_states)
+    return with_kv_caches(draft)
 
 
 def _refuse_unfit(models: list[Path], companions: list[Path]) -> None:

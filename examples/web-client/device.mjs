@@ -14,7 +14,7 @@ import { InputError, items, mapping, optional, own, size, text, version } from '
 /** @typedef {(digest: string) => Promise<import('./operators.mjs').Need[]>} OperatorSet */
 /**
  * `runsContrib` is tested after the requirements, `build` last: both may read an artifact's operator set.
- * `ram` and `space` are bytes, or null.
+ * `ram` and `space` are bytes, or null. The requirements are those for a context of so many tokens, null for the longest.
  * @typedef {{ram: number | null, space: number | null, requirements: Requirement[], runsContrib: (artifact: Json, operatorSet: OperatorSet) => Promise<boolean>,
  *   build: import('./operators.mjs').Build | null}} Device
  */
@@ -37,8 +37,8 @@ const KEYS = [
   ...['platform', 'abi', 'ram', 'free_space', 'locale', 'app_version'],
 ]
 
-/** Read a device document. @param {any} value @returns {Device} */
-export function readDevice(value) {
+/** Read a device document. @param {any} value @param {number | null} [context] tokens of the query @returns {Device} */
+export function readDevice(value, context = null) {
   const found = mapping(value)
   const unknown = Object.keys(found).find((key) => !KEYS.includes(key))
   if (unknown !== undefined) throw new InputError(`a device has no ${unknown.slice(0, 40)}`)
@@ -64,7 +64,7 @@ export function readDevice(value) {
       ['ir-version', (artifact) => isOrt(artifact) || (artifact.ir_version ?? 0) <= release.ir],
       ['domain', (artifact) => minimal || all(artifact.domains, (name) => domains.includes(name))],
       ['provider', (artifact) => runsOn(artifact).some((name) => providers.includes(provider(name)))],
-      ['ram', (artifact) => weights(artifact) <= ram],
+      ['ram', (artifact) => weights(artifact) + cache(artifact, context) <= ram],
       ['space', (_, download) => download <= space],
     ],
     runsContrib: async (artifact, operatorSet) => meets(await contribNeeds(artifact, operatorSet), number),
@@ -145,4 +145,9 @@ function provider(name) {
 function weights({ size: main, files = [] }) {
   const external = files.filter((/** @type {Json} */ file) => file.role === 'external-data')
   return external.reduce((/** @type {number} */ sum, /** @type {Json} */ file) => sum + file.size, main)
+}
+
+/** Bytes of the keys and values of a decoder. @param {Json} artifact @param {number | null} context */
+function cache({ kv_cache: cached }, context) {
+  return cached ? cached.bytes_per_token * (context ?? cached.max_tokens) : 0
 }

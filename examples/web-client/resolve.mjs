@@ -8,7 +8,7 @@ import { readDevice } from './device.mjs'
 import { shortfall } from './operators.mjs'
 import { admits } from './rollout.mjs'
 import {
-  codeUnits, digest, flag, InputError, isPrerelease, isVersion, items, mapping, NotFoundError, optional, own, precedence,
+  codeUnits, count, digest, flag, InputError, isPrerelease, isVersion, items, mapping, NotFoundError, optional, own, precedence,
   share, size, text,
 } from './values.mjs'
 import { parse } from './where.mjs'
@@ -26,7 +26,7 @@ const PREFERENCE = ['onnx-int8', 'ort-android', 'onnx-android', 'ort', 'onnx']
 const RELEASES = 4
 const FLOATS = ['float32', 'float16', 'bfloat16']
 const MAX_CONDITIONS = 100
-const KEYS = ['formats', 'precision', 'certified', 'max_size', 'min_recall', 'where', 'member', 'contract']
+const KEYS = ['formats', 'precision', 'certified', 'max_size', 'min_recall', 'where', 'member', 'contract', 'context']
 
 /**
  * Resolve a model by its state. Throws InputError for unreadable input, NotFoundError for a missing version.
@@ -41,7 +41,7 @@ const KEYS = ['formats', 'precision', 'certified', 'max_size', 'min_recall', 'wh
  */
 export async function resolve(state, { tag = null, query = {}, device = null, seed = null } = {}, operatorSet = noOperatorSet) {
   const asked = readQuery(query ?? {})
-  const runtime = device === null ? null : readDevice(device)
+  const runtime = device === null ? null : readDevice(device, asked.context)
   const rollout = own(state.rollouts ?? {}, tag ?? '')
   const versions = tag === null ? releases(state) : [usable(state, tag)]
   if (rollout && (await admits(rollout, seed, device))) versions.unshift(usable(state, rollout.to))
@@ -191,7 +191,7 @@ function rank(a, b, { formats, precision }) {
 }
 
 /**
- * @typedef {{formats: string[], precision: string | null, requirements: Requirement[], where: import('./where.mjs').Predicate | null}} Query
+ * @typedef {{formats: string[], precision: string | null, context: number | null, requirements: Requirement[], where: import('./where.mjs').Predicate | null}} Query
  */
 
 /** @param {any} value @returns {Query} */
@@ -206,10 +206,12 @@ function readQuery(value) {
   const most = optional(found, 'max_size', size, Infinity)
   const member = optional(found, 'member', text, null)
   const contracts = limited('contract', optional(found, 'contract', digests, []))
+  const context = optional(found, 'context', count, null)
   const least = limited('min_recall', Object.entries(optional(found, 'min_recall', recalls, {})))
   return {
     formats,
     precision,
+    context,
     where: optional(found, 'where', (expression) => parse(text(expression)), null),
     requirements: [
       ['member', (artifact) => (artifact.member ?? null) === member],
@@ -219,6 +221,7 @@ function readQuery(value) {
       ['not-certified', (artifact) => !certified || artifact.state === 'certified'],
       ['too-large', (_, download) => download <= most],
       ['recall', ({ recall = {} }) => least.every(([label, bound]) => (own(recall, label) ?? -1) >= bound)],
+      ['context', ({ kv_cache: cache }) => context === null || context <= (cache?.max_tokens ?? -1)],
     ],
   }
 }

@@ -192,8 +192,15 @@ function readSummary(value) {
     mapping(artifact.recall ?? {})
     mapping(artifact.metrics ?? {})
     text(artifact.member ?? '')
+    readCache(artifact.kv_cache ?? { bytes_per_token: 0, max_tokens: 0 })
     digest(artifact.contract ?? `sha256:${'0'.repeat(64)}`)
   }
+}
+
+/** @param {any} value */
+function readCache(value) {
+  const { bytes_per_token, max_tokens } = mapping(value)
+  ;[bytes_per_token, max_tokens].forEach(count)
 }
 
 /** @param {any} value */

@@ -76,6 +76,7 @@ class Resolution:
                 **({} if artifact.stated is None else {"stated": artifact.stated}),
                 **({} if artifact.member is None else {"member": artifact.member}),
                 **({} if artifact.contract is None else {"contract": str(artifact.contract)}),
+                **({} if artifact.kv_cache is None else {"kv_cache": artifact.kv_cache._asdict()}),
             },
             "files": [
                 {
@@ -219,7 +220,11 @@ def offers(
     seed: str | None = None,
 ) -> Iterator[Offer]:
     """The versions that a ref may mean, newest first; of a channel first that of a rollout, for a device with a seed."""
-    fields = {*(query.where.fields() if query.where else ()), *(["contract"] if query.contracts else ())}
+    fields = {
+        *(query.where.fields() if query.where else ()),
+        *(["contract"] if query.contracts else ()),
+        *([] if query.context is None else ["kv_cache"]),
+    }
     versions = releases(state) if ref.is_bare else rolled_out_to(state, ref.tag, device, seed)
     candidates = [Ref(state.name, str(version)) for version in versions]
     for candidate in candidates if ref.is_bare and candidates else [*candidates, ref]:

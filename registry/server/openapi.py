@@ -340,6 +340,9 @@ def _schemas() -> Json:
         size=COUNT,
         state=TEXT,
         stated=TEXT,
+        member=TEXT,
+        contract=DIGEST,
+        kv_cache=_object(bytes_per_token=COUNT, max_tokens=COUNT),
     )
     return {
         "Error": _object(error=_object(family=TEXT, message=TEXT, hint=TEXT)),
@@ -379,6 +382,11 @@ def _schemas() -> Json:
             contract={
                 "anyOf": [DIGEST, {**_array(DIGEST), "minItems": 1}, {"type": "null"}],
                 "description": "The contracts that the app was written for; see docs/resolve.md.",
+            },
+            context={
+                "type": ["integer", "null"],
+                "minimum": 0,
+                "description": "The tokens that a decoder must keep; see docs/resolve.md.",
             },
             where={"type": ["string", "null"], "description": "An expression; see docs/query.md."},
             device={

@@ -80,6 +80,7 @@ PLACES: Mapping[str, Key] = {
         "artifacts[].metadata.outputs*",
         "task",
         "max_sequence_length",
+        "artifacts[].kv_cache*",
         "preprocessing*",
         "segmenter*",
         "tokenizer*",

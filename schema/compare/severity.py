@@ -306,6 +306,11 @@ RULES: dict[str, DiffRule] = {
         why="a minimal build must have its kernel",
     ),
     "artifacts[].contrib*": DiffRule("contrib", _new_need, why="an older runtime may lack it"),
+    "artifacts[].kv_cache*": DiffRule("kv-cache"),
+    "artifacts[].kv_cache.bytes_per_token": DiffRule(
+        "kv-cache", changed=_rises("degrading"), why="it needs more memory"
+    ),
+    "artifacts[].kv_cache.max_tokens": DiffRule("kv-cache", changed=_falls("breaking")),
     "artifacts[].metadata.operators*": DiffRule("operator-name", "cosmetic", "cosmetic", "cosmetic"),
     "artifacts[].metadata.unsupported_ops*": DiffRule("unsupported-operator"),
     "artifacts[].metadata.execution_providers*": DiffRule("execution-provider", reordered="notable"),

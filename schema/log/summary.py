@@ -131,6 +131,20 @@ class FileSummary(NamedTuple):
 _FILE = record(FileSummary, {"role": text, "path": path, "digest": Digest.parse, "size": count})
 
 
+class KvCacheSummary(NamedTuple):
+    """The memory of the keys and values of a decoder; see `manifest.KvCache`."""
+
+    bytes_per_token: int
+    max_tokens: int
+
+    def size(self, context: int | None = None) -> int:
+        """The bytes for so many tokens of context, by default for the longest one."""
+        return self.bytes_per_token * (self.max_tokens if context is None else context)
+
+
+_KV_CACHE = record(KvCacheSummary, dict.fromkeys(KvCacheSummary._fields, count))
+
+
 class ArtifactSummary(NamedTuple):
     """One artifact: what a device must know before it downloads.
 
@@ -140,7 +154,7 @@ class ArtifactSummary(NamedTuple):
     value. `stated` is what the manifest says, if a later evaluation refused the artifact: then `state` is
     `refused`. It is not part of the index file's summary. `member` is the stage of a pipeline that the artifact
     is of. `contrib` are the contrib operators that it needs, with features that a release may lack. `contract`
-    is the digest of what the code of an app relies on.
+    is the digest of what the code of an app relies on. `kv_cache` is that of a decoder.
     """
 
     format: str
@@ -162,6 +176,12 @@ class ArtifactSummary(NamedTuple):
     metrics: Mapping[str, float] = {}
     contrib: tuple[str, ...] = ()
     contract: Digest | None = None
+    kv_cache: KvCacheSummary | None = None
+
+    @property
+    def weight_size(self) -> int:
+        """Bytes of the main file and its external data."""
+        return self.size + sum(file.size for file in self.files if file.role == "external-data")
 
     def after(self, verdict: str | None) -> "ArtifactSummary":
         """With what a later evaluation says of it."""
@@ -198,6 +218,7 @@ _ARTIFACT = record(
         "metrics": _NUMBERS,
         "contrib": array_of(text),
         "contract": nullable(Digest.parse),
+        "kv_cache": nullable(_KV_CACHE),
     },
 )
 
@@ -243,11 +264,13 @@ class VersionSummary:
     def lacks(self, keys: Collection[str]) -> bool:
         """True if only the manifest has the value of one of these fields of an expression.
 
-        No index file has the profile, and one of an older build has neither metrics nor contracts.
+        No index file has the profile, and one of an older build has neither metrics, contracts nor caches.
         """
         no_metrics = any(artifact.recall and not artifact.metrics for artifact in self.artifacts)
         no_contract = all(artifact.contract is None for artifact in self.artifacts)
-        return "profile" in keys or ("metric" in keys and no_metrics) or ("contract" in keys and no_contract)
+        no_cache = all(artifact.kv_cache is None for artifact in self.artifacts)
+        absent = {"profile": True, "metric": no_metrics, "contract": no_contract, "kv_cache": no_cache}
+        return any(absent.get(key, False) for key in keys)
 
     @cached_property
     def members(self) -> tuple[str, ...]:
@@ -280,7 +303,7 @@ _VERSION = record(
 )
 SUMMARY_KEYS = frozenset(item.name for item in fields(VersionSummary)) - {"profile"}
 ARTIFACT_KEYS = frozenset(ArtifactSummary._fields) - {"stated"}
-LATER_KEYS = frozenset({"contract", "contrib", "metrics"})
+LATER_KEYS = frozenset({"contract", "contrib", "kv_cache", "metrics"})
 """The keys of an artifact's summary that older builds do not write."""
 
 
@@ -386,6 +409,7 @@ def _artifact(manifest: "Manifest", artifact: "Artifact", member: str | None) ->
         "member": member,
         "contrib": list(artifact.contrib),
         "contract": None if contract is None else str(contract),
+        "kv_cache": None if artifact.kv_cache is None else artifact.kv_cache.to_json(),
         "metrics": {check.name: check.value for check in suite_checks(artifact)[:MAX_METRICS]},
     }
     return value | {key: item for key, item in optional.items() if item not in (None, [], {})}

@@ -159,6 +159,16 @@ class SemanticDigest(Document):
     weights: Digest
 
 
+class KvCache(Document):
+    """The memory that a decoder needs beside its weights: the keys and values of each token of its context.
+
+    `max_tokens` is the longest context.
+    """
+
+    bytes_per_token: Annotated[Count, Field(gt=0)]
+    max_tokens: Annotated[Count, Field(gt=0)]
+
+
 class ArtifactMetadata(Document):
     """Version 1's `artifacts[].metadata`; `operators` are names in first-seen order, `domain:Op` beyond ai.onnx."""
 
@@ -179,6 +189,7 @@ class Artifact(ArtifactRules, RuledDocument):
     to differ between conversions; `ort_format` is the version number inside an ORT-format file; `semantic` is
     absent if the format cannot be read, or if the version is older than this field. `contrib` lists the contrib
     operators of ONNX Runtime that the graph needs, with the features of them that came in a later release.
+    `kv_cache` is that of a decoder whose graph takes its past, if both numbers are known.
     """
 
     format: FormatName
@@ -196,6 +207,7 @@ class Artifact(ArtifactRules, RuledDocument):
     semantic: SemanticDigest | None = None
     operators: Items[Operator] = ()
     contrib: Items[Text] = ()
+    kv_cache: KvCache | None = None
     quantization: Quantization | None = None
     checks: Items[Check] = ()
     certification: ArtifactCertification = ArtifactCertification(state="unknown")

@@ -126,10 +126,10 @@ class Device:
 
         return read_build(self.operators)
 
-    def requirements(self, operator_sets: OperatorSets) -> list[Requirement]:
+    def requirements(self, operator_sets: OperatorSets, context: int | None = None) -> list[Requirement]:
         """The requirements on an artifact to load and fit on the device, in the order in which they are tested.
 
-        Contrib and other operators come last: only then is an operator set read.
+        Contrib and other operators come last: only then is an operator set read. `context` is that of the query.
         """
         requirements = [
             Requirement("runtime", _runtime_problem),
@@ -140,7 +140,7 @@ class Device:
             Requirement("provider", self._provider_problem),
         ]
         if self.ram is not None:
-            requirements.append(_in_memory(self.ram))
+            requirements.append(_in_memory(self.ram, context))
         if self.free_space is not None:
             requirements.append(_on_disk(self.free_space))
         requirements.append(self._contrib(operator_sets))
@@ -222,12 +222,19 @@ def _runtime_problem(artifact: ArtifactSummary, _: int) -> str:
     return f"is {artifact.format}, which is not for ONNX Runtime" if artifact.format in FOREIGN else ""
 
 
-def _in_memory(ram: int) -> Requirement:
-    """Weights must fit at least: the main file and its external data."""
+def _in_memory(ram: int, context: int | None) -> Requirement:
+    """Weights must fit at least, and the keys and values of a decoder for `context`, or its longest context."""
 
     def problem(artifact: ArtifactSummary, _: int) -> str:
-        size = artifact.size + sum(file.size for file in artifact.files if file.role == "external-data")
-        return "" if size <= ram else f"has {size} bytes to hold in {ram} bytes of memory"
+        weights, cache = artifact.weight_size, artifact.kv_cache
+        size = weights + (0 if cache is None else cache.size(context))
+        if size <= ram:
+            return ""
+        detail = f"has {size} bytes to hold in {ram} bytes of memory"
+        if cache is None:
+            return detail
+        tokens = cache.max_tokens if context is None else context
+        return f"{detail}: {weights} of weights, and {cache.bytes_per_token} for each of {tokens} tokens"
 
     return Requirement("ram", problem)
 

@@ -7,7 +7,7 @@ not meet is why it is rejected. `docs/resolve.md` is the specification.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onnxreg.schema.core.codec import flag, items, mapping, number, optional, text
+from onnxreg.schema.core.codec import count, flag, items, mapping, number, optional, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.log.summary import STATES, ArtifactSummary, VersionSummary
@@ -30,7 +30,17 @@ FORMAT_PREFERENCE = ("onnx-int8", "ort-android", "onnx-android", "ort", "onnx")
 MAX_CONDITIONS = 100
 """Formats, and labels with a least recall, of a query document."""
 
-KEYS = ("formats", "precision", "certified", "max_size", "min_recall", "where", "member", "contract")
+KEYS = (
+    "formats",
+    "precision",
+    "certified",
+    "max_size",
+    "min_recall",
+    "where",
+    "member",
+    "contract",
+    "context",
+)
 
 
 class Requirement(NamedTuple):
@@ -48,6 +58,7 @@ class Query(NamedTuple):
 
     `max_size` limits the download in bytes; `min_recall` maps labels to the least recall that must have been measured. `member`
     is the stage of a pipeline or the member of a family. `contracts` are those that the app was written for; empty means any.
+    `context` is the number of tokens that a decoder must keep.
     """
 
     formats: tuple[str, ...] = ()
@@ -58,6 +69,7 @@ class Query(NamedTuple):
     where: "Expression | None" = None
     member: str | None = None
     contracts: tuple[Digest, ...] = ()
+    context: int | None = None
 
     @classmethod
     def read(cls, value: Any) -> "Query":
@@ -83,6 +95,7 @@ class Query(NamedTuple):
             optional(fields.get("where"), _expression),
             optional(fields.get("member"), text),
             contracts,
+            optional(fields.get("context"), count),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -96,6 +109,7 @@ class Query(NamedTuple):
             "where": None if self.where is None else str(self.where),
             "member": self.member,
             "contract": [str(contract) for contract in self.contracts],
+            "context": self.context,
         }
         return {key: item for key, item in value.items() if item not in ([], None, False, {})}
 
@@ -116,6 +130,8 @@ class Query(NamedTuple):
             requirements.append(_at_most(self.max_size))
         if self.min_recall:
             requirements.append(Requirement("recall", self._recall_problem))
+        if self.context is not None:
+            requirements.append(_context(self.context))
         if self.where is not None:
             requirements.append(_where(self.where, row))
         return requirements
@@ -158,6 +174,16 @@ def _at_most(size: int) -> Requirement:
         return "" if download <= size else f"takes {download} bytes to download, at most {size} are wanted"
 
     return Requirement("too-large", problem)
+
+
+def _context(tokens: int) -> Requirement:
+    def problem(artifact: ArtifactSummary, _: int) -> str:
+        if artifact.kv_cache is None:
+            return "has a context that is not recorded"
+        longest = artifact.kv_cache.max_tokens
+        return "" if tokens <= longest else f"has a context of {longest} tokens, {tokens} are wanted"
+
+    return Requirement("context", problem)
 
 
 def _where(expression: "Expression", row: "Callable[[ArtifactSummary, int], FieldValues]") -> Requirement:

@@ -148,7 +148,7 @@ def resolve_among(
     """
     looked_at = []
     answer: tuple[Offer | None, ArtifactSummary | None, int] = None, None, 0
-    of_device = device.requirements(operator_sets) if device else []
+    of_device = device.requirements(operator_sets, query.context) if device else []
     for offer in offers:
         requirements = [
             *([] if query.member else [ONE_MEMBER]),

@@ -79,6 +79,7 @@ def artifact(form: str, precision: str, path: str, number: int, **fields: Any) -
             },
         ],
         "contrib": ["BiasGelu", "MatMulNBits bits=8"],
+        "kv_cache": {"bytes_per_token": 4096, "max_tokens": 2048},
         "reproducible": True,
         **fields,
     }

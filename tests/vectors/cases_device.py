@@ -201,6 +201,94 @@ def memory() -> list[Json]:
     ]
 
 
+def contexts() -> list[Json]:
+    """A decoder keeps 10 bytes for each of at most 100 tokens, beside 5,000 bytes of weights."""
+    cache = {"bytes_per_token": 10, "max_tokens": 100}
+    weights: Json = {"size": 1000, "files": [file("external-data", "data", 4000)]}
+    decoder = STATES.one("a decoder", onnx("model", **weights, kv_cache=cache))
+    encoder = STATES.one("an encoder", onnx("model", **weights))
+    longest = 2**53 - 1
+    huge = STATES.one("a huge cache", onnx("model", kv_cache=dict.fromkeys(cache, longest)))
+    two = STATES.one(
+        "a long and a short decoder",
+        onnx("long", size=1000, kv_cache={"bytes_per_token": 100, "max_tokens": 1000}),
+        onnx("short", size=2000, kv_cache=cache),
+    )
+    cases: dict[str, tuple[str, Json, Json | None, str | None]] = {
+        "the longest context, to the byte": (decoder, {}, {"ram": 6000}, None),
+        "the longest context, a byte too little": (decoder, {}, {"ram": 5999}, "ram"),
+        "the context of the query, to the byte": (decoder, {"context": 20}, {"ram": 5200}, None),
+        "the context of the query, a byte too little": (decoder, {"context": 20}, {"ram": 5199}, "ram"),
+        "no context is weights alone": (decoder, {"context": 0}, {"ram": 5000}, None),
+        "a context that is null": (decoder, {"context": None}, {"ram": 5999}, "ram"),
+        "the longest context by its number": (decoder, {"context": 100}, {"ram": "6kB"}, None),
+        "a token more than the longest": (decoder, {"context": 101}, None, "context"),
+        "the context is tested before the memory": (decoder, {"context": 101}, {"ram": 0}, "context"),
+        "the recall is tested before the context": (
+            decoder,
+            {"context": 101, "min_recall": {"PHONE": 0.5}},
+            None,
+            "recall",
+        ),
+        "the context is tested before the expression": (
+            decoder,
+            {"context": 101, "where": "task = fill-mask"},
+            None,
+            "context",
+        ),
+        "memory without a limit": (decoder, {"context": 100}, {}, None),
+        "no cache, and no context": (encoder, {}, {"ram": 5000}, None),
+        "a context that nobody recorded": (encoder, {"context": 1}, None, "context"),
+        "a context of nothing that nobody recorded": (encoder, {"context": 0}, None, "context"),
+        "numbers beyond 2^53": (huge, {"context": longest}, {"ram": longest}, "ram"),
+        "numbers beyond 2^53, the longest context": (huge, {}, {"ram": "9007TB"}, "ram"),
+        "numbers beyond 2^53, a short context": (huge, {"context": 0}, {"ram": "1MB"}, None),
+    }
+    found = [
+        vector(
+            f"KV cache: {name}",
+            state,
+            None if code else f"{V}/model",
+            [f"{V}/model {code}"] if code else [],
+            query=query,
+            device=None if given is None else {"ort": "1.23", **given},
+        )
+        for name, (state, query, given, code) in cases.items()
+    ]
+    device = {"ort": "1.23", "ram": 50_000}
+    long, short = (f"{V}/{name}" for name in ("long", "short"))
+    return [
+        *found,
+        vector("KV cache: the short one fits", two, short, [f"{long} ram"], device=device),
+        vector(
+            "KV cache: both fit",
+            two,
+            long,
+            [f"{short} ranked-lower"],
+            query={"context": 50},
+            device=device,
+        ),
+        vector(
+            "KV cache: the long one is long enough",
+            two,
+            long,
+            [f"{short} context"],
+            query={"context": 490},
+            device=device,
+        ),
+        *(
+            failing(f"KV cache: a context that is {what}", decoder, "input", query={"context": value})
+            for what, value in {
+                "negative": -1,
+                "a text": "4096",
+                "a fraction": 1.5,
+                "a truth": True,
+                "a list": [1],
+            }.items()
+        ),
+    ]
+
+
 def order() -> list[Json]:
     """One artifact that fails in every way; each case mends the first fault of the one before."""
     faults: list[tuple[str, Json]] = [
@@ -254,4 +342,13 @@ def documents() -> list[Json]:
 
 
 def vectors() -> list[Json]:
-    return [*releases(), *versions(), *providers(), *domains(), *memory(), *order(), *documents()]
+    return [
+        *releases(),
+        *versions(),
+        *providers(),
+        *domains(),
+        *memory(),
+        *contexts(),
+        *order(),
+        *documents(),
+    ]

@@ -17,6 +17,7 @@ from onnxreg.converters.importers.packages.package_survey import (
     survey_package,
 )
 from onnxreg.converters.onnx.facts import GraphFacts
+from onnxreg.converters.onnx.kv_cache import with_kv_caches
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.source.scrub import scrub
 from onnxreg.converters.source.source_files import role_of
@@ -70,7 +71,8 @@ def import_package(directory: Path, workspace: Path, *, name: str) -> tuple[Draf
     left_out = "not named by the package; left out"
     differences += [Difference(path, None, left_out) for path in package.left_out]
     described["recipe"] = _recipe(package, name, intake.scrubbed, differences)
-    return Draft(name, workspace, tuple(artifacts), companions, described), differences
+    draft = Draft(name, workspace, tuple(artifacts), companions, described)
+    return with_kv_caches(draft), differences
 
 
 def _companions(package: PackageSurvey) -> list[tuple[str, str]]:

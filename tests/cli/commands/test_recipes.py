@@ -290,6 +290,7 @@ def test_a_decoder_carries_what_generates(reg: Reg, here: Path, llama: Path) -> 
     assert roles["cpu/model.onnx.data"] == "external-data"
     assert roles["cpu/tokenizer.json"] == "tokenizer"
     assert "cpu/genai_config.json" in roles
+    assert artifact["kv_cache"] == {"bytes_per_token": 2 * 4 * 16 * 4, "max_tokens": 64}
     tools = done.json["manifest"]["recipe"]["tools"]
     assert "onnxruntime-genai" in tools
     assert export(reg, str(llama), "llm.yaml").out.startswith("nothing new: this is acme/x:0.1.0")

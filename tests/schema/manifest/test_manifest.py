@@ -107,6 +107,7 @@ REQUIRED: list[Path] = [
         for what in ("weights", "bytes")
         for which in ("quantized", "total")
     ),
+    *(("artifacts", 1, "kv_cache", key) for key in ("bytes_per_token", "max_tokens")),
     *(("artifacts", 1, "semantic", key) for key in ("graph", "weights")),
     *(("artifacts", 1, "checks", 0, key) for key in ("name", "metric", "value", "verdict")),
     ("artifacts", 1, "certification", "state"),

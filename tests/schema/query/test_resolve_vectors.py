@@ -41,6 +41,7 @@ CODES = {
         "not-certified",
         "too-large",
         "recall",
+        "context",
         "where",
         "not-held",
     ),

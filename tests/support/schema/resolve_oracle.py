@@ -93,7 +93,8 @@ def number_of_bytes(value: int | str) -> float:
 
 def expected(vector: Json, states: Json, sets: Json) -> Json:
     """What docs/resolve.md says: {"version", "artifact", "size", "rejected"} or {"error"}."""
-    state, query, device, tag = states[vector["state"]], vector["query"], vector["device"], vector["tag"]
+    state, device, tag = states[vector["state"]], vector["device"], vector["tag"]
+    query = {key: value for key, value in vector["query"].items() if value is not None}
     entries = state["versions"]
     if tag is None:
         candidates = releases(state)
@@ -117,7 +118,9 @@ def expected(vector: Json, states: Json, sets: Json) -> Json:
             code = fault_of_query(artifact, size, query, summary, version, state)
             if code is None and artifact["path"] not in entries[version].get("held", [artifact["path"]]):
                 code = "not-held"
-            code = code or (fault_of_device(artifact, size, device, sets) if device is not None else None)
+            code = code or (
+                fault_of_device(artifact, size, device, sets, query) if device is not None else None
+            )
             rejected.append(
                 {"version": version, "artifact": artifact["path"], "code": code or "ranked-lower"}
             )
@@ -175,12 +178,14 @@ def fault_of_query(a: Json, size: int, query: Json, summary: Json, version: str,
     for label, least in query.get("min_recall", {}).items():
         if label not in a.get("recall", {}) or a["recall"][label] < least:
             return "recall"
+    if "context" in query and query["context"] > a.get("kv_cache", {"max_tokens": -1})["max_tokens"]:
+        return "context"
     if "where" in query and not WHERE[query["where"]](a, summary, version, state):
         return "where"
     return None
 
 
-def fault_of_device(a: Json, size: int, device: Json, sets: Json) -> str | None:
+def fault_of_device(a: Json, size: int, device: Json, sets: Json, query: Json) -> str | None:
     device = {key: value for key, value in device.items() if value is not None}
     wanted = tuple(int(part) for part in device["ort"].split(".")[:2])
     _, opset, ir, newest_format = [row for row in RELEASES if row[0] <= wanted][-1]
@@ -204,6 +209,8 @@ def fault_of_device(a: Json, size: int, device: Json, sets: Json) -> str | None:
     if not {plain(name) for name in runs_on} & {plain(name) for name in device.get("providers", ["CPU"])}:
         return "provider"
     external = sum(file["size"] for file in a.get("files", []) if file["role"] == "external-data")
+    cache = a.get("kv_cache", {"bytes_per_token": 0, "max_tokens": 0})
+    external += cache["bytes_per_token"] * query.get("context", cache["max_tokens"])
     if a["size"] + external > number_of_bytes(device.get("ram", 10**15)):
         return "ram"
     if size > number_of_bytes(device.get("free_space", 10**15)):

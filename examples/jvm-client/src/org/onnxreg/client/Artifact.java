@@ -62,6 +62,23 @@ final class Artifact {
         return value.get(key) == null ? absent : Values.number(value.get(key));
     }
 
+    /**
+     * Return the bytes that must fit into memory at least: the weights, and the keys and values of a
+     * decoder.
+     *
+     * @param context the tokens that it keeps; null for its longest context
+     */
+    double memory(Long context) {
+        double sum = size;
+        for (Map<String, Object> file : files()) {
+            sum += "external-data".equals(file.get("role")) ? Values.count(file.get("size")) : 0;
+        }
+        Map<String, Object> cache = mapping("kv_cache");
+        return cache.isEmpty() ? sum
+                : sum + Values.number(cache.get("bytes_per_token"))
+                        * (context == null ? Values.number(cache.get("max_tokens")) : context);
+    }
+
     private long downloadSize(List<Map<String, Object>> shared) {
         Map<String, Long> sizes = new HashMap<String, Long>();
         sizes.put(digest, size);

@@ -63,8 +63,12 @@ final class DeviceRules {
         fields.put("free_space", freeSpace == Long.MAX_VALUE ? null : freeSpace);
     }
 
-    /** Return the code of the first requirement that an artifact does not meet; null if it meets all. */
-    String unmet(Artifact artifact, OperatorSets operatorSets) {
+    /**
+     * Return the code of the first requirement that an artifact does not meet; null if it meets all.
+     *
+     * @param context the tokens that a decoder keeps; null for its longest context
+     */
+    String unmet(Artifact artifact, Long context, OperatorSets operatorSets) {
         if (artifact.format.equals("openvino-ir")) {
             return "runtime";
         }
@@ -83,7 +87,7 @@ final class DeviceRules {
         if (!hasProvider(artifact)) {
             return "provider";
         }
-        if (weights(artifact) > ram) {
+        if (artifact.memory(context) > ram) {
             return "ram";
         }
         if (artifact.download > freeSpace) {
@@ -145,14 +149,5 @@ final class DeviceRules {
         String ending = "executionprovider";
         String brief = lower.endsWith(ending) ? lower.substring(0, lower.length() - ending.length()) : lower;
         return brief.equals("wasm") ? "cpu" : brief;
-    }
-
-    /** Return the bytes that must fit into memory at least. */
-    private static long weights(Artifact artifact) {
-        long sum = artifact.size;
-        for (Map<String, Object> file : artifact.files()) {
-            sum += "external-data".equals(file.get("role")) ? Values.count(file.get("size")) : 0;
-        }
-        return sum;
     }
 }

@@ -42,6 +42,15 @@ final class Fields {
         }
     }
 
+    /** Read a count; null if it is absent. */
+    Long count(String key) {
+        try {
+            return isAbsent(key) ? null : Long.valueOf(Values.count(values.get(key)));
+        } catch (InputException error) {
+            throw named(key, error);
+        }
+    }
+
     List<String> texts(String key) {
         try {
             return Values.textsOrEmpty(values.get(key));

@@ -9,7 +9,7 @@ import java.util.Objects;
 /** The requirements and the ranking of a query: docs/resolve.md, "Query" and "Ranking". */
 final class QueryRules {
     private static final String KEYS =
-            "formats precision certified max_size min_recall where member contract";
+            "formats precision certified max_size min_recall where member contract context";
     private static final List<String> PREFERENCE =
             Arrays.asList("onnx-int8", "ort-android", "onnx-android", "ort", "onnx");
     private static final List<String> FULL_PRECISION = Arrays.asList("float32", "float16", "bfloat16");
@@ -23,6 +23,8 @@ final class QueryRules {
     private final Map<String, Double> minRecall = new LinkedHashMap<String, Double>();
     private final Expression where;
     private final List<String> contracts;
+    /** The tokens that a decoder must keep; null if the query does not say. */
+    final Long context;
 
     QueryRules(Object document) {
         Fields fields = new Fields(document, "a query", KEYS);
@@ -34,6 +36,7 @@ final class QueryRules {
         for (Map.Entry<String, Object> entry : fields.mapping("min_recall").entrySet()) {
             minRecall.put(entry.getKey(), Values.share(entry.getValue()));
         }
+        context = fields.count("context");
         contracts = fields.digests("contract");
         if (Math.max(formats.size(), Math.max(minRecall.size(), contracts.size())) > MAX_ENTRIES) {
             throw new InputException("a query has more than " + MAX_ENTRIES
@@ -63,7 +66,10 @@ final class QueryRules {
         if (artifact.download > maxSize) {
             return "too-large";
         }
-        return hasRecall(artifact.mapping("recall")) ? null : "recall";
+        if (!hasRecall(artifact.mapping("recall"))) {
+            return "recall";
+        }
+        return hasContext(artifact.mapping("kv_cache")) ? null : "context";
     }
 
     boolean hasExpression() {
@@ -97,6 +103,10 @@ final class QueryRules {
 
     private List<String> listed() {
         return formats.isEmpty() ? PREFERENCE : formats;
+    }
+
+    private boolean hasContext(Map<String, Object> cache) {
+        return context == null || (!cache.isEmpty() && context <= Values.count(cache.get("max_tokens")));
     }
 
     private boolean hasRecall(Map<String, Object> recall) {

@@ -83,6 +83,12 @@ public final class Question {
         return this;
     }
 
+    /** Accept only decoders that keep so many tokens, and count the memory of these instead of the longest context. */
+    public Question context(long tokens) {
+        query.put("context", tokens);
+        return this;
+    }
+
     /** Accept only artifacts of this stage of a pipeline. */
     public Question member(String name) {
         query.put("member", name);

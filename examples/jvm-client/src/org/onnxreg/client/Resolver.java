@@ -147,7 +147,7 @@ final class Resolver {
         if (held != null && !Values.texts(held).contains(artifact.path)) {
             return "not-held";
         }
-        return device == null ? null : device.unmet(artifact, operatorSets);
+        return device == null ? null : device.unmet(artifact, query.context, operatorSets);
     }
 
     private Map<String, Object> candidate(String version, Map<String, Object> summary, Artifact artifact) {

@@ -70,6 +70,9 @@ final class StateCheck {
             }
             checkNumbers(artifact.mapping("recall"));
             checkNumbers(artifact.mapping("metrics"));
+            if (item.get("kv_cache") != null) {
+                checkCache(artifact.mapping("kv_cache"));
+            }
             artifact.text("member");
             artifact.text("operators");
             if (artifact.text("contract") != null) {
@@ -82,6 +85,11 @@ final class StateCheck {
         Values.text(file.get("path"));
         Values.digest(file.get("digest"));
         Values.count(file.get("size"));
+    }
+
+    private static void checkCache(Map<String, Object> cache) {
+        Values.count(cache.get("bytes_per_token"));
+        Values.count(cache.get("max_tokens"));
     }
 
     private static void checkNumbers(Map<String, Object> numbers) {

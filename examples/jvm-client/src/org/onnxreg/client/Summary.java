@@ -14,10 +14,10 @@ final class Summary {
     private static final String RECALL = "character_recall/";
     private static final int MAX_METRICS = 32;
     private static final List<String> KEYS = Values.keys("manifest size files task family license");
-    private static final List<String> LATER_KEYS = Values.keys("contract contrib metrics");
+    private static final List<String> LATER_KEYS = Values.keys("contract contrib kv_cache metrics");
     private static final List<String> ARTIFACT_KEYS = Values.keys(
             "format precision path digest size state files opset ort_format operators providers recall"
-            + " ir_version domains member contract contrib metrics");
+            + " ir_version domains member contract contrib kv_cache metrics");
 
     private Summary() {}
 
@@ -102,6 +102,7 @@ final class Summary {
         put(summary, "domains", domains(operators));
         put(summary, "member", member);
         put(summary, "contract", Contract.of(manifest, metadata));
+        put(summary, "kv_cache", artifact.get("kv_cache"));
         put(summary, "contrib", artifact.get("contrib"));
         put(summary, "metrics", metrics(checks, suite));
         return summary;
