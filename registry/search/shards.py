@@ -1,9 +1,10 @@
 """The first read of a registry with many models, on all cores.
 
-Processes read one share of the index files each, into a SQLite file of their own (a shard) with the tables of
-the search index. The shards are then copied into the index; SQLite copies rows far faster than Python makes
-them. Models that no shard holds (a process failed, a file changed just now) are read by the update that
-follows, as ever: so shards can make the first answer fast, but not wrong.
+Each core has a share of the index files. This process reads the first share into the index; each other core has a
+process that reads its share into a SQLite file of its own (a shard) with the same tables. The shards are then copied
+into the index; SQLite copies rows far faster than Python makes them. Models that no shard holds (a process failed, a
+file changed just now) are read by the update that follows, as ever: so shards can make the first answer fast, but not
+wrong.
 """
 
 import gc
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from onnxreg.registry.search import db, scan
@@ -25,6 +26,8 @@ MIN_MODELS = 512
 """Fewer models are read by one process in the time that others need to start."""
 BATCH_MODELS = 256
 """Models whose rows a process holds in memory."""
+FAILURES = (OSError, sqlite3.Error, OverflowError, UnicodeEncodeError)
+"""Failures after which the models are left to the update."""
 Model = tuple[str, str, str]
 """The name of a model, the directory of its index file below the root, and the mark of the file."""
 
@@ -38,12 +41,15 @@ def load(database: sqlite3.Connection, remote: DirectoryRegistry, file: Path | N
     if workers == 1 or not scan.has_more(remote.root, MIN_MODELS):
         return
     models = list(_settled(remote.root, scan.clock(file)))
-    shares = [models[start::workers] for start in range(workers)]
-    with tempfile.TemporaryDirectory() as directory, suppress(OSError):
-        shards = [Path(directory) / f"{number}.sqlite" for number in range(workers)]
-        for shard in _read(remote.root, shares, shards):
-            with suppress(sqlite3.Error):
-                _copy(shard, database)
+    own, *shares = [models[start::workers] for start in range(workers)]
+    with tempfile.TemporaryDirectory() as directory, suppress(*FAILURES):
+        shards = [Path(directory) / f"{number}.sqlite" for number in range(len(shares))]
+        with _readers(remote.root, shares, shards) as processes:
+            _fill(database, remote, own)
+            for process, shard in zip(processes, shards, strict=True):
+                if process.wait() == 0:
+                    with suppress(sqlite3.Error):
+                        _copy(shard, database)
 
 
 def _settled(root: Path, now: int) -> Iterator[Model]:
@@ -54,8 +60,11 @@ def _settled(root: Path, now: int) -> Iterator[Model]:
                 yield name, directory, mark
 
 
-def _read(root: Path, shares: Sequence[Sequence[Model]], shards: Sequence[Path]) -> Iterator[Path]:
-    """Start all processes; yield the shard of each that succeeds, in order."""
+@contextmanager
+def _readers(
+    root: Path, shares: Sequence[Sequence[Model]], shards: Sequence[Path]
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Start a process for each share and its shard; all have ended afterwards."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for share, shard in zip(shares, shards, strict=True):
@@ -63,13 +72,23 @@ def _read(root: Path, shares: Sequence[Sequence[Model]], shards: Sequence[Path])
             request.write_text(json.dumps([str(root.absolute()), share]), "utf-8")
             command = [sys.executable, "-P", "-m", "onnxreg.registry.search.shards", str(request), str(shard)]
             processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-        for process, shard in zip(processes, shards, strict=True):
-            if process.wait() == 0:
-                yield shard
+        yield processes
     finally:
         for process in processes:
             process.kill()
             process.wait()
+
+
+def _fill(database: sqlite3.Connection, remote: DirectoryRegistry, models: Sequence[Model]) -> None:
+    """Read models into tables without indexes, in one transaction."""
+    tables = ModelTables(database, remote)
+    gc.disable()  # a fifth of the time: nothing here makes cycles
+    try:
+        with db.transaction(database):
+            for start in range(0, len(models), BATCH_MODELS):
+                tables.add([read_rows(remote, *model) for model in models[start : start + BATCH_MODELS]])
+    finally:
+        gc.enable()
 
 
 def _copy(shard: Path, database: sqlite3.Connection) -> None:
@@ -104,17 +123,13 @@ def _copy_kinds(database: sqlite3.Connection) -> str:
 
 def main(request: Path, shard: Path) -> None:
     """Read the models of a request into a new shard, without indexes."""
-    gc.disable()  # a fifth of the time: nothing makes cycles, and the process ends with its answer
     root, models = json.loads(request.read_text("utf-8"))
     remote = DirectoryRegistry.open(Path(root))
     with closing(sqlite3.connect(shard, isolation_level=None)) as database:
         database.execute("PRAGMA journal_mode = OFF")
         database.execute("PRAGMA synchronous = OFF")
         db.create(database, remote.registry_id)
-        tables = ModelTables(database, remote)
-        with db.transaction(database):
-            for start in range(0, len(models), BATCH_MODELS):
-                tables.add([read_rows(remote, *model) for model in models[start : start + BATCH_MODELS]])
+        _fill(database, remote, models)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxreg.schema.core.errors import InputError
 
@@ -20,7 +20,7 @@ Json = Any
 
 _MAYBE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _PLAIN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-"""Writes a plain value (see `_check_tree`) as RFC 8785 does, at a tenth of the cost of the library."""
+"""Writes a plain value (see `_Tree`) as RFC 8785 does, at a tenth of the cost of the library."""
 
 
 def encode(value: Any, label: str = "document") -> bytes:
@@ -29,7 +29,7 @@ def encode(value: Any, label: str = "document") -> bytes:
     Raises InputError naming `label` for anything that `decode` would refuse: NaN and infinities, whole numbers beyond
     2**53 - 1, lone surrogates, keys that are not strings, types that JSON does not have, more than `MAX_DEPTH` levels.
     """
-    return _write(value, _check_tree(value, label), label)
+    return _write(value, _check_tree(value, label).is_plain, label)
 
 
 def _write(value: Any, is_plain: bool, label: str) -> bytes:
@@ -62,11 +62,14 @@ def decode_canonical(data: bytes, label: str = "document", max_bytes: int = MAX_
 
 
 def _read(data: bytes, label: str, max_bytes: int, may_be_plain: bool) -> tuple[Any, bool]:
-    """The value, and True if it is plain (see `_check_tree`)."""
+    """The value, and True if it is plain (see `_Tree`)."""
     check_size(data, label, max_bytes)
     try:
-        value = json.loads(data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant)
-        is_plain = _check_tree(value, label, may_be_plain)
+        text = data.decode("utf-8")
+        value = _PARSER.decode(text)
+        tree = _check_tree(value, label, may_be_plain)
+        if not _has_only(data, tree.keys):
+            _PARSER_OF_PAIRS.decode(text)
         if _MAYBE_SURROGATE.search(data):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
@@ -77,7 +80,7 @@ def _read(data: bytes, label: str, max_bytes: int, may_be_plain: bool) -> tuple[
         raise InputError(f"{label} is nested deeper than {MAX_DEPTH} levels") from error
     except ValueError as error:
         raise InputError(f"{label} is not valid JSON: {error}") from error
-    return value, is_plain
+    return value, tree.is_plain
 
 
 def check_size(data: bytes, label: str = "document", max_bytes: int = MAX_BYTES) -> None:
@@ -88,48 +91,74 @@ def check_size(data: bytes, label: str = "document", max_bytes: int = MAX_BYTES)
         raise InputError(f"{label} holds too many values, at most {max_bytes // BYTES_PER_VALUE} are read")
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        keys: set[str] = set()
-        for key, _ in pairs:
-            if key in keys:
-                raise ValueError(f"duplicate key {key[:80]!r}")
-            keys.add(key)
-    return result
+def _has_only(data: bytes, keys: int) -> bool:
+    """True if JSON text that parses to this many different keys has surely none twice; False also if it may have.
+
+    Each key is followed by a quote and a colon, unless a space is between them; a string may hold these too, escaped.
+    """
+    is_spaced = any(space in data for space in _SPACES) and any(space + b":" in data for space in _SPACES)
+    return not is_spaced and data.count(b'":') == keys
+
+
+_SPACES = (b" ", b"\t", b"\n", b"\r")
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
+    keys: set[str] = set()
+    for key, _ in pairs:
+        if key in keys:
+            raise ValueError(f"duplicate key {key[:80]!r}")
+        keys.add(key)
 
 
 def _constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
 
-def _check_tree(value: Any, label: str, is_plain: bool = True) -> bool:
+_PARSER = json.JSONDecoder(parse_constant=_constant)
+_PARSER_OF_PAIRS = json.JSONDecoder(object_pairs_hook=_refuse_duplicates, parse_constant=_constant)
+"""Refuses a key that is there twice; its value is of no use."""
+
+
+class _Tree(NamedTuple):
+    """A value that was walked: plain if it has JSON types without a float and keys in ASCII; its number of keys."""
+
+    is_plain: bool
+    keys: int
+
+
+def _check_tree(value: Any, label: str, is_plain: bool = True) -> _Tree:
     """Walk the value level by level: depth, and numbers that would not come back as they are written.
 
-    True if the value is plain: JSON types without a float, and keys in ASCII; with `is_plain` False that is not
-    looked at.
+    With `is_plain` False that is not looked at.
     """
-    level = [value]
+    keys = 0
+    level: list[Any] = [[value]]
     for _ in range(MAX_DEPTH):
-        below: list[Any] = []
-        for item in level:
-            if isinstance(item, str) or item is None:
-                continue
-            if isinstance(item, dict):
-                below.extend(item.values())
-                is_plain = is_plain and _has_ascii_keys(item)
-            elif isinstance(item, (list, tuple)):
-                below.extend(item)
-            elif isinstance(item, (int, float)):
-                if not -MAX_INTEGER <= item <= MAX_INTEGER and (reason := _beyond(item)):
-                    raise InputError(f"{label} holds a {reason}{_at(value, item)}")
-                is_plain = is_plain and isinstance(item, int)
-            else:
-                is_plain = False
-        if not below:
-            return is_plain
-        level = below
-    raise InputError(f"{label} is nested deeper than {MAX_DEPTH} levels")
+        objects = [container for container in level if isinstance(container, dict)]
+        keys += sum(map(len, objects))
+        below = [item for container in objects for item in container.values() if item.__class__ is not str]
+        below += [item for container in level if not isinstance(container, dict) for item in container]
+        kinds = {*map(type, below)}
+        is_plain = is_plain and kinds <= _PLAIN_TYPES and all(map(_has_ascii_keys, objects))
+        for number in _of_kinds(below, kinds, (int, float)):
+            if not -MAX_INTEGER <= number <= MAX_INTEGER and (reason := _beyond(number)):
+                raise InputError(f"{label} holds a {reason}{_at(value, number)}")
+        level = _of_kinds(below, kinds, (dict, list, tuple))
+        if not level:
+            return _Tree(is_plain, keys)
+    if any(level):
+        raise InputError(f"{label} is nested deeper than {MAX_DEPTH} levels")
+    return _Tree(is_plain, keys)
+
+
+_PLAIN_TYPES = frozenset({str, dict, list, tuple, int, bool, type(None)})
+
+
+def _of_kinds(items: list[Any], kinds: set[type], bases: tuple[type, ...]) -> list[Any]:
+    """The items of subclasses of `bases`; `kinds` are the types of all items, of which there are few."""
+    fitting = {kind for kind in kinds if issubclass(kind, bases)}
+    return [item for item in items if item.__class__ in fitting] if fitting else []
 
 
 def _has_ascii_keys(value: dict[Any, Any]) -> bool:

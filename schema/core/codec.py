@@ -20,7 +20,7 @@ def items(value: Any, read: Callable[[Any], Value]) -> tuple[Value, ...]:
     """A JSON array, each item read by `read`."""
     if not isinstance(value, list):
         raise InputError(f"not an array: {str(value)[:40]!r}")
-    return tuple(read(item) for item in value)
+    return tuple([read(item) for item in value])
 
 
 def optional(value: Any, read: Callable[[Any], Value]) -> Value | None:
@@ -47,7 +47,7 @@ def record(
     Args:
         make: takes the needed keys as its first arguments, in this order, and those of `more` by name.
     """
-    needed_items, more_items = tuple(needed.items()), tuple(more.items())
+    needed_items, number = tuple(needed.items()), len(needed)
 
     def read(value: Any) -> Value:
         given = mapping(value)
@@ -56,7 +56,9 @@ def record(
         except KeyError:
             absent = next(key for key in needed if key not in given)
             raise InputError(f"{absent} is missing") from None
-        return make(*first, **{key: read_item(given[key]) for key, read_item in more_items if key in given})
+        if len(given) == number:
+            return make(*first)
+        return make(*first, **{key: more[key](item) for key, item in given.items() if key in more})
 
     return read
 

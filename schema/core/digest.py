@@ -2,39 +2,44 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from onnxreg.schema.core.errors import InputError
 
-_HEX = re.compile(r"[0-9a-f]{64}")
-PATTERN = f"^sha256:{_HEX.pattern}$"
+_HEX = "[0-9a-f]{64}"
+PATTERN = f"^sha256:{_HEX}$"
 """A digest in JSON Schema."""
+_matches = re.compile(f"sha256:{_HEX}").fullmatch
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Digest:
-    """The SHA-256 of some bytes. Written `sha256:<64 lower-case hex digits>`."""
+class Digest(str):
+    """The SHA-256 of some bytes: the text `sha256:<64 lower-case hex digits>`."""
 
-    hex: str
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        if not _HEX.fullmatch(self.hex):
-            raise InputError(f"not a SHA-256 digest: {self.hex[:80]!r}", "expected 64 lower-case hex digits")
+    def __new__(cls, hex: str) -> "Digest":  # noqa: PYI034 -- typing is slow to import
+        """InputError for anything but 64 lower-case hex digits."""
+        text = f"sha256:{hex}"
+        if not _matches(text):
+            raise InputError(f"not a SHA-256 digest: {hex[:80]!r}", "expected 64 lower-case hex digits")
+        return str.__new__(cls, text)
 
-    def __str__(self) -> str:
-        return f"sha256:{self.hex}"
+    def __getnewargs__(self) -> tuple[str]:
+        return (self.hex,)
 
-    def __hash__(self) -> int:
-        return hash(self.hex)
+    @property
+    def hex(self) -> str:
+        return self[7:]
 
     @property
     def short(self) -> str:
         """Twelve hex digits, for display only."""
-        return self.hex[:12]
+        return self[7:19]
 
     @classmethod
     def parse(cls, text: object) -> "Digest":
         """Read `sha256:<hex>`; any other algorithm or spelling is an InputError."""
+        if isinstance(text, str) and _matches(text):
+            return str.__new__(cls, text)
         if not isinstance(text, str) or not text.startswith("sha256:"):
             value_text = (
                 repr(text[:80]) if isinstance(text, str) else f"a value of type {type(text).__name__}"

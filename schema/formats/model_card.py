@@ -71,7 +71,7 @@ def properties(facts: Iterable[tuple[str, object]]) -> Json:
 
 def text(value: object) -> str:
     """A value as canonical JSON; a digest, like any text, as it is written."""
-    return str(value) if isinstance(value, str | Digest) else canonical.encode(value).decode()
+    return str(value) if isinstance(value, str) else canonical.encode(value).decode()
 
 
 def _metric(check: Check) -> Json:

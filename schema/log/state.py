@@ -16,6 +16,7 @@ devices get the next release already.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.core import canonical
@@ -330,8 +331,8 @@ def newest_of(
 
     Order is by SemVer precedence, then by the line that published them; never by clock.
     """
-    usable = [version for version, entry in entries.items() if entry.usable]
-    usable.sort(key=lambda version: (version.precedence, entries[version].seq), reverse=True)
+    ranked = [(version.precedence, entry.seq, version) for version, entry in entries.items() if entry.usable]
+    usable = [version for *_, version in sorted(ranked, key=itemgetter(0, 1), reverse=True)]
     releases = [version for version in usable if not version.is_prerelease][:count]
     above = usable[: usable.index(releases[0])] if releases else usable
     return tuple(above[:count] + releases)

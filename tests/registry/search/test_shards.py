@@ -10,6 +10,7 @@ import pytest
 from support.registries import grow
 
 from onnxreg.registry.search import scan, shards
+from onnxreg.registry.search.model_tables import ModelRows
 from onnxreg.registry.search.search_index import ArtifactKind, SearchIndex
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import index_path
@@ -68,7 +69,7 @@ def test_shards_hold_what_one_process_reads(
     home: DirectoryRegistry, copies: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sharded = answer(home)
-    assert copies == ["0.sqlite", "1.sqlite", "2.sqlite"]
+    assert copies == ["0.sqlite", "1.sqlite"]
     assert len(sharded[0]) == MODELS
     assert sharded == alone(home, monkeypatch)
 
@@ -78,7 +79,7 @@ def test_a_damaged_index_file_is_reported_once(
 ) -> None:
     (home.root / index_path(grow.model_name(4))).write_bytes(b"{}\n")
     sharded = answer(home)
-    assert len(copies) == 3 and len(sharded[0]) == MODELS - 1
+    assert len(copies) == 2 and len(sharded[0]) == MODELS - 1
     (damage,) = sharded[1]
     assert damage.startswith(f"the index of {grow.model_name(4)} in ")
     assert sharded == alone(home, monkeypatch)
@@ -96,30 +97,44 @@ def test_processes_that_fail_cost_time_but_no_model(
 def test_a_shard_that_cannot_be_copied_leaves_the_others(
     home: DirectoryRegistry, copies: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = shards._read
+    copy = shards._copy
 
-    def damaging(*arguments: object) -> object:
-        for number, shard in enumerate(read(*arguments)):  # type: ignore[arg-type]
-            if number == 1:
-                shard.write_bytes(b"not a database" * 100)
-            yield shard
+    def damaging(shard: Path, database: sqlite3.Connection) -> None:
+        if shard.name == "0.sqlite":
+            shard.write_bytes(b"not a database" * 100)
+        copy(shard, database)
 
-    monkeypatch.setattr(shards, "_read", damaging)
+    monkeypatch.setattr(shards, "_copy", damaging)
     assert len(answer(home)[0]) == MODELS
-    assert copies == ["0.sqlite", "2.sqlite"]
+    assert copies == ["1.sqlite"]
+
+
+def test_a_model_that_the_tables_refuse_is_left_to_the_update(
+    home: DirectoryRegistry, copies: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = shards.read_rows
+    name = grow.model_name(0)
+
+    def beyond(remote: DirectoryRegistry, *model: str) -> ModelRows:
+        rows = read(remote, *model)
+        return rows._replace(versions=2**70) if rows.name == name else rows
+
+    monkeypatch.setattr(shards, "read_rows", beyond)
+    assert len(answer(home)[0]) == MODELS
+    assert copies == []
 
 
 def test_a_file_that_changes_meanwhile_is_read_again(
     home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = shards._read
+    copy = shards._copy
     name = grow.model_name(2)
 
-    def removing(*arguments: object) -> object:
-        yield from read(*arguments)  # type: ignore[arg-type]
-        (home.root / index_path(name)).unlink()
+    def removing(shard: Path, database: sqlite3.Connection) -> None:
+        copy(shard, database)
+        (home.root / index_path(name)).unlink(missing_ok=True)
 
-    monkeypatch.setattr(shards, "_read", removing)
+    monkeypatch.setattr(shards, "_copy", removing)
     assert name not in {model.name for model in answer(home)[0]}  # type: ignore[attr-defined]
 
 
