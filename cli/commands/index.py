@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onnxreg.cli.commands.ls import fail, reading_steps
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
+from onnxreg.cli.reports.search_report import fail, reading_steps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,11 @@ def publish(
         ),
     ] = None,
     if_changed: Annotated[
-        bool, typer.Option("--if-changed", help="Write nothing if no model changed since the last snapshot.")
+        bool,
+        typer.Option(
+            "--if-changed",
+            help="Write no snapshot if no model changed since the last one; a table is written.",
+        ),
     ] = False,
     table: Annotated[
         bool,
@@ -45,7 +49,7 @@ def publish(
     since the last snapshot are read. A model that cannot be read is listed, and the exit status is 4.
 
     With --json: {time, models, artifacts, changed, size, damages}; changed counts models; size is the bytes of the
-    file, null if nothing was written; damages are texts.
+    snapshot, null if none was written; damages are texts.
     """
     from onnxreg.registry.search.snapshot_publisher import publish as publish_snapshot
 
@@ -57,7 +61,8 @@ def publish(
     if as_json:
         output.write_json(result._asdict())
     elif result.size is None:
-        session.say(f"nothing to do: the snapshot of {result.time} is up to date with {store.url}")
+        action = "wrote the table" if table else "nothing to do"
+        session.say(f"{action}: the snapshot of {result.time} is up to date with {store.url}")
     else:
         amount = f"{output.counted(result.models, 'model')}, {output.counted(result.artifacts, 'artifact')}"
         changes = f"{output.counted(result.changed, 'changed model')}"

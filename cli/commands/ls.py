@@ -1,8 +1,5 @@
 """`reg ls`: the models of a registry, those that have a kind of artifact, or the versions of one model."""
 
-import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,18 +10,17 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_name
 from onnxreg.cli.options.shared import Fresh, Json, MaxAge, Offline, Precision, RemoteOption
 from onnxreg.cli.render import output
+from onnxreg.cli.reports.search_report import fail, index, search_of, tell_time, warn_unfinished
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
 from onnxreg.registry.store.abilities import LocalStore
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader
-from onnxreg.schema.core.errors import EXTENT, InputError, IntegrityError, at
-from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import check_name
 
 if TYPE_CHECKING:
     from onnxreg.registry.search.remote_search import RemoteSearch
-    from onnxreg.registry.search.search_index import ArtifactKind, Match, SearchIndex
+    from onnxreg.registry.search.search_index import ArtifactKind, Match
 
 EXAMPLES = (
     "reg ls",
@@ -35,8 +31,6 @@ EXAMPLES = (
 )
 MAX_UNINDEXED_MODELS = 50
 """Models whose index files are read one by one; for more of them the search index is opened."""
-MAX_NAMED_DAMAGES = 5
-"""Damaged models that a message names."""
 
 
 def command(
@@ -96,37 +90,6 @@ def command(
         _models(session, reader, name or "*", search, as_json)
 
 
-def index(reader: RegistryReader) -> "SearchIndex":
-    """The search index of the registry on this machine."""
-    from onnxreg.registry.search.search_index import SearchIndex
-
-    assert isinstance(reader, LocalStore)
-    return SearchIndex(DirectoryRegistry(reader.root))
-
-
-def reading_steps(session: Session, as_json: bool) -> AbstractContextManager[Progress]:
-    """Show how far a long reading is; nothing if stderr is not a terminal."""
-    return session.steps(as_json) if sys.stderr.isatty() else nullcontext(SILENT)
-
-
-def search_of(session: Session, reader: RegistryReader, fresh: bool) -> "RemoteSearch":
-    """The search over a remote."""
-    from onnxreg.registry.search.remote_search import RemoteSearch
-
-    return RemoteSearch(reader, session.warn, fresh, session.max_age)
-
-
-def tell_time(session: Session, search: "RemoteSearch", reader: RegistryReader) -> dict[str, str]:
-    """Say how old an answer from a snapshot is; return its part of a JSON document."""
-    if search.time is None:
-        return {}
-    from onnxreg.registry.search.remote_search import age_of
-
-    age = output.age(age_of(search.time))
-    session.warn(f"snapshot: {reader.url} as it was {age} ago; --fresh reads every index file")
-    return {"snapshot": search.time}
-
-
 def _models(
     session: Session, reader: RegistryReader, pattern: str, search: "RemoteSearch | None", as_json: bool
 ) -> None:
@@ -155,28 +118,11 @@ def _models(
     fail(damages, reader.url)
 
 
-def warn_unfinished(session: Session, reader: RegistryReader) -> None:
-    """Say of a mirror that was cut off that models may be missing."""
-    if reader.is_mirror:
-        from onnxreg.registry.transfer.mirror_registry import unfinished_warning
-
-        if message := unfinished_warning(reader):
-            session.warn(f"warning: {output.printable(hints.text(message))}")
-
-
 def _none(reader: RegistryReader) -> str:
     if reader.is_mirror:
         return f"{reader.url}, {lookup.named_copy(reader)}, holds no models yet: {hints.text(lookup.FINISH)}"
     how = "reg export and reg add make some" if isinstance(reader, LocalStore) else "reg push brings some"
     return f"{reader.url} holds no models yet: {how}"
-
-
-def fail(damages: Sequence[str], url: str) -> None:
-    """IntegrityError if something is damaged, after everything else is shown."""
-    if damages:
-        more = [f"and {len(damages) - MAX_NAMED_DAMAGES} more"] if len(damages) > MAX_NAMED_DAMAGES else []
-        message = "; ".join([*damages[:MAX_NAMED_DAMAGES], *more])
-        raise IntegrityError(message, f"the other models are listed; {hints.text(at(EXTENT, url))}")
 
 
 def _channels(channels: dict[str, str]) -> str:

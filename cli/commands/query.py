@@ -7,11 +7,11 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from onnxreg.cli.commands.ls import fail, index, reading_steps, search_of, tell_time
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_name
 from onnxreg.cli.options.shared import Fresh, Json, MaxAge, RemoteOption
 from onnxreg.cli.render import output
+from onnxreg.cli.reports.search_report import fail, index, reading_steps, search_of, tell_time
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import table_export
 from onnxreg.schema.core.ref import is_name

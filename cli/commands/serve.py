@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from onnxreg.cli.commands.ls import warn_unfinished
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
+from onnxreg.cli.reports.search_report import warn_unfinished
 from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import read_given
 from onnxreg.schema.core.errors import InputError

@@ -59,7 +59,8 @@ def publish(
     """Publish the snapshot of a registry; with `if_changed` only if a model changed since the last one.
 
     `copy` is the file of this machine's copy of the last one, None if nothing can be kept. `table` also writes the
-    Parquet file. InputError for a mirror, or a place that is only read; LostRaceError if another run was faster.
+    Parquet file, that of the last snapshot if no model changed. InputError for a mirror, or a place that is only read;
+    LostRaceError if another run was faster.
     """
     files = innermost(store)
     if store.is_mirror:
@@ -73,7 +74,10 @@ def publish(
         last = _last(store, copy, stack)
         update = _Update(store, file, last, progress)
         is_changed = update.run() if not if_changed or last is None or update.is_due else False
+        table_file = file.with_suffix(".parquet")
         if if_changed and last is not None and not is_changed:
+            if table:
+                files.write_files({SNAPSHOT_TABLE: _table(last, table_file)})
             return _publication(last, 0, None)
         data = pack(file)
         if len(data) > MAX_DOCUMENT_BYTES:
@@ -85,7 +89,7 @@ def publish(
             if not files.swap_file(SNAPSHOT, data, _token(files, last)):
                 raise LostRaceError("another run published a snapshot meanwhile", "run one job")
             if table:
-                files.write_files({SNAPSHOT_TABLE: _table(snapshot, file.with_suffix(".parquet"))})
+                files.write_files({SNAPSHOT_TABLE: _table(snapshot, table_file)})
             return _publication(snapshot, update.changed, len(data))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 from support.servers.static import serve
 
@@ -86,3 +87,18 @@ def test_a_place_that_is_only_read_is_refused(place: str, shop: Path, tmp_path: 
         assert reg("archive", "create", tmp_path / "one.zip", "tiny:0.1.0").status == 0
         done = reg("index", "publish", tmp_path / "one.zip")
     assert done.status != 0 and len(done.err.splitlines()) == 2
+
+
+def test_a_table_is_written_though_nothing_changed(shop: Path, reg: Reg) -> None:
+    """The snapshot stays as it is, and so does its time."""
+    time = reg("index", "publish", "--json").json["time"]
+    table, snapshot = (shop / "search" / f"snapshot.{end}" for end in ("parquet", "sqlite.gz"))
+    before = snapshot.stat()
+    assert not table.exists()
+    answer = reg("index", "publish", "--if-changed", "--table")
+    assert answer.out == f"wrote the table: the snapshot of {time} is up to date with {shop}\n"
+    assert pyarrow.parquet.read_table(table).num_rows == 6
+    assert (snapshot.stat().st_mtime_ns, snapshot.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
+    table.write_bytes(b"of an earlier snapshot")
+    assert reg("index", "publish", "--if-changed", "--table", "--json").json["size"] is None
+    assert pyarrow.parquet.read_table(table).num_rows == 6

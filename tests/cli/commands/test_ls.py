@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from onnxreg.cli.commands import ls
+from onnxreg.cli.reports import search_report
 from onnxreg.registry import Registry
 from onnxreg.registry.search.search_index import FILE
 from onnxreg.schema.core.digest import Digest
@@ -202,10 +203,10 @@ def test_damage_is_named_after_the_others_are_listed(
 
 
 def test_many_damages_are_counted(reg: Reg, many: Path) -> None:
-    for number in range(ls.MAX_NAMED_DAMAGES + 3):
+    for number in range(search_report.MAX_NAMED_DAMAGES + 3):
         (many / "index" / f"bad{number}.jsonl").write_bytes(b"{}\n")
     done = reg("ls")
-    assert (done.status, done.err.count("the index of bad")) == (4, ls.MAX_NAMED_DAMAGES)
+    assert (done.status, done.err.count("the index of bad")) == (4, search_report.MAX_NAMED_DAMAGES)
     assert "; and 3 more" in done.err
 
 
