@@ -31,7 +31,7 @@ from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES, Sto
 from onnxreg.registry.store.range_stream import Block, RangedReader, ReadAhead
 from onnxreg.registry.store.require_cas import CasGuardedStore
 from onnxreg.registry.store.s3.multipart import MultipartUpload
-from onnxreg.registry.store.s3.range_answer import ByteRange, OpenAnswer
+from onnxreg.registry.store.s3.range_answer import ByteRange, OpenAnswer, RangeRequest
 from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
 from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.registry.store.streams import CheckedStream, UploadBody, hand_over
@@ -83,7 +83,7 @@ class S3Store:
         memory, budget = self._ahead.memory(), FileBudget.current()
         try:
             with pace.reading(budget):
-                first = self._client.read_range(doing, path, start, memory)
+                first = self._client.read_range(RangeRequest(doing, path, start, memory))
         except RejectedError as error:
             if error.is_absence:
                 return None
@@ -97,7 +97,8 @@ class S3Store:
 
         def fetch(start: int, memory: memoryview, stop: int) -> None:
             with pace.reading(budget):
-                part = self._client.read_range(doing, path, start, memory, tag, stop, answer)
+                request = RangeRequest(doing, path, start, memory, tag, stop, answer)
+                part = self._client.read_range(request)
             if part.count != len(memory):
                 raise RemoteError(f"{doing} at {self.url} gave {part.count:,} bytes of {len(memory):,}")
             self._note(part)

@@ -40,11 +40,41 @@ class OpenAnswer:
         self.at += len(memory)
         return ByteRange(len(memory), head.tag, head.size)
 
+    def hold(self, body: Any, at: int, head: ByteRange) -> None:
+        """Read another answer from now on."""
+        self.close()
+        self.body, self.at, self.head = body, at, head
+
     def close(self) -> None:
         self.head = None
         if self.body is not None:
             self.body.close()
             self.body = None
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRequest:
+    """A request for an object's bytes from `start` on, as many as there is memory for; with a `tag`, of that very object.
+
+    `doing` completes 'while ...'. With an `answer`, these bytes are read from it if they come next there; else it gets
+    the bytes after them, up to `stop`, of one request for all.
+    """
+
+    doing: str
+    key: str
+    start: int
+    memory: memoryview
+    tag: str = ""
+    stop: int = 0
+    answer: OpenAnswer | None = None
+
+    @property
+    def end(self) -> int:
+        return max(self.stop, self.start + len(self.memory))
+
+    def read_on(self) -> ByteRange | None:
+        """Read from the answer that is open; None if there is none, or if other bytes come next."""
+        return None if self.answer is None else self.answer.read(self.start, self.memory)
 
 
 def fill(memory: memoryview, stream: Any) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from onnxreg.registry.store.net import http_headers, pace
 from onnxreg.registry.store.net.retry import UnansweredError, retrying
 from onnxreg.registry.store.protocol import CHUNK_BYTES
-from onnxreg.registry.store.s3.range_answer import ByteRange, OpenAnswer, fill
+from onnxreg.registry.store.s3.range_answer import ByteRange, RangeRequest, fill
 from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.registry.support.cancellation import CancelledError, check_stop
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError, missing_extra
@@ -156,85 +156,64 @@ class S3Client:
         with pace.reading():
             return retrying(attempt, is_passing, self.host)
 
-    def read_range(
-        self,
-        doing: str,
-        key: str,
-        start: int,
-        memory: memoryview,
-        tag: str = "",
-        stop: int = 0,
-        answer: OpenAnswer | None = None,
-    ) -> ByteRange:
-        """Read an object's bytes from an offset on, as many as there is memory for; with a `tag` of that very object.
-
-        The bytes up to `stop` come with the same `answer`, if that is given. The first try goes through `SignedRequests`.
-        """
-        stop = max(stop, start + len(memory))
+    def read_range(self, request: RangeRequest) -> ByteRange:
+        """Read the bytes of a request; the first try goes through `SignedRequests`."""
         with pace.reading():
-            with self._trying(doing) as bare:
-                part = answer.read(start, memory) if answer is not None else None
+            with self._trying(request.doing) as bare:
+                part = request.read_on()
                 if part is None and bare is not None:
-                    part = self._try_range(bare, doing, key, start, memory, tag, stop, answer)
+                    part = self._try_range(bare, request)
                 if part is not None:
                     return part
-            range_header = {"Range": f"bytes={start}-{start + len(memory) - 1}"}
-            return self._read_plainly(doing, key, memory, start, range_header, tag)
+            return self._read_plainly(request)
 
-    def _try_range(
-        self,
-        bare: "SignedRequests",
-        doing: str,
-        key: str,
-        start: int,
-        memory: memoryview,
-        tag: str,
-        stop: int,
-        remainder: OpenAnswer | None,
-    ) -> ByteRange | None:
-        """Request a range once; None if the answer is not the one that was hoped for. `remainder` gets what there is no memory for."""
+    def _try_range(self, bare: "SignedRequests", request: RangeRequest) -> ByteRange | None:
+        """Request a range once; None if the answer is not the one that was hoped for."""
         began = time.monotonic()
-        answer = bare.get(key, {"Range": f"bytes={start}-{stop - 1}"} | ({"If-Match": tag} if tag else {}))
+        condition = {"If-Match": request.tag} if request.tag else {}
+        answer = bare.get(request.key, {"Range": f"bytes={request.start}-{request.end - 1}"} | condition)
         wait, body = time.monotonic() - began, answer.raw
         try:
             if answer.status_code != 206 or not answer.headers.keys() >= RANGE_HEADERS:
                 return None
-            count = self._allowed(int(answer.headers["Content-Length"]), stop - start)
-            size = self._size(doing, answer.headers["Content-Range"], start, count)
-            data = memory[:count]
+            count = self._allowed(int(answer.headers["Content-Length"]), request.end - request.start)
+            size = self._size(request, answer.headers["Content-Range"], count)
+            data = request.memory[:count]
             fill(data, body)
             transfer = time.monotonic() - began - wait
             part = ByteRange(len(data), answer.headers["ETag"], size, wait, transfer)
-            if remainder is not None and count > part.count:
-                remainder.close()
-                remainder.body, remainder.at, remainder.head, body = body, start + part.count, part, None
+            if request.answer is not None and count > part.count:
+                request.answer.hold(body, request.start + part.count, part)
+                body = None
             return part
         finally:
             if body is not None:
                 body.close()
 
-    def _read_plainly(
-        self, doing: str, key: str, memory: memoryview, start: int, range_header: dict[str, str], tag: str
-    ) -> ByteRange:
-        condition = {"IfMatch": tag} if tag else {}
-        data, answer = self.read(doing, len(memory), Key=key, **range_header, **condition)
+    def _read_plainly(self, request: RangeRequest) -> ByteRange:
+        start, memory = request.start, request.memory
+        parameters = {"Key": request.key, "Range": f"bytes={start}-{start + len(memory) - 1}"}
+        condition = {"IfMatch": request.tag} if request.tag else {}
+        data, answer = self.read(request.doing, len(memory), **parameters, **condition)
         if "ContentRange" in answer:
-            size = self._size(doing, answer["ContentRange"], start, len(data))
+            size = self._size(request, answer["ContentRange"], len(data))
         elif start:
-            raise RemoteError(f"{doing} at {self.url} failed: the server does not honour Range")
+            raise RemoteError(f"{request.doing} at {self.url} failed: the server does not honour Range")
         else:
             size = len(data)
         memory[: len(data)] = data
         return ByteRange(len(data), answer.get("ETag", ""), size)
 
-    def _size(self, doing: str, content_range: str, start: int, count: int) -> int:
+    def _size(self, request: RangeRequest, content_range: str, count: int) -> int:
         """The size of an object of which the bytes came that were asked for. RemoteError if others came."""
         try:
             first, end, size = http_headers.content_range(content_range)
         except ValueError as error:
-            raise self._malformed(doing, error) from None
-        if (first, end) != (start, start + count):
-            raise RemoteError(f"{doing} at {self.url} gave other bytes than those that were asked for")
+            raise self._malformed(request.doing, error) from None
+        if (first, end) != (request.start, request.start + count):
+            raise RemoteError(
+                f"{request.doing} at {self.url} gave other bytes than those that were asked for"
+            )
         return size
 
     def _malformed(self, doing: str, error: Exception) -> RemoteError:

@@ -1,5 +1,6 @@
 """Large blobs on their way in: cut off, garbled, torn, fetched by two at once."""
 
+import errno
 import itertools
 import random
 import signal
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.servers import static
@@ -136,6 +138,41 @@ def test_goes_on_after_a_kill(other: Registry, site: Proxy, made: PublishedVersi
     site.seen.clear()
     other.pull("acme/large", site.url)
     assert site.requests("GET", blob_path(weights)) == BLOCKS - 5
+    assert is_intact(other, made)
+
+
+class FullDisk:
+    """A sink that has room for so many more bytes."""
+
+    def __init__(self, sink: Any, room: int) -> None:
+        self.sink, self.room = sink, room
+
+    def write(self, data: memoryview) -> object:
+        self.room -= len(data)
+        if self.room < 0:
+            raise OSError(errno.ENOSPC, "")
+        return self.sink.write(data)
+
+
+def test_goes_on_after_a_full_disk_as_the_hint_says(
+    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past_cache = partial_download.past_cache
+
+    @contextmanager
+    def full(file: Any, offset: int) -> Iterator[FullDisk]:
+        with past_cache(file, offset) as sink:
+            yield FullDisk(sink, 7 * MIB)
+
+    monkeypatch.setattr(partial_download, "past_cache", full)
+    with pytest.raises(HostError) as caught:
+        other.pull("acme/large", site.url)
+    assert "a large download goes on where it stopped" in str(caught.value.hint)
+    assert arriving(other, weights).stat().st_size == 7 * MIB
+    monkeypatch.setattr(partial_download, "past_cache", past_cache)
+    site.seen.clear()
+    other.pull("acme/large", site.url)
+    assert site.requests("GET", blob_path(weights)) == BLOCKS - 7
     assert is_intact(other, made)
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,11 +20,15 @@ from support.servers import s3servers
 from support.servers.faults import Proxy, at
 
 from onnxreg.registry import Registry
+from onnxreg.registry.delta.routes import RateMeter
+from onnxreg.registry.log.references import Reference
 from onnxreg.registry.store import range_stream
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.s3 import bucket, multipart
 from onnxreg.registry.store.s3.bucket import s3_remote
 from onnxreg.registry.store.streams import CheckedStream, metered
+from onnxreg.registry.transfer.copy import BlobTransfer
 from onnxreg.schema.core.descriptor import PIECE_BYTES, Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, RemoteError
@@ -193,6 +198,44 @@ class TestLargeObjects:
             assert push.fetch(FileBlob(tmp_path / "blob", Digest.of(data), stated[said])) == len(data)
         with remote.open_blob(Digest.of(data)) as stream:
             assert stream.read() == data
+
+    @pytest.mark.parametrize("fault", ["none", "reset", "garbled"])
+    @pytest.mark.parametrize("said", ["the truth", "a wrong digest", "wrong digests", "wrong lengths"])
+    def test_progress_ends_at_the_size_and_never_passes_it(
+        self, registry: Registry, bucket_url: str, s3_proxy: Proxy, fault: str, said: str
+    ) -> None:
+        """Bytes that are sent again are taken back first."""
+        data = random.Random(6).randbytes(17 * 2**20)
+        source = DirectoryRegistry.create(registry.store.root)
+        with source.push() as push:
+            push.put(BytesIO(data))
+            push.flush()
+        truth = pieces_of(data)
+        stated = {
+            "the truth": truth,
+            "a wrong digest": [*truth[:2], truth[2]._replace(digest=truth[0].digest)],
+            "wrong digests": pieces_of(bytes(len(data))),
+            "wrong lengths": truth[:2],
+        }
+        reports: list[int] = []
+        file = Reference(Digest.of(data), len(data), "artifact m.onnx", tuple(stated[said]))
+        blob = BlobTransfer(source, file.digest, file, reports.append, threading.Event(), RateMeter())
+        assert blob.path is not None
+        met: set[str] = set()
+
+        def once(method: str, path: str) -> str | None:
+            number = path.partition("partNumber=")[2][:1]
+            if fault == "none" or not number or number in met:
+                return None
+            met.add(number)
+            return fault
+
+        remote = s3_remote(bucket_url, create=True)
+        s3_proxy.plan = once
+        with remote.push() as push:
+            assert push.fetch(blob) == len(data)
+        totals = list(accumulate(reports))
+        assert (totals[-1], max(totals) <= len(data), min(totals) >= 0) == (len(data), True, True)
 
     def test_a_file_with_other_bytes_is_not_sent(
         self, bucket_url: str, ministack: s3servers.Server, tmp_path: Path

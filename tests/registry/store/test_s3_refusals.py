@@ -17,6 +17,7 @@ from onnxreg.registry.store.layout import new_identity
 from onnxreg.registry.store.net import retry
 from onnxreg.registry.store.net.internals import botocore_session
 from onnxreg.registry.store.net.retry import UnansweredError
+from onnxreg.registry.store.s3.range_answer import RangeRequest
 from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
 from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.registry.store.s3.signed_requests import REFUSALS, SignedRequests
@@ -198,7 +199,7 @@ def test_a_signed_address_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> Non
     s3servers.Server(closed, "KEY", "SECRET").enter(monkeypatch)
     client = S3Client(S3Url.parse("s3://models/x"))
     with pytest.raises(UnansweredError) as caught:
-        client.read_range("reading blobs/x", "x/blobs/x", 0, memoryview(bytearray(10)))
+        client.read_range(RangeRequest("reading blobs/x", "x/blobs/x", 0, memoryview(bytearray(10))))
     assert closed in caught.value.message
     assert "X-Amz" not in caught.value.message
 
