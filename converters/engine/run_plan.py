@@ -172,7 +172,7 @@ class Execution:
         if node.name == self._last_start and not self._keeps_source:
             self._release()
         if node.name in self._outputs and result.has_files:
-            result.facts  # noqa: B018 - read here, while the next step runs
+            result.read_facts()
         return result
 
     def _release(self) -> None:

@@ -55,6 +55,10 @@ class StepResult:
             raise ConversionError(error.message) from error
         return inspect_model(model, main)
 
+    def read_facts(self) -> None:
+        """Read the facts in this thread, while another one runs the next step; `facts` keeps them."""
+        _ = self.facts
+
     @cached_property
     def takes_sample(self) -> bool:
         feeds = self.sample.feeds

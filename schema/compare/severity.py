@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from onnxreg.schema.compare.json_changes import JsonChange, NamedItem, PlaceTable, Tables, same
+from onnxreg.schema.manifest.license import comparable_license
 
 Severity = Literal["breaking", "degrading", "notable", "cosmetic"]
 Direction = Literal["higher", "lower"]
@@ -243,6 +244,12 @@ def _rerouted(delta: JsonChange) -> Severity:
     return "degrading" if delta.new is None else "breaking"
 
 
+def _license(delta: JsonChange) -> Severity:
+    """Another spelling of the same licence changes nothing: SPDX identifiers are compared without case."""
+    names = {comparable_license(str(side)) for side in (delta.old, delta.new)}
+    return "cosmetic" if len(names) == 1 else "notable"
+
+
 def _companion(tokenizer: Severity, default: Severity = "notable") -> Judge:
     return lambda delta: tokenizer if delta.names[0].partition(":")[0] == "tokenizer" else default
 
@@ -375,7 +382,7 @@ RULES: dict[str, DiffRule] = {
     "recipe.steps*": DiffRule("step", reordered="notable"),
     "recipe*": DiffRule("recipe"),
     "source*": DiffRule("source"),
-    "license": DiffRule("license"),
+    "license": DiffRule("license", changed=_license),
     "description": DiffRule("description", "cosmetic", "cosmetic", "cosmetic"),
     "max_sequence_length": DiffRule("max-sequence-length", changed=_falls("breaking")),
 }

@@ -183,6 +183,7 @@ CASES: dict[str, tuple[str, Any, str, str, str]] = {
     "tool": ("/recipe/tools/torch", "2.14", "tool-changed", "recipe.tools.torch", "cosmetic"),
     "source": ("/source/revision", "def", "source-changed", "source.revision", "notable"),
     "license": ("/license", "MIT", "license-changed", "license", "notable"),
+    "spelling of a license": ("/license", "apache-2.0", "license-changed", "license", "cosmetic"),
     "shorter": (
         "/max_sequence_length",
         128,
