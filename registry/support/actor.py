@@ -4,7 +4,7 @@ Only events have an author: manifests name neither users nor hosts.
 """
 
 import json
-import secrets
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -144,7 +144,7 @@ def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dic
     return {
         "name": name,
         "time": datetime.now(UTC).strftime(TIME_FORMAT),
-        "nonce": secrets.token_hex(16),
+        "nonce": os.urandom(16).hex(),
         "actor": actor_of_event(actor),
         "reason": reason,
     }
