@@ -89,6 +89,10 @@ class IndexLister(Protocol):
         """A token of each model's index file that changes with the file; "" if the store knows none."""
         ...
 
+    def is_token_of(self, token: str, data: bytes) -> bool:
+        """True if a token says that the index file has these bytes; False also if it says nothing."""
+        ...
+
 
 @runtime_checkable
 class PathReader(Protocol):

@@ -51,6 +51,12 @@ class MemoryStore:
         sizes = {key: len(data) for key, data in self.objects.copy().items() if key.startswith(prefix)}
         return iter(sorted(sizes.items()))
 
+    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
+        return ((key, Digest.of(self.objects[key]).hex) for key, _ in self.list(prefix))
+
+    def is_token_of(self, token: str, data: bytes) -> bool:
+        return token == Digest.of(data).hex
+
 
 def memory_remote(
     registry_id: str | None = None, url: str = "memory:", mirror: bool = False

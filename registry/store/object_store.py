@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from copy import copy
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
@@ -99,6 +100,10 @@ class TokenLister(Protocol):
         """Keys with this prefix, and the token of each; "" if it is unknown."""
         ...
 
+    def is_token_of(self, token: str, data: bytes) -> bool:
+        """True if a token says that the object has these bytes; False also if it says nothing."""
+        ...
+
 
 class ReadOnlyStore:
     """The writing half of an `ObjectStore`, refused. `description` names the place; `instead` is the hint."""
@@ -183,6 +188,12 @@ class ObjectRegistry:
             raise other_registry(self.url, identity["id"], str(self._known_id))
         return identity
 
+    def through(self, store: ObjectStore) -> "ObjectRegistry":
+        """This registry, whose objects are reached through another store."""
+        twin = copy(self)
+        twin.store = store
+        return twin
+
     def blob_url(self, digest: Digest) -> str:
         base_url = self.url.partition("?")[0]
         return f"{base_url.rstrip('/')}/{BlobKey(digest).path}"
@@ -239,6 +250,9 @@ class ObjectRegistry:
             return dict.fromkeys(self.names(), "")
         tokens = {model_of(path): token for path, token in self.store.tokens("index/")}
         return {name: token for name, token in tokens.items() if name is not None}
+
+    def is_token_of(self, token: str, data: bytes) -> bool:
+        return isinstance(self.store, TokenLister) and self.store.is_token_of(token, data)
 
     def files(self) -> Iterator[TreeFile]:
         return (TreeFile(path, size) for path, size in self.store.list(""))

@@ -101,6 +101,9 @@ class CasGuardedStore:
             return self.store.tokens(prefix)
         return ((key, "") for key, _ in self.store.list(prefix))
 
+    def is_token_of(self, token: str, data: bytes) -> bool:
+        return isinstance(self.store, TokenLister) and self.store.is_token_of(token, data)
+
     def _prove(self) -> None:
         """RemoteError if the store ignores conditions."""
         with self._lock:

@@ -42,6 +42,9 @@ WORKERS = min(8, (os.cpu_count() or 1) * 4)
 JOIN_TIMEOUT_SECONDS = 1.0
 """The seconds that Ctrl-C waits for threads that do not react, such as one that waits for a server."""
 
+SMALL_TRANSFER_BYTES = 2**20
+"""Blobs of so many bytes together move within the commit, after the intent: the place is asked once for them."""
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -121,9 +124,10 @@ class _Work:
     appended: int = 0
 
     def do(self, moving: Mapping[Digest, Reference], near: Collection[BlobReader]) -> Ledger:
-        """Move blobs, then swap the index; return the destination's ledger after that."""
+        """Move blobs, the small ones within the commit; swap the index; return the destination's ledger after that."""
+        is_small = sum(file.size or 0 for file in moving.values()) <= SMALL_TRANSFER_BYTES
         with self.destination.push() as push:
-            self.mover.move(push, moving)
+            self.mover.move(push, {} if is_small else moving)
 
             def bring(missing: Collection[Digest]) -> None:
                 self.mover.move(push, {digest: self.plan.blobs[digest] for digest in missing})

@@ -12,14 +12,16 @@ from contextlib import contextmanager, suppress
 from onnxreg.registry.gates.policy_log import copy_policies
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import CollectResult, collect
-from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.commit import load, read_ledger
 from onnxreg.registry.log.ledger import Ledger, mirror_error
 from onnxreg.registry.log.references import present_versions
 from onnxreg.registry.log.transfer_rules import missing_lines
 from onnxreg.registry.read.remotes import Remotes
-from onnxreg.registry.store.abilities import LocalStore, PathReader, PathStore, carried_by
+from onnxreg.registry.store.abilities import IndexLister, LocalStore, PathReader, PathStore, carried_by
 from onnxreg.registry.store.layout import SNAPSHOT, SNAPSHOT_TABLE
-from onnxreg.registry.store.protocol import RegistryReader, RegistryStore, innermost
+from onnxreg.registry.store.listed_store import with_listing
+from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore, innermost
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.bulk import send
 from onnxreg.registry.transfer.copy import copy
@@ -46,6 +48,8 @@ from onnxreg.schema.log.state import VersionEntry
 
 UNFINISHED = "unfinished"
 """The file in `local/` of a directory that marks a mirror as not complete."""
+NAMES_PER_REQUEST = 1000
+"""The names that a bucket lists in one request."""
 
 
 def mirror(
@@ -124,22 +128,27 @@ def _verbatim(
     requests: list[tuple[TransferRequest, Ledger | None]] = []
     frees_blobs = False
     tombstones: set[Digest] = set()
+    copies = _Copies(destination)
     for name in list(reader.names()):
         report.models += 1
         with listing(name, report.skipped):
-            tombstones.update(lookup.read_state(reader, name).tombstones)
-            ledgers = _ledgers_behind(reader, destination, name, trust)
+            index = reader.read_index(name)
+            if index is None:
+                raise lookup.unknown_model(name, reader)
+            tombstones.update(lookup.state_of(reader, name, index).tombstones)
+            ledgers = _ledgers_behind(reader, index, copies, name, trust)
             if ledgers is not None:
                 requests.append(_request(ledgers[0], trust))
                 frees_blobs = frees_blobs or _frees_blobs(*ledgers)
     if requests:
         begin(destination, source.url)
+    target = copies.with_listing(len(requests))
     for request, checked in requests:
         with listing(request.name, report.skipped):
-            report.add(copy(reader, destination, request, progress, source_ledger=checked))
+            report.add(copy(reader, target, request, progress, source_ledger=checked))
     copy_log(source, destination, witnessed)
-    if snapshots and not report.skipped and isinstance(target := innermost(destination), PathStore):
-        target.write_files(snapshots)
+    if snapshots and not report.skipped and isinstance(files := innermost(destination), PathStore):
+        files.write_files(snapshots)
     if not report.skipped:
         end(destination)
     if frees_blobs or destination.has(tombstones):
@@ -162,17 +171,49 @@ def _check_policies(source: RegistryReader, trust: Trust) -> None:
         enforce_policies(trust, source.registry_id, index)
 
 
+class _Copies:
+    """The models of a destination, listed once: most are equal, or absent, without a request for each."""
+
+    def __init__(self, destination: RegistryStore) -> None:
+        self.destination = destination
+        self._tokens = destination.index_tokens() if isinstance(destination, IndexLister) else None
+
+    def read(self, name: str, index: IndexFile) -> IndexFile | None:
+        """The index file of a model, None if it is absent; `index` is that of the source."""
+        token = "" if self._tokens is None else self._tokens.get(name)
+        if token is None:
+            return None
+        if isinstance(self.destination, IndexLister) and self.destination.is_token_of(token, index.data):
+            return index
+        return self.destination.read_index(name)
+
+    def count_missing(self, names: Collection[str]) -> int:
+        """The number of these models that are surely absent."""
+        return 0 if self._tokens is None else len(set(names) - self._tokens.keys())
+
+    def with_listing(self, changes: int) -> RegistryStore:
+        """The destination for copies of so many models; blobs are listed too if that takes fewer requests."""
+        if not isinstance(self.destination, ObjectRegistry) or self._tokens is None or not changes:
+            return self.destination
+        is_cheaper = changes * NAMES_PER_REQUEST > len(self._tokens)
+        return with_listing(self.destination, ("index/", "blobs/") if is_cheaper else ("index/",))
+
+
 def _ledgers_behind(
-    source: RegistryReader, destination: RegistryStore, name: str, trust: Trust
+    source: RegistryReader, index: IndexFile, copies: _Copies, name: str, trust: Trust
 ) -> tuple[Ledger, Ledger] | None:
     """The ledgers of a model whose log lacks lines at the destination; None if the copy is complete or ahead.
 
     ForkError if neither log is a prefix of the other; IntegrityError as `check_copied`.
     """
-    source_index, destination_index = source.read_index(name), destination.read_index(name)
-    if source_index and destination_index and source_index.data == destination_index.data:
+    destination_index = copies.read(name, index)
+    if destination_index and index.data == destination_index.data:
         return None
-    source_ledger, destination_ledger = load(source, name)[0], load(destination, name, source)[0]
+    source_ledger = load(source, name, first=index)[0]
+    if destination_index is None:
+        destination_ledger = read_ledger(copies.destination, name, None, source)
+    else:
+        destination_ledger = load(copies.destination, name, source, first=destination_index)[0]
     if not missing_lines(source_ledger, destination_ledger, ()):
         return None
     check_copied(source_ledger, trust)
@@ -239,9 +280,11 @@ def _by_version(
         tags = sorted(ledger.channels) if channels else ()
         return TransferRequest(ledger.name, versions, channels=tags, heal=False, actor=actor)
 
-    for name in list(source.names()):
+    names, copies = list(source.names()), _Copies(destination)
+    target = copies.with_listing(copies.count_missing(names))
+    for name in names:
         report.models += 1
-        report.add(send(source, destination, name, choose, remember, progress))
+        report.add(send(source, target, name, choose, remember, progress))
 
 
 def begin(destination: RegistryStore, source: str) -> None:

@@ -25,7 +25,13 @@ SIZES = {
 MORE = {
     **{
         ("models", step): 10_000
-        for step in ("resolve one", "search, no index yet", "search, one model changed")
+        for step in (
+            "resolve one",
+            "search, no index yet",
+            "search, one model changed",
+            "mirror to a bucket",
+            "mirror to a bucket, nothing changed",
+        )
     },
     **{("blobs of a version", step): 100_000 for step in ("add", "push")},
 }

@@ -26,14 +26,9 @@ WHY = {
         "Mostly IndexedDB: the client writes the model there while it arrives, reads it back and hashes it; with the store in memory the "
         "ratio is 1.4. The peer keeps nothing, so it downloads everything again at the next visit. The aim is missed."
     ),
-    ("pull of *, ministack", "aws*"): (
-        "ministack, which is made for tests, reads the whole object for every range. Ours requested 4 MiB at a time in this run, the "
-        "peer 8. By now ours notices such a server, and requests each file once; the row is not measured again yet."
-    ),
     ("reg delta make, 8 GiB, *", "*"): (
         "Two threads encode blocks of 1 MiB while up to four results wait; how many planes are in memory at one moment differs by a few MiB."
     ),
-    ("push of *, ministack, peak memory", "aws*"): "For the same reason as the push to SeaweedFS.",
     ("push of *, Hub emulator*", "hf, Xet"): (
         "Every byte is hashed once more as it leaves the store, so the bytes sent are those in the manifest. hf_xet, which splits and "
         "hashes them again, is the same on both sides, and uses most of the memory."

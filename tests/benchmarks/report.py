@@ -47,7 +47,9 @@ time for costs that no count shows. The tables show the cost at the largest size
 step to it: 1 is linear (the grey band in the chart), 0 is flat. No step is worse than linear, and
 `tests/registry/test_growth.py` checks that, with one exception: processes that push to one model at the same moment lose
 races, wait and try again, n log n requests in all; and each also writes the lines of the others, until 64 of them are sealed.
-An index file has at most 64 lines, so the cost of reading it goes up and down with the number of versions.
+An index file has at most 64 lines, so the cost of reading it goes up and down with the number of versions: after every 64th
+line a push also sends the list of all versions, 140 bytes each. The bucket of a mirror is in memory, and searches all its keys for each
+listing; that is the processor time which grows faster there.
 
 ![What each step costs as its input grows](images/growth.svg)
 """

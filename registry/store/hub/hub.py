@@ -211,6 +211,9 @@ class HubRegistry:
         entries = {model_of(entry.path): entry.oid for entry in self._head.refresh().tree("index")}
         return {name: oid for name, oid in entries.items() if name is not None}
 
+    def is_token_of(self, token: str, data: bytes) -> bool:
+        return token in token_of(data).split("-")
+
     def files(self) -> Iterator[TreeFile]:
         at = self._head.now()
         layout = RepositoryLayout.read(at)

@@ -238,6 +238,10 @@ class S3Store:
         for page in self._pages(prefix):
             yield from ((item["Key"][start:], item.get("ETag", "")) for item in page.get("Contents", ()))
 
+    def is_token_of(self, token: str, data: bytes) -> bool:
+        """An ETag is the MD5 of an object that one request wrote, unless a key of the customer encrypts it."""
+        return token.strip('"') == hashlib.md5(data, usedforsecurity=False).hexdigest()
+
     def _listed(self, prefix: str) -> Iterator[tuple[str, int]]:
         """In the server's own order, which is not always that of the keys."""
         return (item for page in self._pages(prefix) for item in self._keys(page))

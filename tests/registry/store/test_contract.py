@@ -4,6 +4,7 @@ import pytest
 
 from onnxreg.registry.store.contract import StoreContract
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.listed_store import with_listing
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.protocol import RegistryStore
 
@@ -12,6 +13,14 @@ class TestMemory(StoreContract):
     @pytest.fixture
     def remote(self) -> RegistryStore:
         return memory_remote()
+
+
+class TestListed(StoreContract):
+    """What is written after the listing is there as always."""
+
+    @pytest.fixture
+    def remote(self) -> RegistryStore:
+        return with_listing(memory_remote(), ("index/", "blobs/"))
 
 
 class TestLocal(StoreContract):

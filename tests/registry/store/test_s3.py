@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries import growing
 from support.registries.bucket import assert_nothing_lost, push_at_once
 from support.servers import s3servers
 from support.servers.faults import Proxy, at, proxy
@@ -22,6 +23,7 @@ from onnxreg.registry.store.net import retry
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.store.s3 import bucket
 from onnxreg.registry.store.s3.bucket import s3_remote
+from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, RemoteError
 from onnxreg.schema.manifest.draft import Draft
@@ -70,6 +72,28 @@ def test_the_verdict_is_remembered(
 def test_makes_a_mirror(bucket_url: str) -> None:
     remote = s3_remote(bucket_url, create=True, mirror_of="ab" * 16)
     assert (remote.registry_id, remote.is_mirror) == ("ab" * 16, True)
+
+
+def test_a_mirror_asks_for_no_model_that_is_equal_or_absent(
+    bucket_url: str, s3_proxy: Proxy, registry: Registry
+) -> None:
+    """The listing tells what is there, by ETags that are the MD5 of index files."""
+    for number in range(4):
+        growing.add(registry, f"m{number}", seed="first")
+    remote = s3_remote(bucket_url, create=True, mirror_of=registry.id)
+    s3_proxy.seen.clear()
+    mirror(registry.store, remote)
+    assert s3_proxy.requests("GET", "/index/") == s3_proxy.requests("HEAD") == 0
+    assert s3_proxy.requests("PUT", "/index/") == s3_proxy.requests("PUT", "/gc/intents/") == 4
+    assert s3_proxy.requests("PUT", "/blobs/") == 8
+    s3_proxy.seen.clear()
+    mirror(registry.store, remote)
+    assert [method for method, path in s3_proxy.seen if "/index/" in path or "/blobs/" in path] == []
+    growing.add(registry, "m2", seed="next")
+    s3_proxy.seen.clear()
+    mirror(registry.store, remote)
+    assert {path.partition("/index/")[2] for _, path in s3_proxy.seen if "/index/" in path} == {"m2.jsonl"}
+    assert verify(remote).damages == []
 
 
 def test_collects_what_nothing_refers_to(bucket_url: str, registry: Registry, make_draft: MakeDraft) -> None:

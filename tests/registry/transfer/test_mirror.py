@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.registries import growing
 from support.servers import static
 from support.servers.faults import Plan, Proxy
 
@@ -18,14 +19,18 @@ from onnxreg.registry.log.references import references
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.listed_store import with_listing
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.net import retry
 from onnxreg.registry.store.protocol import RegistryStore, UnlistedError
+from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.mirror_registry import mirror, open_both, unfinished_warning
+from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.registry.transfer.result import MirrorResult
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, InputError, NotFoundError, RemoteError
 from onnxreg.schema.core.progress import Progress
+from onnxreg.schema.core.version import Version
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
@@ -79,6 +84,31 @@ def test_a_mirror_follows_past_a_sealing(
     mirror(registry.store, copied)
     assert indexes(copied) == indexes(registry.store)
     assert not verify(copied).damages
+
+
+@pytest.mark.parametrize("models", [1, 30])
+def test_requests_to_a_bucket(models: int, tmp_path: Path) -> None:
+    """A small model takes six: its file, its manifest, its index file; an intent, its end, and what is condemned."""
+    first = growing.mirror_to_bucket(models, tmp_path / "first")
+    assert first["requests"] <= 6 * models + 7
+    again = growing.mirror_again(models, tmp_path / "again")
+    assert again["requests"] <= 2
+
+
+def test_a_model_that_another_mirroring_brought_meanwhile(
+    filled: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    """The listing is old: the swap is refused, and the index file is read."""
+    remote = memory_remote(filled.id, mirror=True)
+    target = with_listing(remote, ("index/", "blobs/"))
+    copy(filled.store, remote, TransferRequest("small", [Version(0, 1, 0)]))
+    assert target.read_index("small") is None and remote.read_index("small") is not None
+    filled.add(make_draft(name="small", seed="next"))
+    result = copy(filled.store, target, TransferRequest("small", [Version(0, 1, 0), Version(0, 1, 1)]))
+    assert result.events == 1
+    assert remote.read_index("small") == target.read_index("small") != None
+    assert load(remote, "small")[0].head == load(filled.store, "small")[0].head
+    assert not verify(remote).damages
 
 
 def test_expired_and_purged_blobs_are_deleted_there_too(filled: Registry, copied: RegistryStore) -> None:

@@ -89,6 +89,14 @@ class CountingStore:
         self._count(1 + len(found) // self.PAGE)
         return iter(found)
 
+    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
+        found = list(self._store.tokens(prefix))
+        self._count(1 + len(found) // self.PAGE)
+        return iter(found)
+
+    def is_token_of(self, token: str, data: bytes) -> bool:
+        return self._store.is_token_of(token, data)
+
     def counts(self) -> Counts:
         return {"requests": self.requests, "bytes sent": self.sent, "bytes received": self.received}
 
@@ -311,6 +319,31 @@ def mirror_models(size: int, root: Path) -> Counts:
     return found
 
 
+def mirror_to_bucket(size: int, root: Path) -> Counts:
+    """Models of one version with one file, for the first time."""
+    registry, remote, store = _small_models(size, root)
+    with counted(registry.store.root) as found:
+        assert mirror(registry.store, remote).versions == size
+    return found | store.counts()
+
+
+def mirror_again(size: int, root: Path) -> Counts:
+    """Nothing changed."""
+    registry, remote, store = _small_models(size, root)
+    mirror(registry.store, remote)
+    store.requests = store.received = store.sent = 0
+    with counted(registry.store.root) as found:
+        assert mirror(registry.store, remote).versions == 0
+    return found | store.counts()
+
+
+def _small_models(size: int, root: Path) -> tuple[Registry, ObjectRegistry, CountingStore]:
+    registry, store = Registry(root / "home"), CountingStore()
+    for number in range(size):
+        add(registry, grow.model_name(number))
+    return registry, ObjectRegistry.create(store, registry.id, mirror=True), store
+
+
 def push_to_different(size: int, root: Path) -> Counts:
     return _pushers(size, root, lambda number: grow.model_name(number))
 
@@ -367,6 +400,8 @@ GROWTH: dict[str, dict[str, Step]] = {
         "search, one model changed": search_one_changed,
         "verify": verify_models,
         "mirror": mirror_models,
+        "mirror to a bucket": mirror_to_bucket,
+        "mirror to a bucket, nothing changed": mirror_again,
     },
     "pushers at once": {"to models of their own": push_to_different, "to one model": push_to_one},
 }
