@@ -17,6 +17,7 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
+from _pytest.unraisableexception import gc_collect_iterations_key
 from hypothesis import is_hypothesis_test, settings
 from hypothesis.internal.conjecture import engine
 from jinja2 import Environment, FileSystemBytecodeCache
@@ -70,10 +71,12 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_configure(config: pytest.Config) -> None:
     """Temporary files lie in memory if there is room: the suite makes a million small ones. Large sizes stay on disk.
 
-    Garbage is collected less often: PyTorch and the tests are a large heap that stays. Ctrl-C means what it means to a
+    Garbage is collected less often, and at the end once instead of five times: PyTorch and the tests are a large heap
+    that stays. Ctrl-C means what it means to a
     user, also if a script started this process in the background.
     """
     gc.set_threshold(50_000, 20, 20)
+    config.stash[gc_collect_iterations_key] = 1
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if "TMPDIR" not in os.environ and "not large" in config.option.markexpr and _is_roomy(MEMORY):

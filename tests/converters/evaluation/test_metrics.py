@@ -10,10 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from scipy.stats import spearmanr
-from seqeval.metrics import f1_score as span_f1
-from seqeval.scheme import IOB2
-from sklearn.metrics import accuracy_score, f1_score, ndcg_score, top_k_accuracy_score
 
 from onnxreg.converters.evaluation.fixture import Fixture, TextSpan
 from onnxreg.converters.evaluation.metrics import metric_catalog
@@ -38,6 +34,8 @@ def value(name: str, items: Any, predictions: Any, reference: Any = None, labels
 
 
 def test_classes_as_scikit_learn_counts_them() -> None:
+    from sklearn.metrics import accuracy_score, f1_score
+
     right, predicted = RANDOM.randint(0, 3, 300), RANDOM.randint(0, 3, 300)
     items = [SimpleNamespace(label=LABELS[number]) for number in right]
     assert value("accuracy", items, predicted.tolist(), labels=LABELS) == accuracy_score(right, predicted)
@@ -47,6 +45,8 @@ def test_classes_as_scikit_learn_counts_them() -> None:
 
 @given(arrays.arrays(np.int64, st.tuples(st.integers(1, 60), st.just(2)), elements=st.integers(0, 9)))
 def test_values_of_any_classes_are_those_of_scikit_learn_to_the_bit(classes: Any) -> None:
+    from sklearn.metrics import accuracy_score, f1_score
+
     right, predicted = classes.T
     rows = classes.astype(np.float64)
     assert metric_catalog.find("accuracy").value(rows) == accuracy_score(right, predicted)
@@ -56,6 +56,8 @@ def test_values_of_any_classes_are_those_of_scikit_learn_to_the_bit(classes: Any
 
 @given(arrays.arrays(np.float64, st.tuples(st.integers(1, 60), st.just(2)), elements=st.integers(0, 20)))
 def test_values_of_any_pairs_are_those_of_scipy_to_the_bit(rows: Any) -> None:
+    from scipy.stats import spearmanr
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = float(spearmanr(rows[:, 0], rows[:, 1]).statistic)
@@ -63,6 +65,8 @@ def test_values_of_any_pairs_are_those_of_scipy_to_the_bit(rows: Any) -> None:
 
 
 def test_ranks_as_scikit_learn_ranks_them() -> None:
+    from sklearn.metrics import top_k_accuracy_score
+
     values, right = RANDOM.normal(size=(200, 12)).round(1), RANDOM.randint(0, 12, 200)
     evaluator = LabelledRows(SimpleNamespace())  # type: ignore[arg-type]
     ranks = [
@@ -84,6 +88,8 @@ def test_a_model_that_always_says_the_commonest_class_has_no_skill() -> None:
 
 
 def test_pairs_as_scipy_correlates_them() -> None:
+    from scipy.stats import spearmanr
+
     vectors = RANDOM.normal(size=(100, 2, 8))
     scores = RANDOM.normal(size=100)
     items = [Texts(("a", "b"), float(score)) for score in scores]
@@ -92,6 +98,8 @@ def test_pairs_as_scipy_correlates_them() -> None:
 
 
 def test_documents_as_scikit_learn_ranks_them() -> None:
+    from sklearn.metrics import ndcg_score
+
     vectors = RANDOM.normal(size=(40, 21, 8))
     relevance = RANDOM.randint(0, 4, (40, 20)).astype(float)
     items = [Texts(("q",) * 21, relevance=tuple(row)) for row in relevance]
@@ -135,6 +143,9 @@ def tags(text: str) -> Any:
 
 
 def test_spans_as_seqeval_counts_them() -> None:
+    from seqeval.metrics import f1_score as span_f1
+    from seqeval.scheme import IOB2
+
     items = [
         Fixture("0123456789", (TextSpan(0, 4, "A"), TextSpan(6, 8, "B"))),
         Fixture("0123456789", (TextSpan(2, 8, "A"),)),

@@ -29,7 +29,7 @@ from onnxreg.registry.store.s3 import bucket, multipart
 from onnxreg.registry.store.s3.bucket import s3_remote
 from onnxreg.registry.store.streams import CheckedStream, metered
 from onnxreg.registry.transfer.copy import BlobTransfer
-from onnxreg.schema.core.descriptor import PIECE_BYTES, Piece
+from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, RemoteError
 from onnxreg.schema.manifest.draft import Draft
@@ -37,8 +37,20 @@ from onnxreg.schema.manifest.draft import Draft
 MakeDraft = Callable[..., Draft]
 
 
+UNIT = 2**18
+PIECE = 8 * UNIT
+
+
+def shrink(patch: pytest.MonkeyPatch, unit: int) -> None:
+    """Let an upload of more than six units have parts, of five units each, and a download ranges of one."""
+    patch.setattr(bucket, "MAX_SINGLE_UPLOAD_BYTES", 6 * unit)
+    patch.setattr(multipart, "MIN_PART_BYTES", 5 * unit)
+    patch.setattr(multipart, "PIECE_BYTES", PIECE)
+    patch.setattr(range_stream, "RANGE_BYTES", unit)
+
+
 def pieces_of(data: bytes) -> list[Piece]:
-    spans = ((start, min(start + PIECE_BYTES, len(data))) for start in range(0, len(data), PIECE_BYTES))
+    spans = ((start, min(start + PIECE, len(data))) for start in range(0, len(data), PIECE))
     return [Piece(start, stop, Digest.of(data[start:stop])) for start, stop in spans]
 
 
@@ -76,13 +88,11 @@ class FileBlob:
 
 
 class TestLargeObjects:
-    """What goes up in parts and comes down in ranges, in small."""
+    """What goes up in parts of 5 MiB and comes down in ranges."""
 
     @pytest.fixture(autouse=True)
     def small_sizes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(bucket, "MAX_SINGLE_UPLOAD_BYTES", 6 * 2**20)
-        monkeypatch.setattr(multipart, "MIN_PART_BYTES", 5 * 2**20)
-        monkeypatch.setattr(range_stream, "RANGE_BYTES", 2**20)
+        shrink(monkeypatch, 2**20)
 
     @pytest.mark.parametrize("size", [0, 1, 6 * 2**20, 6 * 2**20 + 1, 10 * 2**20, 17 * 2**20 + 3])
     def test_large_blobs_come_back(self, bucket_url: str, size: int) -> None:
@@ -93,13 +103,6 @@ class TestLargeObjects:
             push.put(BytesIO(data), Digest.of(data))
         with remote.open_blob(Digest.of(data)) as stream:
             assert stream.read() == data
-
-    def test_wrong_bytes_are_given_up(self, bucket_url: str, ministack: s3servers.Server) -> None:
-        remote = s3_remote(bucket_url, create=True)
-        with remote.push() as push, pytest.raises(IntegrityError):
-            push.put(BytesIO(bytes(12 * 2**20)), Digest.of(b"other"))
-        assert not remote.has([Digest.of(b"other")])
-        assert ministack.uploads(bucket_url) == []
 
     @pytest.mark.parametrize("size", [6 * 2**20, 12 * 2**20])
     def test_bytes_count_when_they_are_sent(self, bucket_url: str, s3_proxy: Proxy, size: int) -> None:
@@ -124,10 +127,25 @@ class TestLargeObjects:
         assert min(counts) < 0, "what was sent in vain is taken back"
         assert sum(counts) == size
 
+
+class TestParts:
+    """The same in small: each size is a quarter."""
+
+    @pytest.fixture(autouse=True)
+    def small_sizes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        shrink(monkeypatch, UNIT)
+
+    def test_wrong_bytes_are_given_up(self, bucket_url: str, ministack: s3servers.Server) -> None:
+        remote = s3_remote(bucket_url, create=True)
+        with remote.push() as push, pytest.raises(IntegrityError):
+            push.put(BytesIO(bytes(12 * UNIT)), Digest.of(b"other"))
+        assert not remote.has([Digest.of(b"other")])
+        assert ministack.uploads(bucket_url) == []
+
     @pytest.mark.parametrize("said", ["nothing", "the truth", "wrong digests"])
     @pytest.mark.parametrize("fault", ["reset", "lost", "slow-down", "garbled"])
     def test_parts_are_sent_again(self, bucket_url: str, s3_proxy: Proxy, fault: str, said: str) -> None:
-        data = random.Random(1).randbytes(17 * 2**20)
+        data = random.Random(1).randbytes(17 * UNIT)
         pieces = [] if said == "nothing" else pieces_of(data if said == "the truth" else bytes(len(data)))
         remote = s3_remote(bucket_url, create=True)
         met: set[str] = set()
@@ -151,7 +169,7 @@ class TestLargeObjects:
     def test_a_part_whose_digest_is_said_is_not_hashed(
         self, bucket_url: str, s3_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        data = random.Random(2).randbytes(17 * 2**20)
+        data = random.Random(2).randbytes(17 * UNIT)
         remote = s3_remote(bucket_url, create=True)
         monkeypatch.setattr(multipart, "hash_stream", None)
         with remote.push() as push:
@@ -161,7 +179,7 @@ class TestLargeObjects:
             assert stream.read() == data
 
     def test_wrong_bytes_fail_with_any_pieces(self, bucket_url: str, ministack: s3servers.Server) -> None:
-        data, other = bytes(17 * 2**20), random.Random(3).randbytes(17 * 2**20)
+        data, other = bytes(17 * UNIT), random.Random(3).randbytes(17 * UNIT)
         remote = s3_remote(bucket_url, create=True)
         for pieces in (pieces_of(data), pieces_of(other)):
             with remote.push() as push, pytest.raises(IntegrityError):
@@ -175,7 +193,7 @@ class TestLargeObjects:
         self, bucket_url: str, s3_proxy: Proxy, tmp_path: Path, fault: str, said: str
     ) -> None:
         """A file whose pieces are stated is sent from where it is; if that is wrong, the whole file decides."""
-        data = random.Random(4).randbytes(17 * 2**20)
+        data = random.Random(4).randbytes(17 * UNIT)
         (tmp_path / "blob").write_bytes(data)
         stated = {
             "the truth": pieces_of(data),
@@ -205,7 +223,7 @@ class TestLargeObjects:
         self, registry: Registry, bucket_url: str, s3_proxy: Proxy, fault: str, said: str
     ) -> None:
         """Bytes that are sent again are taken back first."""
-        data = random.Random(6).randbytes(17 * 2**20)
+        data = random.Random(6).randbytes(17 * UNIT)
         source = DirectoryRegistry.create(registry.store.root)
         with source.push() as push:
             push.put(BytesIO(data))
@@ -240,7 +258,7 @@ class TestLargeObjects:
     def test_a_file_with_other_bytes_is_not_sent(
         self, bucket_url: str, ministack: s3servers.Server, tmp_path: Path
     ) -> None:
-        data, other = random.Random(5).randbytes(17 * 2**20), bytes(17 * 2**20)
+        data, other = random.Random(5).randbytes(17 * UNIT), bytes(17 * UNIT)
         (tmp_path / "blob").write_bytes(other)
         remote = s3_remote(bucket_url, create=True)
         for stated in (pieces_of(data), pieces_of(other)):
@@ -259,19 +277,19 @@ class TestLargeObjects:
         is_compared: bool,
     ) -> None:
         """Also by a server that takes any bytes: it gets the digests of the changed ones here."""
-        data = random.Random(6).randbytes(17 * 2**20)
+        data = random.Random(6).randbytes(17 * UNIT)
         (tmp_path / "blob").write_bytes(data)
         pass_over = CheckedStream.pass_over
 
         def changed(stream: CheckedStream, count: int) -> int:
             passed = pass_over(stream, count)
             with (tmp_path / "blob").open("r+b") as file:
-                file.write(bytes(2**20))
+                file.write(bytes(UNIT))
             return passed
 
         monkeypatch.setattr(CheckedStream, "pass_over", changed)
         if not is_compared:
-            target, sent = multipart._target, pieces_of(bytes(2**20) + data[2**20 :])
+            target, sent = multipart._target, pieces_of(bytes(UNIT) + data[UNIT:])
             monkeypatch.setattr(
                 multipart, "_target", lambda number, sha256: target(number, sent[number - 1].digest)
             )
@@ -290,14 +308,14 @@ class TestLargeObjects:
             remote.push() as push,
             pytest.raises(RemoteError, match=r"uploading blobs/sha256/.*InternalError"),
         ):
-            push.put(BytesIO(bytes(17 * 2**20)), Digest.of(bytes(17 * 2**20)))
+            push.put(BytesIO(bytes(17 * UNIT)), Digest.of(bytes(17 * UNIT)))
         assert ministack.uploads(bucket_url) == []
 
     def test_credentials_that_expire_between_parts(
         self, bucket_url: str, s3_proxy: Proxy, ministack: s3servers.Server
     ) -> None:
         """Giving the parts up is refused too."""
-        data = random.Random(4).randbytes(17 * 2**20)
+        data = random.Random(4).randbytes(17 * UNIT)
         remote = s3_remote(bucket_url, create=True)
         expired = False
 
@@ -320,7 +338,7 @@ class TestLargeObjects:
 
     @pytest.mark.parametrize("fault", ["reset", "lost", "truncated", "error"])
     def test_ranges_are_fetched_again(self, bucket_url: str, s3_proxy: Proxy, fault: str) -> None:
-        data = random.Random(2).randbytes(9 * 2**20)
+        data = random.Random(2).randbytes(9 * UNIT)
         remote = s3_remote(bucket_url, create=True)
         with remote.push() as push:
             push.put(BytesIO(data), Digest.of(data))
@@ -333,7 +351,7 @@ class TestLargeObjects:
     def test_an_object_that_changes_meanwhile_is_noticed(
         self, bucket_url: str, ministack: s3servers.Server
     ) -> None:
-        data = bytes(12 * 2**20)
+        data = bytes(12 * UNIT)
         remote = s3_remote(bucket_url, create=True)
         with remote.push() as push:
             push.put(BytesIO(data), Digest.of(data))

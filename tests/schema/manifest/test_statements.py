@@ -5,7 +5,6 @@ import re
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
 
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.formats.json_schema import generate
@@ -80,6 +79,8 @@ TEXTS = {
 
 @pytest.mark.parametrize(("text", "is_valid"), TEXTS.items())
 def test_a_description_is_one_line_for_every_reader(text: str, is_valid: bool, full: dict[str, Any]) -> None:
+    from jsonschema import Draft202012Validator
+
     schema = generate("manifest-v2")
     value = {**full, "description": text}
     assert Draft202012Validator(schema).is_valid(value) == is_valid

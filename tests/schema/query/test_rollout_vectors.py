@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scipy.stats import binom
 
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.log.rollout import Rollout
@@ -102,6 +101,8 @@ def test_an_expression_is_written_in_one_way() -> None:
 @pytest.mark.parametrize("percent", [1, 5, 20, 50])
 def test_a_million_seeds_are_within_the_binomial_interval(percent: int) -> None:
     """The 99.9 % interval; and two rollouts of the same share are independent."""
+    from scipy.stats import binom
+
     count, limit = 1_000_000, percent * 100 * 2**32
     other = hashlib.sha256(SALT.encode()).hexdigest()[:32]
     draw = random.Random(percent)
