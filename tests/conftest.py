@@ -72,8 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Temporary files lie in memory if there is room: the suite makes a million small ones. Large sizes stay on disk.
 
     Garbage is collected less often, and at the end once instead of five times: PyTorch and the tests are a large heap
-    that stays. Ctrl-C means what it means to a
-    user, also if a script started this process in the background.
+    that stays. Ctrl-C means what it means to a user, also if a script started this process in the background.
     """
     gc.set_threshold(50_000, 20, 20)
     config.stash[gc_collect_iterations_key] = 1

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from support.docs.nets import write_mlp
 
 from onnxreg.converters.android.android_options import AndroidOptions, recipe_of
+from onnxreg.converters.engine import run_plan
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.evaluation.evaluate import SourceEvaluation
@@ -44,6 +46,17 @@ def encoder(make_checkpoint: Make) -> Path:
     return make_checkpoint("bert", "")
 
 
+@pytest.fixture(scope="module")
+def exported(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that has the result of the first step, for the searches of this file."""
+    directory = tmp_path_factory.mktemp("exported")
+    recipe = RecipeFile.from_json({"task": "pooling", "steps": STEPS, "outputs": OUTPUTS})
+    (directory / "workspace").mkdir()
+    cache = StepCache(directory / "cache")
+    run_plan.execute(plan_export(recipe, str(encoder), "acme/x"), directory / "workspace", cache)
+    return cache.root
+
+
 @pytest.fixture
 def write_suite(tmp_path: Path) -> Callable[..., Path]:
     """Texts without gold, which mean_cosine needs: none is in two suites."""
@@ -60,7 +73,7 @@ def write_suite(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def search(encoder: Path, tmp_path: Path) -> Callable[..., Draft]:
+def search(encoder: Path, exported: Path, tmp_path: Path) -> Callable[..., Draft]:
     def run(suite: Path, cache: StepCache | None = None, limit: float = 0.01, **request: Any) -> Draft:
         value = {
             "task": "pooling",
@@ -71,6 +84,7 @@ def search(encoder: Path, tmp_path: Path) -> Callable[..., Draft]:
         }
         workspace = tmp_path / f"w{len(list(tmp_path.iterdir()))}"
         workspace.mkdir()
+        cache = cache or StepCache(shutil.copytree(exported, workspace / "cache"))
         plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
         check_search(plan)
         return execute(plan, workspace, cache)

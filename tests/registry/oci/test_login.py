@@ -101,7 +101,7 @@ def test_basic(
 
 
 class TokenServer:
-    """Gives tokens that `docker-registry` accepts, signed by a key of its own, each valid for some seconds."""
+    """Gives tokens that `docker-registry` accepts, signed by a key of its own, each valid for `seconds`, or one less."""
 
     def __init__(self, directory: Path, seconds: int) -> None:
         from cryptography import x509
@@ -109,7 +109,7 @@ class TokenServer:
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.x509.oid import NameOID
 
-        self._key, self._seconds = ec.generate_private_key(ec.SECP256R1()), seconds
+        self._key, self.seconds = ec.generate_private_key(ec.SECP256R1()), seconds
         name, now = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")]), datetime.now(UTC)
         certificate = (
             x509.CertificateBuilder()
@@ -145,7 +145,7 @@ class TokenServer:
             "aud": "registry",
             "sub": "me",
             "nbf": now - 120,
-            "exp": now - 60 + self._seconds,
+            "exp": now - 60 + self.seconds,
             "access": access,
         }
         signed = f"{part(json.dumps(header).encode())}.{part(json.dumps(claims).encode())}"
@@ -218,7 +218,7 @@ def test_bearer_tokens(
 
 def test_an_expired_token_is_renewed(tmp_path: Path, auth_file: Path) -> None:
     pytest.importorskip("cryptography")
-    tokens = TokenServer(tmp_path, 1)
+    tokens = TokenServer(tmp_path, 2)
     with tokens.serving() as realm:
         auth = (
             f"auth: {{token: {{realm: '{realm}', service: registry, issuer: test,"
@@ -229,6 +229,7 @@ def test_an_expired_token_is_renewed(tmp_path: Path, auth_file: Path) -> None:
             target, digest = OciTarget.parse(server.url("acme/pii")), Digest.of(b"data")
             client = OciClient(target, Login(target, writes=True))
             client.upload(digest, 4, lambda: io.BytesIO(b"data"))
+            tokens.seconds = 60
             time.sleep(2.1)
             assert client.open_blob(digest).read() == b"data"
             assert len(tokens.requests) == 2

@@ -276,7 +276,7 @@ def edit(statement: str) -> Callable[[bytes], bytes]:
     ("change", "problem"),
     [
         (lambda data: data[: len(data) // 2], "is damaged"),
-        (lambda data: data[:-30] + b"!" + data[-29:], "is damaged"),
+        (lambda data: data[:-30] + bytes([data[-30] ^ 1]) + data[-29:], "is damaged"),
         (lambda data: b"<html>please log in</html>", "is damaged"),
         (lambda data: b"", "is damaged|not a snapshot"),
         (lambda data: gzip.compress(b"not a database"), "is damaged"),
