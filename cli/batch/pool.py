@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 from onnxreg.cli.batch.jobs import Job
 from onnxreg.cli.services.free_memory import free_memory
 from onnxreg.converters.source.source_files import weight_files
+from onnxreg.converters.tasks.checkpoints import light_transformers
 from onnxreg.schema.core.errors import HostError, RegError
 
 Item = TypeVar("Item")
@@ -125,13 +126,14 @@ def _unheard() -> Iterator[None]:
 
 
 def serve(pipe: "Connection[Any, Any]", work: Callable[[Any], Any]) -> None:
-    """Run jobs from the pipe until it ends. Ctrl-C is handled by the parent process, which sends SIGTERM.
+    """Run exports from the pipe until it ends. Ctrl-C is handled by the parent process, which sends SIGTERM.
 
     What libraries print goes to stderr: stdout belongs to that process.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.dup2(2, 1)
+    light_transformers.allow()
     with suppress(EOFError, OSError, KeyboardInterrupt):
         while True:
             pipe.send(work(pipe.recv()))

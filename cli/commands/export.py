@@ -267,11 +267,14 @@ def command(
     elif not no_cache and show_known(session, request, new_version, as_json, push):
         return
     with needs("export", "reg export"):
+        from onnxreg.converters.tasks.checkpoints import light_transformers
+
         plan = request.family() or request.plan()
         export_service.check_search(plan)
         for message in plan.warnings():
             session.warn(f"warning: {message}")
         registry = session.open(create=None)
+        light_transformers.allow()
         with session.steps(as_json) as progress:
             published, latency = export_service.publish(
                 registry, plan, new_version, progress, None if no_cache else request

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import StrictBool, StrictFloat, StrictInt, TypeAdapter, ValidationError
 
-from onnxreg.converters.engine.read_recipe import from_value, read_document
+from onnxreg.converters.engine.read_recipe import read_document
 from onnxreg.converters.evaluation.rule import Floors
 from onnxreg.converters.onnx.android_contract import OPSET
 from onnxreg.schema.core.errors import Advice, InputError
@@ -119,7 +119,7 @@ def recipe_of(
             "format": "onnx-int8",
             "checks": [{"metric": "argmax_agreement", "min": 0.5}],
         }
-    return from_value(value, DOCUMENT.name)
+    return RecipeFile.from_json(value, DOCUMENT.name)
 
 
 def evaluation_of(suite: str, floors: Floors) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.engine.foreign import olive, orchard
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
 from onnxreg.schema.core.problems import InvalidValueError, Place
@@ -132,6 +131,8 @@ def _parts(node: Any, yaml: Any) -> list[tuple[Any, Any]]:
 
 def from_value(value: Any, label: str) -> RecipeFile:
     """Make a recipe from a decoded document, also of Olive or Orchard; InputError names the wrong key."""
+    from onnxreg.converters.engine.foreign import olive, orchard
+
     if not isinstance(value, dict):
         raise InputError(f"{label} is not a recipe: it has no keys")
     if olive.is_olive(value):

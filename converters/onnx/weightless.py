@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from math import prod
-from typing import Any
+from typing import Any, BinaryIO
 
 MAX_SMALL_ELEMENTS = 1024
 """Initializers of up to this many elements take part in inference by value, larger ones by type only."""
@@ -37,12 +37,55 @@ def _stand_in(value: Any, tensor: Any) -> None:
 def copy_but(source: Any, target: Any, left_out: str) -> None:
     """Copy every field of a protobuf that is set but one."""
     for field, value in source.ListFields():
-        if field.name == left_out:
-            continue
-        if isinstance(value, str | bytes | int | float):
-            setattr(target, field.name, value)
-        else:
-            getattr(target, field.name).MergeFrom(value)
+        if field.name != left_out:
+            _copy_field(value, target, field.name)
+
+
+def _copy_field(value: Any, target: Any, name: str) -> None:
+    if isinstance(value, str | bytes | int | float):
+        setattr(target, name, value)
+    else:
+        getattr(target, name).MergeFrom(value)
+
+
+def write_model(model: Any, file: BinaryIO) -> None:
+    """Write what `model.SerializeToString(deterministic=True)` gives, with one initializer at a time in memory.
+
+    Protobuf writes fields in the order of their numbers, a message as its key, its length and its bytes
+    (protobuf.dev/programming-guides/encoding). `SerializeToString` takes three times the memory of a model besides.
+    """
+    (outer, key, after), (inner, item_key, inner_after) = (
+        _around(model, "graph"),
+        _around(model.graph, "initializer"),
+    )
+    weights = model.graph.initializer
+    heads = [item_key + _varint(size) for size in (tensor.ByteSize() for tensor in weights)]
+    size = len(inner) + sum(map(len, heads)) + sum(tensor.ByteSize() for tensor in weights) + len(inner_after)
+    file.write(outer + key + _varint(size) + inner)
+    for head, tensor in zip(heads, weights, strict=True):
+        file.write(head)
+        file.write(tensor.SerializeToString(deterministic=True))
+    file.write(inner_after + after)
+
+
+def _around(message: Any, name: str) -> tuple[bytes, bytes, bytes]:
+    """The bytes of the fields before one that holds messages, the key of each message of it, and what comes after."""
+    number = message.DESCRIPTOR.fields_by_name[name].number
+    sides = type(message)(), type(message)()
+    for field, value in message.ListFields():
+        if field.number != number:
+            _copy_field(value, sides[field.number > number], field.name)
+    before, after = (side.SerializeToString(deterministic=True) for side in sides)
+    return before, _varint(number << 3 | 2), after
+
+
+def _varint(number: int) -> bytes:
+    """A number in base 128, the lowest digit first, with the highest bit set in all but the last."""
+    digits = [number & 127]
+    while number := number >> 7:
+        digits[-1] |= 128
+        digits.append(number & 127)
+    return bytes(digits)
 
 
 def replace_but_weights(model: Any, light: Any) -> None:

@@ -63,13 +63,9 @@ WHY = {
         "Ours reads the model's index file, and `registry.json`, to check that the place is still the same registry and that this build "
         "may write to it. The peer lists the prefix, one request for each thousand objects."
     ),
-    ("android export, peak memory", "openmed"): (
-        "The peak is in the step that makes the float32 graph, between PyTorch's exporter and the end of writing the file; which copy of the "
-        "weights makes it is not known yet."
-    ),
     ("android export, processor", "openmed"): (
-        "Three tenths are the imports of PyTorch and transformers, which both need; nearly a fifth loads and runs each file, to compare it "
-        "with the checkpoint. The peer compares nothing."
+        "Four tenths are PyTorch and transformers themselves: their imports, and loading, running and exporting the module, which both "
+        "need. A fifth loads and runs each file, to compare it with the checkpoint. The peer compares nothing."
     ),
     (
         "reg serve, sending blobs, peak memory",

@@ -14,7 +14,7 @@ from typing import Any
 from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.external_data import external_files, tensors
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.onnx.weightless import MAX_SMALL_ELEMENTS, copy_but
+from onnxreg.converters.onnx.weightless import MAX_SMALL_ELEMENTS, copy_but, write_model
 from onnxreg.converters.passes.tools.graph import containers
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.scrub import scrub
@@ -51,7 +51,8 @@ def save(model: Any, path: Path, limit: int = MAX_INLINE_WEIGHT_BYTES) -> tuple[
     data = path.with_name(f"{path.name}.data")
     try:
         if weight_bytes(model) <= limit:
-            path.write_bytes(model.SerializeToString(deterministic=True))
+            with path.open("wb") as stream:
+                write_model(model, stream)
             return (path.name,)
         path.write_bytes(_move_out(model, data).SerializeToString(deterministic=True))
         return path.name, data.name

@@ -19,6 +19,7 @@ from onnxreg.converters.source.source_files import (
 )
 from onnxreg.converters.source.toolchain import refuse_missing, require
 from onnxreg.converters.tasks.checkpoints import sentence_files
+from onnxreg.converters.tasks.checkpoints.light_transformers import light
 from onnxreg.converters.tasks.checkpoints.task_heads import TaskHead
 from onnxreg.converters.tasks.checkpoints.tokenizer import check_vocabulary, load_tokenizer
 from onnxreg.converters.tasks.task import LocatedSource
@@ -212,16 +213,17 @@ def _load_model(directory: Path, head: TaskHead, trust_remote_code: bool) -> Any
     import transformers
 
     try:
-        model, report = getattr(transformers, head.auto_class).from_pretrained(
-            directory,
-            dtype=torch.float32,
-            attn_implementation="eager",
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            weights_only=True,
-            local_files_only=True,
-            trust_remote_code=trust_remote_code,
-        )
+        with light():
+            model, report = getattr(transformers, head.auto_class).from_pretrained(
+                directory,
+                dtype=torch.float32,
+                attn_implementation="eager",
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                weights_only=True,
+                local_files_only=True,
+                trust_remote_code=trust_remote_code,
+            )
     except pickle.UnpicklingError as error:
         raise InputError(
             "the pickle checkpoint holds more than tensors and was not loaded",

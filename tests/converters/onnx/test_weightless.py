@@ -1,0 +1,54 @@
+"""A model is written in the bytes that protobuf gives, one weight at a time."""
+
+import io
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxreg.converters.onnx.weightless import write_model
+
+WEIGHTS = {
+    "none": (),
+    "empty": (0,),
+    "one": (1,),
+    "two lengths of a varint": (1, 33, 5000),
+    "many": (300, 2, 40000),
+}
+
+
+def model(lengths: tuple[int, ...]) -> onnx.ModelProto:
+    """A graph with a field before and after its weights, in a model with fields before and after its graph."""
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    weights = [
+        numpy_helper.from_array(np.arange(length, dtype=np.float32), f"w{index}")
+        for index, length in enumerate(lengths)
+    ]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "graph", [value], [], weights)
+    graph.output.add(name="y")
+    graph.value_info.append(value)
+    graph.metadata_props.add(key="a", value="b")
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], producer_name="maker")
+    helper.set_model_props(made, {"zeta": "1", "alpha": "2"})
+    body = [helper.make_node("Neg", ["a"], ["b"])]
+    made.functions.append(helper.make_function("own", "F", ["a"], ["b"], body, [helper.make_opsetid("", 18)]))
+    return made
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_the_bytes_are_those_of_protobuf(name: str) -> None:
+    made, file = model(WEIGHTS[name]), io.BytesIO()
+    before = made.SerializeToString(deterministic=True)
+    write_model(made, file)
+    assert file.getvalue() == before
+    assert made.SerializeToString(deterministic=True) == before
+    read = onnx.ModelProto.FromString(file.getvalue())
+    assert [len(tensor.raw_data) // 4 for tensor in read.graph.initializer] == list(WEIGHTS[name])
+
+
+def test_weights_that_are_not_raw() -> None:
+    made, file = model(()), io.BytesIO()
+    made.graph.initializer.append(helper.make_tensor("w", TensorProto.INT64, [3], [1, 2, 300]))
+    write_model(made, file)
+    assert file.getvalue() == made.SerializeToString(deterministic=True)

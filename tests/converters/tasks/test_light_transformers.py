@@ -1,0 +1,87 @@
+"""transformers without PyTorch's compiler and sharded tensors: the same model, and both are there afterwards."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LOAD = """
+import json, sys
+import torch
+from pathlib import Path
+from onnxreg.converters.tasks.checkpoints import light_transformers
+from onnxreg.converters.tasks.checkpoints.checkpoint import load_model
+from onnxreg.converters.tasks.checkpoints.task_heads import TOKENS
+if {allowed}:
+    light_transformers.allow()
+model = load_model(Path({path!r}), TOKENS)
+with torch.no_grad():
+    values = model(torch.arange(8)[None]).logits.flatten().tolist()
+heavy = ["torch.distributed.tensor", "torch._dynamo", "torch._dynamo.convert_frame"]
+loaded = [name for name in heavy if name in sys.modules]
+from torch.distributed.tensor import DTensor
+doubled = torch.compile(lambda x: x * 2, backend="eager")(torch.ones(2)).tolist()
+found = {{"values": values, "loaded": loaded, "shards": torch.distributed.is_available(), "doubled": doubled}}
+print(json.dumps(found))
+"""
+
+STAND_IN = """
+import sys
+import torch
+from onnxreg.converters.tasks.checkpoints import light_transformers
+light_transformers.allow()
+with light_transformers.light():
+    import torch._dynamo
+    held = torch._dynamo
+    from torch.compiler import disable
+    marked = disable(len)
+    assert marked is len and disable(reason="none")(len) is len
+    assert not torch.distributed.is_available()
+    assert not hasattr(torch._dynamo, "__not_there__")
+    assert "torch._dynamo.convert_frame" not in sys.modules
+    torch._dynamo.reset()
+    assert "torch._dynamo.convert_frame" in sys.modules
+assert torch.distributed.is_available()
+assert held is not torch._dynamo and held.disable is torch._dynamo.disable
+assert sys.modules["torch._dynamo"].reset is torch._dynamo.reset
+"""
+
+
+def run(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def load(path: Path, allowed: bool) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(LOAD.format(allowed=allowed, path=str(path))).splitlines()[-1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def plain(bert: Path) -> dict[str, Any]:
+    return load(bert, allowed=False)
+
+
+def test_an_import_that_is_not_allowed_changes_nothing(plain: dict[str, Any]) -> None:
+    assert plain["loaded"] == ["torch.distributed.tensor", "torch._dynamo", "torch._dynamo.convert_frame"]
+    assert plain["shards"]
+
+
+def test_a_light_import_gives_the_same_model_and_leaves_pytorch_whole(
+    bert: Path, plain: dict[str, Any]
+) -> None:
+    found = load(bert, allowed=True)
+    assert found["loaded"] == []
+    assert found["values"] == plain["values"]
+    assert found["shards"]
+    assert found["doubled"] == plain["doubled"] == [2.0, 2.0]
+
+
+def test_the_stand_in_gives_way_to_the_compiler() -> None:
+    run(STAND_IN)
