@@ -5,6 +5,7 @@ Pure: an event is applied by its rule, or refused.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
@@ -106,9 +107,19 @@ class LogReplay:
             )
         if entry is None:
             self.deltas[event.version] = None
-            equal = (other.attested for other in self.entries.values() if other.manifest == event.manifest)
-            entry = VersionEntry(event.manifest, event.size, seq, attested=next(equal, {}))
+            entry = VersionEntry(event.manifest, event.size, seq, attested=self._verdicts(event.manifest))
         self._set(event.version, entry)
+
+    def _verdicts(self, manifest: Digest) -> Mapping[Digest, str]:
+        """The verdicts on a manifest, which all its versions have in common."""
+        if manifest not in self._attested:
+            return {}
+        return next((entry.attested for entry in self.entries.values() if entry.manifest == manifest), {})
+
+    @cached_property
+    def _attested(self) -> set[Digest]:
+        """The manifests with verdicts, also of versions that were dropped."""
+        return {entry.manifest for entry in self.entries.values() if entry.attested}
 
     def _attest(self, event: Attest) -> None:
         """Every version with that manifest takes over the verdict, if it is worse than those before.
@@ -125,6 +136,7 @@ class LogReplay:
         for version in about:
             entry = self.entries[version]
             state = worst((event.state, entry.attested.get(event.artifact, event.state)))
+            self._attested.add(event.manifest)
             self._set(version, entry._replace(attested={**entry.attested, event.artifact: state}))
 
     def _deltas(self, event: Deltas) -> None:

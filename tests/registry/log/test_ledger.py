@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxreg.registry.log.ledger import Ledger, replay
+from onnxreg.registry.log.replay import LogReplay
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, IntegrityError
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.events import Event, Publish, Tag, Unyank, Yank
+from onnxreg.schema.log.events import Attest, Event, Publish, Tag, Unyank, Yank
 from onnxreg.schema.log.logline import LogLine
-from onnxreg.schema.log.state import SEGMENT_LINES
+from onnxreg.schema.log.state import SEGMENT_LINES, VersionEntry
 from onnxreg.schema.manifest.manifest import Manifest
 
 REGISTRY = "0" * 32
@@ -175,3 +176,30 @@ def test_line_bytes_round_trip(store: Store) -> None:
     line = LogLine.make(1, Digest.of(b""), event)
     assert LogLine.decode(line.raw) == line
     assert line.event.id == event.id
+
+
+@pytest.mark.parametrize("encoded", [False, True], ids=["", "read again"])
+def test_a_version_takes_over_the_verdicts_on_its_manifest(encoded: bool) -> None:
+    """Also if the log is read from an index file in between, and only from versions with the same manifest."""
+    artifact, manifest, other = (Digest.of(text) for text in (b"artifact", b"manifest", b"other"))
+    entries: dict[Version, VersionEntry] = {}
+    log = LogReplay(name="m", entries=entries)
+    about = {"name": "m", "time": "2026-01-02T03:04:05Z", "actor": "ada", "nonce": "0" * 32}
+    log.apply(Publish(**about, version=Version(1, 0, 0), manifest=manifest, size=1), 1)
+    log.apply(
+        Attest(
+            **about,
+            manifest=manifest,
+            artifact=artifact,
+            state="refused",
+            statement=other,
+            media_type="application/json",
+        ),
+        2,
+    )
+    if encoded:
+        log = LogReplay(name="m", entries=dict(entries))
+    log.apply(Publish(**about, version=Version(1, 1, 0), manifest=manifest, size=1), 3)
+    log.apply(Publish(**about, version=Version(1, 2, 0), manifest=other, size=1), 4)
+    assert log.entries[Version(1, 1, 0)].attested == {artifact: "refused"}
+    assert log.entries[Version(1, 2, 0)].attested == {}
