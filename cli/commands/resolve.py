@@ -24,7 +24,7 @@ EXAMPLES = (
     "reg resolve acme/pii-small --device ./pixel.json --min-recall PHONE=0.95 --explain",
     "reg resolve acme/pii-small --precision int8 --remote origin --json",
     "reg resolve acme/pii-small --compatible-with acme/pii-small:1.2.0 --json",
-    "reg resolve acme/llm --device ./pixel.json --context 4096",
+    "reg resolve acme/llm --device ./pixel.json --context-tokens 4096",
     "reg resolve acme/pii-small --remote origin --offline --max-age 7d",
 )
 MAX_REJECTIONS = 10
@@ -64,7 +64,7 @@ def command(
     (docs/gates.md).
 
     The memory of a device must hold the weights, and of a decoder also the keys and values of the tokens of
-    --context, by default of its longest context (docs/resolve.md).
+    --context-tokens, by default of its longest context (docs/resolve.md).
 
     With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state,
     contract?, kv_cache?}, files: [{role, path, digest, size, url}], rejected: [{artifact, version, code, detail}]}; sizes are

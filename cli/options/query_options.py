@@ -58,10 +58,10 @@ CompatibleWith = Annotated[
         metavar="REF",
     ),
 ]
-Context = Annotated[
+ContextTokens = Annotated[
     int | None,
     typer.Option(
-        "--context",
+        "--context-tokens",
         help="The tokens that a decoder must keep. With a device's memory, they count instead of its longest context.",
         metavar="TOKENS",
         min=0,
@@ -88,7 +88,7 @@ def query(
     min_recall: MinRecall = None,
     where: Where = None,
     member: OneMember = None,
-    tokens: Context = None,
+    context_tokens: ContextTokens = None,
 ) -> Query:
     """Return the query of these options; InputError, naming the option, if one of them cannot be read."""
     size, expression = None, None
@@ -102,7 +102,7 @@ def query(
         expression = parse(where)
     recalls = dict(_recall(text) for text in min_recall or ())
     return Query(
-        tuple(formats or ()), precision, certified, size, recalls, expression, member, context=tokens
+        tuple(formats or ()), precision, certified, size, recalls, expression, member, context=context_tokens
     )
 
 

@@ -1,4 +1,4 @@
-"""`reg resolve --context`: the KV cache of a decoder in the memory of a device; in `show`, `diff` and `lock` too."""
+"""`reg resolve --context-tokens`: the KV cache of a decoder in the memory of a device; in `show`, `diff` and `lock` too."""
 
 import json
 from collections.abc import Callable
@@ -43,11 +43,11 @@ def phone(tmp_path: Path, ram: int) -> str:
     [
         ((), 2048 * 2048, "1.1.0"),
         ((), 2048 * 2048 - 1, None),
-        (("--context", 100), 2048 * 100, "1.1.0"),
-        (("--context", 100), 2048 * 100 - 1, "1.0.0"),
-        (("--context", 100), 1024 * 100 - 1, None),
-        (("--context", 4096), 4096 * 1024, "1.0.0"),
-        (("--context", 4097), 2**40, None),
+        (("--context-tokens", 100), 2048 * 100, "1.1.0"),
+        (("--context-tokens", 100), 2048 * 100 - 1, "1.0.0"),
+        (("--context-tokens", 100), 1024 * 100 - 1, None),
+        (("--context-tokens", 4096), 4096 * 1024, "1.0.0"),
+        (("--context-tokens", 4097), 2**40, None),
     ],
 )
 def test_the_context_decides_the_memory(
@@ -63,21 +63,21 @@ def test_the_context_decides_the_memory(
 
 
 def test_the_reason_has_the_sizes(decoders: Registry, reg: Reg, tmp_path: Path) -> None:
-    answer = reg("resolve", NAME, "--device", phone(tmp_path, 100), "--context", "50")
+    answer = reg("resolve", NAME, "--device", phone(tmp_path, 100), "--context-tokens", "50")
     assert answer.status == 3
     assert (
         "1.1.0 model.onnx has 137400 bytes to hold in 35100 bytes of memory: 35000 of weights, and 2048 for each of 50 tokens"
         in answer.err
     )
-    answer = reg("resolve", NAME, "--context", "4097")
+    answer = reg("resolve", NAME, "--context-tokens", "4097")
     assert "1.0.0 model.onnx has a context of 4096 tokens, 4097 are wanted" in answer.err
-    assert reg("resolve", NAME, "--context", "-1").status == 2
-    assert reg("resolve", NAME, "--context", "4k").status == 2
+    assert reg("resolve", NAME, "--context-tokens", "-1").status == 2
+    assert reg("resolve", NAME, "--context-tokens", "4k").status == 2
 
 
 def test_an_encoder_has_no_context(home: Path, reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REG_HOME", str(home))
-    answer = reg("resolve", "acme/pii", "--context", "1", "--json")
+    answer = reg("resolve", "acme/pii", "--context-tokens", "1", "--json")
     assert answer.status == 3
     assert {row["code"] for row in answer.json["rejected"]} == {"context"}
     assert "kv_cache" not in reg("resolve", "acme/pii", "--json").json["artifact"]
@@ -92,7 +92,7 @@ def test_an_index_file_without_the_key_answers_alike(decoders: Registry, reg: Re
 
     Tree(decoders.store.root).edit_state(NAME, change)
     assert reg("verify").status == 0
-    assert reg("resolve", NAME, "--context", "4096", "--json").json["version"] == "1.0.0"
+    assert reg("resolve", NAME, "--context-tokens", "4096", "--json").json["version"] == "1.0.0"
 
 
 def test_a_wrong_cache_in_an_index_file_is_damage(decoders: Registry, reg: Reg) -> None:
@@ -128,7 +128,7 @@ def test_show_and_diff_have_the_cache(decoders: Registry, reg: Reg) -> None:
 
 def test_a_lock_keeps_the_question(decoders: Registry, reg: Reg, tmp_path: Path) -> None:
     device = phone(tmp_path, 1024 * 100)
-    answer = reg("lock", NAME, "--device", device, "--context", "100")
+    answer = reg("lock", NAME, "--device", device, "--context-tokens", "100")
     assert answer.status == 0, answer.err
     (lock,) = tmp_path.glob("*.lock*")
     assert '"context": 100' in lock.read_text() or "context = 100" in lock.read_text()
