@@ -133,7 +133,7 @@ def serve(pipe: "Connection[Any, Any]", work: Callable[[Any], Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.dup2(2, 1)
-    light_transformers.allow()
+    light_transformers.allow_light_import()
     with suppress(EOFError, OSError, KeyboardInterrupt):
         while True:
             pipe.send(work(pipe.recv()))

@@ -274,7 +274,7 @@ def command(
         for message in plan.warnings():
             session.warn(f"warning: {message}")
         registry = session.open(create=None)
-        light_transformers.allow()
+        light_transformers.allow_light_import()
         with session.steps(as_json) as progress:
             published, latency = export_service.publish(
                 registry, plan, new_version, progress, None if no_cache else request

@@ -52,15 +52,20 @@ def write_model(model: Any, file: BinaryIO) -> None:
     """Write what `model.SerializeToString(deterministic=True)` gives, with one initializer at a time in memory.
 
     Protobuf writes fields in the order of their numbers, a message as its key, its length and its bytes
-    (protobuf.dev/programming-guides/encoding). `SerializeToString` takes three times the memory of a model besides.
+    (protobuf.dev/programming-guides/encoding). `SerializeToString` takes three times the memory of a model besides. A
+    model with fields that this release of onnx does not know is written by it all the same.
     """
-    (outer, key, after), (inner, item_key, inner_after) = (
-        _around(model, "graph"),
-        _around(model.graph, "initializer"),
-    )
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    if not model.HasField("graph") or any(len(UnknownFieldSet(part)) for part in (model, model.graph)):
+        file.write(model.SerializeToString(deterministic=True))
+        return
+    outer, key, after = _around(model, "graph")
+    inner, item_key, inner_after = _around(model.graph, "initializer")
     weights = model.graph.initializer
-    heads = [item_key + _varint(size) for size in (tensor.ByteSize() for tensor in weights)]
-    size = len(inner) + sum(map(len, heads)) + sum(tensor.ByteSize() for tensor in weights) + len(inner_after)
+    sizes = [tensor.ByteSize() for tensor in weights]
+    heads = [item_key + _varint(size) for size in sizes]
+    size = len(inner) + sum(map(len, heads)) + sum(sizes) + len(inner_after)
     file.write(outer + key + _varint(size) + inner)
     for head, tensor in zip(heads, weights, strict=True):
         file.write(head)

@@ -160,5 +160,5 @@ def _printable(value: Any) -> Any:
     from markupsafe import Markup
 
     if not isinstance(value, str) or isinstance(value, Markup):
-        return str(value) if isinstance(value, Digest) else value
+        return value
     return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in value)

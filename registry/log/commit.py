@@ -41,6 +41,7 @@ from onnxreg.schema.core.errors import (
     IntegrityError,
     LostRaceError,
     NotFoundError,
+    RegError,
 )
 from onnxreg.schema.log.events import Attest, Publish
 
@@ -104,9 +105,8 @@ def commit(
     ConflictError if the change contradicts what is there; NotFoundError if a blob is missing and nobody
     brings it.
     """
-    intents: list[str] = []
     lost = LostRaceError("")
-    try:
+    with _intents(remote) as intents:
         for attempt in range(MAX_COMMIT_TRIES):
             ledger, index = load_own(remote, name, *more)
             before = ledger.seq
@@ -127,8 +127,6 @@ def commit(
             except LostRaceError as error:
                 lost = error
                 time.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, 0.005 * 2**attempt)))
-    finally:
-        _retract(remote, intents)
     hint = lost.advice or "others change it without end: run the command again"
     raise LostRaceError(f"gave up after {MAX_COMMIT_TRIES} tries in {remote.url}: {lost.message}", hint)
 
@@ -151,11 +149,22 @@ def _announce(remote: NoteStore, push: Push, name: str) -> str:
 @contextmanager
 def announced(remote: NoteStore, push: Push, name: str) -> Iterator[None]:
     """A collector waits for, or fences, what is done meanwhile to a model's log."""
-    note = _announce(remote, push, name)
-    try:
+    with _intents(remote) as intents:
+        intents.append(_announce(remote, push, name))
         yield
-    finally:
-        remote.remove_note("intents", note)
+
+
+@contextmanager
+def _intents(remote: NoteStore) -> Iterator[list[str]]:
+    """The intents that are left; they are taken back at the end. An error on the way is not hidden by one of that."""
+    intents: list[str] = []
+    try:
+        yield intents
+    except BaseException:
+        with suppress(RegError):
+            _retract(remote, intents)
+        raise
+    _retract(remote, intents)
 
 
 def _retract(remote: NoteStore, intents: list[str], keep: int = 0) -> None:

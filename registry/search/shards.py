@@ -81,14 +81,15 @@ def _readers(
 
 def _fill(database: sqlite3.Connection, remote: DirectoryRegistry, models: Sequence[Model]) -> None:
     """Read models into tables without indexes, in one transaction."""
-    tables = ModelTables(database, remote)
-    gc.disable()  # a fifth of the time: nothing here makes cycles
+    tables, is_collecting = ModelTables(database, remote), gc.isenabled()
+    gc.disable()  # a fifth of the time: rows make no cycles
     try:
         with db.transaction(database):
             for start in range(0, len(models), BATCH_MODELS):
                 tables.add([read_rows(remote, *model) for model in models[start : start + BATCH_MODELS]])
     finally:
-        gc.enable()
+        if is_collecting:
+            gc.enable()
 
 
 def _copy(shard: Path, database: sqlite3.Connection) -> None:

@@ -32,7 +32,7 @@ def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[
 def _hint(error: OSError) -> str | Advice:
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            return "free some space on that disk, then run the command again: no file is half-written, and a large download goes on where it stopped"
+            return "free some space on that disk, then run the command again; a large download continues where it stopped"
         case errno.EROFS:
             return READ_ONLY
         case errno.EACCES | errno.EPERM:

@@ -111,7 +111,7 @@ class Query(NamedTuple):
             "contract": [str(contract) for contract in self.contracts],
             "context": self.context,
         }
-        return {key: item for key, item in value.items() if item not in ([], None, False, {})}
+        return {key: item for key, item in value.items() if item not in ([], {}, None) and item is not False}
 
     def requirements(self, row: "Callable[[ArtifactSummary, int], FieldValues]") -> list[Requirement]:
         """The requirements on an artifact, in the order in which they are tested. `row` makes the fields that `where` tests."""

@@ -19,7 +19,7 @@ from onnxreg.converters.source.source_files import (
 )
 from onnxreg.converters.source.toolchain import refuse_missing, require
 from onnxreg.converters.tasks.checkpoints import sentence_files
-from onnxreg.converters.tasks.checkpoints.light_transformers import light
+from onnxreg.converters.tasks.checkpoints.light_transformers import light_import
 from onnxreg.converters.tasks.checkpoints.task_heads import TaskHead
 from onnxreg.converters.tasks.checkpoints.tokenizer import check_vocabulary, load_tokenizer
 from onnxreg.converters.tasks.task import LocatedSource
@@ -213,7 +213,7 @@ def _load_model(directory: Path, head: TaskHead, trust_remote_code: bool) -> Any
     import transformers
 
     try:
-        with light():
+        with light_import():
             model, report = getattr(transformers, head.auto_class).from_pretrained(
                 directory,
                 dtype=torch.float32,

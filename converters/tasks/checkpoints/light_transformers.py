@@ -19,21 +19,21 @@ MODELS, COMPILER = "transformers.modeling_utils", "torch._dynamo"
 MARKS = ("allow_in_graph", "assume_constant_result", "disable")
 """The compiler's decorators that transformers and PyTorch put on functions; they change nothing where nothing is compiled."""
 
-_allowed = Event()
+_is_allowed = Event()
 
 
-def allow() -> None:
-    """Let this process import transformers so from now on."""
-    _allowed.set()
+def allow_light_import() -> None:
+    """Let `light_import` take effect in this process."""
+    _is_allowed.set()
 
 
 @contextmanager
-def light() -> Iterator[None]:
-    """Inside, PyTorch has no sharded tensors, and its compiler is imported when more than a mark is asked of it.
+def light_import() -> Iterator[None]:
+    """Inside, PyTorch has no sharded tensors, and its compiler is imported only if code needs more of it than marks.
 
     Nothing changes if that is not allowed, or if transformers' models or the compiler are imported already.
     """
-    if not _allowed.is_set() or sys.modules.keys() & {MODELS, COMPILER}:
+    if not _is_allowed.is_set() or sys.modules.keys() & {MODELS, COMPILER}:
         yield
         return
     import torch.distributed

@@ -18,7 +18,6 @@ from onnxreg.registry.server.pages import views
 from onnxreg.registry.server.pages.snippets import file_path
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.compare.severity import kind_words
-from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.numbers import size
 from onnxreg.schema.log.summary import suite_checks
 
@@ -111,8 +110,6 @@ def printable(value: Any) -> Any:
     """A text in which characters that do not print, such as those that turn the direction of writing, are
     spelt out.
     """
-    if isinstance(value, Digest):
-        return str(value)
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in value)

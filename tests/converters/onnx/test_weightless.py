@@ -52,3 +52,22 @@ def test_weights_that_are_not_raw() -> None:
     made.graph.initializer.append(helper.make_tensor("w", TensorProto.INT64, [3], [1, 2, 300]))
     write_model(made, file)
     assert file.getvalue() == made.SerializeToString(deterministic=True)
+
+
+UNKNOWN = b"\xfa\x3f\x01a"
+"""A field of number 1023, as a later schema may have."""
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_fields_of_a_later_schema_are_kept(is_inside: bool) -> None:
+    made, file = model((3,)), io.BytesIO()
+    (made.graph if is_inside else made).MergeFromString(UNKNOWN)
+    write_model(made, file)
+    assert UNKNOWN in file.getvalue()
+    assert file.getvalue() == made.SerializeToString(deterministic=True)
+
+
+def test_a_model_without_a_graph_gets_none() -> None:
+    file = io.BytesIO()
+    write_model(onnx.ModelProto(producer_name="maker"), file)
+    assert not onnx.ModelProto.FromString(file.getvalue()).HasField("graph")

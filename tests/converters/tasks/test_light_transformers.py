@@ -16,7 +16,7 @@ from onnxreg.converters.tasks.checkpoints import light_transformers
 from onnxreg.converters.tasks.checkpoints.checkpoint import load_model
 from onnxreg.converters.tasks.checkpoints.task_heads import TOKENS
 if {allowed}:
-    light_transformers.allow()
+    light_transformers.allow_light_import()
 model = load_model(Path({path!r}), TOKENS)
 with torch.no_grad():
     values = model(torch.arange(8)[None]).logits.flatten().tolist()
@@ -32,8 +32,8 @@ STAND_IN = """
 import sys
 import torch
 from onnxreg.converters.tasks.checkpoints import light_transformers
-light_transformers.allow()
-with light_transformers.light():
+light_transformers.allow_light_import()
+with light_transformers.light_import():
     import torch._dynamo
     held = torch._dynamo
     from torch.compiler import disable
@@ -68,7 +68,7 @@ def plain(bert: Path) -> dict[str, Any]:
     return load(bert, allowed=False)
 
 
-def test_an_import_that_is_not_allowed_changes_nothing(plain: dict[str, Any]) -> None:
+def test_an_import_that_is_not_is_allowed_changes_nothing(plain: dict[str, Any]) -> None:
     assert plain["loaded"] == ["torch.distributed.tensor", "torch._dynamo", "torch._dynamo.convert_frame"]
     assert plain["shards"]
 

@@ -133,3 +133,10 @@ def test_downloads_count_equal_files_once() -> None:
     shared = (file(b"x", 5), file(b"x", 5), file(b"y", 7))
     found = summary([model(), model(file(b"x", 5), file(b"z", 30)), model(file(b"m", 1000))], shared)
     assert found.download_sizes == (1012, 1042, 1012)
+
+
+@pytest.mark.parametrize(
+    "query", [Query(max_size=0), Query(context=0), Query(context=0, certified=True), Query()]
+)
+def test_a_query_comes_back_from_its_document(query: Query) -> None:
+    assert Query.read(query.to_json()) == query
