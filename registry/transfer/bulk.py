@@ -13,7 +13,7 @@ from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest, make_plan
-from onnxreg.registry.transfer.result import SkippedVersion, TransferResult, listing
+from onnxreg.registry.transfer.result import SkippedVersion, TransferResult, skip_on_error
 from onnxreg.schema.core.errors import Advice, ConflictError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.suggest import suggest
@@ -38,7 +38,7 @@ def send(
     If the destination lacks no event, no blob is looked up. A channel does not move if its version does not travel.
     """
     result = TransferResult(name)
-    with listing(name, result.skipped):
+    with skip_on_error(name, result.skipped):
         ledger, destination_ledger = load(source, name)[0], load(destination, name, source)[0]
         request = _possible(choose(ledger), ledger, destination_ledger, result.skipped)
         result = replace(result, versions=tuple(request.versions), ledger=destination_ledger)

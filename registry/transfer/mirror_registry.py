@@ -8,6 +8,7 @@ every version.
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 
 from onnxreg.registry.gates.policy_log import copy_policies
 from onnxreg.registry.log import lookup
@@ -18,15 +19,15 @@ from onnxreg.registry.log.references import present_versions
 from onnxreg.registry.log.transfer_rules import missing_lines
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.abilities import IndexLister, LocalStore, PathReader, PathStore, carried_by
-from onnxreg.registry.store.layout import SNAPSHOT, SNAPSHOT_TABLE
-from onnxreg.registry.store.listed_store import with_listing
+from onnxreg.registry.store.layout import SNAPSHOT, SNAPSHOT_TABLE, index_path
+from onnxreg.registry.store.listing_store import ListingStore
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore, innermost
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.bulk import send
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import TransferRequest
-from onnxreg.registry.transfer.result import MirrorResult, listing
+from onnxreg.registry.transfer.result import MirrorResult, skip_on_error
 from onnxreg.registry.trust.checked_source import WitnessGuard
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.requirements import check_copied, enforce_policies
@@ -48,8 +49,6 @@ from onnxreg.schema.log.state import VersionEntry
 
 UNFINISHED = "unfinished"
 """The file in `local/` of a directory that marks a mirror as not complete."""
-NAMES_PER_REQUEST = 1000
-"""The names that a bucket lists in one request."""
 
 
 def mirror(
@@ -131,7 +130,7 @@ def _verbatim(
     copies = _Copies(destination)
     for name in list(reader.names()):
         report.models += 1
-        with listing(name, report.skipped):
+        with skip_on_error(name, report.skipped):
             index = reader.read_index(name)
             if index is None:
                 raise lookup.unknown_model(name, reader)
@@ -142,9 +141,9 @@ def _verbatim(
                 frees_blobs = frees_blobs or _frees_blobs(*ledgers)
     if requests:
         begin(destination, source.url)
-    target = copies.with_listing(len(requests))
+    target = copies.target([request.name for request, _ in requests])
     for request, checked in requests:
-        with listing(request.name, report.skipped):
+        with skip_on_error(request.name, report.skipped):
             report.add(copy(reader, target, request, progress, source_ledger=checked))
     copy_log(source, destination, witnessed)
     if snapshots and not report.skipped and isinstance(files := innermost(destination), PathStore):
@@ -176,7 +175,10 @@ class _Copies:
 
     def __init__(self, destination: RegistryStore) -> None:
         self.destination = destination
-        self._tokens = destination.index_tokens() if isinstance(destination, IndexLister) else None
+
+    @cached_property
+    def _tokens(self) -> dict[str, str] | None:
+        return self.destination.index_tokens() if isinstance(self.destination, IndexLister) else None
 
     def read(self, name: str, index: IndexFile) -> IndexFile | None:
         """The index file of a model, None if it is absent; `index` is that of the source."""
@@ -187,16 +189,20 @@ class _Copies:
             return index
         return self.destination.read_index(name)
 
-    def count_missing(self, names: Collection[str]) -> int:
-        """The number of these models that are surely absent."""
-        return 0 if self._tokens is None else len(set(names) - self._tokens.keys())
+    def target(self, names: Collection[str]) -> RegistryStore:
+        """The destination, which is asked for no model that is absent.
 
-    def with_listing(self, changes: int) -> RegistryStore:
-        """The destination for copies of so many models; blobs are listed too if that takes fewer requests."""
-        if not isinstance(self.destination, ObjectRegistry) or self._tokens is None or not changes:
+        Nor for absent blobs, if it lacks more of the models `names` than it has models: then a listing of all blobs
+        takes few requests.
+        """
+        if not isinstance(self.destination, ObjectRegistry) or self._tokens is None:
             return self.destination
-        is_cheaper = changes * NAMES_PER_REQUEST > len(self._tokens)
-        return with_listing(self.destination, ("index/", "blobs/") if is_cheaper else ("index/",))
+        store, prefixes = self.destination.store, ["index/"]
+        present = set(map(index_path, self._tokens))
+        if len(set(names) - self._tokens.keys()) > len(self._tokens):
+            prefixes.append("blobs/")
+            present.update(key for key, _ in store.list("blobs/"))
+        return self.destination.through(ListingStore(store, prefixes, present))
 
 
 def _ledgers_behind(
@@ -280,8 +286,8 @@ def _by_version(
         tags = sorted(ledger.channels) if channels else ()
         return TransferRequest(ledger.name, versions, channels=tags, heal=False, actor=actor)
 
-    names, copies = list(source.names()), _Copies(destination)
-    target = copies.with_listing(copies.count_missing(names))
+    names = list(source.names())
+    target = _Copies(destination).target(names)
     for name in names:
         report.models += 1
         report.add(send(source, target, name, choose, remember, progress))

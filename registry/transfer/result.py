@@ -104,7 +104,7 @@ class MirrorResult:
 
 
 @contextmanager
-def listing(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
+def skip_on_error(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
     """Collect the errors of one model in `skipped`; errors of a registry or of this machine are raised."""
     try:
         yield

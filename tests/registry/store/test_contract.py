@@ -4,7 +4,7 @@ import pytest
 
 from onnxreg.registry.store.contract import StoreContract
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.listed_store import with_listing
+from onnxreg.registry.store.listing_store import ListingStore
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.protocol import RegistryStore
 
@@ -15,12 +15,13 @@ class TestMemory(StoreContract):
         return memory_remote()
 
 
-class TestListed(StoreContract):
+class TestListing(StoreContract):
     """What is written after the listing is there as always."""
 
     @pytest.fixture
     def remote(self) -> RegistryStore:
-        return with_listing(memory_remote(), ("index/", "blobs/"))
+        remote = memory_remote()
+        return remote.through(ListingStore(remote.store, ("index/", "blobs/"), ()))
 
 
 class TestLocal(StoreContract):

@@ -2,6 +2,7 @@
 
 import itertools
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +19,11 @@ from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.references import references
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.store.listed_store import with_listing
-from onnxreg.registry.store.memory import memory_remote
+from onnxreg.registry.store.layout import BlobKey, blob_path
+from onnxreg.registry.store.listing_store import ListingStore
+from onnxreg.registry.store.memory import MemoryStore, memory_remote
 from onnxreg.registry.store.net import retry
+from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import RegistryStore, UnlistedError
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.mirror_registry import mirror, open_both, unfinished_warning
@@ -100,7 +102,7 @@ def test_a_model_that_another_mirroring_brought_meanwhile(
 ) -> None:
     """The listing is old: the swap is refused, and the index file is read."""
     remote = memory_remote(filled.id, mirror=True)
-    target = with_listing(remote, ("index/", "blobs/"))
+    target = remote.through(ListingStore(remote.store, ("index/", "blobs/"), ()))
     copy(filled.store, remote, TransferRequest("small", [Version(0, 1, 0)]))
     assert target.read_index("small") is None and remote.read_index("small") is not None
     filled.add(make_draft(name="small", seed="next"))
@@ -109,6 +111,93 @@ def test_a_model_that_another_mirroring_brought_meanwhile(
     assert remote.read_index("small") == target.read_index("small") != None
     assert load(remote, "small")[0].head == load(filled.store, "small")[0].head
     assert not verify(remote).damages
+
+
+class BusyStore(MemoryStore):
+    """Right after a listing of blobs, somebody else writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.write: Callable[[], object] | None = None
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        found = super().list(prefix)
+        if prefix == "blobs/" and self.write is not None:
+            write, self.write = self.write, None
+            write()
+        return found
+
+
+def test_a_model_that_somebody_seals_meanwhile_is_whole(registry: Registry, make_draft: MakeDraft) -> None:
+    """Its new index file names blobs that the listing lacks."""
+    versions = [
+        registry.add(make_draft(name="m", seed="a", size=1), f"1.0.{number}").version for number in range(70)
+    ]
+    store = BusyStore()
+    remote = ObjectRegistry.create(store)
+    copy(registry.store, remote, TransferRequest("m", versions[:1]))
+    for name in ("new", "newer"):
+        registry.add(make_draft(name=name, seed=name))
+    store.write = lambda: copy(registry.store, remote, TransferRequest("m", versions))
+    done = mirror(registry.store, remote)
+    assert store.write is None and load(remote, "m")[0].segments
+    assert done.skipped == [] and done.versions == 2
+    assert not verify(remote).damages
+
+
+def test_a_blob_under_a_later_key_than_the_listing_has() -> None:
+    remote, digest = memory_remote(), Digest.of(b"late")
+    target = remote.through(ListingStore(remote.store, ("index/", "blobs/"), ()))
+    remote.store.swap(BlobKey(digest, 3).path, b"late", None)
+    with target.open_blob(digest) as stream:
+        assert stream.read() == b"late"
+
+
+class PageStore(growing.CountingStore):
+    """Counts the pages of each listing, of one name each."""
+
+    PAGE = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pages: Counter[str] = Counter()
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        before = self.requests
+        found = super().list(prefix)
+        self.pages[prefix] += self.requests - before
+        return found
+
+    def tokens(self, prefix: str) -> Iterator[tuple[str, str]]:
+        before = self.requests
+        found = super().tokens(prefix)
+        self.pages[prefix] += self.requests - before
+        return found
+
+
+def test_one_new_version_of_a_model_of_many_blobs_lists_none(registry: Registry) -> None:
+    store = PageStore()
+    remote = ObjectRegistry.create(store, registry.id, mirror=True)
+    for number in range(40):
+        growing.add(registry, "m", seed=f"{number}")
+    mirror(registry.store, remote)
+    growing.add(registry, "m", seed="next")
+    assert len(blob_keys(remote)) == 80
+    store.pages.clear()
+    assert mirror(registry.store, remote).versions == 1
+    assert store.pages["blobs/"] == 0 and store.pages["index/"] == 2
+
+
+def test_a_copy_with_an_id_of_its_own_lists_models_once(registry: Registry) -> None:
+    store = PageStore()
+    for number in range(30):
+        growing.add(registry, f"m{number}", seed="first")
+    remote = ObjectRegistry.create(store)
+    mirror(registry.store, remote)
+    growing.add(registry, "next", seed="next")
+    store.pages.clear()
+    assert mirror(registry.store, remote).versions == 1
+    assert store.pages["blobs/"] == 0 and store.pages["index/"] == 31
 
 
 def test_expired_and_purged_blobs_are_deleted_there_too(filled: Registry, copied: RegistryStore) -> None:

@@ -1,24 +1,26 @@
-"""An object store whose keys were listed: what was absent then is not requested before it is written."""
+"""An object store with a listing: what was absent then is not requested before it is written."""
 
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from onnxreg.registry.store.object_store import ObjectRegistry, ObjectStore
+from onnxreg.registry.store.layout import BlobKey, keys_of
+from onnxreg.registry.store.object_store import ObjectStore
 from onnxreg.registry.store.protocol import StoredObject
 
 
-class ListedStore:
+class ListingStore:
     """An `ObjectStore` around another one, for one run over many models.
 
-    A listing may be old. So a key that it lacks is absent only until it is written to: a write brings its own condition.
-    Whether a listed key is still there, the store decides.
+    A listing may be old. So only `has`, and `get` of an index file, trust that a key is absent, until it is written: a
+    write brings its own condition. A blob to `open` may be in a newer index file. Whether a listed key is still there,
+    the store decides.
     """
 
-    def __init__(self, store: ObjectStore, prefixes: Iterable[str]) -> None:
-        """List what begins with `prefixes`; of other keys nothing is known."""
+    def __init__(self, store: ObjectStore, prefixes: Iterable[str], present: Iterable[str]) -> None:
+        """`present` are all keys that begin with `prefixes`; of other keys nothing is known."""
         self.store = store
         self._prefixes = tuple(prefixes)
-        self._present = {key for prefix in self._prefixes for key, _ in store.list(prefix)}
+        self._present = set(present)
 
     @property
     def url(self) -> str:
@@ -28,10 +30,13 @@ class ListedStore:
         return key.startswith(self._prefixes) and key not in self._present
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
-        return None if self._is_absent(key) else self.store.get(key, cached)
+        return None if key.startswith("index/") and self._is_absent(key) else self.store.get(key, cached)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        return None if self._is_absent(key) else self.store.open(key, start)
+        stream, blob = self.store.open(key, start), BlobKey.of_path(key)
+        if stream is None and blob is not None:
+            self._present.update(later.path for later in keys_of(blob.digest)[1:])
+        return stream
 
     def has(self, keys: Iterable[str]) -> set[str]:
         doubtful = [key for key in keys if not self._is_absent(key)]
@@ -50,8 +55,3 @@ class ListedStore:
 
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
         return self.store.list(prefix)
-
-
-def with_listing(registry: ObjectRegistry, prefixes: Iterable[str]) -> ObjectRegistry:
-    """A registry for a run over many models, with the keys listed that begin with `prefixes`."""
-    return registry.through(ListedStore(registry.store, prefixes))
