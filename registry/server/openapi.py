@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from onnxreg.schema.core.canonical import MAX_INTEGER
+
 Json = dict[str, Any]
 
 DIGEST = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
@@ -369,6 +371,7 @@ def _schemas() -> Json:
             max_size={
                 "type": ["integer", "string", "null"],
                 "minimum": 0,
+                "maximum": MAX_INTEGER,
                 "description": "Bytes of the whole download; or a text such as 30MB (10^6) or 28MiB (2^20).",
             },
             min_recall={
@@ -386,6 +389,7 @@ def _schemas() -> Json:
             context={
                 "type": ["integer", "null"],
                 "minimum": 0,
+                "maximum": MAX_INTEGER,
                 "description": "The tokens that a decoder must keep; see docs/resolve.md.",
             },
             where={"type": ["string", "null"], "description": "An expression; see docs/query.md."},
