@@ -167,7 +167,7 @@ def test_goes_on_after_a_full_disk_as_the_hint_says(
     monkeypatch.setattr(partial_download, "past_cache", full)
     with pytest.raises(HostError) as caught:
         other.pull("acme/large", site.url)
-    assert "a large download goes on where it stopped" in str(caught.value.hint)
+    assert "a large download continues where it stopped" in str(caught.value.hint)
     assert arriving(other, weights).stat().st_size == 7 * MIB
     monkeypatch.setattr(partial_download, "past_cache", past_cache)
     site.seen.clear()
