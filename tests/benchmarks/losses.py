@@ -54,8 +54,8 @@ WHY = {
         "The first time the file is fetched, unpacked and kept; later it is asked for on the condition that it changed."
     ),
     ("* over 10,000 models, no index yet", "all cores, read and json.loads"): (
-        "The peer reads and parses one line of each file. Ours reads each file whole, checks each field and writes the index. Both have "
-        "all cores, which other programs used too. The aim is missed."
+        "The peer reads and parses one line of each file. Ours reads each file whole, checks each field and writes the index: of "
+        "0.38 ms for a model, strict JSON takes 0.09, fields and rows 0.2, the file 0.05, SQLite 0.04. The aim is missed."
     ),
     ("GET of *", "nginx"): (
         "nginx is written in C and sends files from the kernel; ours is Python, one process for each worker, which also answers the questions of "
