@@ -66,7 +66,7 @@ def _settings(draft: Draft, artifact: DraftArtifact) -> tuple[int | None, int | 
 
 
 def _count(value: Any, *keys: str) -> int | None:
-    """The positive number at these keys; None if there is none."""
+    """The positive number at these keys, else None."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value if type(value) is int and value > 0 else None

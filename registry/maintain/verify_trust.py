@@ -4,6 +4,7 @@ policies.
 
 from collections.abc import Iterator
 
+from onnxreg.registry.gates.enforce import audit_gates
 from onnxreg.registry.gates.evaluations import audit_evaluations
 from onnxreg.registry.gates.policy_log import read_policies
 from onnxreg.registry.log import lookup
@@ -81,10 +82,7 @@ def _verify_ref(store: RegistryStore, ref: Ref, progress: Progress, audit: Audit
 def _audit(reader: RegistryReader, trust: Trust, ledger: Ledger) -> Iterator[tuple[str, str]]:
     yield from audit_signatures(trust, ledger)
     yield from audit_evaluations(ledger, trust)
-    if ledger.channels:
-        from onnxreg.registry.gates.enforce import audit_gates
-
-        yield from audit_gates(reader, ledger, trust)
+    yield from audit_gates(reader, ledger, trust)
 
 
 def _damages(faults: Iterator[str]) -> list[Damage]:

@@ -12,8 +12,9 @@ class ListingStore:
     """An `ObjectStore` around another one, for one run over many models.
 
     A listing may be old. So only `has`, and `get` of an index file, trust that a key is absent, until it is written: a
-    write brings its own condition. A blob to `open` may be in a newer index file. Whether a listed key is still there,
-    the store decides.
+    write brings its own condition. `open` requests each key, since a newer index file may name a blob that was not
+    listed; if it is not under its first key, `has` asks the store for the others. A listed key may be gone: the store
+    decides.
     """
 
     def __init__(self, store: ObjectStore, prefixes: Iterable[str], present: Iterable[str]) -> None:

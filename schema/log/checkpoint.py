@@ -12,6 +12,7 @@ from typing import Any
 from onnxreg.schema.core.codec import array_of, count, items, mapping, nullable, record, table_of, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import EXTENT, Advice, ForkError, InputError, IntegrityError
+from onnxreg.schema.log.consistency import check_claims
 from onnxreg.schema.log.fingerprint import artifacts_digest, summary_digest
 from onnxreg.schema.log.logline import LogLineHeader, verify_chain
 from onnxreg.schema.log.state import SEGMENT_LINES, State
@@ -334,8 +335,6 @@ def _learn(
         if checkpoint is None
         else (checkpoint.channels, checkpoint.versions, checkpoint.rollouts)
     )
-    from onnxreg.schema.log.consistency import check_claims
-
     check_claims(state.name, before, (channels, versions, rollouts), state.refused, lines, since)
     if checkpoint is not None:
         _check_unchanged(checkpoint, state)

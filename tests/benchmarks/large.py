@@ -58,7 +58,7 @@ def write_model(folder: Path, mebibytes: int, trained: bool = False) -> list[Pat
 
 
 def peaks(mebibytes: int) -> dict[str, float]:
-    """MiB of anonymous memory that each verb takes. What is no longer needed is removed: the disk holds it four times."""
+    """MiB of anonymous memory that each verb takes. Removes what later verbs do not need: the disk holds it four times."""
     with scratch() as root, s3servers.seaweedfs(root) as server:
         home, shared, other, third = (root / name for name in ("home", "shared", "other", "third"))
         bucket, found = server.fresh(), {}

@@ -176,7 +176,7 @@ def _tree(process: int) -> Iterator[int]:
 
 
 def _anonymous(process: int) -> int:
-    """KiB that are no pages of files, also those that are shared with other processes; 0 if the process ended."""
+    """KiB of anonymous memory, with what is shared with other processes; 0 if the process ended."""
     with suppress(OSError):
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon:", "RssShmem:")))

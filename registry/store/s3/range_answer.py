@@ -73,7 +73,7 @@ class RangeRequest:
         return max(self.stop, self.start + len(self.memory))
 
     def read_on(self) -> ByteRange | None:
-        """Read from the answer that is open; None if there is none, or if other bytes come next."""
+        """Read from the open answer; None without one, or if other bytes come next."""
         return None if self.answer is None else self.answer.read(self.start, self.memory)
 
 

@@ -51,6 +51,7 @@ with light_transformers.light_import():
 assert torch.distributed.is_available()
 assert held is not torch._dynamo and held.disable is torch._dynamo.disable
 assert sys.modules["torch._dynamo"].reset is torch._dynamo.reset
+print("whole")
 """
 
 
@@ -73,4 +74,4 @@ def test_a_light_import_gives_the_same_model_and_leaves_pytorch_whole(bert: Path
 
 
 def test_the_stand_in_is_there_only_if_allowed_and_gives_way_to_the_compiler() -> None:
-    run(STAND_IN)
+    assert run(STAND_IN).splitlines()[-1] == "whole"

@@ -146,7 +146,7 @@ def test_a_guarded_server_says_so(filled: Registry) -> None:
 
 
 def _speaks(case: Any) -> bool:
-    """Whether a request has a text in a language that no schema knows: an expression, a size, a device.
+    """True if a request has a text in a language that no schema knows: an expression, a size, a device.
 
     The same holds of a whole number that is written as 1.0: it is an integer for a schema only.
     """

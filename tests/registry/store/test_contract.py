@@ -16,7 +16,7 @@ class TestMemory(StoreContract):
 
 
 class TestListing(StoreContract):
-    """What is written after the listing is there as always."""
+    """A blob that is written after the listing is read like any other."""
 
     @pytest.fixture
     def remote(self) -> RegistryStore:

@@ -54,6 +54,20 @@ def pieces_of(data: bytes) -> list[Piece]:
     return [Piece(start, stop, Digest.of(data[start:stop])) for start, stop in spans]
 
 
+def at_first_tries(fault: str) -> Callable[[str, str], str | None]:
+    """A plan of a proxy: this fault at the first try of each part; `none` for no fault."""
+    met: set[str] = set()
+
+    def once(method: str, path: str) -> str | None:
+        number = path.partition("partNumber=")[2][:1]
+        if fault == "none" or not number or number in met:
+            return None
+        met.add(number)
+        return fault
+
+    return once
+
+
 def test_a_file_that_becomes_shorter_is_an_error(tmp_path: Path) -> None:
     """Else the server would wait for the missing bytes."""
     file = tmp_path / "blob"
@@ -88,7 +102,7 @@ class FileBlob:
 
 
 class TestLargeObjects:
-    """What goes up in parts of 5 MiB and comes down in ranges."""
+    """Blobs are sent in parts of 5 MiB and read in ranges."""
 
     @pytest.fixture(autouse=True)
     def small_sizes(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +172,7 @@ class TestParts:
             met.add(known)
             return fault
 
-        s3_proxy.plan = once
+        s3_proxy.plan = at_first_tries(fault)
         with remote.push() as push:
             push.put(BytesIO(data), Digest.of(data), pieces)
         assert len(s3_proxy.met) >= 3
@@ -201,17 +215,7 @@ class TestParts:
             "wrong lengths": pieces_of(data)[:2],
         }
         remote = s3_remote(bucket_url, create=True)
-        met: set[str] = set()
-
-        def once(method: str, path: str) -> str | None:
-            """The fault meets the first try of each part."""
-            number = path.partition("partNumber=")[2][:1]
-            if fault == "none" or not number or number in met:
-                return None
-            met.add(number)
-            return fault
-
-        s3_proxy.plan = once
+        s3_proxy.plan = at_first_tries(fault)
         with remote.push() as push:
             assert push.fetch(FileBlob(tmp_path / "blob", Digest.of(data), stated[said])) == len(data)
         with remote.open_blob(Digest.of(data)) as stream:
@@ -239,17 +243,8 @@ class TestParts:
         file = Reference(Digest.of(data), len(data), "artifact m.onnx", tuple(stated[said]))
         blob = BlobTransfer(source, file.digest, file, reports.append, threading.Event(), RateMeter())
         assert blob.path is not None
-        met: set[str] = set()
-
-        def once(method: str, path: str) -> str | None:
-            number = path.partition("partNumber=")[2][:1]
-            if fault == "none" or not number or number in met:
-                return None
-            met.add(number)
-            return fault
-
         remote = s3_remote(bucket_url, create=True)
-        s3_proxy.plan = once
+        s3_proxy.plan = at_first_tries(fault)
         with remote.push() as push:
             assert push.fetch(blob) == len(data)
         totals = list(accumulate(reports))
