@@ -164,20 +164,31 @@ def usage_error(error: TyperException, words: Sequence[str]) -> InputError:
     return InputError(f"{message[:1].lower()}{message[1:].rstrip('.')}", _hint(error, words, near))
 
 
+NUMBERS = {
+    "int": "an integer",
+    "int range": "an integer",
+    "float": "a number",
+    "float range": "a number",
+}
+"""typer's kinds of numbers, in our words."""
+
+
 def _plain_message(error: TyperException) -> str:
     """The message; for a value of the wrong kind, in the words that documents get."""
     text = error.format_message()
+    for kind, words in NUMBERS.items():
+        text = text.replace(f"is not a valid {kind}.", f"must be {words}.")
     cause = error.__cause__
     if cause is None:
         return text
     from pydantic import ValidationError
 
-    from onnxreg.schema.core.problems import first, words
+    from onnxreg.schema.core import problems
 
     if not isinstance(cause, ValidationError):
         return text
-    problem = first(cause)
-    return text.replace(problem["msg"], words(problem))
+    problem = problems.first(cause)
+    return text.replace(problem["msg"], problems.words(problem))
 
 
 def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> str:

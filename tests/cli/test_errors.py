@@ -98,6 +98,17 @@ def test_usage_errors_are_input_errors(words: list[str], reg: Reg) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("resolve acme/pii --context-tokens 4k", "'4k' must be an integer"),
+        ("export . --opset many", "'many' must be an integer"),
+    ],
+)
+def test_a_value_that_is_no_number_is_told_in_plain_words(words: str, message: str, reg: Reg) -> None:
+    assert message in reg(*words.split()).err
+
+
+@pytest.mark.parametrize(
     "words", ["pull --format", "ls --format", "export . --opset", "trust add --model", "--registry"]
 )
 def test_a_missing_value_is_explained_by_the_help_of_its_verb(words: str, reg: Reg) -> None:
