@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.read.remotes import Remotes
     from onnxreg.registry.registry import Registry
     from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
-    from onnxreg.registry.trust.rollback import CheckpointStore, StaleNotice
+    from onnxreg.registry.trust.known_heads import KnownHeads, StaleNotice
     from onnxreg.schema.core.progress import Progress
 
 
@@ -79,11 +79,11 @@ class Session:
 
             server_waits.tell = lambda text: print(output.printable(text), file=sys.stderr)
 
-    def heads(self) -> "CheckpointStore":
+    def heads(self) -> "KnownHeads":
         """The known heads of the user; notices about them go to stderr."""
-        from onnxreg.registry.trust.rollback import CheckpointStore
+        from onnxreg.registry.trust.known_heads import KnownHeads
 
-        return CheckpointStore(stale=self._tell_stale, warn=self.warn)
+        return KnownHeads(stale=self._tell_stale, warn=self.warn)
 
     def _tell_stale(self, notice: "StaleNotice") -> None:
         key = (notice.url, notice.name, notice.lines)

@@ -88,7 +88,7 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "mirror-fork": "reg --registry {registry!q} mirror {remote!q} ./theirs --new-id",
     # Trust, keys and history
     "reset-trust": "ask its owner; after a backup was restored: reg trust reset {registry} {name}",
-    "reset-checkpoint": "reg trust reset {registry} {name}",
+    "reset-known-head": "reg trust reset {registry} {name}",
     "accept-registry": "find out who changed it; if that is meant: reg trust reset {registry}",
     "mount-or-reset": "mount its disk; or, if it was removed for good: reg trust reset {registry}",
     "show-registry-id": "`reg log NAME --json` shows it",

@@ -31,8 +31,8 @@ from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.registry.transfer.run_directory import folder_in
 from onnxreg.registry.trust.checked_source import CheckedReader, check_no_rollback, checked_reader
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.read_trust_file import load_trust
-from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -93,7 +93,7 @@ class Registry:
         actor: the claimed author of events, "" for nobody; default: `REG_ACTOR`, else the user's setting,
             else `user@host` of this machine; see `support.actor`.
 
-    `heads` are the checkpoints of the logs that this user read before.
+    `heads` are the newest states that this user saw of each log.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Registry:
         if create is False:
             self.store.check_exists()
         self.actor = actor
-        self.heads = CheckpointStore()
+        self.heads = KnownHeads()
 
     @property
     def id(self) -> str:
@@ -430,7 +430,7 @@ class Registry:
         from onnxreg.schema.query.requirements import Query
 
         reader = checked_reader(remote or self.store, self.heads, remote is not None)
-        return resolve(reader, _ref(ref), query or Query(), device, heads=self.heads, seed=seed)
+        return resolve(reader, _ref(ref), query or Query(), device, known_heads=self.heads, seed=seed)
 
     def diff(
         self,

@@ -12,7 +12,7 @@ from onnxreg.registry.registry import Registry
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import TransferRequest
-from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
 NAME = "trial/tiny"
@@ -36,9 +36,9 @@ def push_and_pull(open_store: Callable[[], RegistryStore], writers: int = 2) -> 
 
 
 def _registry(directory: Path, name: str) -> Registry:
-    """A temporary registry with its own checkpoints, so that those of the user do not change."""
+    """A temporary registry with its own known heads, so that those of the user do not change."""
     registry = Registry(directory / name)
-    registry.heads = CheckpointStore(directory / "state")
+    registry.heads = KnownHeads(directory / "state")
     return registry
 
 

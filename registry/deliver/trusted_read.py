@@ -1,6 +1,6 @@
 """Trusted reads: every answer that a program acts on goes through here.
 
-`trust.checked_source` compares index files with checkpoints and with the trust file when they are read. In
+`trust.checked_source` compares index files with known heads and with the trust file when they are read. In
 addition, the version must be signed if the trust file demands it, and the channel of the query must keep the
 policy of its registry.
 """
@@ -13,8 +13,8 @@ from onnxreg.registry.read.resolution import Resolution
 from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.trust.checked_source import check_version
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.read_trust_file import trust_digest, trust_if_any
-from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
@@ -31,14 +31,14 @@ def resolve(
     query: Query,
     device: "Device | None" = None,
     verify: bool = False,
-    heads: CheckpointStore | None = None,
+    known_heads: KnownHeads | None = None,
     seed: str | None = None,
 ) -> Resolution:
     """Resolve as `resolution.resolve`, from a checked reader (`checked_source.watched`), and check the
     answer.
     """
     resolution = resolving.resolve(reader, ref, query, device, verify, seed)
-    check_version_trust(reader, ref, resolution.target, resolution.index, heads)
+    check_version_trust(reader, ref, resolution.target, resolution.index, known_heads)
     return resolution
 
 
@@ -47,12 +47,12 @@ def check_version_trust(
     ref: Ref,
     located: LocatedVersion,
     index: IndexFile | None,
-    heads: CheckpointStore | None = None,
+    known_heads: KnownHeads | None = None,
     force_policy_check: bool = False,
 ) -> None:
     """IntegrityError if a version must be signed and is not; GateError as `check_holder_of`."""
     check_version(reader, located)
-    check_holder_of(reader, ref, located, index, heads, force_policy_check)
+    check_holder_of(reader, ref, located, index, known_heads, force_policy_check)
 
 
 PROOF_EDITION = "3"
@@ -64,7 +64,7 @@ def check_holder_of(
     ref: Ref,
     target: LocatedVersion,
     index: IndexFile | None,
-    checkpoints: CheckpointStore | None = None,
+    known_heads: KnownHeads | None = None,
     ask: bool = False,
 ) -> None:
     """Raise GateError if a ref names a governed channel whose version was not promoted or fails the policy.
@@ -80,9 +80,9 @@ def check_holder_of(
         return
     trust = trust_if_any()
     needed = trust is not None and trust.governs(source.registry_id)
-    local, checkpoints = isinstance(innermost(source), LocalStore), checkpoints or CheckpointStore()
+    local, known_heads = isinstance(innermost(source), LocalStore), known_heads or KnownHeads()
     suspected = needed or target.channel.policy is not None or ask or local
-    if not suspected and not checkpoints.knows(source.registry_id, POLICY_LOG):
+    if not suspected and not known_heads.knows(source.registry_id, POLICY_LOG):
         return
     policies = source.read_index(POLICY_LOG)
     if policies is None:
@@ -95,13 +95,13 @@ def check_holder_of(
     if is_plainly_free(rules_in_force(policies.data), ref.name, ref.tag):
         return
     proof = _proof(index, policies) if index is not None and not local else ""
-    if proof and checkpoints.passed(source.registry_id, ref.name, ref.tag, proof):
+    if proof and known_heads.passed(source.registry_id, ref.name, ref.tag, proof):
         return
     from onnxreg.registry.gates.enforce import check_holder
 
     check_holder(source, ref.tag, target, index, policies)
     if proof and index is not None:
-        checkpoints.keep_passed(source.registry_id, ref.name, ref.tag, index, proof)
+        known_heads.keep_passed(source.registry_id, ref.name, ref.tag, index, proof)
 
 
 def _proof(index: IndexFile, policies: IndexFile) -> str:

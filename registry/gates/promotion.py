@@ -14,7 +14,7 @@ from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.trust.checked_source import CheckedReader
-from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import items, mapping, optional, required, text
 from onnxreg.schema.core.digest import Digest
@@ -117,11 +117,11 @@ class Promotion:
 class Promoter:
     """Promotes in one registry.
 
-    `heads` are the checkpoints of the user; `remote` is True if the registry is not on this machine.
+    `known_heads` are those of the user; `remote` is True if the registry is not on this machine.
     """
 
     store: RegistryStore
-    heads: CheckpointStore
+    known_heads: KnownHeads
     actor: str | None = None
     remote: bool = False
 
@@ -132,7 +132,7 @@ class Promoter:
         governs the channel; ConflictError if somebody else moves it meanwhile.
         """
         check_channel(channel)
-        source = CheckedReader(self.store, self.heads)
+        source = CheckedReader(self.store, self.known_heads)
         log = read_policies(source)
         rules = log.policy.covering(ref.name, channel)
         if not rules:

@@ -21,7 +21,7 @@ from onnxreg.registry.log.ledger import Ledger, channel_of
 from onnxreg.registry.store.protocol import Push, RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.trust.checked_source import CheckedReader
-from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, GateError, InputError, NotFoundError
@@ -56,10 +56,10 @@ class RolloutStatus:
 
 @dataclass(frozen=True)
 class Rollouts:
-    """The rollouts in one registry; `heads` are the checkpoints of the user."""
+    """The rollouts in one registry; `known_heads` are those of the user."""
 
     store: RegistryStore
-    heads: CheckpointStore
+    known_heads: KnownHeads
     actor: str | None = None
 
     def start(
@@ -72,7 +72,7 @@ class Rollouts:
         """
         percent(share)
         cohort = None if where is None else str(parse_cohort(where))
-        target = lookup.find(CheckedReader(self.store, self.heads), ref)
+        target = lookup.find(CheckedReader(self.store, self.known_heads), ref)
 
         def step(ledger: Ledger, current: Channel) -> Rollout:
             if channel in ledger.rollouts:
@@ -170,7 +170,7 @@ class Rollouts:
         return self._commit(name, channel, change)
 
     def _policies(self) -> PolicyLog:
-        return read_policies(CheckedReader(self.store, self.heads))
+        return read_policies(CheckedReader(self.store, self.known_heads))
 
     def _prove(
         self, log: PolicyLog, ledger: Ledger, push: Push, channel: str, rollout: Rollout, hours: float | None
@@ -195,7 +195,7 @@ class Rollouts:
     def _commit(
         self, name: str, channel: str, change: Callable[[Ledger, Push], Collection[Digest]]
     ) -> RolloutStatus:
-        CheckedReader(self.store, self.heads).read_index(name)
+        CheckedReader(self.store, self.known_heads).read_index(name)
         with self.store.push() as push:
             ledger = commit(self.store, push, name, lambda ledger: change(ledger, push))
         return _status(ledger, channel)

@@ -50,7 +50,7 @@ class Damage:
     """One part of a registry that contradicts its digest or history.
 
     Kinds: `index` (unreadable), `log` (broken chain), `state` (differs from the replay), `history` (differs
-    from the checkpoint), `signature` (wrong or missing), `witness` (not witnessed as the trust file demands;
+    from the known head), `signature` (wrong or missing), `witness` (not witnessed as the trust file demands;
     its files may be intact), `gate` (a governed channel with a version that its policy bars), `policy` (the
     log of policies), `manifest` (not a manifest), and of blobs `missing`, `short`, `damaged`,
     `unreadable`; `stray` is a file that does not belong to a registry. `key` is the place of a bad or missing
@@ -170,7 +170,7 @@ def _check_model(
         return {}
     damages = len(report.damages)
     needed = _check_log(ledger, index.data, report)
-    if len(report.damages) == damages:  # a damaged history must not become a checkpoint
+    if len(report.damages) == damages:  # a damaged history must not become a known head
         report.damages += [Damage(kind, name, detail) for kind, detail in audit(ledger, index)]
     for version, entry in present_versions(ledger):
         if only is None or version in only:

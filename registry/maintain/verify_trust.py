@@ -1,4 +1,4 @@
-"""Verify for one user: a history must continue its checkpoint, and meet the trust file and the registry's
+"""Verify for one user: a history must continue its known head, and meet the trust file and the registry's
 policies.
 """
 
@@ -14,9 +14,9 @@ from onnxreg.registry.store.abilities import carried_by
 from onnxreg.registry.store.archive.archive_reader import POLICIES, TRUST, ArchiveRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.trust.checked_source import CheckedReader
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.requirements import audit_head, audit_signatures, enforce_policies
-from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.registry.trust.witnesses import WitnessCheck
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -26,12 +26,12 @@ from onnxreg.schema.inputs.trust_file import Trust
 
 def verify_watched(
     store: RegistryStore,
-    heads: CheckpointStore,
+    known_heads: KnownHeads,
     ref: Ref | None = None,
     progress: Progress = SILENT,
     is_elsewhere: bool = False,
 ) -> VerifyReport:
-    """Verify a registry, a model or a version, also against the user's checkpoints `heads` and trust file.
+    """Verify a registry, a model or a version, also against the user's known heads and trust file.
 
     One that `is_elsewhere` must be as its witnesses saw it, if the trust file demands any.
     """
@@ -41,7 +41,7 @@ def verify_watched(
 
     def audit(ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
         unseen = list(witnesses.audit(ledger.name, index)) if has_map else []
-        yield from unseen or audit_head(store, heads, ledger.name, index)
+        yield from unseen or audit_head(store, known_heads, ledger.name, index)
         yield from _audit(store, load_trust(), ledger)
 
     if ref is not None:
@@ -50,7 +50,7 @@ def verify_watched(
         report = verify_archive(store, progress, audit)
     else:
         report = verify(store, progress, audit)
-    report.damages += _damages(_policy_log_faults(store, heads, has_map))
+    report.damages += _damages(_policy_log_faults(store, known_heads, has_map))
     missing = witnesses.audit_missing(set(store.names())) if has_map else filter(None, [unwitnessed])
     report.damages += [Damage("witness", store.url, detail) for detail in missing]
     return report
@@ -89,10 +89,10 @@ def _damages(faults: Iterator[str]) -> list[Damage]:
     return [Damage("policy", POLICIES, detail) for detail in faults]
 
 
-def _policy_log_faults(reader: RegistryReader, heads: CheckpointStore, is_elsewhere: bool) -> Iterator[str]:
-    """Faults of the log of policies, read with the user's checkpoints."""
+def _policy_log_faults(reader: RegistryReader, known_heads: KnownHeads, is_elsewhere: bool) -> Iterator[str]:
+    """Faults of the log of policies, read with the user's known heads."""
     try:
-        read_policies(CheckedReader(reader, heads, is_elsewhere=is_elsewhere))
+        read_policies(CheckedReader(reader, known_heads, is_elsewhere=is_elsewhere))
     except RegError as error:
         yield error.message
 

@@ -28,7 +28,7 @@ from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.transfer.copy import run_parallel
-from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, InputError, NotFoundError
@@ -72,14 +72,14 @@ def publish(
     target: OciTarget,
     mount_from: str | None = None,
     progress: Progress = SILENT,
-    heads: CheckpointStore | None = None,
+    known_heads: KnownHeads | None = None,
 ) -> PublishResult:
     """Publish a version. Blobs that the repository has are not sent; those of `mount_from` there are mounted.
 
     ConflictError if the tag names another index. NotFoundError for a yanked version, and if some files of the
     version are not here. GateError if the ref names a governed channel whose version fails the policy.
     """
-    published = _complete_version(reader, ref, heads)
+    published = _complete_version(reader, ref, known_heads)
     if target.digest is not None:
         raise InputError(f"{target} names a digest", "name a tag, or none")
     packed = pack(published.manifest, published.data, published.version, published.states)
@@ -112,10 +112,10 @@ def publish(
     )
 
 
-def _complete_version(reader: RegistryReader, ref: Ref, heads: CheckpointStore | None) -> PublishedVersion:
+def _complete_version(reader: RegistryReader, ref: Ref, known_heads: KnownHeads | None) -> PublishedVersion:
     """NotFoundError if the version is yanked, also if its digest is named, or incomplete; else as `check_version_trust`."""
     located = lookup.find(reader, ref)
-    check_version_trust(reader, ref, located, None, heads)
+    check_version_trust(reader, ref, located, None, known_heads)
     if located.entry.yanked:
         raise NotFoundError(f"{located.ref} is yanked", "publish another version")
     if located.entry.held is not None:

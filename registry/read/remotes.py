@@ -19,7 +19,7 @@ from onnxreg.registry.store.layout import other_registry
 from onnxreg.registry.store.open import absolute, check_scheme, open_url, path_of
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.trust.checked_source import CheckedReader
-from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import mapping, required, text
 from onnxreg.schema.core.errors import (
@@ -185,17 +185,17 @@ class Remotes:
         remote: str | None,
         offline: bool = False,
         tell: Tell = lambda name, age: None,
-        heads: CheckpointStore | None = None,
+        known_heads: KnownHeads | None = None,
     ) -> RegistryReader:
         """Open a remote to read from, with a tracking copy; `offline` reads that copy only, see
         `OfflineReader`.
 
-        Its index files are compared with the checkpoints `heads`.
+        Its index files are compared with `known_heads`.
         """
         if not offline:
             store = self.open(remote)
             tracking = TrackingCopies(self.registry, store.registry_id, store.url)
-            checked = CheckedReader(store, heads or CheckpointStore(), tracking.store, is_elsewhere=True)
+            checked = CheckedReader(store, known_heads or KnownHeads(), tracking.store, is_elsewhere=True)
             return TrackedReader(checked, tracking)
         url = self.url_of(remote)
         tracking = TrackingCopies(self.registry, self.pins.get(url, ""), url)

@@ -25,7 +25,7 @@ from onnxreg.registry.store.layout import BlobKey, blob_path, index_path, keys_o
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, IndexFile, MissingBlobError, StoredObject
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.registry.trust.checked_source import CheckedReader
-from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import SERVED, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
@@ -155,15 +155,15 @@ class ServedRegistry(DirectoryRegistry):
         Also return the token of its index file.
         """
 
-        heads = CheckpointStore()
-        reader = CheckedReader(self, heads)
+        known_heads = KnownHeads()
+        reader = CheckedReader(self, known_heads)
 
         def read(index: IndexFile | None) -> tuple[resolving.Resolution, str]:
             state = self.state_of(request.ref.name, index)
             assert index is not None, "state_of raises if there is no index file"
             resolution = resolving.resolve_in(self, state, request.ref, request.query, request.device)
             self._check(index.token, state, resolution.target)
-            check_version_trust(reader, request.ref, resolution.target, index, heads)
+            check_version_trust(reader, request.ref, resolution.target, index, known_heads)
             return resolution, index.token
 
         return steady(reader, request.ref.name, read)
@@ -173,8 +173,8 @@ class ServedRegistry(DirectoryRegistry):
 
         `ref_in` gives the ref, once the state of the model is known.
         """
-        heads = CheckpointStore()
-        reader = CheckedReader(self, heads)
+        known_heads = KnownHeads()
+        reader = CheckedReader(self, known_heads)
 
         def read(index: IndexFile | None) -> tuple[State, lookup.LocatedVersion]:
             state = self.state_of(name, index)
@@ -182,7 +182,7 @@ class ServedRegistry(DirectoryRegistry):
             ref = ref_in(state)
             target = lookup.find_in(self, state, ref)
             self._check(index.token, state, target)
-            check_version_trust(reader, ref, target, index, heads)
+            check_version_trust(reader, ref, target, index, known_heads)
             return state, target
 
         return steady(reader, name, read)

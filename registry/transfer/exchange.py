@@ -29,7 +29,7 @@ from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest
 from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.registry.trust.checked_source import CheckedReader, check_history, recheck
-from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.errors import Advice, ConflictError, HostError, RegError
 from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.ref import Ref
@@ -42,13 +42,13 @@ class Exchange:
     """The local registry as one side of a transfer; `Registry` has the same methods and describes them.
 
     Args:
-        heads: the checkpoints of the logs that this user read before.
+        known_heads: the newest state that this user saw of each log.
         actor: who answers for events.
         restore: bring back versions that expired at the destination.
     """
 
     store: DirectoryRegistry
-    heads: CheckpointStore
+    known_heads: KnownHeads
     actor: str | None = None
     restore: bool = False
 
@@ -79,7 +79,7 @@ class Exchange:
             heal=heal or isinstance(remote, LocalStore),
             actor=self.actor,
         )
-        look = partial(self._look, remote, self.heads.recall(remote.registry_id, located.name))
+        look = partial(self._look, remote, self.known_heads.recall(remote.registry_id, located.name))
         result = copy(self.store, remote, request, progress, near=[tracking.store], look=look)
         if layout is not None:
             layout.end(remote, located.name)
@@ -130,7 +130,7 @@ class Exchange:
         remote = remotes.reach(source)
         check_distinct(remote, self.store)
         tracking = TrackingCopies(self.store, remote.registry_id, remote.url)
-        checked = CheckedReader(remote, self.heads, tracking.store, is_elsewhere=True)
+        checked = CheckedReader(remote, self.known_heads, tracking.store, is_elsewhere=True)
         tracked = TrackedReader(checked, tracking)
         with tracking.doubted(ref.name):
             versions, ledger, index = self._locate(tracked, ref, channels)
@@ -169,11 +169,11 @@ class Exchange:
         has_new_versions = any(item.version not in self._versions(ref.name) for item in versions)
         targets = [(Ref(ref.name, tag), _holder(ledger, tag)) for tag in channels]
         for target, located in [(ref, versions[0]), *targets]:
-            check_version_trust(source, target, located, index, self.heads, has_new_versions)
+            check_version_trust(source, target, located, index, self.known_heads, has_new_versions)
         return versions, ledger, index
 
     def fetch_index(self, names: Collection[str], source: str | None) -> list[State]:
-        tracked = Remotes.load(self.store).read(source, heads=self.heads)
+        tracked = Remotes.load(self.store).read(source, known_heads=self.known_heads)
         tracking = TrackingCopies(self.store, tracked.registry_id, tracked.url)
 
         def fetch(name: str) -> State:
@@ -204,13 +204,13 @@ class Exchange:
         check_distinct(remote, self.store)
         return remote
 
-    def _look(self, remote: RegistryStore, checkpoint: Any, name: str, index: IndexFile | None) -> None:
-        """Compare the index file of a remote with the checkpoint of what this user saw before."""
+    def _look(self, remote: RegistryStore, known_head: Any, name: str, index: IndexFile | None) -> None:
+        """Compare the index file of a remote with the known head of what this user saw before."""
         recheck(
             remote,
             name,
             index,
-            lambda observed: check_history(remote, name, observed, self.heads, checkpoint),
+            lambda observed: check_history(remote, name, observed, self.known_heads, known_head),
         )
 
     def _begin(

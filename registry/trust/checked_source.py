@@ -1,4 +1,4 @@
-"""A reader that compares index files with the user's checkpoints and trust file."""
+"""A reader that compares index files with the user's known heads and trust file."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.store.abilities import RefreshableReader
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, ReaderWrapper, RegistryReader, layers
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.read_trust_file import trust_digest, trust_if_any
-from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.registry.trust.witnesses import WitnessCheck
 from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.core.ref import POLICY_LOG
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class CheckedReader(ReaderWrapper):
-    """A reader that refuses an index file which contradicts its checkpoint or lacks a required signature."""
+    """A reader that refuses an index file which contradicts its known head or lacks a required signature."""
 
     def __init__(
         self,
         source: RegistryReader,
-        checkpoints: CheckpointStore,
+        known_heads: KnownHeads,
         *near: BlobReader,
         is_elsewhere: bool = False,
     ) -> None:
@@ -31,21 +31,21 @@ class CheckedReader(ReaderWrapper):
         A registry that `is_elsewhere` is also compared with what its witnesses saw, if the trust file demands any.
         """
         super().__init__(source)
-        self._heads = checkpoints
+        self._known_heads = known_heads
         self._near = near
         self._witnesses = WitnessCheck(source) if is_elsewhere else None
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         """Read an index file, and check it.
 
-        Raise ForkError or IntegrityError if it contradicts the checkpoint, or what witnesses saw.
+        Raise ForkError or IntegrityError if it contradicts the known head, or what witnesses saw.
         """
-        before = self._heads.recall(self.source.registry_id, name)
+        before = self._known_heads.recall(self.source.registry_id, name)
 
         def check(index: IndexFile | None) -> None:
             if self._witnesses is not None:  # first: what witnesses did not see must not become a known head
                 self._witnesses.check(name, index)
-            check_history(self.source, name, index, self._heads, before, *self._near)
+            check_history(self.source, name, index, self._known_heads, before, *self._near)
 
         return read_checked(self.source, name, cached, check)
 
@@ -68,12 +68,12 @@ class WitnessGuard(ReaderWrapper):
 
 
 def checked_reader(
-    source: RegistryReader, checkpoints: CheckpointStore, is_elsewhere: bool = False
+    source: RegistryReader, known_heads: KnownHeads, is_elsewhere: bool = False
 ) -> RegistryReader:
     """A source held against known heads; itself if it is, or if what it wraps is."""
     if any(isinstance(layer, CheckedReader) for layer in layers(source)):
         return source
-    return CheckedReader(source, checkpoints, is_elsewhere=is_elsewhere)
+    return CheckedReader(source, known_heads, is_elsewhere=is_elsewhere)
 
 
 def check_version(source: RegistryReader, target: "LocatedVersion") -> None:
@@ -116,24 +116,24 @@ def check_history(
     source: RegistryReader,
     name: str,
     index: IndexFile | None,
-    checkpoints: CheckpointStore,
+    known_heads: KnownHeads,
     before: Any,
     *near: BlobReader,
 ) -> None:
-    """Compare an index file with its checkpoint, then, if it is new, with the trust file."""
+    """Compare an index file with its known head, then, if it is new, with the trust file."""
     policy = trust_digest()
-    accepted = _compare(source, name, index, checkpoints, before, policy, near)
+    accepted = _compare(source, name, index, known_heads, before, policy, near)
     if policy and index is not None and not accepted:
         _enforce(source, name, index)
-        checkpoints.approve(source, name, index, policy)
+        known_heads.approve(source, name, index, policy)
 
 
-def check_no_rollback(source: RegistryReader, checkpoints: CheckpointStore, names: Iterable[str]) -> None:
-    """Raise IntegrityError or ForkError, before a change, if a registry contradicts its checkpoints."""
+def check_no_rollback(source: RegistryReader, known_heads: KnownHeads, names: Iterable[str]) -> None:
+    """Raise IntegrityError or ForkError, before a change, if a registry contradicts its known heads."""
     registry_id = source.registry_id
     for name in names:
-        if (before := checkpoints.recall(registry_id, name)) is not None:
-            check = partial(_compare, source, name, checkpoints=checkpoints, before=before)
+        if (before := known_heads.recall(registry_id, name)) is not None:
+            check = partial(_compare, source, name, known_heads=known_heads, before=before)
             read_checked(source, name, None, check)
 
 
@@ -141,14 +141,14 @@ def _compare(
     source: RegistryReader,
     name: str,
     index: IndexFile | None,
-    checkpoints: CheckpointStore,
+    known_heads: KnownHeads,
     before: Any,
     policy: str = "",
     near: Sequence[BlobReader] = (),
 ) -> bool:
     if name == POLICY_LOG:
-        return checkpoints.check_policies(source, index, before, policy)
-    return checkpoints.check(source, name, index, before, policy, near)
+        return known_heads.check_policies(source, index, before, policy)
+    return known_heads.check(source, name, index, before, policy, near)
 
 
 def _enforce(source: RegistryReader, name: str, index: IndexFile) -> None:

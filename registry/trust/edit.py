@@ -9,8 +9,8 @@ from pathlib import Path
 from onnxreg.registry.signing.rotation import read_rotation
 from onnxreg.registry.support.disk import host_errors, read_given, replace_file
 from onnxreg.registry.support.environment import trust_file
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.read_trust_file import load_trust
-from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core.errors import Advice, ConflictError, IntegrityError, NotFoundError
 from onnxreg.schema.inputs.trust_file import TrustedKey, read_trust
 from onnxreg.schema.signing.keys import PublicKey
@@ -45,7 +45,7 @@ def add_key(name: str, text: str, models: Collection[str], replaces: str | None 
     return _append(lines)
 
 
-def revoke_key(name: str, reason: str, checkpoints: CheckpointStore) -> tuple[Path, int]:
+def revoke_key(name: str, reason: str, known_heads: KnownHeads) -> tuple[Path, int]:
     """Revoke a key as of now: in the logs whose heads are known it counts up to these.
 
     Returns how many those are.
@@ -56,13 +56,13 @@ def revoke_key(name: str, reason: str, checkpoints: CheckpointStore) -> tuple[Pa
     if key.revoked is not None:
         raise ConflictError(f"key {name} is revoked already: {key.revoked.reason}", "nothing is left to do")
     lines = ["[[revoked]]", f"key = {_toml(name)}", f"date = {datetime.now(UTC):%Y-%m-%d}"]
-    anchors = _known_lines(checkpoints, key.covers)
+    anchors = _known_lines(known_heads, key.covers)
     return _append([*lines, f"reason = {_toml(reason)}", "until = [", *anchors, "]"]), len(anchors)
 
 
 def add_requirement(
     models: Collection[str],
-    checkpoints: CheckpointStore,
+    known_heads: KnownHeads,
     *,
     lines: bool = False,
     versions: bool = False,
@@ -79,21 +79,21 @@ def add_requirement(
     anchors: list[str] = []
     if lines and from_now:
         anchors = _known_lines(
-            checkpoints, lambda name: any(fnmatchcase(name, pattern) for pattern in models or ("*",))
+            known_heads, lambda name: any(fnmatchcase(name, pattern) for pattern in models or ("*",))
         )
         words += ["after = [", *anchors, "]"]
     return _append(["[[require]]", *words]), len(anchors)
 
 
-def _known_lines(checkpoints: CheckpointStore, covers: Callable[[str], bool]) -> list[str]:
+def _known_lines(known_heads: KnownHeads, covers: Callable[[str], bool]) -> list[str]:
     """The last known line of each log of these models, as items of a TOML array."""
     anchors = []
-    for registry in checkpoints.registries():
-        for model in filter(covers, checkpoints.names(registry)):
-            checkpoint = checkpoints.read(registry, model)
-            if checkpoint is not None:
+    for registry in known_heads.registries():
+        for model in filter(covers, known_heads.names(registry)):
+            known_head = known_heads.read(registry, model)
+            if known_head is not None:
                 log = f'registry = "{registry}", model = "{model}"'
-                anchors.append(f'  {{{log}, seq = {checkpoint.seq}, head = "{checkpoint.head}"}},')
+                anchors.append(f'  {{{log}, seq = {known_head.seq}, head = "{known_head.head}"}},')
     return anchors
 
 

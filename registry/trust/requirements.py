@@ -8,9 +8,9 @@ from onnxreg.registry.log.index_file import is_same, read_line
 from onnxreg.registry.log.ledger import Ledger, replay
 from onnxreg.registry.log.lookup import LocatedVersion
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.releases import SignedRelease, signatures, signatures_of
-from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.registry.trust.signatures import SignatureJudge, SignatureVerdict, judge_lines
 from onnxreg.schema.core.errors import EXTENT, Advice, InputError, IntegrityError, RegError, at
 from onnxreg.schema.core.ref import POLICY_LOG
@@ -87,11 +87,11 @@ def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequenc
 
 
 def audit_head(
-    source: RegistryReader, checkpoints: CheckpointStore, name: str, index: IndexFile
+    source: RegistryReader, known_heads: KnownHeads, name: str, index: IndexFile
 ) -> Iterator[tuple[str, str]]:
-    """Yield the contradiction between a model's index file and its checkpoint, if any; see `verify.Audit`."""
+    """Yield the contradiction between a model's index file and its known head, if any; see `verify.Audit`."""
     try:
-        _check_head(source, checkpoints, name, index)
+        _check_head(source, known_heads, name, index)
     except RegError as error:
         yield "history", error.message
 
@@ -135,16 +135,16 @@ def check_copied(ledger: Ledger, trust: Trust) -> None:
             raise IntegrityError(f"{ledger.name} is not copied: {problem}", HINT)
 
 
-def _check_head(source: RegistryReader, checkpoints: CheckpointStore, name: str, index: IndexFile) -> None:
+def _check_head(source: RegistryReader, known_heads: KnownHeads, name: str, index: IndexFile) -> None:
     """Against the known head; if the log grew since the index file was read, against what it is now."""
     try:
-        checkpoints.check(source, name, index, checkpoints.recall(source.registry_id, name))
+        known_heads.check(source, name, index, known_heads.recall(source.registry_id, name))
     except IntegrityError:
-        before = checkpoints.recall(source.registry_id, name)
+        before = known_heads.recall(source.registry_id, name)
         fresh = source.read_index(name)
         if fresh == index:
             raise
-        checkpoints.check(source, name, fresh, before)
+        known_heads.check(source, name, fresh, before)
 
 
 def _counts(verdict: SignatureVerdict, need: SignatureRequirement) -> bool:

@@ -18,24 +18,24 @@ from onnxreg.schema.core.errors import (
     RegError,
 )
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.checkpoint import Checkpoint, ObservedIndex, Sealed
 from onnxreg.schema.log.consistency import check_visible
 from onnxreg.schema.log.events import decode_event
+from onnxreg.schema.log.known_head import KnownHead, ObservedIndex, Sealed
 from onnxreg.schema.log.logline import LogLine, LogLineHeader
 from onnxreg.schema.log.state import SEGMENT_LINES, State
 
 
-def check_state(checkpoint: Checkpoint | None, observed: ObservedIndex, fetch: Fetch, sealed: Sealed) -> None:
-    """Raise IntegrityError if the state line does not follow from the checkpoint (or nothing) and the lines.
+def check_state(known_head: KnownHead | None, observed: ObservedIndex, fetch: Fetch, sealed: Sealed) -> None:
+    """Raise IntegrityError if the state line does not follow from the known head (or nothing) and the lines.
 
-    `checkpoint`: the memory that `observed` continues, if any; `checkpoint.compare` compares two states of one
+    `known_head`: the memory that `observed` continues, if any; `known_head.compare` compares two states of one
     head. Keys that this build does not know are not compared. Summaries do not follow from
     lines: each must be of the manifest that its version has.
     """
     _check_summarized(observed.state)
-    if checkpoint is not None and checkpoint.has_state:
-        if checkpoint.seq < observed.state.seq:
-            _check_replay(observed, _remembered(checkpoint, observed, fetch, sealed))
+    if known_head is not None and known_head.has_state:
+        if known_head.seq < observed.state.seq:
+            _check_replay(observed, _remembered(known_head, observed, fetch, sealed))
     elif observed.base:
         check_visible(observed.state, observed.lines)
     else:
@@ -82,18 +82,18 @@ def _check_replay(observed: ObservedIndex, ledger: Ledger) -> None:
         raise IntegrityError(f"the state of {observed.state.name} is not what its log says", EXTENT)
 
 
-def _remembered(checkpoint: Checkpoint, observed: ObservedIndex, fetch: Fetch, sealed: Sealed) -> Ledger:
+def _remembered(known_head: KnownHead, observed: ObservedIndex, fetch: Fetch, sealed: Sealed) -> Ledger:
     """The known log and its state, with the lines that are new.
 
     If its catalog was collected since, the whole log is read.
     """
     name, registry = observed.state.name, observed.state.registry
-    base = len(checkpoint.segments) * SEGMENT_LINES
+    base = len(known_head.segments) * SEGMENT_LINES
     try:
         _, lines = observed.since(base, sealed)
-        old, new = lines[: checkpoint.seq - base], lines[checkpoint.seq - base :]
+        old, new = lines[: known_head.seq - base], lines[known_head.seq - base :]
         rows = [
-            canonical.encode(checkpoint.state_json() | {"registry": registry, "name": name}),
+            canonical.encode(known_head.state_json() | {"registry": registry, "name": name}),
             *(line.raw for line in old),
         ]
         return _replay(Ledger.read(b"".join(row + b"\n" for row in rows), registry, name, fetch), new)

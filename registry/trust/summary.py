@@ -1,8 +1,8 @@
-"""The user's trust file and checkpoints as JSON."""
+"""The user's trust file and known heads as JSON."""
 
 from typing import Any
 
-from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.inputs.trust_file import Trust, WitnessRequirement
 
 
@@ -51,11 +51,11 @@ def _witnesses_json(need: WitnessRequirement) -> dict[str, Any]:
     }
 
 
-def heads_json(checkpoints: CheckpointStore) -> list[dict[str, Any]]:
-    logs = ((registry, name) for registry in checkpoints.registries() for name in checkpoints.names(registry))
-    recorded = ((registry, name, checkpoints.read(registry, name)) for registry, name in logs)
+def heads_json(known_heads: KnownHeads) -> list[dict[str, Any]]:
+    logs = ((registry, name) for registry in known_heads.registries() for name in known_heads.names(registry))
+    recorded = ((registry, name, known_heads.read(registry, name)) for registry, name in logs)
     return [
-        {"registry": registry, "name": name, "seq": checkpoint.seq, "head": str(checkpoint.head)}
-        for registry, name, checkpoint in recorded
-        if checkpoint is not None
+        {"registry": registry, "name": name, "seq": known_head.seq, "head": str(known_head.head)}
+        for registry, name, known_head in recorded
+        if known_head is not None
     ]

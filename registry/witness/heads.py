@@ -10,7 +10,7 @@ from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
 from onnxreg.schema.core.ref import POLICY_LOG
-from onnxreg.schema.log.checkpoint import ObservedIndex
+from onnxreg.schema.log.known_head import ObservedIndex
 from onnxreg.schema.log.logline import LogLineHeader, genesis, verify_chain
 from onnxreg.schema.witness.merkle_map import MapEntry
 

@@ -1,4 +1,4 @@
-"""Digests of what an index file says of a version: what a checkpoint remembers of its summaries."""
+"""Digests of what an index file says of a version: what a known head remembers of its summaries."""
 
 import json
 from typing import Any

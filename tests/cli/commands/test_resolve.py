@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 
 Reg = Callable[..., Any]
@@ -208,7 +208,7 @@ def test_a_lying_index_is_found_out(reg: Reg, fleet: Registry, tmp_path: Path) -
         4,
         f"the index says other things of {MODEL}:1.0.0 than before",
     )
-    CheckpointStore().reset(fleet.id)
+    KnownHeads().reset(fleet.id)
     assert reg(*words[:2], "--json").json["artifact"]["state"] == "certified"
     done = reg(*words)
     assert (done.status, done.error["family"]) == (4, "integrity")

@@ -33,7 +33,7 @@ from onnxreg.registry.store.memory import MemoryStore
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.s3.bucket import S3Store, s3_remote
 from onnxreg.registry.store.s3.s3_url import S3Url
-from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.errors import InputError, RemoteError
 
 
@@ -340,6 +340,6 @@ def test_a_promise_that_a_place_does_not_make() -> None:
 
 def test_a_trial_leaves_no_checkpoint(tmp_path: Path) -> None:
     remote = DirectoryRegistry.create(tmp_path / "there")
-    before = CheckpointStore().registries()
+    before = KnownHeads().registries()
     assert list(push_and_pull(lambda: remote)) == []
-    assert CheckpointStore().registries() == before
+    assert KnownHeads().registries() == before

@@ -32,8 +32,8 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.checkpoint import Checkpoint, ObservedIndex, compare
 from onnxreg.schema.log.events import Publish
+from onnxreg.schema.log.known_head import KnownHead, ObservedIndex, compare
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, Draft, DraftArtifact, Verdict
 
 NAME = "a"
@@ -113,7 +113,7 @@ class History:
 
     done: tuple[str, ...]
     contents: tuple[Contents, Contents]
-    known: tuple[Checkpoint | None, Checkpoint | None] = (None, None)
+    known: tuple[KnownHead | None, KnownHead | None] = (None, None)
 
     def after(self, side: int, name: str, deed: Deed) -> "History | None":
         """None if the deed is refused, or changes nothing."""
@@ -135,7 +135,7 @@ class History:
         return None if known == list(self.known) else History(done, (first, second), (known[0], known[1]))
 
     @staticmethod
-    def _look(contents: Contents, before: Checkpoint | None, done: tuple[str, ...]) -> Checkpoint | None:
+    def _look(contents: Contents, before: KnownHead | None, done: tuple[str, ...]) -> KnownHead | None:
         """What the reader knows then. Newcomers look too, and the state follows from the log."""
         data = contents.get(f"index/{NAME}.jsonl")
         if data is None or (before is not None and before.index == Digest.of(data).hex):
@@ -150,7 +150,7 @@ class History:
                 check_state(reader, seen, ledger.fetch, lambda number: [])
         except IntegrityError as error:
             raise AssertionError(f"after {done} a reader is told: {error.message}") from error
-        assert isinstance(known, Checkpoint)
+        assert isinstance(known, KnownHead)
         return known
 
     @property

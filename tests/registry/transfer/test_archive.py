@@ -26,7 +26,7 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.registry.transfer.archive import ArchiveResult, choose, create_archive
 from onnxreg.registry.transfer.mirror_registry import mirror, open_both
-from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
     ConflictError,
@@ -192,7 +192,7 @@ def test_a_fork_in_an_archive_is_refused(
     index.chmod(0o644)
     index.write_bytes(before)
     monkeypatch.setenv("REG_STATE", str(tmp_path / "another user"))
-    three.heads = CheckpointStore()
+    three.heads = KnownHeads()
     three.tag("tiny", "stable", "another")
     archive(three, second, every=True)
     monkeypatch.setenv("REG_STATE", str(tmp_path / "a third user"))

@@ -10,8 +10,8 @@ from support.trust.tamper import Line, Tree, event, unsigned
 from support.trust.world import MODEL, OTHER, World
 
 from onnxreg.cli.main import main
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.read_trust_file import load_trust
-from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.trust_file import read_trust
 from onnxreg.schema.signing.keys import decode_base64
@@ -120,7 +120,7 @@ def test_reg_trust_writes_the_anchor(
     assert resolve(world, tmp_path) == 0
     assert main(["trust", "require", "acme/*", "--lines", "--key", "release", "--from-now"]) == 0
     (need,) = load_trust().requirements
-    known = CheckpointStore().read(tree.id, MODEL)
+    known = KnownHeads().read(tree.id, MODEL)
     (line,) = need.after
     assert known is not None
     assert (line.registry, line.model, line.seq, line.head) == (tree.id, MODEL, known.seq, known.head)

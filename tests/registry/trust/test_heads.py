@@ -28,12 +28,12 @@ from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.transfer.archive import choose, create_archive
 from onnxreg.registry.trust.checked_source import CheckedReader
-from onnxreg.registry.trust.rollback import CheckpointStore, StaleNotice
+from onnxreg.registry.trust.known_heads import KnownHeads, StaleNotice
 from onnxreg.schema.core.errors import ForkError, IntegrityError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.gates.policy import read_policy
-from onnxreg.schema.log import checkpoint
+from onnxreg.schema.log import known_head
 from onnxreg.schema.manifest.draft import Draft
 
 NAME = "acme/pii"
@@ -41,7 +41,7 @@ MakeDraft = Callable[..., Draft]
 
 
 def look(registry: Registry, tell: Callable[[StaleNotice], None] = lambda found: None) -> None:
-    CheckedReader(registry.store, CheckpointStore(stale=tell)).read_index(NAME)
+    CheckedReader(registry.store, KnownHeads(stale=tell)).read_index(NAME)
 
 
 def busy(registry: Registry, events: int) -> None:
@@ -89,11 +89,11 @@ def test_a_log_that_grew_is_followed_over_any_sealing(
     history: Callable[[int], RegistryStore], events: int, more: int
 ) -> None:
     place = history(events)
-    watched = CheckedReader(place, CheckpointStore())
+    watched = CheckedReader(place, KnownHeads())
     watched.read_index(NAME)
     history(events + more)
     watched.read_index(NAME)
-    known, lines = CheckpointStore().read(place.registry_id, NAME), read_log(place, NAME)
+    known, lines = KnownHeads().read(place.registry_id, NAME), read_log(place, NAME)
     assert known is not None
     assert (known.seq, known.head) == (len(lines), lines[-1].digest) == (events + more + 2, lines[-1].digest)
     assert list(known.lines) == [line.digest.hex for line in lines[-len(known.lines) :]]
@@ -173,7 +173,7 @@ def test_two_histories_are_a_fork_wherever_they_are(published: Registry, tmp_pat
 def test_a_copy_too_far_behind_to_be_told_apart_is_refused(
     published: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint, "MAX_REMEMBERED_LINES", 4)
+    monkeypatch.setattr(known_head, "MAX_REMEMBERED_LINES", 4)
     mirror = Registry(shutil.copytree(published.store.root, tmp_path / "mirror"))
     look(published)
     look(mirror)
@@ -292,7 +292,7 @@ def test_after_a_reset_it_is_changed_again(published: Registry, tmp_path: Path) 
     look(published)
     shutil.rmtree(published.store.root)
     shutil.copytree(backup, published.store.root)
-    CheckpointStore().reset(published.id)
+    KnownHeads().reset(published.id)
     again = Registry(published.store.root)
     again.tag(NAME, "stable")
     again.gc()
@@ -309,7 +309,7 @@ def test_a_home_that_cannot_be_written_warns_once_and_reads_on(
     own_user.mkdir(parents=True)
     (own_user / "state").write_bytes(b"")
     warned: list[str] = []
-    known = CheckpointStore(warn=warned.append)
+    known = KnownHeads(warn=warned.append)
     for _ in range(3):
         CheckedReader(published.store, known).read_index(NAME)
     assert len(warned) == 1
@@ -325,7 +325,7 @@ def test_a_damaged_file_is_named_with_the_way_out(published: Registry, own_user:
     with pytest.raises(IntegrityError) as error:
         look(published)
     assert hints.text(error.value.advice) == f"reg trust reset {published.id} {NAME}"
-    CheckpointStore().reset(published.id, NAME)
+    KnownHeads().reset(published.id, NAME)
     look(published)
 
 
@@ -336,7 +336,7 @@ def test_readers_beside_a_writer_are_never_alarmed(published: Registry) -> None:
         for reader in readers:
             reader.result()
     look(published)
-    known = CheckpointStore().read(published.id, NAME)
+    known = KnownHeads().read(published.id, NAME)
     assert known is not None and known.seq == published.state(NAME).seq == 22
 
 
@@ -374,7 +374,7 @@ def test_the_way_out_can_be_run_as_it_is_shown(
     assert main([*words, "resolve", NAME]) == 0
 
 
-def test_a_checkpoint_names_no_user_and_no_host(published: Registry, own_user: Path) -> None:
+def test_a_known_head_names_no_user_and_no_host(published: Registry, own_user: Path) -> None:
     look(published)
     (path,) = (own_user / "state").rglob("*.json")
     value = json.loads(path.read_bytes())
@@ -387,7 +387,7 @@ def test_an_unchanged_index_costs_no_module_of_the_log(published: Registry) -> N
     code = f"import sys; from onnxreg.cli.main import main; main({words!r}); print(*sys.modules, file=sys.stderr)"
     for known in (False, True):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        assert ("onnxreg.schema.log.checkpoint" in done.stderr.split()) is not known
+        assert ("onnxreg.schema.log.known_head" in done.stderr.split()) is not known
 
 
 class BehindACache(SimpleHTTPRequestHandler):
@@ -409,7 +409,7 @@ def test_a_cache_that_is_behind_is_passed_by(published: Registry, tmp_path: Path
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(root))) as server:
         Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         place = CheckedReader(
-            open_url(f"http://127.0.0.1:{server.server_port}"), CheckpointStore(tmp_path / "reader")
+            open_url(f"http://127.0.0.1:{server.server_port}"), KnownHeads(tmp_path / "reader")
         )
         backup = shutil.copytree(root, tmp_path / "cached")
         published.tag(NAME, "stable")
@@ -429,7 +429,7 @@ def test_an_older_archive_in_the_place_of_a_newer_one_is_stale(published: Regist
     for path in (older, newer):
         create_archive(published.store, choose(published.store, (), True), path)
         published.tag(f"{NAME}:0.1.{path == newer:d}", "stable")
-    reader = CheckpointStore(tmp_path / "reader", stale=told.append)
+    reader = KnownHeads(tmp_path / "reader", stale=told.append)
     CheckedReader(open_archive(newer), reader).read_index(NAME)
     older.replace(newer)
     CheckedReader(open_archive(newer), reader).read_index(NAME)

@@ -9,7 +9,7 @@ import pytest
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.registry.trust.checked_source import CheckedReader
-from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError
 
@@ -34,7 +34,7 @@ def test_vectors_of_the_next_index_file(vector: dict[str, Any], tmp_path: Path) 
     def read(text: str) -> None:
         index.unlink(missing_ok=True)
         index.write_text(text)
-        CheckedReader(DirectoryRegistry.open(place.root), CheckpointStore()).read_index(NAME)
+        CheckedReader(DirectoryRegistry.open(place.root), KnownHeads()).read_index(NAME)
 
     read(HISTORY["before"])
     if vector["error"] is None:

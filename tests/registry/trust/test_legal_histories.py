@@ -13,7 +13,7 @@ from support.registries.drafts import write_draft
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.trust.checked_source import CheckedReader
-from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, NotFoundError
 from onnxreg.schema.log.state import SEGMENT_LINES
@@ -87,7 +87,7 @@ class World:
             self.registry.pin(f"{NAME}:{version}")
             self.registry.pin(f"{NAME}:{version}", undo=True)
 
-    def read_both(self, reader: CheckpointStore, newcomer: CheckpointStore) -> None:
+    def read_both(self, reader: KnownHeads, newcomer: KnownHeads) -> None:
         for registry in (self.registry, self.other):
             for known in (reader, newcomer):
                 CheckedReader(registry.store, known).read_index(NAME)
@@ -135,11 +135,11 @@ def test_no_legal_history_alarms_a_reader_or_a_newcomer(
 ) -> None:
     """A reader who looks after each deed, one who looks at the end, and newcomers all along."""
     root = tmp_path_factory.mktemp("legal")
-    world, reader, late = World(root), CheckpointStore(root / "reader"), CheckpointStore(root / "late")
+    world, reader, late = World(root), KnownHeads(root / "reader"), KnownHeads(root / "late")
     for number, (deed, version, state) in enumerate(deeds):
         with suppress(ConflictError, NotFoundError):
             deed(world, version, state)
-        world.read_both(reader, CheckpointStore(root / f"newcomer{number}"))
+        world.read_both(reader, KnownHeads(root / f"newcomer{number}"))
         if number == len(deeds) // 2:
             world.read_both(late, late)
     world.read_both(late, late)

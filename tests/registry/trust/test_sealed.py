@@ -168,7 +168,7 @@ def test_a_reader_who_requires_signed_lines_resolves_nothing(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_reader_with_a_checkpoint_resolves_nothing_else(world: World, tmp_path: Path, case: str) -> None:
+def test_a_reader_with_a_known_head_resolves_nothing_else(world: World, tmp_path: Path, case: str) -> None:
     """A blob that is lost or garbled under its own name is not read for the newest version: the answer is the old one."""
     own = Registry(tmp_path / "own")
     own.fetch_index([], str(world.tree))

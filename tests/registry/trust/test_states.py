@@ -18,7 +18,7 @@ from onnxreg.cli.main import main
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.trust.checked_source import CheckedReader
-from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ForkError, IntegrityError
@@ -38,7 +38,7 @@ NEWEST: dict[str, Change] = {
 
 
 def look(world: World, name: str = MODEL) -> None:
-    CheckedReader(DirectoryRegistry(world.tree), CheckpointStore()).read_index(name)
+    CheckedReader(DirectoryRegistry(world.tree), KnownHeads()).read_index(name)
 
 
 @pytest.mark.parametrize("is_seen", [False, True], ids=["new", "seen"])
@@ -233,7 +233,7 @@ def test_a_newcomer_to_a_sealed_log_recomputes_what_its_visible_lines_decide(wor
     base = {"name": LONG, "nonce": "0" * 32, "time": "2026-01-01T00:00:00Z", "manifest": manifest}
     tree.remake(LONG, [*tree.lines(LONG), {"event": {**base, **about, **event}}])
     look(world, LONG)
-    CheckpointStore().reset(tree.id)
+    KnownHeads().reset(tree.id)
     tree.edit_state(LONG, change)
     with pytest.raises(IntegrityError):
         look(world, LONG)
@@ -244,7 +244,7 @@ def test_a_copy_that_is_behind_is_held_against_its_own_lines(world: World, tmp_p
     old = Path(shutil.copytree(world.old, tmp_path / "old"))
     Tree(old).edit_state(MODEL, STATES["a version is pinned"])
     with pytest.raises(IntegrityError):
-        CheckedReader(DirectoryRegistry(old), CheckpointStore()).read_index(MODEL)
+        CheckedReader(DirectoryRegistry(old), KnownHeads()).read_index(MODEL)
 
 
 @pytest.mark.parametrize("events", [0, 1])
@@ -260,10 +260,10 @@ def test_keys_of_a_newer_build_are_not_compared(world: World, grow: Grow, where:
     look(world)
 
 
-def test_a_checkpoint_of_an_older_build_is_read(world: World, grow: Grow) -> None:
+def test_a_known_head_of_an_older_build_is_read(world: World, grow: Grow) -> None:
     """Its file lacks the whole state: the next index file is held against channels and versions, and then remembered."""
     look(world)
-    tree, heads = Tree(world.tree), CheckpointStore()
+    tree, heads = Tree(world.tree), KnownHeads()
     (path,) = [path for path in heads._root.rglob("*.json") if path.stem == "pii"]
     value = json.loads(path.read_bytes())
     for key in ("tombstones", "refused", "summaries"):
@@ -301,7 +301,7 @@ def test_a_garbled_state_of_the_first_contact_is_corrected(
     tree.overwrite(tree.index(name), honest)
     grow(world, name, events)
     look(world, name)
-    known = CheckpointStore().read(tree.id, name)
+    known = KnownHeads().read(tree.id, name)
     assert known is not None
     assert known.index == Digest.of(tree.index(name).read_bytes()).hex
     tree.edit_state(name, change)
@@ -326,7 +326,7 @@ def test_a_summary_of_another_manifest_is_not_remembered(world: World, name: str
     tree.edit_state(name, change)
     with pytest.raises(IntegrityError):
         look(world, name)
-    assert CheckpointStore().read(tree.id, name) is None
+    assert KnownHeads().read(tree.id, name) is None
     tree.overwrite(tree.index(name), honest)
     look(world, name)
 

@@ -11,8 +11,8 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.checkpoint import Checkpoint, ObservedIndex, compare
 from onnxreg.schema.log.events import Publish, Tag, Unyank, Yank
+from onnxreg.schema.log.known_head import KnownHead, ObservedIndex, compare
 from onnxreg.schema.log.logline import LogLine, genesis
 
 REGISTRY, NAME = "0" * 32, "acme/pii"
@@ -93,7 +93,7 @@ def test_a_field_that_is_not_what_it_must_be_is_an_integrity_error(
 def test_a_line_after_what_is_known_is_read_as_strictly() -> None:
     whole = [event.to_json() for event in EVENTS]
     first = compare(None, ObservedIndex.read(index_file(whole), NAME), lambda number: [])
-    assert isinstance(first, Checkpoint)
+    assert isinstance(first, KnownHead)
     with pytest.raises(IntegrityError, match="line 5"):
         compare(
             first,

@@ -32,7 +32,7 @@ from onnxreg.schema.core.errors import (
 from onnxreg.schema.core.ref import POLICY_LOG
 
 if TYPE_CHECKING:
-    from onnxreg.schema.log.checkpoint import Checkpoint, ObservedIndex, Sealed, StaleIndex
+    from onnxreg.schema.log.known_head import KnownHead, ObservedIndex, Sealed, StaleIndex
 
 
 class StaleNotice(NamedTuple):
@@ -47,13 +47,13 @@ class StaleNotice(NamedTuple):
     seconds: float
 
 
-class CheckpointStore:
+class KnownHeads:
     """The known heads of one user.
 
     Args:
         directory: where they are kept; default: the user's state directory.
         stale: called for a registry that is behind; it may raise.
-        warn: called once if checkpoints cannot be written.
+        warn: called once if known heads cannot be written.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class CheckpointStore:
         self._warn = warn
         self._warned = False
 
-    def read(self, registry_id: str, name: str) -> "Checkpoint | None":
-        """Read the checkpoint of a model; None if there is none.
+    def read(self, registry_id: str, name: str) -> "KnownHead | None":
+        """Read the known head of a model; None if there is none.
 
         Raise IntegrityError if the file cannot be read.
         """
@@ -79,7 +79,7 @@ class CheckpointStore:
         return self._path(registry_id, name).is_file()
 
     def recall(self, registry_id: str, name: str) -> Any:
-        """Read the checkpoint of a model as JSON; None if there is none.
+        """Read the known head of a model as JSON; None if there is none.
 
         To be asked before the index file is read: what another process learns meanwhile must not count
         against it.
@@ -99,18 +99,18 @@ class CheckpointStore:
         except (ValueError, RecursionError):
             raise self._damaged(registry_id, name) from None
 
-    def _decoded(self, registry_id: str, name: str, value: Any) -> "Checkpoint | None":
-        from onnxreg.schema.log.checkpoint import Checkpoint
+    def _decoded(self, registry_id: str, name: str, value: Any) -> "KnownHead | None":
+        from onnxreg.schema.log.known_head import KnownHead
 
         try:
-            return None if value is None else Checkpoint.from_json(value)
+            return None if value is None else KnownHead.from_json(value)
         except InputError:
             raise self._damaged(registry_id, name) from None
 
     def _damaged(self, registry_id: str, name: str) -> IntegrityError:
         return IntegrityError(
             f"the known head of {name} is damaged",
-            Advice("reset-checkpoint", registry=registry_id, name=name),
+            Advice("reset-known-head", registry=registry_id, name=name),
         )
 
     def check(
@@ -151,32 +151,32 @@ class CheckpointStore:
         policy: str,
         near: Sequence[BlobReader],
     ) -> bool:
-        from onnxreg.schema.log.checkpoint import ObservedIndex, StaleIndex
+        from onnxreg.schema.log.known_head import ObservedIndex, StaleIndex
 
         url, registry_id = location(source), source.registry_id
-        checkpoint = self._decoded(registry_id, name, before)
+        known_head = self._decoded(registry_id, name, before)
         if index is None:
-            if checkpoint is not None and checkpoint.places.get(url, 0):
-                raise _back(source, name, 0, checkpoint.places[url])
+            if known_head is not None and known_head.places.get(url, 0):
+                raise _back(source, name, 0, known_head.places[url])
             return True
-        if checkpoint is not None and checkpoint.index == Digest.of(index.data).hex:
-            self._keep(registry_id, name, checkpoint, checkpoint.at(url, checkpoint.seq))
-            return checkpoint.policy == policy
+        if known_head is not None and known_head.index == Digest.of(index.data).hex:
+            self._keep(registry_id, name, known_head, known_head.at(url, known_head.seq))
+            return known_head.policy == policy
         observed = ObservedIndex.read(index.data, name)
         if observed.state.registry != registry_id:
             return False  # the reader of the index says so
         seq = observed.state.seq
-        went_back = checkpoint is not None and seq < checkpoint.places.get(url, 0)
-        if checkpoint is not None and went_back and checkpoint.digest_at(seq) in (None, observed.state.head):
-            raise _back(source, name, seq, checkpoint.places[url])
+        went_back = known_head is not None and seq < known_head.places.get(url, 0)
+        if known_head is not None and went_back and known_head.digest_at(seq) in (None, observed.state.head):
+            raise _back(source, name, seq, known_head.places[url])
         fetch = fetcher(*near, source)
         sealed = partial(sealed_lines, fetch, observed.state.segments)
-        outcome = _outcome(checkpoint, observed, fetch, sealed)
+        outcome = _outcome(known_head, observed, fetch, sealed)
         if isinstance(outcome, StaleIndex):
-            assert checkpoint is not None
-            self._behind(source, name, checkpoint, seq, outcome)
+            assert known_head is not None
+            self._behind(source, name, known_head, seq, outcome)
             return False
-        self._keep(registry_id, name, checkpoint, outcome.at(url, outcome.seq))
+        self._keep(registry_id, name, known_head, outcome.at(url, outcome.seq))
         return False
 
     def check_policies(
@@ -194,15 +194,15 @@ class CheckpointStore:
             return before.get("policy") == policy
         if index is None and before is None:
             return True
-        from onnxreg.schema.log.checkpoint import follow, reset_hint
+        from onnxreg.schema.log.known_head import follow, reset_hint
         from onnxreg.schema.log.logline import LogLineHeader, genesis
 
         registry_id, url = source.registry_id, location(source)
-        checkpoint, hint = self._decoded(registry_id, POLICY_LOG, before), reset_hint(registry_id, POLICY_LOG)
+        known_head, hint = self._decoded(registry_id, POLICY_LOG, before), reset_hint(registry_id, POLICY_LOG)
         if index is None:
-            if checkpoint is not None:
+            if known_head is not None:
                 raise IntegrityError(
-                    f"the policy log of {source.url} is gone: it had {checkpoint.seq} lines", hint
+                    f"the policy log of {source.url} is gone: it had {known_head.seq} lines", hint
                 )
             return True
         digest = Digest.of(index.data).hex
@@ -214,23 +214,23 @@ class CheckpointStore:
             ) from error
         if lines[0].prev != genesis(registry_id, POLICY_LOG):
             raise IntegrityError(f"the policy log of {source.url} is another registry's", hint)
-        latest = follow(checkpoint, digest, lines, registry_id, POLICY_LOG, url)
-        self._keep(registry_id, POLICY_LOG, checkpoint, latest)
+        latest = follow(known_head, digest, lines, registry_id, POLICY_LOG, url)
+        self._keep(registry_id, POLICY_LOG, known_head, latest)
         return False
 
     def _behind(
-        self, source: RegistryReader, name: str, checkpoint: "Checkpoint", seq: int, behind: "StaleIndex"
+        self, source: RegistryReader, name: str, known_head: "KnownHead", seq: int, behind: "StaleIndex"
     ) -> None:
-        self._keep(source.registry_id, name, checkpoint, checkpoint.at(location(source), seq))
+        self._keep(source.registry_id, name, known_head, known_head.at(location(source), seq))
         with suppress(OSError):
             age = abs(time.time() - self._path(source.registry_id, name).stat().st_mtime)
             self._stale(StaleNotice(name, source.url, behind.lines, age))
 
     def approve(self, source: RegistryReader, name: str, index: IndexFile, policy: str) -> None:
         """Remember that an index file also keeps a policy, if it is the newest that is known."""
-        checkpoint = self.read(source.registry_id, name)
-        if checkpoint is not None and checkpoint.index == Digest.of(index.data).hex:
-            self._keep(source.registry_id, name, checkpoint, replace(checkpoint, policy=policy))
+        known_head = self.read(source.registry_id, name)
+        if known_head is not None and known_head.index == Digest.of(index.data).hex:
+            self._keep(source.registry_id, name, known_head, replace(known_head, policy=policy))
 
     def passed(self, registry_id: str, name: str, channel: str, proof: str) -> bool:
         """Return True if a governed channel met its policy with this proof before.
@@ -242,10 +242,10 @@ class CheckpointStore:
 
     def keep_passed(self, registry_id: str, name: str, channel: str, index: IndexFile, proof: str) -> None:
         """Remember that a governed channel meets its policy, if the index file is the newest one seen."""
-        checkpoint = self.read(registry_id, name)
-        if checkpoint is not None and checkpoint.index == Digest.of(index.data).hex:
-            gates = {**checkpoint.gates, channel: proof}
-            self._keep(registry_id, name, checkpoint, replace(checkpoint, gates=gates))
+        known_head = self.read(registry_id, name)
+        if known_head is not None and known_head.index == Digest.of(index.data).hex:
+            gates = {**known_head.gates, channel: proof}
+            self._keep(registry_id, name, known_head, replace(known_head, gates=gates))
 
     def reset(self, registry_id: str, name: str | None = None) -> list[str]:
         """Forget the head of a model, or of all models of a registry. Returns the names that were known."""
@@ -265,7 +265,7 @@ class CheckpointStore:
         return sorted(path.relative_to(top).as_posix()[: -len(".json")] for path in top.rglob("*.json"))
 
     def models(self, registry_id: str) -> list[str]:
-        """The names that have checkpoints, without the log of policies."""
+        """The names that have known heads, without the log of policies."""
         return [name for name in self.names(registry_id) if name != POLICY_LOG]
 
     def registries(self) -> list[str]:
@@ -275,20 +275,18 @@ class CheckpointStore:
     def _path(self, registry_id: str, name: str) -> Path:
         return self._root / registry_id / f"{name}.json"
 
-    def _keep(
-        self, registry_id: str, name: str, before: "Checkpoint | None", checkpoint: "Checkpoint"
-    ) -> None:
+    def _keep(self, registry_id: str, name: str, before: "KnownHead | None", known_head: "KnownHead") -> None:
         """Write what is known now, unless it is what was known, or another process knows more by now."""
-        if checkpoint == before:
+        if known_head == before:
             return
         path = self._path(registry_id, name)
         try:
             latest = self.read(registry_id, name)
-            if latest is not None and latest.seq > checkpoint.seq:
+            if latest is not None and latest.seq > known_head.seq:
                 return
-            status = path.stat() if before is not None and before.seq == checkpoint.seq else None
+            status = path.stat() if before is not None and before.seq == known_head.seq else None
             times = (status.st_atime, status.st_mtime) if status is not None else None
-            replace_file(path, json.dumps(checkpoint.to_json()).encode(), times)
+            replace_file(path, json.dumps(known_head.to_json()).encode(), times)
         except OSError as error:
             if not self._warned:
                 self._warned = True
@@ -297,46 +295,46 @@ class CheckpointStore:
                 )
 
 
-def _accepted(checkpoint: Any, index: str, location: str) -> str | None:
+def _accepted(known_head: Any, index: str, location: str) -> str | None:
     """The policy under which this index file was accepted from this place; None if it was not.
 
     For most calls, all.
     """
     try:
-        same = checkpoint["index"] == index and checkpoint["places"].get(location, 0) >= checkpoint["seq"]
-        return str(checkpoint["policy"]) if same else None
+        same = known_head["index"] == index and known_head["places"].get(location, 0) >= known_head["seq"]
+        return str(known_head["policy"]) if same else None
     except (KeyError, TypeError, AttributeError):
         return None
 
 
 def _outcome(
-    checkpoint: "Checkpoint | None",
+    known_head: "KnownHead | None",
     observed: "ObservedIndex",
     fetch: Callable[[Digest], bytes],
     sealed: "Sealed",
-) -> "Checkpoint | StaleIndex":
-    """Compare an index file with its checkpoint; if they differ and the log proves the state, learn it anew."""
+) -> "KnownHead | StaleIndex":
+    """Compare an index file with its known head; if they differ and the log proves the state, learn it anew."""
     from onnxreg.registry.trust.state_check import check_state, is_proven
-    from onnxreg.schema.log.checkpoint import StaleIndex, compare, relearn
+    from onnxreg.schema.log.known_head import StaleIndex, compare, relearn
 
     try:
-        outcome = compare(checkpoint, observed, sealed)
-        check_state(None if isinstance(outcome, StaleIndex) else checkpoint, observed, fetch, sealed)
+        outcome = compare(known_head, observed, sealed)
+        check_state(None if isinstance(outcome, StaleIndex) else known_head, observed, fetch, sealed)
     except ForkError:
         raise
     except IntegrityError:
         if (
-            checkpoint is None
-            or observed.state.seq < checkpoint.seq
+            known_head is None
+            or observed.state.seq < known_head.seq
             or not is_proven(observed, fetch, sealed)
         ):
             raise
-        return relearn(checkpoint, observed, sealed)
+        return relearn(known_head, observed, sealed)
     return outcome
 
 
 def _back(source: RegistryReader, name: str, seq: int, lines: int) -> IntegrityError:
-    from onnxreg.schema.log.checkpoint import reset_hint
+    from onnxreg.schema.log.known_head import reset_hint
 
     cached = ", and no cache in between is to blame" if isinstance(source, RefreshableReader) else ""
     end = f"the log of {name} ends at line {seq}" if seq else f"{name} is gone"

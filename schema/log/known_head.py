@@ -80,7 +80,7 @@ class ObservedIndex:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class KnownHead:
     """The memory of a model in a registry.
 
     `index` is the digest of the index file that was accepted last, `policy` that of the trust file it was
@@ -145,7 +145,7 @@ class Checkpoint:
         position = len(self.lines) - 1 - (self.seq - seq)
         return Digest(self.lines[position]) if 0 <= position < len(self.lines) else None
 
-    def at(self, url: str, seq: int) -> "Checkpoint":
+    def at(self, url: str, seq: int) -> "KnownHead":
         """With the place as far as this line."""
         places = {other: seq for other, seq in self.places.items() if other != url}
         while len(places) >= MAX_PLACES:
@@ -178,9 +178,9 @@ class Checkpoint:
         }
 
     @classmethod
-    def from_json(cls, value: Any) -> "Checkpoint":
+    def from_json(cls, value: Any) -> "KnownHead":
         """Raise InputError if it is malformed."""
-        return _CHECKPOINT(value)
+        return _KNOWN_HEAD(value)
 
 
 def _lines(value: Any) -> tuple[str, ...]:
@@ -190,8 +190,8 @@ def _lines(value: Any) -> tuple[str, ...]:
     return lines
 
 
-_CHECKPOINT = record(
-    Checkpoint,
+_KNOWN_HEAD = record(
+    KnownHead,
     {
         "seq": count,
         "index": text,
@@ -214,14 +214,14 @@ _CHECKPOINT = record(
 
 
 def follow(
-    checkpoint: Checkpoint | None,
+    known_head: KnownHead | None,
     index: str,
     lines: Sequence[LogLineHeader],
     registry: str,
     name: str,
     url: str,
-) -> Checkpoint:
-    """The checkpoint after a whole log without a state, such as that of policies, was read.
+) -> KnownHead:
+    """The known head after a whole log without a state, such as that of policies, was read.
 
     Raise IntegrityError if it is not what was known, with more lines or none: an earlier one is not taken
     either.
@@ -230,19 +230,19 @@ def follow(
         raise IntegrityError(f"the log of {name} has no line", reset_hint(registry, name))
     verify_chain(lines, name, lines[0].prev, EXTENT)
     digests = tuple(line.digest.hex for line in lines)
-    if checkpoint is not None and digests[checkpoint.seq - 1 : checkpoint.seq] != (checkpoint.head.hex,):
-        before = checkpoint.digest_at(len(lines))
-        if before == lines[-1].digest and checkpoint.places.get(url, 0) <= len(lines):
+    if known_head is not None and digests[known_head.seq - 1 : known_head.seq] != (known_head.head.hex,):
+        before = known_head.digest_at(len(lines))
+        if before == lines[-1].digest and known_head.places.get(url, 0) <= len(lines):
             raise IntegrityError(
-                f"{url} has policy {len(lines)} of the {checkpoint.seq} that the registry is known to have",
+                f"{url} has policy {len(lines)} of the {known_head.seq} that the registry is known to have",
                 "have this copy brought up to date, or ask another place",
             )
         raise IntegrityError(
-            f"the policy log was put back or rewritten: it has {len(lines)} lines that are not the {checkpoint.seq} seen before",
+            f"the policy log was put back or rewritten: it has {len(lines)} lines that are not the {known_head.seq} seen before",
             reset_hint(registry, name),
         )
-    places = checkpoint.places if checkpoint else {}
-    return Checkpoint(len(lines), index, digests[-MAX_REMEMBERED_LINES:], {}, {}, {}, (), places).at(
+    places = known_head.places if known_head else {}
+    return KnownHead(len(lines), index, digests[-MAX_REMEMBERED_LINES:], {}, {}, {}, (), places).at(
         url, len(lines)
     )
 
@@ -254,58 +254,56 @@ class StaleIndex:
     lines: int
 
 
-def compare(
-    checkpoint: Checkpoint | None, observed: ObservedIndex, sealed: Sealed
-) -> Checkpoint | StaleIndex:
-    """The checkpoint after an index file was read, or the lines by which it is behind.
+def compare(known_head: KnownHead | None, observed: ObservedIndex, sealed: Sealed) -> KnownHead | StaleIndex:
+    """The known head after an index file was read, or the lines by which it is behind.
 
     Raise ForkError if neither log is the beginning of the other, IntegrityError if that cannot be decided, or
     if the state line says what the lines do not.
     """
     name, state = observed.state.name, observed.state
     # First contact: there is nothing to compare with.
-    if checkpoint is None:
+    if known_head is None:
         return _learn(None, observed, observed.lines)
     # A shorter log must be a beginning of the known one: then it is stale, else it is a fork.
-    if state.seq < checkpoint.seq:
-        before = checkpoint.digest_at(state.seq)
+    if state.seq < known_head.seq:
+        before = known_head.digest_at(state.seq)
         if before is None:
             raise IntegrityError(
-                f"the log of {name} ends at line {state.seq}, {checkpoint.seq} were seen before, and it is too far back to "
+                f"the log of {name} ends at line {state.seq}, {known_head.seq} were seen before, and it is too far back to "
                 "tell whether it is the same log",
                 reset_hint(state.registry, name),
             )
         if before != state.head:
             raise fork(state.registry, name, state.seq, state.head, before)
         _learn(None, observed, observed.lines)
-        return StaleIndex(checkpoint.seq - state.seq)
+        return StaleIndex(known_head.seq - state.seq)
     # A log of the same length or more must contain the known head.
-    digest, lines = observed.since(checkpoint.seq, sealed)
-    if digest != checkpoint.head:
-        raise fork(state.registry, name, checkpoint.seq, digest, checkpoint.head)
+    digest, lines = observed.since(known_head.seq, sealed)
+    if digest != known_head.head:
+        raise fork(state.registry, name, known_head.seq, digest, known_head.head)
     # A state may change only by new lines.
-    learned = _learn(checkpoint, observed, lines)
-    if checkpoint.has_state and checkpoint.seq == learned.seq and checkpoint.facts != learned.facts:
+    learned = _learn(known_head, observed, lines)
+    if known_head.has_state and known_head.seq == learned.seq and known_head.facts != learned.facts:
         raise IntegrityError(
             f"the log of {name} is as it was, and its state is not", reset_hint(state.registry, name)
         )
     return learned
 
 
-def relearn(checkpoint: Checkpoint, observed: ObservedIndex, sealed: Sealed) -> Checkpoint:
+def relearn(known_head: KnownHead, observed: ObservedIndex, sealed: Sealed) -> KnownHead:
     """Keep the known lines and places, and take the state from an index file that its whole log proves.
 
     The state line that was seen before was garbled: no line and no manifest stood behind it. ForkError if the
     log is another one.
     """
-    digest, lines = observed.since(checkpoint.seq, sealed)
-    if digest != checkpoint.head:
-        raise fork(observed.state.registry, observed.state.name, checkpoint.seq, digest, checkpoint.head)
-    digests = (*checkpoint.lines, *(line.digest.hex for line in lines))
+    digest, lines = observed.since(known_head.seq, sealed)
+    if digest != known_head.head:
+        raise fork(observed.state.registry, observed.state.name, known_head.seq, digest, known_head.head)
+    digests = (*known_head.lines, *(line.digest.hex for line in lines))
     return replace(
         _learn(None, observed, observed.lines),
         lines=digests[-MAX_REMEMBERED_LINES:],
-        places=checkpoint.places,
+        places=known_head.places,
     )
 
 
@@ -323,25 +321,25 @@ def fork(registry: str, name: str, seq: int, digest: Digest, remembered: Digest)
 
 
 def _learn(
-    checkpoint: Checkpoint | None, observed: ObservedIndex, lines: Sequence[LogLineHeader]
-) -> Checkpoint:
+    known_head: KnownHead | None, observed: ObservedIndex, lines: Sequence[LogLineHeader]
+) -> KnownHead:
     state = observed.state
     channels = {tag: channel.to_json() for tag, channel in state.channels.items()}
     versions = {str(version): entry.to_json() for version, entry in state.versions.items()}
-    since = observed.base if checkpoint is None else checkpoint.seq
+    since = observed.base if known_head is None else known_head.seq
     rollouts = {tag: rollout.to_json() for tag, rollout in state.rollouts.items()}
     before = (
         (_older(channels, since), _older(versions, since), _older(rollouts, since))
-        if checkpoint is None
-        else (checkpoint.channels, checkpoint.versions, checkpoint.rollouts)
+        if known_head is None
+        else (known_head.channels, known_head.versions, known_head.rollouts)
     )
     check_claims(state.name, before, (channels, versions, rollouts), state.refused, lines, since)
-    if checkpoint is not None:
-        _check_unchanged(checkpoint, state)
+    if known_head is not None:
+        _check_unchanged(known_head, state)
     digests = [line.digest.hex for line in lines]
-    remembered = checkpoint.lines if checkpoint else (() if digests else (state.head.hex,))
-    places = checkpoint.places if checkpoint else {}
-    return Checkpoint(
+    remembered = known_head.lines if known_head else (() if digests else (state.head.hex,))
+    places = known_head.places if known_head else {}
+    return KnownHead(
         state.seq,
         observed.index,
         (*remembered, *digests)[-MAX_REMEMBERED_LINES:],
@@ -361,22 +359,22 @@ def _sealed(state: State) -> tuple[str, ...]:
     return (*map(str, state.segments), str(state.catalog)) if state.catalog else ()
 
 
-def _check_unchanged(checkpoint: Checkpoint, state: State) -> None:
+def _check_unchanged(known_head: KnownHead, state: State) -> None:
     """Raise IntegrityError if what follows from a manifest, or from lines that were sealed before, is not as
     it was."""
     for version, entry in state.versions.items():
         key = str(version)
-        same = checkpoint.versions.get(key, {}).get("manifest") == str(entry.manifest)
+        same = known_head.versions.get(key, {}).get("manifest") == str(entry.manifest)
         if not same or key not in state.summaries:
             continue
-        is_changed = checkpoint.files.get(key, artifacts_digest(state, key)) != artifacts_digest(state, key)
-        if is_changed or checkpoint.summaries.get(key, summary_digest(state, key)) != summary_digest(
+        is_changed = known_head.files.get(key, artifacts_digest(state, key)) != artifacts_digest(state, key)
+        if is_changed or known_head.summaries.get(key, summary_digest(state, key)) != summary_digest(
             state, key
         ):
             raise IntegrityError(f"the index says other things of {state.name}:{version} than before", EXTENT)
-    sealed, segments = _sealed(state), checkpoint.sealed[:-1]
+    sealed, segments = _sealed(state), known_head.sealed[:-1]
     unchanged = sealed[: len(segments)] == segments
-    if not unchanged or (len(sealed) == len(checkpoint.sealed) and sealed != checkpoint.sealed):
+    if not unchanged or (len(sealed) == len(known_head.sealed) and sealed != known_head.sealed):
         raise IntegrityError(f"the sealed part of the log of {state.name} is not what it was", EXTENT)
 
 
