@@ -27,7 +27,7 @@ from onnxreg.schema.core.tolerance import differences
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
-from onnxreg.schema.manifest.recorded_recipe import Recipe
+from onnxreg.schema.manifest.parts import Recipe
 
 RECIPE = "recipe"
 """The profile of a recipe that belongs to no profile."""

@@ -27,9 +27,9 @@ from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors, replace_f
 from onnxreg.registry.support.environment import default_root
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.exchange import Exchange, check_distinct
+from onnxreg.registry.transfer.export_files import folder_in
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.registry.transfer.result import TransferResult
-from onnxreg.registry.transfer.run_directory import folder_in
 from onnxreg.registry.trust.checked_source import CheckedReader, check_no_rollback, checked_reader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.read_trust_file import load_trust
@@ -43,9 +43,8 @@ from onnxreg.schema.manifest.rules import FILENAME
 
 if TYPE_CHECKING:
     from onnxreg.registry.delta.routes import DeltaPolicy
-    from onnxreg.registry.gates.attest import AttestResult
     from onnxreg.registry.gates.enforce import BlockedChannel
-    from onnxreg.registry.gates.evaluations import SignedEvaluation
+    from onnxreg.registry.gates.evaluations import AttestResult, SignedEvaluation
     from onnxreg.registry.gates.policy_log import PolicyLog
     from onnxreg.registry.gates.promotion import Promotion
     from onnxreg.registry.gates.rollouts import Rollouts
@@ -217,14 +216,14 @@ class Registry:
         remote: RegistryStore | None = None,
     ) -> AttestResult:
         """Record a later evaluation of a version's artifact, signed if a key is given; see `gates.attest`."""
-        from onnxreg.registry.gates.attest import attest
+        from onnxreg.registry.gates.evaluations import attest
 
         published = self.get(ref, remote)
         return attest(self._decisions_on(published.name, remote), published, report, key, reason, label)
 
     def attest_benchmark(self, ref: Ref | str, report: bytes, label: str = "benchmark") -> None:
         """Record the measured speed of a version's artifacts; see `gates.attest.attest_benchmark`."""
-        from onnxreg.registry.gates.attest import attest_benchmark
+        from onnxreg.registry.gates.evaluations import attest_benchmark
 
         published = self.get(ref)
         attest_benchmark(self._decisions_on(published.name), published.ref, published.manifest, report, label)

@@ -12,8 +12,7 @@ from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
 from onnxreg.cli.services.export_lookup import cache_at
 from onnxreg.registry.support import actor, environment
-from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.core.errors import InputError, suggest
 
 EXAMPLES = (
     "reg config",

@@ -52,7 +52,7 @@ def command(
 
     session: Session = context.obj
     if benchmark:
-        from onnxreg.registry.gates.attest import read_benchmarks
+        from onnxreg.registry.gates.evaluations import read_benchmarks
 
         _show_benchmarks(session, str(ref), read_benchmarks(session.reader(remote), Ref.parse(ref)), as_json)
         return

@@ -93,7 +93,7 @@ def query(
     """Return the query of these options; InputError, naming the option, if one of them cannot be read."""
     size, expression = None, None
     if max_size is not None:
-        from onnxreg.schema.core.sizes import parse_size
+        from onnxreg.schema.core.units import parse_size
 
         size = parse_size(max_size)
     if where is not None:

@@ -9,8 +9,7 @@ from onnxreg.cli.options.completion import complete_channel, complete_name, comp
 from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import is_name
-from onnxreg.schema.manifest.description import check_description
-from onnxreg.schema.manifest.license import check_license
+from onnxreg.schema.manifest.license import check_description, check_license
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; a failure is JSON on stderr.")]
 RefArgument = Annotated[

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.read.versions import PublishedVersion
     from onnxreg.schema.formats.benchmark import BenchmarkDocument
     from onnxreg.schema.manifest.manifest import Artifact, Manifest, Source
-    from onnxreg.schema.manifest.recorded_recipe import Step
+    from onnxreg.schema.manifest.parts import Step
 
 
 ON_THE_CPU = "  such operators run on the CPU; NNAPI and XNNPACK may leave them to it"

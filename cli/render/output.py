@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from onnxreg.schema.core import numbers
+from onnxreg.schema.core import units
 
-size, counted = numbers.size, numbers.counted
+size, counted = units.format_size, units.counted
 
 COLOURS = {
     **dict.fromkeys(("certified", "pass", "kept", "better"), "32"),

@@ -10,7 +10,7 @@ from onnxreg.cli.render import output
 from onnxreg.schema.compare.graphs import DeepDiff
 from onnxreg.schema.compare.manifests import artifact_pairs
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.numbers import measure
+from onnxreg.schema.core.units import measure
 from onnxreg.schema.manifest.manifest import Artifact
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.schema.core.errors import Advice, InputError, NotFoundError, about
-from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.core.errors import Advice, InputError, NotFoundError, about, suggest
 
 if TYPE_CHECKING:
     from onnxreg.converters.engine.plan import ExportPlan

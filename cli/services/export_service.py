@@ -10,7 +10,7 @@ from onnxreg.cli.services.free_memory import check_memory
 from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.progress import Progress
-from onnxreg.schema.core.sizes import parse_size
+from onnxreg.schema.core.units import parse_size
 
 if TYPE_CHECKING:
     from onnxreg.cli.services.export_request import ExportRequest

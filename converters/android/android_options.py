@@ -10,9 +10,8 @@ from pydantic import StrictBool, StrictFloat, StrictInt, TypeAdapter, Validation
 from onnxreg.converters.engine.read_recipe import read_document
 from onnxreg.converters.evaluation.rule import Floors
 from onnxreg.converters.onnx.android_contract import OPSET
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.errors import Advice, InputError, suggest
 from onnxreg.schema.core.problems import refusal
-from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 DOCUMENT = Path(__file__).with_name("android.yaml")

@@ -19,7 +19,7 @@ from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.recorded_recipe import Step
+from onnxreg.schema.manifest.parts import Step
 
 NOTE_FILE = "made.json"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.manifest.draft import Draft
-from onnxreg.schema.manifest.recorded_recipe import Step
+from onnxreg.schema.manifest.parts import Step
 
 if TYPE_CHECKING:
     from onnxreg.converters.evaluation.judgement import JudgedArtifact

@@ -10,7 +10,7 @@ from typing import Any
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
 from onnxreg.schema.core.problems import InvalidValueError, Place
-from onnxreg.schema.core.yaml_file import parse_yaml, strict_loader
+from onnxreg.schema.core.text_files import parse_yaml, strict_loader
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 PROFILE_KEYS = ("profile", "profile_version")

@@ -12,7 +12,7 @@ from typing import Any
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
-from onnxreg.schema.manifest.recorded_recipe import Code
+from onnxreg.schema.manifest.parts import Code
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 OPTION_PREFIX = "options."

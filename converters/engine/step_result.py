@@ -14,7 +14,7 @@ from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.tasks.labelled_inputs import LabelledInputs
 from onnxreg.converters.tasks.task import Sample
 from onnxreg.schema.core.errors import ConversionError, InputError
-from onnxreg.schema.manifest.recorded_recipe import Step
+from onnxreg.schema.manifest.parts import Step
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from onnxreg.converters.evaluation.tasks.text_classes import TextClasses
 from onnxreg.converters.evaluation.tasks.token_spans import TokenSpans
 from onnxreg.converters.source.toolchain import package_versions
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, MetricLimit
 
 

@@ -14,7 +14,7 @@ from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.tasks.checkpoints.checkpoint import load_model
 from onnxreg.converters.tasks.checkpoints.task_heads import IMAGES
 from onnxreg.schema.core.errors import ConversionError, InputError
-from onnxreg.schema.manifest.recorded_recipe import Step
+from onnxreg.schema.manifest.parts import Step
 
 INPUT, LOGITS, EMBEDDING = "input", "species_logits", "embedding"
 CLASS_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ ,'()&+-]{0,63}")

@@ -44,7 +44,7 @@ from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.inputs.family_file import FamilyFile
 from onnxreg.schema.manifest.draft import DraftFile
-from onnxreg.schema.manifest.preprocessing import Preprocessing
+from onnxreg.schema.manifest.parts import Preprocessing
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,8 @@ from onnxreg.converters.passes.tools import proof
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.tasks.task import ExportSubject, Sample
-from onnxreg.schema.core.errors import GateError, InputError
+from onnxreg.schema.core.errors import GateError, InputError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.inputs.family_file import FamilyFile
 from onnxreg.schema.inputs.recipe_file import Benchmark
 from onnxreg.schema.manifest.draft import Draft

@@ -21,7 +21,7 @@ from onnxreg.schema.core.errors import ConversionError, RegError
 from onnxreg.schema.inputs.family_file import FamilyLimits
 from onnxreg.schema.manifest.draft import DraftArtifact, DraftFile
 from onnxreg.schema.manifest.family import Role
-from onnxreg.schema.manifest.recorded_recipe import Step
+from onnxreg.schema.manifest.parts import Step
 
 Precision = Literal["float32", "float16", "int8"]
 PLAIN: Literal["float32"] = "float32"

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from onnxreg.schema.core.problems import refusal
-from onnxreg.schema.manifest.recorded_recipe import Step
+from onnxreg.schema.manifest.parts import Step
 
 In = TypeVar("In")
 Out = TypeVar("Out")

@@ -21,8 +21,7 @@ from onnxreg.converters.passes.ort_format import OrtFormat
 from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
 from onnxreg.converters.passes.static_quantization import OnnxStaticQuantization
 from onnxreg.converters.passes.transformers_optimization import OrtTransformersOptimization
-from onnxreg.schema.core.errors import ConflictError, HostError, InputError
-from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.core.errors import ConflictError, HostError, InputError, suggest
 
 GROUP = "onnxreg.passes"
 BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {

@@ -10,8 +10,7 @@ from onnxreg.converters.android.android_options import DOCUMENT
 from onnxreg.converters.android.android_profile import AndroidContract
 from onnxreg.converters.engine.profile_contract import ProfilePromises
 from onnxreg.converters.engine.read_recipe import PROFILE_KEYS, from_value, read_document
-from onnxreg.schema.core.errors import HostError, InputError
-from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.core.errors import HostError, InputError, suggest
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 

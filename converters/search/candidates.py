@@ -6,8 +6,7 @@ from typing import Any
 
 from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.passes.tools import matmul_weights
-from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.inputs.recipe_file import SearchCandidate, SearchRequest
 
 PRODUCTS = ("MatMul", "Gemm")

@@ -21,7 +21,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
 from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
 from onnxreg.schema.manifest.manifest import Source
-from onnxreg.schema.manifest.preprocessing import Preprocessing
+from onnxreg.schema.manifest.parts import Preprocessing
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 MAX_SAMPLES = 10_000

@@ -17,7 +17,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.problems import refusal
 from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.manifest import Source
-from onnxreg.schema.manifest.recorded_recipe import Code
+from onnxreg.schema.manifest.parts import Code
 
 
 class TaskOptions(PassParams):

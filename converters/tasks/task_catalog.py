@@ -16,8 +16,7 @@ from onnxreg.converters.tasks.text import (
     TokenClassification,
 )
 from onnxreg.converters.tasks.text_generation import TextGeneration
-from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.suggest import nearest
+from onnxreg.schema.core.errors import InputError, nearest
 
 ALIASES: Mapping[str, str] = {
     "default": "feature-extraction",

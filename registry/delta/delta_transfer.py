@@ -1,4 +1,4 @@
-"""A blob that arrives by deltas: it reads like any other, and its bytes are made on the way."""
+"""A blob that arrives by deltas: it reads like any other, and its bytes are made on the way, a few blocks in memory."""
 
 import io
 import tempfile
@@ -7,13 +7,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
-from onnxreg.registry.delta.apply import apply
 from onnxreg.registry.store.protocol import IncomingBlob
-from onnxreg.schema.core.descriptor import Piece
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Digest, Piece
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError
 from onnxreg.schema.delta.choose import Route
-from onnxreg.schema.delta.delta_format import DeltaHeader
+from onnxreg.schema.delta.delta_format import (
+    BLOCK_BYTES,
+    COPY,
+    LITERAL,
+    DeltaHeader,
+    inflate,
+    read_spans,
+)
 from onnxreg.schema.delta.table import Delta
 
 OpenDelta = Callable[[Delta], BinaryIO]
@@ -140,3 +145,39 @@ class _GeneratedStream(io.RawIOBase):
     def close(self) -> None:
         cast(Any, self._parts).close()
         super().close()
+
+
+def apply(
+    delta: BinaryIO, header: DeltaHeader, old: Sequence[BinaryIO], start: int = 0
+) -> Iterator[memoryview]:
+    """The bytes of the new file from `start` on, in parts of at most a block.
+
+    `delta` is a stream behind its header; `old` are the files that the header names, in its order, open for
+    random access. InputError if the delta is malformed, or an old file is shorter than it says. The caller checks
+    the digest of what comes out.
+    """
+    from onnxreg.schema.delta import difference
+
+    at = 0
+    for span in read_spans(delta, header):
+        skip = min(span.length, max(0, start - at))
+        at += span.length
+        if skip == span.length:
+            continue
+        if span.op == COPY:
+            yield from _copy(old[span.source], span.offset + skip, span.length - skip)
+        elif span.op == LITERAL:
+            yield memoryview(inflate(span.payload, span.length))[skip:]
+        else:
+            before = b"".join(_copy(old[span.source], span.offset, span.length))
+            yield memoryview(difference.restore(span, before))[skip:]
+
+
+def _copy(file: BinaryIO, offset: int, length: int) -> Iterator[memoryview]:
+    file.seek(offset)
+    while length:
+        data = file.read(min(length, BLOCK_BYTES))
+        if not data:
+            raise InputError("an old file is shorter than the delta says")
+        length -= len(data)
+        yield memoryview(data)

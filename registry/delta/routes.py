@@ -15,8 +15,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.delta.choose import Route, RoutePlanner
-from onnxreg.schema.delta.offers import DeltaOffers
-from onnxreg.schema.delta.table import Delta, DeltaTable
+from onnxreg.schema.delta.table import Delta, DeltaOffers, DeltaTable
 
 DeltaPolicy = Literal["auto", "always", "never"]
 """Take deltas if they are faster; whenever there are any; never."""

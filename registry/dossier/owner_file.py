@@ -12,9 +12,8 @@ from onnxreg.registry.support.disk import read_given, replace_file
 from onnxreg.registry.trust.releases import judge_for
 from onnxreg.registry.trust.signatures import SignatureVerdict
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
-from onnxreg.schema.core.suggest import suggest
-from onnxreg.schema.core.yaml_file import read_yaml
+from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, suggest
+from onnxreg.schema.core.text_files import read_yaml
 from onnxreg.schema.dossier.dossier import DossierFacts
 from onnxreg.schema.dossier.dossier_profile import DossierProfile
 from onnxreg.schema.dossier.owner_facts import FactsStatement, OwnerFacts

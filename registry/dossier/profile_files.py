@@ -6,9 +6,8 @@ from pathlib import Path
 
 from onnxreg.registry.support.disk import read_given
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.suggest import suggest
-from onnxreg.schema.core.yaml_file import read_yaml
+from onnxreg.schema.core.errors import InputError, suggest
+from onnxreg.schema.core.text_files import read_yaml
 from onnxreg.schema.dossier.dossier_profile import DossierProfile
 
 EXTRA = "dossier"

@@ -16,8 +16,7 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import read_ledger
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.lookup import LocatedVersion, state_of
-from onnxreg.registry.store.blobs import steady
-from onnxreg.registry.store.manifests import check_summary
+from onnxreg.registry.store.blobs import check_summary, steady
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.errors import EXTENT, Advice, GateError, InputError, IntegrityError, RegError
 from onnxreg.schema.core.version import Version

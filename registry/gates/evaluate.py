@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from onnxreg.registry.gates.gate_history import attestations, evaluation_of, manifest_at
 from onnxreg.registry.gates.proofs import recorded_proofs
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.store.manifests import read_manifest
+from onnxreg.registry.store.blobs import read_manifest
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.releases import signatures
 from onnxreg.schema.core.digest import Digest

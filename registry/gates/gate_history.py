@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from onnxreg.registry.log.index_file import read_line
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.store.manifests import read_manifest
+from onnxreg.registry.store.blobs import read_manifest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.log.events import Attest, RolloutStep, Tag, Untag

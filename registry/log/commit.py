@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.signing.signer import line_signer
-from onnxreg.registry.store.blobs import fetcher, steady
+from onnxreg.registry.store.blobs import fetcher, read_manifest, steady
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.registry.store.protocol import (
     BlobReader,
     IndexFile,

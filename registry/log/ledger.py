@@ -25,12 +25,10 @@ from onnxreg.registry.log.index_file import (
 from onnxreg.registry.log.lookup import read_catalog
 from onnxreg.registry.log.replay import LogReplay, touches
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.descriptor import Descriptor
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, InputError, IntegrityError
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.delta.offers import DeltaOffer, DeltaOffers
-from onnxreg.schema.delta.table import DeltaTable, inline
+from onnxreg.schema.delta.table import DeltaOffer, DeltaOffers, DeltaTable, inline
 from onnxreg.schema.log.events import Deltas, Drop, Event, Expire, Purge, Tag, Untag, check_channel
 from onnxreg.schema.log.logline import Line, LogLine, LogLineHeader, Via, genesis, walk_chain
 from onnxreg.schema.log.state import (
@@ -267,7 +265,7 @@ class Ledger(LogReplay):
         summary = self.summaries.get(str(version))
         if isinstance(summary, dict) and summary.get("manifest") == str(entry.manifest):
             return summary
-        from onnxreg.registry.store.manifests import read_manifest
+        from onnxreg.registry.store.blobs import read_manifest
 
         data = self.fetch(entry.manifest)
         return summarize(read_manifest(data, entry.manifest, self.name), entry.manifest, len(data))

@@ -14,9 +14,8 @@ from onnxreg.registry.store.layout import other_registry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, UnlistedError
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import EXTENT, Advice, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import EXTENT, Advice, InputError, IntegrityError, NotFoundError, suggest
 from onnxreg.schema.core.ref import Ref, check_name
-from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.rollout import Rollout
 from onnxreg.schema.log.state import Channel, State, VersionEntry, no_version, read_entries, version_of
@@ -254,7 +253,7 @@ def read_summary(
     of_family = member is not None and (summary is None or not summary.members)
     if summary is not None and not summary.lacks(fields) and not of_family:
         return summary.after(state.verdicts(target.entry))
-    from onnxreg.registry.store.manifests import read_manifest
+    from onnxreg.registry.store.blobs import read_manifest
     from onnxreg.schema.log.summary import summarize
 
     data = read_blob(remote, target.entry.manifest)

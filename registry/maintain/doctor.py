@@ -26,7 +26,7 @@ from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.store.require_cas import unguarded
 from onnxreg.registry.support.disk import READ_ONLY, host_errors
 from onnxreg.schema.core.errors import Advice, IntegrityError, RegError
-from onnxreg.schema.core.numbers import counted
+from onnxreg.schema.core.units import counted
 
 GIB = 2**30
 MAX_LISTED_PATHS = 5

@@ -23,7 +23,7 @@ from onnxreg.registry.store.http.http import (
     make_opener,
     read_body,
 )
-from onnxreg.registry.store.net import pace, redirects
+from onnxreg.registry.store.net import http_rules, pace
 from onnxreg.registry.store.net.retry import UnansweredError, retrying
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, MissingBlobError
 from onnxreg.schema.core.digest import Digest
@@ -150,7 +150,7 @@ class OciClient:
         if not location:
             raise RemoteError(f"{self.url} does not say where to upload to")
         url = urljoin(f"{self.target.api}/blobs/uploads/", location)
-        return redirects.target(self.target.api, url)
+        return http_rules.target(self.target.api, url)
 
     def referrers(self, digest: Digest) -> list[Mapping[str, Any]]:
         """The descriptors of the manifests whose subject is this one, by the API or by the fallback tag."""
@@ -165,7 +165,7 @@ class OciClient:
             match = _NEXT_PAGE.search(answer.headers.get("Link", ""))
             if match is None:
                 return descriptors
-            page = redirects.target(f"{self.target.api}/referrers/{digest}", match[1])
+            page = http_rules.target(f"{self.target.api}/referrers/{digest}", match[1])
             answer = self._send("GET", page)
         raise RemoteError(f"{self.url} has more than {MAX_PAGES:,} pages of referrers")
 

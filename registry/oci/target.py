@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from onnxreg.registry.store.net.redirects import is_loopback
+from onnxreg.registry.store.net.http_rules import is_loopback
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version

@@ -2,8 +2,7 @@
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.read.versions import read_log
-from onnxreg.registry.store.blobs import read_blob
-from onnxreg.registry.store.manifests import read_manifest
+from onnxreg.registry.store.blobs import read_blob, read_manifest
 from onnxreg.registry.store.protocol import MissingBlobError, RegistryReader
 from onnxreg.schema.compare.version_history import HistoryEntry
 from onnxreg.schema.core.version import Version

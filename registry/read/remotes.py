@@ -29,9 +29,9 @@ from onnxreg.schema.core.errors import (
     InputError,
     IntegrityError,
     NotFoundError,
+    suggest,
 )
 from onnxreg.schema.core.ref import REGISTRY_ID
-from onnxreg.schema.core.suggest import suggest
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 

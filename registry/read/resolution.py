@@ -254,7 +254,7 @@ def check_index(remote: RegistryReader, state: State, target: LocatedVersion) ->
     """IntegrityError if the index file contradicts the manifest of a version."""
     summary = state.summaries.get(str(target.version))
     if summary is not None:
-        from onnxreg.registry.store.manifests import check_summary
+        from onnxreg.registry.store.blobs import check_summary
 
         manifest = target.entry.manifest
         check_summary(summary, read_blob(remote, manifest), manifest, target.name)

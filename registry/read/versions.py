@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxreg.registry.log import lookup
-from onnxreg.registry.store.blobs import read_blob, steady
-from onnxreg.registry.store.manifests import read_manifest, read_plain_manifest
+from onnxreg.registry.store.blobs import read_blob, read_manifest, read_plain_manifest, steady
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, check_name

@@ -15,10 +15,9 @@ from onnxreg.registry.search.search_index import SearchIndex
 from onnxreg.registry.server.answer_cache import AnswerCache
 from onnxreg.registry.server.http.requests import base_url, read_body
 from onnxreg.registry.server.http.responses import JSON, encode, of_bytes
-from onnxreg.registry.server.search_worker import SearchWorker
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
-from onnxreg.registry.server.worker_pool import WorkerPool
+from onnxreg.registry.server.workers import SearchWorker, WorkerPool
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.registry.trust.read_trust_file import trust_digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError

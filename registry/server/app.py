@@ -20,8 +20,7 @@ from onnxreg.registry.server.http import responses
 from onnxreg.registry.server.http.responses import JSON, error_body
 from onnxreg.registry.server.http.tree_routes import IndexAnswers, TreeRoutes
 from onnxreg.registry.server.hub_routes import HUB_HEADERS, HubRoutes
-from onnxreg.registry.server.metrics import MEDIA_TYPE, Metrics
-from onnxreg.registry.server.observability import Log, RequestObserver
+from onnxreg.registry.server.observability import MEDIA_TYPE, Log, Metrics, RequestObserver
 from onnxreg.registry.server.pages.pages import Pages
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings

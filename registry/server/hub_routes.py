@@ -26,9 +26,8 @@ from onnxreg.registry.server.http.responses import HttpError, of_file, of_json
 from onnxreg.registry.server.lru import LruCache
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits
-from onnxreg.registry.server.worker_pool import WorkerPool
-from onnxreg.registry.store.blobs import read_blob
-from onnxreg.registry.store.manifests import read_manifest
+from onnxreg.registry.server.workers import WorkerPool
+from onnxreg.registry.store.blobs import read_blob, read_manifest
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.registry.trust.read_trust_file import trust_digest
 from onnxreg.schema.core.digest import Digest

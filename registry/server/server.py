@@ -29,8 +29,7 @@ import uvicorn
 
 from onnxreg.registry.server.app import application
 from onnxreg.registry.server.http.connection import Connection
-from onnxreg.registry.server.metrics import Metrics
-from onnxreg.registry.server.observability import JsonLines, Log
+from onnxreg.registry.server.observability import JsonLines, Log, Metrics
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.schema.core.errors import Advice, HostError, InputError

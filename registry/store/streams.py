@@ -17,8 +17,7 @@ from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.abilities import BlockStream, ReportingStream
 from onnxreg.registry.support.cancellation import check_stop
 from onnxreg.registry.support.disk import host_errors, open_regular
-from onnxreg.schema.core.descriptor import Piece
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Digest, Piece
 from onnxreg.schema.core.errors import EXTENT, IntegrityError
 from onnxreg.schema.core.progress import Advance
 

@@ -63,7 +63,7 @@ def read_setting() -> str | None:
     if not path.exists():
         return None
     from onnxreg.registry.support.disk import read_given
-    from onnxreg.schema.core.toml_file import read_toml
+    from onnxreg.schema.core.text_files import read_toml
 
     data = read_given(path)
     settings = read_toml(data, str(path))

@@ -17,9 +17,8 @@ from onnxreg.registry.log.selection import Selection
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.read.tracking import TrackedReader, TrackingCopies
 from onnxreg.registry.store.abilities import LocalStore
-from onnxreg.registry.store.blobs import read_blob, steady
+from onnxreg.registry.store.blobs import read_blob, read_manifest, steady
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
 from onnxreg.registry.transfer import push_record

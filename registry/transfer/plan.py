@@ -21,7 +21,7 @@ from onnxreg.registry.log.selection import (
     versions_to_update,
 )
 from onnxreg.registry.log.transfer_rules import apply, missing_lines
-from onnxreg.registry.store.manifests import check_summary
+from onnxreg.registry.store.blobs import check_summary
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, IntegrityError

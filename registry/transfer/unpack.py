@@ -8,8 +8,7 @@ from tempfile import TemporaryDirectory
 
 from onnxreg.registry.log.selection import ArtifactPaths, download_files
 from onnxreg.registry.read.resolution import Resolution
-from onnxreg.registry.store.blobs import read_blob
-from onnxreg.registry.store.manifests import read_manifest
+from onnxreg.registry.store.blobs import read_blob, read_manifest
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.export_files import fill, materialize
 from onnxreg.schema.core.errors import Advice, NotFoundError

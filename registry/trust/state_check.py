@@ -61,7 +61,7 @@ def is_proven(observed: ObservedIndex, fetch: Fetch, sealed: Sealed) -> bool:
 
     It needs no memory of an earlier state, which may have been garbled on its way.
     """
-    from onnxreg.registry.store.manifests import check_summary
+    from onnxreg.registry.store.blobs import check_summary
 
     state = observed.state
     try:

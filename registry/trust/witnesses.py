@@ -8,8 +8,8 @@ from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.read_trust_file import trust_if_any
 from onnxreg.schema.core.errors import RegError
-from onnxreg.schema.core.numbers import counted
 from onnxreg.schema.core.ref import POLICY_LOG
+from onnxreg.schema.core.units import counted
 
 if TYPE_CHECKING:
     from onnxreg.registry.witness.reader import WitnessedReader

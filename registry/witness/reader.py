@@ -22,7 +22,7 @@ from onnxreg.registry.witness.heads import LogEnd
 from onnxreg.registry.witness.note_keys import is_signed_by_log, require_signature, valid_signatures
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, IntegrityError
-from onnxreg.schema.core.numbers import counted
+from onnxreg.schema.core.units import counted
 from onnxreg.schema.witness.merkle_map import MapEntry, MerkleMap
 from onnxreg.schema.witness.note import TreeHead, origin_of
 from onnxreg.schema.witness.witnessed import WitnessedHead

@@ -6,8 +6,7 @@ describes differences inside model files, `rebuild_outcome` compares a rebuilt v
 one.
 
 `overview` groups the changes into one screen: `artifact_rows`, `figures` and `facts` are its tables,
-`change_place` says where each change belongs, `figures` if a change is larger than chance, and
-`verdict` has the first sentences.
+`change_place` says where each change belongs, `figures` if a change is larger than chance.
 
 Start with `manifests.py`. The rules in words: docs/diff.md.
 Must not import: `formats`.

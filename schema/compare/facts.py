@@ -9,7 +9,7 @@ from onnxreg.schema.compare.json_changes import parsed_path
 from onnxreg.schema.compare.manifests import SEVERITIES, Change
 from onnxreg.schema.compare.severity import Severity, kind_words
 from onnxreg.schema.core.document import Count, Document, Items
-from onnxreg.schema.core.numbers import counted
+from onnxreg.schema.core.units import counted
 
 MAX_SUBJECTS = 3
 """Changes of one kind that a fact names."""

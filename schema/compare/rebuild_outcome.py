@@ -11,8 +11,8 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.tolerance import differences, is_near
-from onnxreg.schema.manifest.evidence import Check
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
+from onnxreg.schema.manifest.parts import Check
 
 EVIDENCE = ("certificate", "config", "golden", "report")
 """Roles of the JSON files that hold measured numbers."""

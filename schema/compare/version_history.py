@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from onnxreg.schema.compare.figures import direction_of, suite_of
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Document, Items, Size, Table
-from onnxreg.schema.core.errors import NotFoundError
-from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.core.errors import NotFoundError, suggest
 from onnxreg.schema.log.summary import RECALL, ArtifactStates
-from onnxreg.schema.manifest.evidence import Check
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.mirrored_keys import LOSS
+from onnxreg.schema.manifest.parts import Check
 
 Wanted = Callable[[Artifact], bool]
 """True for the artifacts that a history may choose from."""

@@ -6,8 +6,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.suggest import nearest, suggest
+from onnxreg.schema.core.errors import InputError, nearest, suggest
 
 UNKNOWN_KEY = "extra_forbidden"
 """Pydantic's error type for an unknown key of a strict document."""

@@ -1,16 +1,19 @@
-"""The deltas of one version: which file each makes, from which old files. A blob that an event names."""
+"""The deltas of one version: which file each makes, from which old files. A blob that an event names.
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+A state line repeats them as `DeltaOffers`: a hint, so a malformed one offers nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import check_keys, count, items, mapping, optional, required, text
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.delta.delta_format import MAX_OLD_FILES
+from onnxreg.schema.delta.delta_format import MAX_OLD_FILES, read_descriptor
 
 FORMAT = "onnxreg-deltas"
 MAX_DELTAS = 256
@@ -104,3 +107,43 @@ def inline(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
             break
         first.append(delta)
     return tuple(first)
+
+
+class DeltaOffer(NamedTuple):
+    """The table of one version's deltas, and the first of them."""
+
+    table: Descriptor
+    deltas: tuple[Delta, ...]
+
+
+@dataclass(frozen=True)
+class DeltaOffers:
+    """The key `deltas` of a state line: the line that it belongs to, and the offer of each version."""
+
+    seq: int | None = None
+    versions: Mapping[Version, DeltaOffer] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        versions = {
+            str(version): {
+                "table": {"digest": str(offer.table.digest), "size": offer.table.size},
+                "deltas": [delta.to_json() for delta in offer.deltas],
+            }
+            for version, offer in self.versions.items()
+        }
+        return {"seq": self.seq, "versions": versions}
+
+    @classmethod
+    def read(cls, value: Any) -> "DeltaOffers":
+        """Read the key; no offers if it is missing or malformed."""
+        try:
+            value = mapping(value)
+            versions = {
+                Version.parse(version): DeltaOffer(
+                    read_descriptor(required(mapping(offer), "table")), items(offer["deltas"], Delta.read)
+                )
+                for version, offer in mapping(required(value, "versions")).items()
+            }
+            return cls(count(required(value, "seq")), versions)
+        except (InputError, KeyError):
+            return cls()

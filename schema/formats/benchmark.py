@@ -15,7 +15,7 @@ from pydantic import Field
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Count, Document, First, Items, RelPath, Text
-from onnxreg.schema.manifest.evidence import Check
+from onnxreg.schema.manifest.parts import Check
 
 
 class TimedArtifact(Document):

@@ -12,8 +12,7 @@ from typing import Any
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview
 from onnxreg.schema.core.document import Document
-from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.dossier.dossier import Dossier
 from onnxreg.schema.dossier.dossier_profile import DossierProfile
 from onnxreg.schema.dossier.owner_facts import OwnerFacts
@@ -25,7 +24,7 @@ from onnxreg.schema.inputs.job import JobRow
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.manifest_v1 import ManifestV1
-from onnxreg.schema.manifest.recorded_recipe import Recipe
+from onnxreg.schema.manifest.parts import Recipe
 
 FOLDER = Path(__file__).parents[1] / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

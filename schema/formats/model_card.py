@@ -5,8 +5,8 @@ from typing import Any
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.manifest.evidence import Check
 from onnxreg.schema.manifest.manifest import Artifact, Manifest, TensorSpec
+from onnxreg.schema.manifest.parts import Check
 
 Json = dict[str, Any]
 

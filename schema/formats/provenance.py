@@ -10,7 +10,7 @@ from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.formats.model_card import Json
 from onnxreg.schema.formats.sbom import BomSubject
 from onnxreg.schema.manifest.manifest import MEDIA_TYPE, Manifest
-from onnxreg.schema.manifest.recorded_recipe import Recipe
+from onnxreg.schema.manifest.parts import Recipe
 from onnxreg.schema.signing.dsse import STATEMENT
 
 PREDICATE = "https://slsa.dev/provenance/v1"

@@ -18,7 +18,7 @@ from onnxreg.schema.formats.model_card import Json, properties
 from onnxreg.schema.gates.faithfulness import RecordedProof
 from onnxreg.schema.manifest.license import spdx_expression
 from onnxreg.schema.manifest.manifest import MEDIA_TYPE, Artifact, FileEntry, Manifest, Source
-from onnxreg.schema.manifest.recorded_recipe import Recipe, Step
+from onnxreg.schema.manifest.parts import Recipe, Step
 
 SCHEMA = "http://cyclonedx.org/schema/bom-{}.schema.json"
 SpecVersion = Literal["1.6", "1.7"]

@@ -31,8 +31,8 @@ from onnxreg.schema.compare.severity import Severity
 from onnxreg.schema.core.codec import count, flag, items, mapping, number, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.sizes import size
-from onnxreg.schema.core.toml_file import read_toml
+from onnxreg.schema.core.text_files import read_toml
+from onnxreg.schema.core.units import size
 from onnxreg.schema.log.events import check_channel
 from onnxreg.schema.query.device import Device, preset
 from onnxreg.schema.query.expression import parser

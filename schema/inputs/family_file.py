@@ -25,7 +25,7 @@ from onnxreg.schema.core.document import (
     Table,
     Text,
 )
-from onnxreg.schema.core.sizes import size
+from onnxreg.schema.core.units import size
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, Strict
 from onnxreg.schema.manifest.family import ClassId
 from onnxreg.schema.manifest.manifest import Description

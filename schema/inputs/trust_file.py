@@ -30,10 +30,10 @@ from typing import Any
 
 from onnxreg.schema.core.codec import count, flag, items, mapping, optional, required, text
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.durations import parse_duration
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
-from onnxreg.schema.core.toml_file import read_toml
+from onnxreg.schema.core.text_files import read_toml
+from onnxreg.schema.core.units import parse_duration
 from onnxreg.schema.signing.keys import PublicKey
 from onnxreg.schema.witness.note import COSIGNATURE, ED25519, VerifierKey
 

@@ -36,15 +36,14 @@ from onnxreg.schema.core.codec import (
     text,
 )
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.errors import InputError, NotFoundError, suggest
 from onnxreg.schema.core.ref import check_name, check_registry_id, check_tag
-from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.rollout import Rollout
 from onnxreg.schema.log.summary import VersionSummary, effective_state, known_summary
 
 if TYPE_CHECKING:
-    from onnxreg.schema.delta.offers import DeltaOffers
+    from onnxreg.schema.delta.table import DeltaOffers
 
 
 SEGMENT_LINES = 64
@@ -244,7 +243,7 @@ class State:
     @property
     def deltas(self) -> "DeltaOffers":
         """The deltas that it offers; none if the key is missing or malformed, since they are hints."""
-        from onnxreg.schema.delta.offers import DeltaOffers
+        from onnxreg.schema.delta.table import DeltaOffers
 
         return DeltaOffers.read(self.more.get("deltas"))
 

@@ -25,8 +25,8 @@ from onnxreg.schema.core.codec import (
 from onnxreg.schema.core.digest import Digest
 
 if TYPE_CHECKING:
-    from onnxreg.schema.manifest.evidence import Check
     from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
+    from onnxreg.schema.manifest.parts import Check
 
 
 STATES = ("certified", "unknown", "refused")

@@ -4,6 +4,6 @@ A `Manifest` lists `Artifact`s (one runnable export each), companion files, the 
 evidence behind each certification. A `Draft` is the same before its files have digests: converters make
 drafts, `Registry.add` turns one into a manifest. `manifest_v1` reads documents of OpenMed's converter.
 
-Start with `manifest.py`, then `evidence.py`.
+Start with `manifest.py`, then `parts.py`.
 Must not import: `log`, `query` or anything above them.
 """

@@ -1,4 +1,4 @@
-"""The licence of a model: an SPDX expression, or a name of the Hugging Face Hub.
+"""The statements of an owner: the description of a model, and its licence as an SPDX expression or a name of the Hub.
 
 Sources: the SPDX specification, annex D, with the list of licences of the library `packaging`; the Hub's list
 of identifiers for the head of a card. Light: no pydantic on this path.
@@ -6,8 +6,7 @@ of identifiers for the head of a card. Light: no pydantic on this path.
 
 import re
 
-from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.suggest import nearest
+from onnxreg.schema.core.errors import InputError, nearest
 
 _HUB_NAMES = (
     "afl-3.0 agpl-3.0 apache-2.0 apple-amlr apple-ascl artistic-2.0 bigcode-openrail-m bigscience-bloom-rail-1.0 "
@@ -68,3 +67,22 @@ def _alike(text: str) -> str:
     names = [entry["id"] for entry in LICENSES.values() if not entry["deprecated"]]
     alike = nearest(text, [*names, *(HUB_NAMES - {name.lower() for name in names})])
     return f"did you mean {' or '.join(alike)}? Else {HINT}" if alike else HINT
+
+
+MAX_DESCRIPTION_CHARS = 500
+PATTERN = r"^[^\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]{1,500}$"
+"""One line: no control characters, line separators, or characters that turn the direction of writing."""
+
+
+def check_description(text: str) -> str:
+    """Return the text. Raises InputError if it is empty, too long, or not one line of plain text."""
+    if not 1 <= len(text) <= MAX_DESCRIPTION_CHARS:
+        raise InputError(
+            f"a description has 1 to {MAX_DESCRIPTION_CHARS} characters, not {len(text)}",
+            "say what the model does, in a sentence or two",
+        )
+    if re.fullmatch(PATTERN[1:-1], text) is None:
+        raise InputError(
+            "a description has no line breaks or other control characters", "write it as one line of text"
+        )
+    return text

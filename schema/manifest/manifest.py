@@ -26,11 +26,9 @@ from onnxreg.schema.core.document import (
     value_error,
 )
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.description import MAX_DESCRIPTION_CHARS, PATTERN, check_description
-from onnxreg.schema.manifest.evidence import ArtifactCertification, Check
 from onnxreg.schema.manifest.family import ModelFamily
-from onnxreg.schema.manifest.preprocessing import Preprocessing
-from onnxreg.schema.manifest.recorded_recipe import Recipe
+from onnxreg.schema.manifest.license import MAX_DESCRIPTION_CHARS, PATTERN, check_description
+from onnxreg.schema.manifest.parts import ArtifactCertification, Check, Preprocessing, Recipe
 from onnxreg.schema.manifest.rules import (
     FILENAME,
     ArtifactRules,

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.core.codec import items, mapping, required, text
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, InputError
-from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.core.errors import Advice, InputError, suggest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.summary import ArtifactSummary
 from onnxreg.schema.query.requirements import Requirement
@@ -70,7 +69,7 @@ class Device:
     @classmethod
     def read(cls, value: Any) -> "Device":
         """Read a device document. InputError, naming the key, if it is malformed."""
-        from onnxreg.schema.core.sizes import size
+        from onnxreg.schema.core.units import size
 
         fields = mapping(value)
         for key in fields:

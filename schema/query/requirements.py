@@ -74,7 +74,7 @@ class Query(NamedTuple):
     @classmethod
     def read(cls, value: Any) -> "Query":
         """Read a query document, in which every key is optional. InputError if it is malformed."""
-        from onnxreg.schema.core.sizes import size
+        from onnxreg.schema.core.units import size
 
         fields = {key: item for key, item in mapping(value).items() if item is not None}
         for key in fields:

@@ -39,7 +39,7 @@ LINE = 100 * MEGABIT
 APPLY = """
 import sys
 from pathlib import Path
-from onnxreg.registry.delta.apply import apply
+from onnxreg.registry.delta.delta_transfer import apply
 from onnxreg.schema.delta.delta_format import DeltaHeader
 if len(sys.argv) > 1:
     with open(sys.argv[1], "rb") as delta, open(sys.argv[2], "rb") as old:
@@ -80,8 +80,7 @@ def model_files(directory: Path) -> dict[str, Any]:
     """The files of an export with their tensors."""
     from onnxreg.converters.delta.extents import read_extents
     from onnxreg.converters.delta.make import ModelFile
-    from onnxreg.schema.core.descriptor import Descriptor
-    from onnxreg.schema.core.digest import Digest
+    from onnxreg.schema.core.digest import Descriptor, Digest
 
     paths = {path.name: path for path in directory.iterdir() if path.suffix in (".onnx", ".ort")}
     extents = read_extents(paths)
@@ -232,8 +231,7 @@ def _with_tensors(path: Path) -> Any:
     """A file with its tensors, which the model beside it may describe."""
     from onnxreg.converters.delta.extents import read_extents
     from onnxreg.converters.delta.make import ModelFile
-    from onnxreg.schema.core.descriptor import Descriptor
-    from onnxreg.schema.core.digest import Digest
+    from onnxreg.schema.core.digest import Descriptor, Digest
 
     extents = read_extents({item.name: item for item in path.parent.iterdir() if item.is_file()})
     digest = Digest(hashlib.sha256(path.read_bytes()).hexdigest())
@@ -340,7 +338,7 @@ def _with_zstd(exports: dict[str, list[Path]], root: Path, cache: Path) -> Itera
 
 def _speeds(exports: dict[str, list[Path]], root: Path) -> Iterator[Row]:
     """Rates in bytes of the new file, beside SHA-256 over the same bytes."""
-    from onnxreg.registry.delta.apply import apply
+    from onnxreg.registry.delta.delta_transfer import apply
     from onnxreg.schema.delta.delta_format import DeltaHeader
 
     for label, kind, name in (
@@ -391,8 +389,7 @@ def _large(folder: Path, mebibytes: int) -> tuple[Any, Any]:
 
     from onnxreg.converters.delta.extents import read_extents
     from onnxreg.converters.delta.make import ModelFile
-    from onnxreg.schema.core.descriptor import Descriptor
-    from onnxreg.schema.core.digest import Digest
+    from onnxreg.schema.core.digest import Descriptor, Digest
 
     count, size = mebibytes // 16, 16 * 2**20
     items = {

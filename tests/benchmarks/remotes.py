@@ -154,7 +154,7 @@ def unchanged(cache: Path, made: Input, count: int) -> Iterator[Row]:
 
 
 BY_BOTOCORE = """
-from onnxreg.registry.store.s3.signed_requests import SignedRequests
+from onnxreg.registry.store.s3.botocore_client import SignedRequests
 SignedRequests.like = classmethod(lambda *_: None)
 from onnxreg.cli.main import main
 raise SystemExit(main())

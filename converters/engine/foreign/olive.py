@@ -14,8 +14,7 @@ from typing import Any
 
 from onnxreg.converters.engine.foreign.olive_passes import PASSES, REFUSED, OlivePass
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.core.errors import InputError, suggest
 
 TASKS = {
     "feature-extraction": "feature-extraction",

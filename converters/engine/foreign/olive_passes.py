@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxreg.converters.passes import mixed_precision, pass_catalog
-from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.core.errors import InputError, suggest
 
 ParameterNote = tuple[str, Any, str]
 """A parameter, its value and its outcome."""

@@ -10,8 +10,7 @@ from onnxreg.converters.evaluation.metrics.embeddings import MeanCosine, Normali
 from onnxreg.converters.evaluation.metrics.generation import CompletionMatch, Perplexity
 from onnxreg.converters.evaluation.metrics.metric import Metric
 from onnxreg.converters.evaluation.metrics.spans import CharacterRecall, SpanF1
-from onnxreg.schema.core.errors import ConflictError, HostError, InputError
-from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.core.errors import ConflictError, HostError, InputError, suggest
 
 GROUP = "onnxreg.metrics"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

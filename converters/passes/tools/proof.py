@@ -13,7 +13,7 @@ from onnxreg.converters.passes.tools import model_file, samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import numpy_type, run_session
 from onnxreg.schema.core.errors import ConversionError, first_line
-from onnxreg.schema.manifest.recorded_recipe import Step
+from onnxreg.schema.manifest.parts import Step
 
 MIN_COSINE = 0.5
 """The least cosine of an output with its parent's: below it the graph is wrong, not rounded."""

@@ -20,7 +20,7 @@ from onnxreg.converters.tasks.code.definition import Definition, find_definition
 from onnxreg.converters.tasks.code.import_factory import SourceLoader, importing, is_installed
 from onnxreg.schema.core.digest import directory_digest
 from onnxreg.schema.core.errors import Advice, ConversionError, InputError, IntegrityError, NotFoundError
-from onnxreg.schema.manifest.recorded_recipe import Code
+from onnxreg.schema.manifest.parts import Code
 
 HINT = "a factory is module:function, or path/to/file.py:function; it returns a torch.nn.Module"
 _RECORDED = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")

@@ -26,9 +26,9 @@ from onnxreg.registry.server.pages import views
 from onnxreg.registry.server.pages.rendering import Rendering
 from onnxreg.registry.server.pages.snapshot import ModelSnapshot, UnknownModelError
 from onnxreg.registry.server.pages.snippets import Snippet, SnippetSubject, snippets
-from onnxreg.registry.server.search_worker import SearchWorker
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
+from onnxreg.registry.server.workers import SearchWorker
 from onnxreg.registry.store.blobs import steady
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.schema.compare.manifests import diff

@@ -18,7 +18,7 @@ from onnxreg.registry.server.pages import views
 from onnxreg.registry.server.pages.snippets import file_path
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.compare.severity import kind_words
-from onnxreg.schema.core.numbers import size
+from onnxreg.schema.core.units import format_size
 from onnxreg.schema.log.summary import suite_checks
 
 HERE = Path(__file__).parent
@@ -89,7 +89,7 @@ def environment() -> Environment:
         finalize=printable,
     )
     templates.filters |= {
-        "size": size,
+        "size": format_size,
         "json": shown_json,
         "moment": moment,
         "share": share,

@@ -9,7 +9,7 @@ from onnxreg.registry.server.pages.rendering import HERE, environment
 from onnxreg.schema.compare.graphs import DeepDiff, TensorChange, TensorForm
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview
-from onnxreg.schema.core.numbers import measure
+from onnxreg.schema.core.units import measure
 
 
 def report(

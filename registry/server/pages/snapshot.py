@@ -10,14 +10,12 @@ from onnxreg.registry.read.history import version_record
 from onnxreg.registry.server.pages import views
 from onnxreg.registry.server.pages.views import LogView
 from onnxreg.registry.server.served_registry import ServedRegistry
-from onnxreg.registry.store.blobs import read_blob
-from onnxreg.registry.store.manifests import read_manifest
+from onnxreg.registry.store.blobs import read_blob, read_manifest
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
 from onnxreg.schema.compare.version_history import HistoryEntry
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RegError
+from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RegError, nearest
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.suggest import nearest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.gates.faithfulness import RecordedProof
 from onnxreg.schema.inputs.trust_file import Trust

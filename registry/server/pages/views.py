@@ -24,9 +24,9 @@ from onnxreg.schema.log.summary import (
     artifact_states,
     verdicts_of,
 )
-from onnxreg.schema.manifest.evidence import Check
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 from onnxreg.schema.manifest.mirrored_keys import LOSS
+from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.rules import UNJUDGED
 
 

@@ -17,9 +17,9 @@ from typing import BinaryIO, cast
 from urllib.parse import urlsplit
 
 from onnxreg.registry.store.layout import index_path
-from onnxreg.registry.store.net import http_headers, pace, tokens
+from onnxreg.registry.store.net import http_rules, pace
+from onnxreg.registry.store.net.http_rules import is_loopback
 from onnxreg.registry.store.net.limits import FileBudget
-from onnxreg.registry.store.net.redirects import is_loopback
 from onnxreg.registry.store.net.retry import UnansweredError, retrying
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.protocol import (
@@ -60,7 +60,7 @@ class HttpStore(ReadOnlyStore):
 
     @cached_property
     def _token(self) -> dict[str, str]:
-        return tokens.bearer(self.url)
+        return http_rules.bearer(self.url)
 
     def authorization(self) -> dict[str, str]:
         """The headers that only this server may see."""
@@ -84,7 +84,7 @@ class HttpStore(ReadOnlyStore):
                 f"{self.url}/{key} is a web page, and no file of a registry",
                 "check the URL; is there a login page or a proxy in between?",
             )
-        return bytes(data), http_headers.entity_tag(headers)
+        return bytes(data), http_rules.entity_tag(headers)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         memory, budget = self._ahead.memory(), FileBudget.current()
@@ -101,7 +101,7 @@ class HttpStore(ReadOnlyStore):
         if "Content-Range" not in headers:
             return BytesIO(first[start:])
         size = self._size(key, headers, start, len(first))
-        tag = http_headers.entity_tag(headers)
+        tag = http_rules.entity_tag(headers)
         same = {"If-Range": tag} if tag and not tag.startswith("W/") else {}
 
         def fetch(start: int, memory: memoryview, stop: int) -> None:
@@ -117,7 +117,7 @@ class HttpStore(ReadOnlyStore):
     def _size(self, key: str, headers: Message, start: int, count: int) -> int:
         """The size of a file of which the bytes came that were asked for. RemoteError if others came."""
         try:
-            first, end, size = http_headers.content_range(headers["Content-Range"])
+            first, end, size = http_rules.content_range(headers["Content-Range"])
         except ValueError as error:
             raise _malformed(f"{self.url}/{key}", error) from None
         if (first, end) != (start, start + count):
@@ -151,7 +151,7 @@ class HttpStore(ReadOnlyStore):
     def _hint(self, status: int) -> str:
         if status not in (401, 403):
             return "check the URL"
-        name = tokens.variable(self.url)
+        name = http_rules.variable(self.url)
         if self._token:
             return f"it does not take the token in {name}"
         return f"put the server's token into {name}, if it has one"
@@ -170,7 +170,7 @@ class HttpStore(ReadOnlyStore):
         def attempt() -> tuple[memoryview, Message]:
             try:
                 with self._opener.open(request, timeout=pace.timeout()) as answer:
-                    http_headers.check_framing(answer.headers)
+                    http_rules.check_framing(answer.headers)
                     return read_body(answer, request.full_url, limit, memory), answer.headers
             except urllib.error.HTTPError as error:
                 with error:
@@ -270,7 +270,7 @@ def _trust(reason: object) -> str:
 def make_opener(url: str) -> urllib.request.OpenerDirector:
     """Build a URL opener. Servers on this machine are reached without a proxy, which would see the token."""
     direct = [urllib.request.ProxyHandler({})] if url.startswith("http:") else []
-    return urllib.request.build_opener(tokens.SameOrigin, Plain, Secure, *direct)
+    return urllib.request.build_opener(http_rules.SameOrigin, Plain, Secure, *direct)
 
 
 def check_url(url: str) -> str:

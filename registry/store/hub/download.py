@@ -10,7 +10,7 @@ import httpx2
 from huggingface_hub import constants
 
 from onnxreg.registry.store.hub.hub_errors import UnnamedCommitError
-from onnxreg.registry.store.net import http_headers, pace
+from onnxreg.registry.store.net import http_rules, pace
 from onnxreg.registry.store.net.limits import FileBudget
 from onnxreg.registry.store.net.retry import retrying
 
@@ -60,9 +60,9 @@ class Download(io.RawIOBase):
     def _received(self) -> Iterator[bytes]:
         """The bytes from the offset on. A Hub that ignores the range sends all of them."""
         blocks = self._response.iter_raw()
-        http_headers.check_framing(_message(self._response))
+        http_rules.check_framing(_message(self._response))
         if self._response.status_code == 206:
-            first, _, _ = http_headers.content_range(self._response.headers.get("Content-Range", ""))
+            first, _, _ = http_rules.content_range(self._response.headers.get("Content-Range", ""))
             if first != self._offset:
                 raise ValueError("another range than the one that was asked for")
         return _without_first(blocks, self._offset) if self._response.status_code == 200 else blocks

@@ -7,7 +7,7 @@ from typing import Any
 import httpcore2
 import httpx2
 
-from onnxreg.registry.store.net import redirects
+from onnxreg.registry.store.net import http_rules
 from onnxreg.registry.store.net.internals import wrap_networks
 from onnxreg.registry.store.net.pace import Meter
 
@@ -69,7 +69,7 @@ class DiscardedStream(httpx2.SyncByteStream):
         size = 0
         for part in self._stream:
             size += len(part)
-            redirects.check_size(self._url, size)
+            http_rules.check_size(self._url, size)
         return iter(())
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ def check_redirect(response: httpx2.Response) -> None:
     if not response.has_redirect_location:
         return
     url = str(response.request.url)
-    redirects.target(url, response.headers["Location"])
+    http_rules.target(url, response.headers["Location"])
     assert isinstance(response.stream, httpx2.SyncByteStream)
     response.stream = DiscardedStream(response.stream, url)
 

@@ -26,8 +26,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError
 from onnxreg.schema.core.progress import Advance
 from onnxreg.schema.core.ref import POLICY_LOG
-from onnxreg.schema.formats.hub_layout import LayoutFile
-from onnxreg.schema.formats.repository_card import card_metadata, loading
+from onnxreg.schema.formats.hub_layout import LayoutFile, card_metadata, loading
 from onnxreg.schema.log.state import State
 
 NO_METADATA: Mapping[str, Any] = MappingProxyType({})

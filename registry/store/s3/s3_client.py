@@ -13,7 +13,7 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from onnxreg.registry.store.net import http_headers, pace
+from onnxreg.registry.store.net import http_rules, pace
 from onnxreg.registry.store.net.retry import UnansweredError, retrying
 from onnxreg.registry.store.protocol import CHUNK_BYTES
 from onnxreg.registry.store.s3.range_answer import ByteRange, RangeRequest, fill
@@ -22,7 +22,7 @@ from onnxreg.registry.support.cancellation import CancelledError, check_stop
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError, missing_extra
 
 if TYPE_CHECKING:
-    from onnxreg.registry.store.s3.signed_requests import SignedRequests
+    from onnxreg.registry.store.s3.botocore_client import SignedRequests
 
 
 READ_OPERATIONS = frozenset({"get_object", "head_object", "list_objects_v2"})
@@ -207,7 +207,7 @@ class S3Client:
     def _size(self, request: RangeRequest, content_range: str, count: int) -> int:
         """The size of an object of which the bytes came that were asked for. RemoteError if others came."""
         try:
-            first, end, size = http_headers.content_range(content_range)
+            first, end, size = http_rules.content_range(content_range)
         except ValueError as error:
             raise self._malformed(request.doing, error) from None
         if (first, end) != (request.start, request.start + count):
@@ -286,19 +286,19 @@ class S3Client:
 
     def _learn(self, params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
         """Make bare requests from now on as this usual one is made."""
-        from onnxreg.registry.store.s3.signed_requests import SignedRequests
+        from onnxreg.registry.store.s3.botocore_client import SignedRequests
 
         self._bare = self._bare or SignedRequests.like(self._boto, self._session, params, context)
 
     @cached_property
     def _session(self) -> Any:
-        from onnxreg.registry.store.s3.connection import new_session
+        from onnxreg.registry.store.s3.botocore_client import new_session
 
         return new_session(self.location.option("profile"))
 
     @cached_property
     def _boto(self) -> Any:
-        from onnxreg.registry.store.s3.connection import new_client
+        from onnxreg.registry.store.s3.botocore_client import new_client
 
         client = new_client(self._session, self.location)
         client.meta.events.register("before-call.s3.GetObject", self._learn)

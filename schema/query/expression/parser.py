@@ -8,12 +8,18 @@ data and whose types fit; nothing in it can fail or run away when it is evaluate
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.suggest import nearest
+from onnxreg.schema.core.errors import InputError, nearest
 from onnxreg.schema.log.summary import RECALL
 from onnxreg.schema.query.expression.fields import FIELDS, LABELLED, FieldKind, FieldValues
-from onnxreg.schema.query.expression.literals import TOKEN_KINDS, read_literal, short, written
-from onnxreg.schema.query.expression.tokens import ExpressionError, Token, tokenize
+from onnxreg.schema.query.expression.tokens import (
+    TOKEN_KINDS,
+    ExpressionError,
+    Token,
+    read_literal,
+    short,
+    tokenize,
+    written,
+)
 from onnxreg.schema.query.expression.tree import (
     And,
     Field,

@@ -17,8 +17,8 @@ from onnxreg.converters.profiles.profile_catalog import find
 from onnxreg.converters.rebuild import recorded_suite
 from onnxreg.registry import Registry
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
-from onnxreg.schema.manifest.evidence import Check
 from onnxreg.schema.manifest.manifest import Source
+from onnxreg.schema.manifest.parts import Check
 
 Reg = Callable[..., Any]
 Make = Callable[..., Path]

@@ -7,7 +7,7 @@ import pytest
 from support.servers.regserve import Site, read_answer, running
 
 from onnxreg.registry import Registry
-from onnxreg.registry.server.metrics import BUCKETS, Metrics
+from onnxreg.registry.server.observability import BUCKETS, Metrics
 from onnxreg.registry.server.settings import Settings
 
 TOKEN = "correct-horse"

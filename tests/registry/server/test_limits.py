@@ -21,7 +21,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.server.http.responses import HttpError
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits
-from onnxreg.registry.server.worker_pool import WorkerPool
+from onnxreg.registry.server.workers import WorkerPool
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.query.request import ResolveRequest
 

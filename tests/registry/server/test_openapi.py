@@ -13,7 +13,7 @@ from support.servers.regserve import Answer, Site, running
 from onnxreg.registry import Registry
 from onnxreg.registry.server import openapi
 from onnxreg.registry.server.app import routes
-from onnxreg.registry.server.metrics import Metrics
+from onnxreg.registry.server.observability import Metrics
 from onnxreg.registry.server.pages.rendering import Rendering
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings

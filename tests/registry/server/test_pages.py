@@ -23,7 +23,7 @@ from onnxreg.registry.log.lookup import all_versions
 from onnxreg.registry.log.selection import Selection
 from onnxreg.registry.search import release_table
 from onnxreg.registry.server.pages import pages
-from onnxreg.registry.server.pages.rendering import Rendering, printable, sentence, shown_json, size
+from onnxreg.registry.server.pages.rendering import Rendering, printable, sentence, shown_json
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.core import canonical
@@ -31,6 +31,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.units import format_size
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.manifest.draft import DraftFile
 
@@ -263,7 +264,7 @@ def test_the_size_of_an_artifact_is_that_of_the_files_counted(room: Registry, tm
     vectors = DraftFile("golden", "model.golden.json")
     (draft.root / vectors.path).write_bytes(bytes(1000))
     model, int8 = draft.artifacts
-    total = size((draft.root / model.path).stat().st_size + 1000)
+    total = format_size((draft.root / model.path).stat().st_size + 1000)
     room.add(replace(draft, artifacts=(replace(model, sidecars=(vectors,)), int8)))
     with running(room.store.root) as site:
         assert f"onnx-android float32 {total} in 2 files" in read(site, "/models/acme/beside").text
@@ -678,7 +679,7 @@ def test_a_guarded_server_guards_its_pages(room: Registry) -> None:
 
 
 def test_texts_for_people() -> None:
-    assert [size(count) for count in (0, 999, 1000, 28_400_000, 3 * 10**9)] == [
+    assert [format_size(count) for count in (0, 999, 1000, 28_400_000, 3 * 10**9)] == [
         "0 B",
         "999 B",
         "1.0 kB",

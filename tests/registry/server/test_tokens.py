@@ -17,7 +17,7 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.http.http import http_remote
-from onnxreg.registry.store.net.tokens import variable
+from onnxreg.registry.store.net.http_rules import variable
 from onnxreg.schema.core.errors import InputError, NotFoundError
 
 TOKEN = "correct-horse_battery.staple=="

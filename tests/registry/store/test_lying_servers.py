@@ -318,13 +318,13 @@ def test_a_redirect_is_held_to_the_rules(
     ],
 )
 def test_allowed_targets_of_a_redirect(url: str, location: str, allowed: bool) -> None:
-    from onnxreg.registry.store.net import redirects
+    from onnxreg.registry.store.net import http_rules
 
     if allowed:
-        assert redirects.target(url, location).startswith("http")
+        assert http_rules.target(url, location).startswith("http")
     else:
         with pytest.raises(RemoteError, match="redirects"):
-            redirects.target(url, location)
+            http_rules.target(url, location)
 
 
 def test_a_served_registry_is_what_it_was(tmp_path: Path, site: Proxy) -> None:

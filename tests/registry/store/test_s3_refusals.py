@@ -17,10 +17,10 @@ from onnxreg.registry.store.layout import new_identity
 from onnxreg.registry.store.net import retry
 from onnxreg.registry.store.net.internals import botocore_session
 from onnxreg.registry.store.net.retry import UnansweredError
+from onnxreg.registry.store.s3.botocore_client import REFUSALS, SignedRequests
 from onnxreg.registry.store.s3.range_answer import RangeRequest
 from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
 from onnxreg.registry.store.s3.s3_url import S3Url
-from onnxreg.registry.store.s3.signed_requests import REFUSALS, SignedRequests
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from onnxreg.schema.compare.figures import difference, own_interval, wilson
-from onnxreg.schema.manifest.evidence import Check
+from onnxreg.schema.manifest.parts import Check
 
 
 def test_wilson_is_that_of_newcombes_first_example() -> None:

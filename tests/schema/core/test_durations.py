@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from onnxreg.schema.core.durations import UNITS, parse_duration
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.units import DURATION_UNITS, parse_duration
 
 SAME = {
     "90s": timedelta(seconds=90),
@@ -23,7 +23,7 @@ def test_a_length_of_time(text: str) -> None:
 
 
 def test_every_unit_is_tried() -> None:
-    assert {text.lstrip("0123456789") for text in SAME} == UNITS.keys()
+    assert {text.lstrip("0123456789") for text in SAME} == DURATION_UNITS.keys()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Near names: what a person may have meant."""
 
-from onnxreg.schema.core.suggest import nearest, suggest
+from onnxreg.schema.core.errors import nearest, suggest
 
 NAMES = ["OnnxConversion", "OrtFormat", "GoldenVectors"]
 

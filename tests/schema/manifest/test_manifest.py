@@ -14,7 +14,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Manifest
-from onnxreg.schema.manifest.recorded_recipe import Step
+from onnxreg.schema.manifest.parts import Step
 
 Path = tuple[str | int, ...]
 TYPED = {"opset_imports", "tools"}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.preprocessing import Preprocessing
+from onnxreg.schema.manifest.parts import Preprocessing
 
 IMAGENET = {"size": [224, 224], "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 

@@ -8,8 +8,15 @@ import pytest
 
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.formats.json_schema import generate
-from onnxreg.schema.manifest.description import MAX_DESCRIPTION_CHARS, PATTERN, check_description
-from onnxreg.schema.manifest.license import HUB_NAMES, check_license, hub_license, spdx_expression
+from onnxreg.schema.manifest.license import (
+    HUB_NAMES,
+    MAX_DESCRIPTION_CHARS,
+    PATTERN,
+    check_description,
+    check_license,
+    hub_license,
+    spdx_expression,
+)
 from onnxreg.schema.manifest.manifest import Manifest
 
 

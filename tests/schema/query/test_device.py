@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnxreg.cli import hints
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.sizes import UNITS, parse_size, size
+from onnxreg.schema.core.units import SIZE_UNITS, parse_size, size
 from onnxreg.schema.log.summary import ArtifactSummary
 from onnxreg.schema.manifest.operators import Need, read_build, read_operator_set
 from onnxreg.schema.query.device import PACKAGES, Device, preset, presets, provider
@@ -150,10 +150,10 @@ def test_no_sizes(text: str) -> None:
         parse_size(text)
 
 
-@given(st.integers(0, 999_999), st.sampled_from(sorted(UNITS)))
+@given(st.integers(0, 999_999), st.sampled_from(sorted(SIZE_UNITS)))
 def test_a_size_is_its_number_times_its_unit(number: int, unit: str) -> None:
-    if number * UNITS[unit] < 2**53:
-        assert parse_size(f"{number}{unit}") == parse_size(f"{number}.000{unit}") == number * UNITS[unit]
+    if number * SIZE_UNITS[unit] < 2**53:
+        assert parse_size(f"{number}{unit}") == parse_size(f"{number}.000{unit}") == number * SIZE_UNITS[unit]
 
 
 @pytest.mark.parametrize(

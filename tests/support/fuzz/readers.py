@@ -12,17 +12,16 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from onnxreg.registry.delta.apply import apply
+from onnxreg.registry.delta.delta_transfer import apply
 from onnxreg.registry.dossier.profile_files import load_profile, profile_names
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.index_file import decode_index, read_segment
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.read import resolution
 from onnxreg.registry.read.remotes import Remotes
-from onnxreg.registry.store.blobs import fetcher
+from onnxreg.registry.store.blobs import fetcher, read_manifest
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path, new_identity, read_identity
-from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.schema.compare.manifests import ManifestDiff, diff
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -39,7 +38,7 @@ from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import State, entries_to_json
 from onnxreg.schema.manifest import manifest as documents
 from onnxreg.schema.manifest.manifest import Manifest
-from onnxreg.schema.manifest.recorded_recipe import Recipe
+from onnxreg.schema.manifest.parts import Recipe
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.signing.dsse import KeyRotation
 from onnxreg.schema.signing.keys import PublicKey

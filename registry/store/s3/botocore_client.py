@@ -2,11 +2,18 @@
 
 Its own retries and checksums are off: they are ours. botocore would read the body of an upload once more for its
 signature; over TLS it would leave it out. The SHA-256 is known already, since it goes along as the checksum.
+
+`SignedRequests` sends frequent requests without the layers above botocore's session, which saves 18 % of the time of a
+push of 300 small files (docs/benchmarks.md). If the answer is unexpected, botocore repeats the request, and its answer
+counts.
 """
 
 from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from botocore import UNSIGNED
 from botocore.auth import AUTH_TYPE_MAPS, S3SigV4Auth
@@ -15,6 +22,7 @@ from botocore.awsrequest import (
     AWSHTTPConnectionPool,
     AWSHTTPSConnection,
     AWSHTTPSConnectionPool,
+    AWSRequest,
 )
 from botocore.config import Config
 from botocore.loaders import create_loader
@@ -24,6 +32,7 @@ from onnxreg.registry.store.net import pace
 from onnxreg.registry.store.net.internals import botocore_session, use_pools
 from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.registry.store.streams import UploadBody
+from onnxreg.registry.support.cancellation import check_stop
 
 CONNECT_TIMEOUT_SECONDS = 10
 MAX_CONNECTIONS = 32
@@ -105,3 +114,76 @@ class PlainPool(AWSHTTPConnectionPool):  # type: ignore[misc]
 
 class SecurePool(AWSHTTPSConnectionPool):  # type: ignore[misc]
     ConnectionCls = MeteredHttpsConnection
+
+
+HEADERS = {
+    "ChecksumSHA256": "x-amz-checksum-sha256",
+    "IfMatch": "If-Match",
+    "IfNoneMatch": "If-None-Match",
+}
+QUERY = {"PartNumber": "partNumber", "UploadId": "uploadId"}
+NO_SIGNATURE = "none"
+"""The name that botocore has for the signature of an anonymous request."""
+REFUSALS = frozenset({301, 302, 307, 308, 400, 401, 403, 405, 501})
+"""Statuses of a server that may go on to refuse, such as one in another region."""
+
+
+@dataclass
+class SignedRequests:
+    """Makes requests about the objects of a bucket as a usual request went: see `like`.
+
+    Args:
+        boto: the client of botocore, whose connections are used.
+        credentials: None: requests are not signed.
+        address: if the bucket's objects are.
+        region: which signatures name.
+        refused: True if the server refused a request; then no more are made in this way.
+    """
+
+    boto: Any
+    credentials: Any
+    address: str
+    region: str
+    refused: bool = False
+
+    @classmethod
+    def like(
+        cls, boto: Any, session: Any, params: Mapping[str, Any], context: Mapping[str, Any]
+    ) -> "SignedRequests | None":
+        """Build from the request in botocore's event `before-call`; None if that is signed in another way."""
+        url, path, auth_type = params["url"], params["url_path"], context.get("auth_type")
+        if not url.endswith(path) or auth_type not in (*PLAIN, NO_SIGNATURE):
+            return None
+        region = context.get("signing", {}).get("region") or boto.meta.region_name
+        credentials = None if auth_type == NO_SIGNATURE else session.get_credentials()
+        return cls(boto, credentials, url.removesuffix(path) + "/", region)
+
+    def get(self, path: str, headers: Mapping[str, str]) -> Any:
+        """The answer to a GET, its body still to be read."""
+        return self.send("GET", quote(path, safe="/~"), headers)
+
+    @staticmethod
+    def upload(
+        Key: str,  # noqa: N803
+        Body: bytes | UploadBody,  # noqa: N803
+        **parameters: Any,
+    ) -> tuple[str, dict[str, str], Any]:
+        """The target, headers and data of a PUT of an object or a part of one, with parameters of botocore's."""
+        query = urlencode({QUERY[name]: value for name, value in parameters.items() if name in QUERY})
+        headers = {HEADERS[name]: value for name, value in parameters.items() if name not in QUERY}
+        data: Any = Body
+        if isinstance(Body, UploadBody):
+            headers["Content-Length"] = str(Body.rewind())
+            data = Body.blocks()
+        return f"{quote(Key, safe='/~')}?{query}".rstrip("?"), headers, data
+
+    def send(self, method: str, target: str, headers: Mapping[str, str], data: Any = None) -> Any:
+        """The answer to a signed request, its body still to be read."""
+        check_stop()
+        all_headers = {"User-Agent": self.boto.meta.config.user_agent, **headers}
+        request = AWSRequest(method, self.address + target, all_headers, data, stream_output=True)
+        if self.credentials is not None:
+            KnownDigestAuth(self.credentials.get_frozen_credentials(), "s3", self.region).add_auth(request)
+        answer = botocore_session(self.boto).send(request.prepare())
+        self.refused = self.refused or answer.status_code in REFUSALS
+        return answer

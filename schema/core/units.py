@@ -1,0 +1,83 @@
+"""Sizes, lengths of time and counts as people write and read them.
+
+A size is `30MB`, `1.5GB`, `512MiB`, or a plain number of bytes; a length of time is `90s`, `15min`, `12h`, `7d`, `2w`.
+"""
+
+import re
+from typing import Any
+
+from onnxreg.schema.core.errors import InputError
+
+SIZE_UNITS = {
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+MAX_SIZE_BYTES = 2**53 - 1
+"""The largest whole number that every language's floating point has exactly."""
+
+_SIZE = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9}))?([A-Za-z]*)")
+
+
+def parse_size(text: str) -> int:
+    """SIZE = DIGITS ["." DIGITS] [UNIT]: a whole number of bytes; anything else is an InputError."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise InputError(f"not a size: {text[:40]!r}", "write 30MB, 28.5MiB or a number of bytes")
+    digits, part, unit = match[1], match[2] or "", match[3]
+    if unit and unit not in SIZE_UNITS:
+        spelling = next((name for name in SIZE_UNITS if name.lower() == unit.lower()), None)
+        hint = f"write {spelling}" if spelling else f"units are {', '.join(SIZE_UNITS)}"
+        raise InputError(f"{unit[:40]} is not a unit of size", hint)
+    scale: int = 10 ** len(part)
+    count, remainder = divmod(int(digits + part) * SIZE_UNITS.get(unit, 1), scale)
+    if remainder or count > MAX_SIZE_BYTES:
+        raise InputError(f"{text[:40]} is not a whole number of bytes below 2^53")
+    return count
+
+
+def size(value: Any) -> int:
+    """A size in a JSON document: a number of bytes, or a text that `parse_size` reads."""
+    if isinstance(value, str):
+        return parse_size(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_SIZE_BYTES:
+        raise InputError(f"not a size: {str(value)[:40]!r}", "write 30MB, 28.5MiB or a number of bytes")
+    return int(value)
+
+
+DURATION_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+_DURATION = re.compile(r"([0-9]{1,9})([A-Za-z]*)")
+
+
+def parse_duration(text: str) -> int:
+    """DURATION = DIGITS UNIT: whole seconds; anything else is an InputError."""
+    match = _DURATION.fullmatch(text)
+    if match is None or match[2] not in DURATION_UNITS:
+        units = ", ".join(DURATION_UNITS)
+        raise InputError(f"not a length of time: {text[:40]!r}", f"write 12h or 7d; units are {units}")
+    return int(match[1]) * DURATION_UNITS[match[2]]
+
+
+def format_size(count: int) -> str:
+    """Write a number of bytes; kB, MB and GB are powers of ten."""
+    for factor, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} B"
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a count with its noun: `1 blob`, `2 blobs`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def measure(value: float | None) -> str:
+    """Write three significant digits; nothing for None."""
+    return "" if value is None else f"{value:.3g}"
