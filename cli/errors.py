@@ -56,7 +56,7 @@ def report(error: RegError | KeyboardInterrupt, as_json: bool = False) -> int:
 
 def _line(label: str, text: str) -> str:
     """`error: ...`, the word in its colour; on a terminal with further lines below the text."""
-    line = output.folded(f"{label}: {output.printable(text)}", " " * (len(label) + 2), sys.stderr)
+    line = output.fold_line(f"{label}: {output.printable(text)}", " " * (len(label) + 2), sys.stderr)
     return f"{output.paint(label, sys.stderr)}{line.removeprefix(label)}"
 
 

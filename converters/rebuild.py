@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.android.android_options import evaluation_of
 from onnxreg.converters.android.android_profile import INT8
+from onnxreg.converters.android.android_recipe import evaluation_of
 from onnxreg.converters.engine.plan import ExportPlan, plan_export
 from onnxreg.converters.engine.profile_contract import ProfilePromises
 from onnxreg.converters.engine.read_recipe import RecipeDocument

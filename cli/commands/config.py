@@ -10,7 +10,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
-from onnxreg.cli.services.export_lookup import cache_at
+from onnxreg.cli.services.export_service import cache_at
 from onnxreg.registry.support import actor, environment
 from onnxreg.schema.core.errors import InputError, suggest
 

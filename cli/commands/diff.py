@@ -172,14 +172,14 @@ def _say_rest(session: Session, changes: ManifestDiff, screen: DiffOverview, ful
     """The count of what the screen folds, or every change, the worst first."""
     if not full:
         folded = diff_overview.folded_line(screen, "--full")
-        session.say(*(["", output.folded(folded, "  ")] if folded else []))
+        session.say(*(["", output.fold_line(folded, "  ")] if folded else []))
         return
     for severity, count in changes.counts.items():
         if count:
             session.say("", f"{output.paint(severity)} ({count})")
             listed = [change for change in changes.changes if change.severity == severity]
             session.say(
-                *(output.folded(f"  {output.printable(change.message)}", "      ") for change in listed)
+                *(output.fold_line(f"  {output.printable(change.message)}", "      ") for change in listed)
             )
 
 

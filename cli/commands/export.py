@@ -22,9 +22,8 @@ from onnxreg.cli.options.shared import (
 )
 from onnxreg.cli.reports.publish_report import announce, write_out
 from onnxreg.cli.services import export_service
-from onnxreg.cli.services.export_lookup import show_known
 from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
-from onnxreg.cli.services.export_service import find_parent_file
+from onnxreg.cli.services.export_service import find_parent_file, show_known
 from onnxreg.cli.services.push_published import check_remote, offer_published, report_and_push
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version

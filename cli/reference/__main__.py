@@ -4,10 +4,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from onnxreg.cli.reference import man, markdown
+from onnxreg.cli.reference.pages import cli_page, man_page
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES: dict[str, Callable[[], str]] = {"cli.md": markdown.text, "reg.1": man.text}
+PAGES: dict[str, Callable[[], str]] = {"cli.md": cli_page, "reg.1": man_page}
 
 
 def stale() -> list[str]:

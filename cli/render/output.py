@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -55,6 +57,13 @@ NUMBERS = frozenset(
 )
 """Columns that are aligned to the right."""
 
+WORDS, PARTS, LETTERS = r"\S+\s*", r"[^\s/_.:,-]+[\s/_.:,-]*|[\s/_.:,-]+", r"."
+"""The places at which a cell may be folded, the better one first."""
+MIN_COLUMN_WIDTH = 8
+"""No column is folded to fewer letters."""
+COLUMN_GAP = 2
+"""Columns of the terminal between two of a table."""
+
 
 def json_text(value: Any) -> str:
     return json.dumps(value, indent=2)
@@ -98,7 +107,7 @@ def paint(word: str, stream: TextIO | None = None) -> str:
     return f"\x1b[{COLOURS[word.strip()]}m{word}\x1b[0m"
 
 
-def folded(line: str, indent: str, stream: TextIO | None = None) -> str:
+def fold_line(line: str, indent: str, stream: TextIO | None = None) -> str:
     """The line between words in as many as a terminal needs, further ones indented; elsewhere as it is."""
     if not (stream or sys.stdout).isatty():
         return line
@@ -121,10 +130,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[s
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     room = _room()
     if room is not None and sum(widths) + 2 * len(widths) - 2 > room:
-        from onnxreg.cli.render import columns
-
-        widths = columns.fitted(lines, room)
-        lines = [line for row in lines for line in columns.folded(row, widths)]
+        widths = fit_widths(lines, room)
+        lines = [line for row in lines for line in fold_row(row, widths)]
     right = [header[index] in NUMBERS for index in shown]
     for line in lines:
         yield "  ".join(map(_pad, line, widths, right)).rstrip()
@@ -141,6 +148,46 @@ def _room() -> int | None:
 
 def _pad(cell: str, width: int, right: bool) -> str:
     return paint(cell.rjust(width) if right else cell.ljust(width))
+
+
+def fit_widths(rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """The widths of the columns of a table that has `room`; it may be wider if even that is too little."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    for places in (WORDS, PARTS, LETTERS):
+        least = [
+            max(
+                MIN_COLUMN_WIDTH,
+                *(len(piece.rstrip()) for cell in column for piece in re.findall(places, cell)),
+            )
+            for column in columns
+        ]
+        while sum(widths) + COLUMN_GAP * (len(widths) - 1) > room:
+            loose = [index for index, width in enumerate(widths) if width > least[index]]
+            if not loose:
+                break
+            widths[max(loose, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def fold_row(row: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[str, ...]]:
+    """The lines of a row whose cells are folded at these widths."""
+    cells = [_fold_cell(cell, width) for cell, width in zip(row, widths, strict=True)]
+    return zip_longest(*cells, fillvalue="")
+
+
+def _fold_cell(cell: str, width: int) -> list[str]:
+    places = next(
+        places
+        for places in (WORDS, PARTS, LETTERS)
+        if places is LETTERS or all(len(piece.rstrip()) <= width for piece in re.findall(places, cell))
+    )
+    lines = [""]
+    for piece in re.findall(places, cell):
+        if len((lines[-1] + piece).rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+    return [line.rstrip() for line in lines]
 
 
 def age(seconds: float) -> str:

@@ -33,10 +33,10 @@ class OverviewTable:
 
 def lines(screen: DiffOverview) -> Iterator[str]:
     """The screen for a terminal, without the count of what is folded."""
-    yield from (output.folded(printable(sentence), "  ") for sentence in screen.verdict)
+    yield from (output.fold_line(printable(sentence), "  ") for sentence in screen.verdict)
     for table in tables(screen):
         rows = list(output.table(table.header, table.rows))
-        rows += [output.folded(printable(note), "  ") for note in table.notes]
+        rows += [output.fold_line(printable(note), "  ") for note in table.notes]
         if rows:
             yield from ("", *rows)
 

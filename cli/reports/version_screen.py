@@ -62,7 +62,7 @@ def _shipping(version: PublishedVersion) -> Iterator[str]:
     yield from manifest_view.doubts(version)
     for item in version.manifest.artifacts:
         if item.path in paths.get("refused", ()) and item.certification.state == "refused":
-            yield from (output.folded(line, "    ") for line in manifest_view.verdict(item, "refused"))
+            yield from (output.fold_line(line, "    ") for line in manifest_view.verdict(item, "refused"))
 
 
 def _named(names: Sequence[str]) -> str:

@@ -146,7 +146,7 @@ class ExportRequest:
             _check_options(self.options, self._kind)
         if self.profile == ANDROID:
             from onnxreg.converters.android import order_android
-            from onnxreg.converters.android.android_options import read_options
+            from onnxreg.converters.android.android_recipe import read_options
 
             options = read_options(_android(self.options), self.trust.remote_code)
             search, scales = _search(self), _scales(self)
@@ -169,7 +169,7 @@ class ExportRequest:
         from onnxreg.converters.engine.plan import evaluation_of
 
         if self.profile == ANDROID:
-            from onnxreg.converters.android.android_options import read_options, recipe_of
+            from onnxreg.converters.android.android_recipe import read_options, recipe_of
 
             recipe = recipe_of(read_options(_android(self.options)), self.evaluation, _search(self))
             return evaluation_of(recipe, Path())
@@ -183,8 +183,7 @@ class ExportRequest:
     def check(self) -> str | None:
         """Read recipe or profile and options, and look for files on this machine. Returns the model's name, if it has one."""
         if self.profile == ANDROID:
-            from onnxreg.converters.android.android_options import read_options
-            from onnxreg.converters.android.export import check_here
+            from onnxreg.converters.android.android_recipe import check_here, read_options
 
             check_here(self.source or "", read_options(_android(self.options)))
             self.evaluation_plan()
@@ -206,7 +205,7 @@ class ExportRequest:
 
 def _options_of(kind: str) -> tuple[str, ...]:
     if kind == f"profile {ANDROID}":
-        from onnxreg.converters.android.android_options import option_names
+        from onnxreg.converters.android.android_recipe import option_names
 
         return (*option_names(), *SEARCH_OPTIONS, SCALES, *STATEMENTS)
     return {"task": TASK_OPTIONS, "recipe": ("checkpoint",)}.get(kind, ()) + COMMON_OPTIONS

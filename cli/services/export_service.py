@@ -1,16 +1,18 @@
 """Joining converters and registry: a plan is run, or recognised as one that was run before, and published."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.services.export_lookup import cache_at
 from onnxreg.cli.services.free_memory import check_memory
+from onnxreg.cli.services.push_published import report_and_push
 from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.units import parse_size
+from onnxreg.schema.core.version import Version
 
 if TYPE_CHECKING:
     from onnxreg.cli.services.export_request import ExportRequest
@@ -20,17 +22,17 @@ if TYPE_CHECKING:
     from onnxreg.converters.families.family_plan import FamilyPlan
     from onnxreg.registry import Registry
     from onnxreg.registry.read.versions import PublishedVersion
-    from onnxreg.schema.core.version import Version
     from onnxreg.schema.manifest.draft import Draft
-
 
 OF_ALL = ("trust_remote_code", "allow_code")
 """The settings of every job of a batch."""
 
 
-def cache_of(registry: "Registry") -> "StepCache":
-    """The cache of export steps in a registry."""
-    return cache_at(registry.store.root)
+def cache_at(root: Path) -> "StepCache":
+    """The cache of export steps of the registry in a directory."""
+    from onnxreg.converters.engine.cache import StepCache
+
+    return StepCache(root / "local" / "cache")
 
 
 def cache_limit() -> int:
@@ -44,7 +46,7 @@ def cache_limit() -> int:
 def publish(
     registry: "Registry",
     plan: "ExportPlan | FamilyPlan",
-    version: "Version | None",
+    version: Version | None,
     progress: Progress,
     request: "ExportRequest | None" = None,
 ) -> "tuple[PublishedVersion, LatencyTable | None]":
@@ -71,7 +73,7 @@ def publish(
 def _publish_family(
     registry: "Registry",
     plan: "FamilyPlan",
-    version: "Version | None",
+    version: Version | None,
     progress: Progress,
     workspace: Path,
 ) -> "tuple[PublishedVersion, LatencyTable]":
@@ -89,7 +91,7 @@ def add(
     registry: "Registry",
     plan: "ExportPlan",
     draft: "Draft",
-    version: "Version | None",
+    version: Version | None,
     progress: Progress,
 ) -> "PublishedVersion":
     """Publish a draft; a benchmark of its recipe is measured before, and put on record after."""
@@ -107,7 +109,7 @@ def add(
 def _publish_cached(
     registry: "Registry",
     plan: "ExportPlan",
-    version: "Version | None",
+    version: Version | None,
     progress: Progress,
     request: "ExportRequest",
     workspace: Path,
@@ -119,7 +121,7 @@ def _publish_cached(
     from onnxreg.converters.engine import memo
     from onnxreg.converters.search import execute
 
-    cache, limit = cache_of(registry), cache_limit()
+    cache, limit = cache_at(registry.store.root), cache_limit()
     remembered = memo.recall(cache, plan)
     published = None if remembered is None else registry.add_again(remembered, version)
     if published is None:
@@ -204,3 +206,35 @@ def find_parent_file(session: Session, parent: str) -> Path:
             f"fetch it: reg pull {published.ref}",
         )
     return registry.store.blob_path(artifact.digest)
+
+
+def show_known(
+    session: Session,
+    request: "ExportRequest",
+    version: Version | None,
+    as_json: bool,
+    push: str | None = None,
+) -> bool:
+    """Show what the same request published, if its source and tools are unchanged; else return False.
+
+    If a remote is named, `push` sends the version there.
+    """
+    from onnxreg.cli.reports.publish_report import unchanged
+    from onnxreg.converters.engine.memo import recall_request
+    from onnxreg.registry.support.environment import default_root
+    from onnxreg.schema.core.ref import Ref
+
+    remembered = recall_request(cache_at(session.registry or default_root()), request.values)
+    if remembered is None:
+        return False
+    from onnxreg.registry.publish.existing import find_existing
+
+    existing = find_existing(session.reader(), remembered.name, remembered.manifest, version)
+    if existing is None:
+        return False
+    ref = Ref(remembered.name, str(existing.version))
+    report = partial(
+        unchanged, session, ref, remembered.manifest, existing.manifest, existing.states, as_json
+    )
+    report_and_push(session, ref, push, as_json, report)
+    return True

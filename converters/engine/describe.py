@@ -9,7 +9,7 @@ from onnxreg.converters.engine import measure, output_checks
 from onnxreg.converters.engine.cache import link_or_copy
 from onnxreg.converters.engine.plan import ExportPlan
 from onnxreg.converters.engine.profile_contract import ProfileOutput
-from onnxreg.converters.engine.step_result import StepResult
+from onnxreg.converters.engine.step import StepResult
 from onnxreg.converters.engine.steps import GOLDEN_PREFIX
 from onnxreg.converters.engine.subjects import FILES_DIRECTORY
 from onnxreg.converters.onnx.facts import GraphFacts

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.converters.engine import measure, subjects
 from onnxreg.converters.engine.cache import Key, StepCache
 from onnxreg.converters.engine.describe import SCRATCH_DIRECTORY, SUBJECT_DIRECTORY, draft_of
-from onnxreg.converters.engine.make_step import StepFiles, make
 from onnxreg.converters.engine.measure import Outputs
 from onnxreg.converters.engine.plan import ExportPlan, pass_key
-from onnxreg.converters.engine.step_result import StepResult
+from onnxreg.converters.engine.step import StepFiles, StepResult, make
 from onnxreg.converters.engine.steps import StepNode, file_name
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes.base import skip

@@ -7,22 +7,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from onnxreg.converters.engine.measure import Outputs
-from onnxreg.converters.families import factory_backbone, judge_family
+from onnxreg.converters.families import judge_family
 from onnxreg.converters.families.backbone import (
     LOGITS,
     LoadedBackbone,
     export_backbone,
     load_backbone,
+    load_factory_backbone,
     subject_of,
 )
 from onnxreg.converters.families.detector import DISTANCE, VERDICT, Detector, detector_graph, detector_tensors
-from onnxreg.converters.families.family_plan import FamilyPlan
-from onnxreg.converters.families.find_checkpoints import checkpoint_of, read_heads
-from onnxreg.converters.families.fitting_evidence import HeldOut, outputs_of
-from onnxreg.converters.families.fused import INDEX, MASKED, fused_graph
-from onnxreg.converters.families.head_checkpoints import HeadCheckpoint
-from onnxreg.converters.families.head_graph import INPUT, OUTPUT, head_graph
-from onnxreg.converters.families.member_paths import (
+from onnxreg.converters.families.family_files import (
     OOD,
     TENSORS,
     backbone_paths,
@@ -30,6 +25,11 @@ from onnxreg.converters.families.member_paths import (
     fused_paths,
     head_paths,
 )
+from onnxreg.converters.families.family_plan import FamilyPlan
+from onnxreg.converters.families.find_checkpoints import checkpoint_of, read_heads
+from onnxreg.converters.families.fitting_evidence import HeldOut, outputs_of
+from onnxreg.converters.families.head_checkpoints import HeadCheckpoint
+from onnxreg.converters.families.head_graphs import INDEX, INPUT, MASKED, OUTPUT, fused_graph, head_graph
 from onnxreg.converters.families.precisions import (
     PLAIN,
     MemberFile,
@@ -78,7 +78,7 @@ def load_family(plan: FamilyPlan) -> LoadedFamily:
 def _load_backbone(plan: FamilyPlan) -> LoadedBackbone:
     spec = plan.document.backbone
     if plan.factory is not None:
-        return factory_backbone.load(spec, plan.directory, plan.factory, plan.consent)
+        return load_factory_backbone(spec, plan.directory, plan.factory, plan.consent)
     return load_backbone(checkpoint_of(spec, plan.directory), spec.classes)
 
 

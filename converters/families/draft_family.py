@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.families import server_files
+from onnxreg.converters.families import family_files
 from onnxreg.converters.families.backbone import EMBEDDING, LOGITS
 from onnxreg.converters.families.build_members import BACKBONE, FUSED, LoadedFamily
 from onnxreg.converters.families.detector import Detector
 from onnxreg.converters.families.family_plan import DOCUMENT, FamilyPlan
-from onnxreg.converters.families.head_graph import INPUT, OUTPUT
+from onnxreg.converters.families.head_graphs import INPUT, OUTPUT
 from onnxreg.converters.families.precisions import MemberFile, artifact
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import tool_versions
@@ -35,11 +35,11 @@ def draft_of(
     tools = tool_versions(() if plan.factory is None else plan.factory.packages)
     record = detector.record() if detector else {}
     layout = {
-        server_files.LIST: server_files.heads_list(members, artifacts),
-        server_files.METADATA: server_files.metadata(members, artifacts, document, tools, record),
+        family_files.LIST: family_files.heads_list(members, artifacts),
+        family_files.METADATA: family_files.metadata(members, artifacts, document, tools, record),
     }
     for path, value in layout.items():
-        (workspace / path).write_bytes(server_files.text(value))
+        (workspace / path).write_bytes(family_files.json_bytes(value))
     model_type, preprocessing = family.backbone.model_type, family.preprocessing
     fields = {
         "task": "image-classification",
@@ -61,7 +61,7 @@ def _members(family: LoadedFamily, files: Sequence[MemberFile], workspace: Path)
     names = dict.fromkeys(file.member for file in files)
     members = [_member(name, family, files, workspace) for name in names]
     members.append(
-        {"name": "layout", "role": "metadata", "files": [server_files.LIST, server_files.METADATA]}
+        {"name": "layout", "role": "metadata", "files": [family_files.LIST, family_files.METADATA]}
     )
     roles = [role for role in ("head", "ood", "fused") if any(file.role == role for file in files)]
     edges = [{"source": BACKBONE, "output": EMBEDDING, "target": role, "input": INPUT} for role in roles]

@@ -7,7 +7,7 @@ from typing import Any
 
 from onnxreg.converters.engine.read_recipe import RecipeDocument
 from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan, plan_evaluation
-from onnxreg.converters.families import factory_backbone
+from onnxreg.converters.families.backbone import code_digests, find_factory
 from onnxreg.converters.families.find_checkpoints import checkpoint_of, head_files
 from onnxreg.converters.families.rows import read_rows
 from onnxreg.converters.passes.tools.samples import digest
@@ -74,7 +74,7 @@ def plan_family(document: FamilyFile, directory: Path, consent: Consent = NO_CON
     Raises NotFoundError or InputError for those that cannot be read.
     """
     require("torch", "transformers", "safetensors", "onnxruntime")
-    factory = factory_backbone.find(document.backbone, directory)
+    factory = find_factory(document.backbone, directory)
     certificates = {
         member: plan_evaluation(request, TASK, directory, ())
         for member, request in sorted(document.certify.items())
@@ -104,7 +104,7 @@ def _source_digest(document: FamilyFile, directory: Path, factory: Factory | Non
 def _backbone_digests(spec: BackboneSpec, directory: Path, factory: Factory | None) -> dict[str, Digest]:
     checkpoint = checkpoint_of(spec, directory)
     if factory is not None:
-        return {"checkpoint": digest_file(checkpoint), **factory_backbone.code_digests(factory)}
+        return {"checkpoint": digest_file(checkpoint), **code_digests(factory)}
     names = (CONFIG, *weight_files(checkpoint))
     return {name: digest_file(checkpoint / name) for name in names if (checkpoint / name).is_file()}
 

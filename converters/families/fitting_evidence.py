@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.families.find_checkpoints import member_of
-from onnxreg.converters.families.head_graph import INPUT
+from onnxreg.converters.families.head_graphs import INPUT
 from onnxreg.converters.families.rows import RowKeys, as_float32, keys_of, read_rows, shared
 from onnxreg.converters.passes.tools import proof
 from onnxreg.converters.passes.tools.samples import digest

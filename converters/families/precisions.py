@@ -9,7 +9,7 @@ from typing import Any, Literal
 from onnxreg.converters.engine.describe import format_of, graph_fields
 from onnxreg.converters.engine.measure import Outputs, agreement
 from onnxreg.converters.engine.output_checks import make_check
-from onnxreg.converters.families.head_graph import OUTPUT
+from onnxreg.converters.families.head_graphs import OUTPUT
 from onnxreg.converters.onnx.facts import inspect_onnx
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization

@@ -12,13 +12,14 @@ from onnxreg.converters.passes.tools import graph, samples
 from onnxreg.converters.passes.tools.half_graph import (
     FLOAT,
     FLOAT16,
+    LARGEST,
+    SMALLEST,
     count_halves,
     halved_operators,
     overflowing,
     refuse_halved,
     to_float16,
 )
-from onnxreg.converters.passes.tools.half_weights import LARGEST, SMALLEST
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 

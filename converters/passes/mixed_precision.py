@@ -1,6 +1,11 @@
-"""`OrtMixedPrecision`: float16, and as little float32 as a tolerance allows, found by trying."""
+"""`OrtMixedPrecision`: float16, and as little float32 as a tolerance allows, found by trying.
+
+The trials are delta debugging: Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing Input (IEEE TSE
+28(2), 2002), algorithm ddmin.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 from pydantic import Field, PositiveInt
@@ -8,7 +13,6 @@ from pydantic import Field, PositiveInt
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.tools import graph, proof, samples
-from onnxreg.converters.passes.tools.delta_debugging import ExhaustedError, Trials, minimize
 from onnxreg.converters.passes.tools.half_graph import (
     count_halves,
     halved_operators,
@@ -103,7 +107,7 @@ class OrtMixedPrecision(GraphPass):
         by_kind = _by_kind(subject)
         return {name for kind in self._blocked() for name in by_kind.get(kind, ())}
 
-    def _search(self, subject: Any, forced: Collection[str], within: Trials) -> tuple[list[str], bool]:
+    def _search(self, subject: Any, forced: Collection[str], within: "Trials") -> tuple[list[str], bool]:
         """The names of the nodes that stay float32 beside the forced ones, and whether no fewer would do."""
         free = ((kind, [n for n in names if n not in forced]) for kind, names in _by_kind(subject).items())
         by_kind = {kind: names for kind, names in free if names}
@@ -166,3 +170,58 @@ def _by_kind(subject: Any) -> dict[str, list[str]]:
         for node in body.node:
             names.setdefault(node.op_type, []).append(node.name)
     return names
+
+
+class ExhaustedError(Exception):
+    """The number of trials that were allowed is used up."""
+
+
+class Trials:
+    """Counts the trials of a predicate over sets of names, asks each set once, and ends after `most` of them."""
+
+    def __init__(self, holds: Callable[[frozenset[str]], bool], most: int) -> None:
+        self._holds = holds
+        self._known: dict[frozenset[str], bool] = {}
+        self._most = most
+
+    @property
+    def count(self) -> int:
+        return len(self._known)
+
+    def __call__(self, names: frozenset[str]) -> bool:
+        """Raise ExhaustedError if this would be one trial too many."""
+        if names not in self._known:
+            if self.count >= self._most:
+                raise ExhaustedError
+            self._known[names] = self._holds(names)
+        return self._known[names]
+
+
+def minimize(all_names: Sequence[str], holds: Callable[[frozenset[str]], bool]) -> tuple[list[str], bool]:
+    """A subset for which `holds` still does, and from which no name can be left out; it must hold for all `names`.
+
+    The second result is False if the trials ended first: then the set holds, but may not be minimal.
+    """
+    names, parts = list(all_names), 2
+    try:
+        while names:
+            if holds(frozenset()):
+                return [], True
+            smaller = next(
+                (subset for subset in _complements(names, parts) if holds(frozenset(subset))), None
+            )
+            if smaller is not None:
+                names, parts = smaller, max(parts - 1, 2)
+            elif parts >= len(names):
+                return names, True
+            else:
+                parts = min(2 * parts, len(names))
+    except ExhaustedError:
+        return names, False
+    return names, True
+
+
+def _complements(names: Sequence[str], parts: int) -> list[list[str]]:
+    """The names without each of so many consecutive parts, the last part left out first."""
+    edges = [len(names) * index // parts for index in range(parts + 1)]
+    return [[*names[:start], *names[end:]] for start, end in pairwise(edges) if start < end][::-1]

@@ -6,8 +6,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.android.android_options import DOCUMENT
 from onnxreg.converters.android.android_profile import AndroidContract
+from onnxreg.converters.android.android_recipe import DOCUMENT
 from onnxreg.converters.engine.profile_contract import ProfilePromises
 from onnxreg.converters.engine.read_recipe import PROFILE_KEYS, from_value, read_document
 from onnxreg.schema.core.errors import HostError, InputError, suggest

@@ -31,8 +31,8 @@ DESIGNS = {
 def build(root: Path) -> float:
     """Write every design; the seconds that the 320 heads took in float32, float16 and int8, checked and measured."""
     from onnxreg.converters.families.build_members import make_head
-    from onnxreg.converters.families.fused import fused_graph
     from onnxreg.converters.families.head_checkpoints import HeadCheckpoint, Layer
+    from onnxreg.converters.families.head_graphs import fused_graph
     from onnxreg.converters.passes.tools import model_file
     from onnxreg.schema.inputs.family_file import FamilyFile
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.cli.reference import man, markdown
 from onnxreg.cli.reference.__main__ import DOCS, PAGES, stale
+from onnxreg.cli.reference.pages import cli_page, man_page
 from onnxreg.cli.reference.verbs import ENVIRONMENT, commands, describe, root
 
 REPOSITORY = Path(__file__).parents[2]
@@ -20,12 +20,12 @@ def test_nothing_is_stale() -> None:
 
 
 def test_a_page_that_was_edited_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PAGES, "cli.md", lambda: markdown.text() + "more")
+    monkeypatch.setitem(PAGES, "cli.md", lambda: cli_page() + "more")
     assert stale() == ["cli.md"]
 
 
 def test_every_verb_and_option_is_on_both_pages() -> None:
-    page, sheet = markdown.text(), man.text().replace("\\-", "-")
+    page, sheet = cli_page(), man_page().replace("\\-", "-")
     assert [verb.name for verb in describe()] and {verb.name for verb in describe()} == set(
         dict(commands(root()))
     )

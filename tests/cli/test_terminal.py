@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.terminal import on_a_terminal
 
-from onnxreg.cli.render import columns, output
+from onnxreg.cli.render import output
 from onnxreg.registry import Registry
 
 Reg = Callable[..., Any]
@@ -174,11 +174,11 @@ def test_tables_fit_the_terminal(
 
 def test_a_cell_is_folded_between_words_then_parts_then_anywhere() -> None:
     rows = [("NAME", "WHY"), ("acme/pii-small", "it is no model"), ("b", "fine")]
-    assert columns.fitted(rows, 26) == [14, 10]
-    assert list(columns.folded(rows[1], [14, 10])) == [("acme/pii-small", "it is no"), ("", "model")]
-    assert columns.fitted(rows, 19) == [9, 8]
-    assert list(columns.folded(rows[1], [9, 8])) == [("acme/pii-", "it is no"), ("small", "model")]
-    assert list(columns.folded(("x" * 10, ""), [8, 8])) == [("x" * 8, ""), ("xx", "")]
+    assert output.fit_widths(rows, 26) == [14, 10]
+    assert list(output.fold_row(rows[1], [14, 10])) == [("acme/pii-small", "it is no"), ("", "model")]
+    assert output.fit_widths(rows, 19) == [9, 8]
+    assert list(output.fold_row(rows[1], [9, 8])) == [("acme/pii-", "it is no"), ("small", "model")]
+    assert list(output.fold_row(("x" * 10, ""), [8, 8])) == [("x" * 8, ""), ("xx", "")]
 
 
 def test_long_lines_are_folded_between_words_on_a_terminal_only(home: Path, reg: Reg) -> None:

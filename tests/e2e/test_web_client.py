@@ -22,7 +22,7 @@ TESTS = Path(__file__).parents[1]
 from support.e2e.pieces import VOCABULARY, wordpiece
 from support.servers.faults import Proxy, at, proxy
 
-from onnxreg.converters.android.export import AndroidOptions, export_android
+from onnxreg.converters.android.android_recipe import AndroidOptions, export_android
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.schema.manifest.draft import Draft

@@ -1,20 +1,27 @@
-"""ONNX Runtime's float16 converter with a list of what stays float32, and fixes of its graphs."""
+"""ONNX Runtime's float16 converter with a list of what stays float32, fixes of its graphs, and values beyond float16.
+
+Weights become float16 in numpy: the numbers of the converter, in a tenth of its time.
+"""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.onnx.external_data import tensors
 from onnxreg.converters.onnx.onnx_graph import operator_uses
 from onnxreg.converters.onnx.quiet import quiet
-from onnxreg.converters.onnx.weightless import without_weights
+from onnxreg.converters.onnx.weightless import MAX_SMALL_ELEMENTS, without_weights
 from onnxreg.converters.passes.tools import graph, model_file, proof
-from onnxreg.converters.passes.tools.half_weights import LARGEST, SMALLEST, emptied_weights
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.schema.core.errors import ConversionError
 
 FLOAT, FLOAT16 = 1, 10
+LARGEST, SMALLEST = 65504.0, 5.96e-08
+"""The bounds of float16: the largest finite value, and the smallest above 0."""
+SENTINEL = 1e30
+"""Larger values mean infinity, as in attention masks: a converter may use its own bound there."""
 Keep = bool | Collection[str]
 
 
@@ -32,7 +39,7 @@ def to_float16(
         operators: those that stay float32; ONNX Runtime's own list if None.
         nodes: the names of nodes that stay float32.
         keep_io_types: whether inputs and outputs stay float32, or the names of those that do.
-        smallest, largest: the bounds of `half.to_half`.
+        smallest, largest: the bounds of `to_half`.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
@@ -124,10 +131,6 @@ def count_halves(model: Any) -> dict[str, int]:
     return {"float16_weights": kinds.count(FLOAT16), "float32_weights": kinds.count(FLOAT)}
 
 
-SENTINEL = 1e30
-"""Larger values mean infinity, as in attention masks: a converter may use its own bound there."""
-
-
 def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
     """The names of the nodes of the main graph that make or read a float32 value beyond float16's largest.
 
@@ -174,3 +177,48 @@ def _with_all_outputs(subject: Any) -> Any:
         if name in computed and value.type.tensor_type.elem_type == FLOAT
     )
     return exposed
+
+
+def to_half(values: Any, smallest: float = SMALLEST, largest: float = LARGEST) -> Any:
+    """float32 to float16 as `onnxruntime.transformers.float16.convert_np_to_float16` does, to the bit.
+
+    What is finite stays finite and what is not zero stays so: values beyond the bounds become the largest or smallest
+    of their sign.
+    """
+    import numpy as np
+
+    with np.errstate(over="ignore", under="ignore"):
+        half = values.astype(np.float16)
+    low, high = np.array([smallest, largest], np.float16).view(np.uint16)
+    magnitudes = half.view(np.uint16) & 0x7FFF
+    (lost,) = np.nonzero((magnitudes <= low) | (magnitudes >= high))
+    exact = values[lost]
+    bounded = np.sign(exact) * np.clip(np.abs(exact), smallest, largest)
+    half[lost] = np.where((exact == 0) | np.isinf(exact), exact, bounded).astype(np.float16)
+    return half
+
+
+@contextmanager
+def emptied_weights(model: Any, smallest: float = SMALLEST, largest: float = LARGEST) -> Iterator[None]:
+    """Inside, the large float32 initializers of a graph have no elements; after it, those of the type they then have.
+
+    A converter inside changes their type to float16 or leaves it; the bounds are those of `to_half`.
+    """
+    import numpy as np
+
+    emptied = []
+    for tensor in model.graph.initializer:
+        if tensor.data_type == tensor.FLOAT and len(tensor.raw_data) > 4 * MAX_SMALL_ELEMENTS:
+            emptied.append((tensor, tuple(tensor.dims), tensor.raw_data))
+            tensor.raw_data = b""
+            tensor.dims[:] = [0]
+    try:
+        yield
+    finally:
+        while emptied:
+            tensor, dims, data = emptied.pop()
+            tensor.dims[:] = dims
+            halved = tensor.data_type == tensor.FLOAT16
+            tensor.raw_data = (
+                to_half(np.frombuffer(data, "<f4"), smallest, largest).tobytes() if halved else data
+            )

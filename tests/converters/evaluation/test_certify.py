@@ -11,7 +11,7 @@ import torch
 import transformers
 from support.evaluation import subject_of
 
-from onnxreg.converters.android.android_options import evaluation_of
+from onnxreg.converters.android.android_recipe import evaluation_of
 from onnxreg.converters.evaluation.evaluate import evaluate
 from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation
 from onnxreg.converters.evaluation.gate_g4 import write_report

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.converters.families.covariance import estimate
+from onnxreg.converters.families.detector import estimate_covariance
 from onnxreg.schema.core.errors import InputError
 
 DIMENSION = 32
@@ -77,18 +77,18 @@ DEGENERATE: dict[str, tuple[Callable[[], np.ndarray], float | None, str]] = {
 def test_a_degenerate_fit_is_refused(what: str) -> None:
     rows, shrinkage, message = DEGENERATE[what]
     with pytest.raises(InputError, match=message):
-        estimate(rows(), shrinkage)
+        estimate_covariance(rows(), shrinkage)
 
 
 def test_the_dimension_that_a_layer_norm_takes_is_carried_by_shrinkage() -> None:
-    found = estimate(normed(draw()))
+    found = estimate_covariance(normed(draw()))
     assert found.rank == DIMENSION - 1
     assert 0 < found.shrinkage < 1
     assert 1 < found.condition < 1e6
 
 
 def test_a_full_covariance_needs_no_shrinkage() -> None:
-    found = estimate(draw(), 0.0)
+    found = estimate_covariance(draw(), 0.0)
     assert (found.rank, found.shrinkage) == (DIMENSION, 0.0)
     scale = draw().astype(np.float64)
     assert found.condition == pytest.approx(np.linalg.cond(np.corrcoef(scale.T)), rel=1e-6)
@@ -96,15 +96,15 @@ def test_a_full_covariance_needs_no_shrinkage() -> None:
 
 def test_shrinkage_is_what_ledoit_and_wolf_say() -> None:
     """Their estimate falls with the rows; its value for identity covariance tends to 1."""
-    few, many = (estimate(draw(count)).shrinkage for count in (64, 6400))
+    few, many = (estimate_covariance(draw(count)).shrinkage for count in (64, 6400))
     assert 0 < many < few < 1
     sphere = np.random.default_rng(8).normal(size=(500, DIMENSION))
-    assert estimate(sphere).shrinkage > 0.9
+    assert estimate_covariance(sphere).shrinkage > 0.9
 
 
 @given(st.lists(st.floats(-6, 6), min_size=8, max_size=8))
 def test_rank_and_condition_do_not_depend_on_the_units_of_a_dimension(powers: list[float]) -> None:
     rows = draw(width=8).astype(np.float64)
-    plain, scaled = estimate(rows, 0.0), estimate(rows * 10.0 ** np.array(powers), 0.0)
+    plain, scaled = estimate_covariance(rows, 0.0), estimate_covariance(rows * 10.0 ** np.array(powers), 0.0)
     assert plain.rank == scaled.rank == 8
     assert scaled.condition == pytest.approx(plain.condition, rel=1e-6)

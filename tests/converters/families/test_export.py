@@ -16,12 +16,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.families import small
 
-from onnxreg.converters.families import build_members, fitting_evidence, server_files
+from onnxreg.converters.families import build_members, family_files, fitting_evidence
 from onnxreg.converters.families import export_family as export
 from onnxreg.converters.families.backbone import export_backbone
+from onnxreg.converters.families.family_files import check_paths
 from onnxreg.converters.families.fitting_evidence import outputs_of
-from onnxreg.converters.families.fused import MASKED
-from onnxreg.converters.families.member_paths import check_paths
+from onnxreg.converters.families.head_graphs import MASKED
 from onnxreg.converters.passes.tools.samples import digest
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.sessions import load_session
@@ -93,9 +93,9 @@ def test_the_layout_is_what_servers_read(family: Family) -> None:
         f"disease-heads/{name}-{kind}.onnx" for name in small.CLASSES for kind in ("fp32", "fp16", "int8")
     }
     fused = {"disease-heads-fp32.onnx", "disease-heads-int8.onnx"}
-    others = {"ood.onnx", "ood.safetensors", server_files.LIST, server_files.METADATA}
+    others = {"ood.onnx", "ood.safetensors", family_files.LIST, family_files.METADATA}
     assert found == {FP32, HALF, INT8} | heads | fused | others
-    listed = json.loads((family.workspace / server_files.LIST).read_text())
+    listed = json.loads((family.workspace / family_files.LIST).read_text())
     assert listed == {
         "apple": "disease-heads/apple-int8.onnx",
         "bean": "disease-heads/bean-int8.onnx",
@@ -129,7 +129,7 @@ def test_every_graph_keeps_the_contract(family: Family) -> None:
 
 
 def test_the_metadata_says_what_the_graphs_say(family: Family) -> None:
-    value = json.loads((family.workspace / server_files.METADATA).read_text())
+    value = json.loads((family.workspace / family_files.METADATA).read_text())
     assert value["members"]["backbone"]["outputs"]["embedding"]["shape"] == ["batch_size", small.WIDTH]
     assert value["members"]["backbone"]["files"] == {"float32": FP32, "float16": HALF, "int8": INT8}
     assert value["members"]["head:bean"]["classes"] == small.CLASSES["bean"]
@@ -184,7 +184,7 @@ def test_rates_of_rejection_are_those_of_the_written_graph(family: Family) -> No
     detector = load_session(family.workspace / "ood.onnx")
     backbone = load_session(family.workspace / FP32)
     calibration, independent, *_ = family.checks("ood.onnx", "false_rejection_rate")
-    record = json.loads((family.workspace / server_files.METADATA).read_text())["ood"]
+    record = json.loads((family.workspace / family_files.METADATA).read_text())["ood"]
     for file, check in (("calibrate.npz", calibration), ("held-out.npz", independent)):
         (embeddings,) = backbone.run(["embedding"], {"input": small.rows(family.source, file, "input")})
         (inside,) = detector.run(["in_distribution"], {"embedding": embeddings})

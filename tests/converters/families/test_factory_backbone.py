@@ -7,8 +7,13 @@ import pytest
 import torch
 from support.families import small
 
-from onnxreg.converters.families import factory_backbone
-from onnxreg.converters.families.backbone import EMBEDDING, LOGITS, LoadedBackbone
+from onnxreg.converters.families.backbone import (
+    EMBEDDING,
+    LOGITS,
+    LoadedBackbone,
+    find_factory,
+    load_factory_backbone,
+)
 from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, RegError
 from onnxreg.schema.inputs.family_file import BackboneSpec
@@ -23,9 +28,9 @@ def trained(tmp_path: Path) -> torch.nn.Module:
 def load(directory: Path, **changes: Any) -> LoadedBackbone:
     value = {key: each for key, each in {**small.MADE_BACKBONE, **changes}.items() if each is not None}
     asked = BackboneSpec.from_json(value, "backbone")
-    made = factory_backbone.find(asked, directory)
+    made = find_factory(asked, directory)
     assert made is not None
-    return factory_backbone.load(asked, directory, made, Consent.of(["net.py:build"]))
+    return load_factory_backbone(asked, directory, made, Consent.of(["net.py:build"]))
 
 
 @pytest.mark.parametrize(

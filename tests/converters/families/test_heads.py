@@ -6,9 +6,8 @@ import pytest
 import torch
 from support.families.seeded import WIDTH, MakeHead
 
-from onnxreg.converters.families.fused import MASKED, fused_graph
 from onnxreg.converters.families.head_checkpoints import HeadCheckpoint
-from onnxreg.converters.families.head_graph import OUTPUT, head_graph
+from onnxreg.converters.families.head_graphs import MASKED, OUTPUT, fused_graph, head_graph
 from onnxreg.converters.families.precisions import compare_fused
 from onnxreg.converters.passes.tools import model_file
 from onnxreg.schema.core.errors import InputError

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from support.families import small
 
-from onnxreg.converters.families import server_files
+from onnxreg.converters.families import family_files
 from onnxreg.converters.families.family_plan import plan_family
 from onnxreg.schema.core.errors import InputError
 
@@ -51,10 +51,10 @@ def test_a_family_with_names_of_people_at_opset_17(source: Path, tmp_path: Path)
     workspace.mkdir()
     draft = small.export(asked(opset=17, preprocessing=IMAGENET), source, workspace)
     family = draft.fields["model_family"]
-    listed = json.loads((workspace / server_files.LIST).read_text())
+    listed = json.loads((workspace / family_files.LIST).read_text())
     assert listed.keys() == {"acorn squash", "bean (runner)", "corn", "weed"}
     assert listed["acorn squash"] == "disease-heads/acorn-squash-fp16.onnx"
-    assert all(((workspace / server_files.LIST).parent / path).is_file() for path in listed.values() if path)
+    assert all(((workspace / family_files.LIST).parent / path).is_file() for path in listed.values() if path)
     assert family["routing"]["bean (runner)"] == "head:bean-runner"
     assert {onnx.load(workspace / each.path).opset_import[0].version for each in draft.artifacts} == {17}
     assert draft.fields["preprocessing"] == {

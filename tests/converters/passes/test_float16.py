@@ -13,8 +13,7 @@ from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.graph_pass import public_types
 from onnxreg.converters.passes.pass_contract import PassContract
 from onnxreg.converters.passes.tools import proof
-from onnxreg.converters.passes.tools.half_graph import to_float16
-from onnxreg.converters.passes.tools.half_weights import to_half
+from onnxreg.converters.passes.tools.half_graph import to_float16, to_half
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 FLOAT, FLOAT16 = 1, 10

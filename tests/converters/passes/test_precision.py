@@ -17,7 +17,7 @@ from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.tools.graph import count_operators
-from onnxreg.converters.passes.tools.half_weights import to_half
+from onnxreg.converters.passes.tools.half_graph import to_half
 from onnxreg.converters.runtime.sessions import session_options
 from onnxreg.schema.core.errors import ConversionError, InputError
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.converters.passes.tools.delta_debugging import Trials, minimize
+from onnxreg.converters.passes.mixed_precision import Trials, minimize
 
 NAMES = [f"n{index}" for index in range(12)]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.docs.nets import write_mlp
 
-from onnxreg.converters.android.android_options import AndroidOptions, recipe_of
+from onnxreg.converters.android.android_recipe import AndroidOptions, recipe_of
 from onnxreg.converters.engine import run_plan
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export

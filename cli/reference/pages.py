@@ -1,10 +1,11 @@
-"""`docs/cli.md`: the reference as a page."""
+"""The reference as two pages: `docs/reg.1`, in the macros of man(7), and `docs/cli.md`."""
 
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from onnxreg.cli import VERSION
 from onnxreg.cli.reference.verbs import (
     ENVIRONMENT,
     Parameter,
@@ -14,8 +15,70 @@ from onnxreg.cli.reference.verbs import (
     global_options,
 )
 
+MAN_HEADING = f"""\
+.TH REG 1 "" "onnxreg {VERSION}" "User Commands"
+.SH NAME
+reg \\- export, prove and deliver ONNX models
+.SH SYNOPSIS
+.B reg
+.RI [ "GLOBAL OPTIONS" ]
+.I VERB
+.RI [ OPTIONS ]
+.RI [ ARGUMENTS ]
+.SH DESCRIPTION
+.B reg
+exports a trained checkpoint to ONNX artifacts, measures what each is worth, and delivers them.
+The registry is a tree of files, addressed by content; it needs no server.
+.PP
+REF is NAME[:TAG][@sha256:...]; without a tag it is the newest version that is not yanked.
+REMOTE is a path, a URL or a name given by
+.BR "reg remote add" ;
+by default it is the only remote, or the one named origin.
+"""
+
+
+def man_page() -> str:
+    """The text of `docs/reg.1`."""
+    return MAN_HEADING + "\n".join(_man_body()) + "\n"
+
+
+def _man_body() -> Iterator[str]:
+    yield ".SH GLOBAL OPTIONS"
+    yield from _man_list(global_options())
+    for panel, verbs in groupby(describe(), lambda verb: verb.panel):
+        yield f".SH {panel.upper()}"
+        for verb in verbs:
+            yield from _man_section(verb)
+    yield ".SH EXIT STATUS"
+    yield from _man_list([Parameter(str(status), text) for status, text in exit_statuses().items()])
+    yield ".SH ENVIRONMENT"
+    yield from _man_list([Parameter(name, text) for name, text in ENVIRONMENT.items()])
+
+
+def _man_section(verb: Verb) -> Iterator[str]:
+    yield f".SS {_roff(verb.usage)}"
+    for paragraph in verb.help:
+        yield ".PP"
+        yield _roff(paragraph)
+    yield from _man_list((*verb.arguments, *verb.options))
+    yield from (".PP", "Examples:", ".PP", ".RS 4", ".EX")
+    yield from map(_roff, verb.examples)
+    yield from (".EE", ".RE")
+
+
+def _man_list(parameters: Sequence[Parameter]) -> Iterator[str]:
+    for parameter in parameters:
+        yield from (".TP", f".B {_roff(parameter.name)}", _roff(parameter.help))
+
+
+def _roff(line: str) -> str:
+    """A line of text that roff prints unchanged: `\\&` keeps a leading dot from being a request."""
+    line = line.replace("\\", "\\e").replace("-", "\\-").replace("`", "\\(ga").replace("'", "\\(aq")
+    return f"\\&{line}" if line.startswith(".") else line
+
+
 COLUMNS = 100
-HEADING = """\
+CLI_HEADING = """\
 # Command line
 
 `make generate` writes this page from the help texts (`reg VERB --help`): change those, not this
@@ -27,10 +90,10 @@ and the names of your models in bash, zsh and fish.
 """
 
 
-def text() -> str:
-    """The whole page."""
+def cli_page() -> str:
+    """The text of `docs/cli.md`."""
     verbs = describe()
-    parts = [HEADING, *_contents(verbs), "## Global options\n", _table(global_options())]
+    parts = [CLI_HEADING, *_contents(verbs), "## Global options\n", _table(global_options())]
     for panel, members in groupby(verbs, lambda verb: verb.panel):
         parts.append(f"## {panel}\n")
         for verb in members:
@@ -55,7 +118,7 @@ def _contents(verbs: Sequence[Verb]) -> Iterator[str]:
 def _section(verb: Verb) -> Iterator[str]:
     yield f"### reg {verb.name}\n"
     yield f"`{verb.usage}`\n"
-    yield from (f"{_filled(_escaped(paragraph))}\n" for paragraph in verb.help)
+    yield from (f"{_filled(_markdown(paragraph))}\n" for paragraph in verb.help)
     yield _table((*verb.arguments, *verb.options))
     yield "\n".join(["<!-- not run: examples for different registries -->", "```sh", *verb.examples, "```\n"])
 
@@ -66,7 +129,7 @@ def _table(parameters: Sequence[Parameter]) -> str:
 
 def _rows(heading: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
     """A table whose first column is code."""
-    lines = [f"| `{name}` | {_escaped(text)} |" for name, text in rows]
+    lines = [f"| `{name}` | {_markdown(text)} |" for name, text in rows]
     return "\n".join([f"| {heading[0]} | {heading[1]} |", "|---|---|", *lines]) + "\n"
 
 
@@ -75,7 +138,7 @@ def _filled(paragraph: str) -> str:
     return textwrap.fill(paragraph, COLUMNS, break_long_words=False, break_on_hyphens=False)
 
 
-def _escaped(paragraph: str) -> str:
+def _markdown(paragraph: str) -> str:
     """Text in which nothing is markup but code between backquotes, and pages are links."""
     pieces = re.split(r"(`[^`]*`)", paragraph)
     escaped = "".join(

@@ -1,21 +1,71 @@
-"""All heads of a family in one graph: the weights are stacked, and an index picks a head for each row.
+"""Heads as ONNX graphs, written from their weights: 320 of them need no tracing and no PyTorch module.
 
-Heads of fewer classes or hidden columns are padded: hidden columns with zeros, classes with `MASKED`, which
-no argmax picks. An index that is negative or too large is an error of the run: ONNX's own Gather would count
-a negative one from the end, and the last head would answer for an "unknown" of -1.
+`head_graph` makes one head. `fused_graph` makes all heads of a family as one graph: the weights are stacked, and an
+index picks a head for each row. Heads of fewer classes or hidden columns are padded: hidden columns with zeros, classes
+with `MASKED`, which no argmax picks. An index that is negative or too large is an error of the run: ONNX's own Gather
+would count a negative one from the end, and the last head would answer for an "unknown" of -1.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from onnxreg.converters.families.head_checkpoints import HeadCheckpoint, Layer
-from onnxreg.converters.families.head_graph import BATCH, INPUT, OUTPUT, Activation, Values, make_graph
 from onnxreg.converters.passes.tools import int8_weights
 from onnxreg.schema.core.errors import InputError
 
-INDEX = "head"
+Activation = Literal["Relu", "Tanh"]
+"""The operators between layers of a head. Each maps 0 to 0: hidden columns of zeros change nothing."""
+
+INPUT, OUTPUT, INDEX = "embedding", "disease_logits", "head"
 MASKED = -1e30
 """The logit of a class that a head does not have."""
+BATCH = "batch_size"
+Values = Mapping[str, tuple[str, Sequence[int | str]]]
+"""Inputs or outputs by name: element type and shape."""
+
+
+def head_graph(head: HeadCheckpoint, activation: Activation, opset: int) -> Any:
+    """Make the graph from `embedding` `[batch_size, width]` to `disease_logits` `[batch_size, classes]`."""
+    import onnx
+
+    nodes, weights, value = [], [], INPUT
+    for index, layer in enumerate(head.layers):
+        last = index == len(head.layers) - 1
+        names = [f"layers.{index}.weight", f"layers.{index}.bias"]
+        weights += [
+            onnx.numpy_helper.from_array(part, name)
+            for part, name in zip((layer.weight, layer.bias), names, strict=True)
+        ]
+        output = OUTPUT if last else f"layers.{index}.sum"
+        nodes.append(onnx.helper.make_node("Gemm", [value, *names], [output], f"layers.{index}", transB=1))
+        if not last:
+            nodes.append(
+                onnx.helper.make_node(
+                    activation, [output], [f"layers.{index}.out"], f"layers.{index}.activation"
+                )
+            )
+        value = output if last else f"layers.{index}.out"
+    inputs: Values = {INPUT: ("FLOAT", [BATCH, head.width])}
+    return make_graph("head", nodes, weights, inputs, {OUTPUT: ("FLOAT", [BATCH, len(head.classes)])}, opset)
+
+
+def make_graph(
+    name: str, nodes: Sequence[Any], weights: Sequence[Any], inputs: Values, outputs: Values, opset: int
+) -> Any:
+    """Make a model (`onnx.ModelProto`) of these parts, with the oldest IR version that has the opset."""
+    import onnx
+
+    sides = (
+        [
+            onnx.helper.make_tensor_value_info(key, getattr(onnx.TensorProto, kind), list(shape))
+            for key, (kind, shape) in side.items()
+        ]
+        for side in (inputs, outputs)
+    )
+    graph = onnx.helper.make_graph(nodes, name, *sides, initializer=weights)
+    opsets = [onnx.helper.make_opsetid("", opset)]
+    ir_version = onnx.helper.find_min_ir_version_for(opsets)
+    return onnx.helper.make_model(graph, producer_name="onnxreg", opset_imports=opsets, ir_version=ir_version)
 
 
 def fused_graph(
