@@ -12,7 +12,7 @@ from onnxreg.converters.engine.profile_contract import ProfilePromises
 from onnxreg.converters.engine.read_recipe import RecipeDocument
 from onnxreg.converters.engine.recorded_files import check_code, check_data, with_data
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.evaluation.recall_judgement import read_floors
+from onnxreg.converters.evaluation.recall_judgement import read_minimum_evidence
 from onnxreg.converters.evaluation.suite import read_bytes
 from onnxreg.converters.families.export_family import make_family
 from onnxreg.converters.families.family_plan import DOCUMENT, FamilyPlan, plan_family, read_family
@@ -205,7 +205,7 @@ def _with_suite(requested: RecipeFile, recipe: Recipe, suite: Path) -> RecipeFil
     path = str(suite.absolute())
     if requested.evaluation is not None:
         return requested.with_evaluation({**requested.evaluation.to_json(), "suite": path})
-    value = evaluation_of(path, read_floors(mapping(recipe.parameters.get("evaluation", {}))))
+    value = evaluation_of(path, read_minimum_evidence(mapping(recipe.parameters.get("evaluation", {}))))
     return requested.with_evaluation({**value, "artifacts": [INT8]})
 
 

@@ -7,8 +7,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
 
 if TYPE_CHECKING:
-    from onnxreg.converters.texts.classes import ClassScores
-    from onnxreg.converters.texts.run_texts import TextAnswer
+    from onnxreg.converters.texts.run_texts import ClassScores, TextAnswer
     from onnxreg.converters.texts.vectors import TextVector, TextVectors
 
 MAX_VALUES, MAX_CLASSES, MAX_TEXT_CHARACTERS = 6, 10, 40
@@ -18,7 +17,7 @@ CUT = "the text is longer than the model takes: its end was not read"
 
 def to_json(answer: "TextAnswer") -> dict[str, Any]:
     """The documented keys of `reg run --text --json`."""
-    from onnxreg.converters.texts.answers import ContextAnswer
+    from onnxreg.converters.texts.run_texts import ContextAnswer
 
     if isinstance(answer, list):
         return {"spans": [span.to_json() for span in answer]}
@@ -29,9 +28,8 @@ def to_json(answer: "TextAnswer") -> dict[str, Any]:
 
 def show(session: Session, answer: "TextAnswer", texts: Sequence[str]) -> None:
     """Print an answer for people."""
-    from onnxreg.converters.texts.answers import ContextAnswer
-    from onnxreg.converters.texts.classes import ClassScores
     from onnxreg.converters.texts.completion import GreedyCompletion
+    from onnxreg.converters.texts.run_texts import ClassScores, ContextAnswer
     from onnxreg.converters.texts.vectors import TextVectors
 
     match answer:

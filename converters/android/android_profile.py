@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.engine.profile_contract import ProfileOutput, ProfilePromises
-from onnxreg.converters.evaluation.gate_g4 import MirroredFields, write_report
 from onnxreg.converters.evaluation.judgement import JudgedArtifact
+from onnxreg.converters.evaluation.openmed_report import FILENAME, MirroredFields, write_report
 from onnxreg.converters.evaluation.recall_judgement import RecallJudgement
-from onnxreg.converters.evaluation.recall_report import FILENAME
 from onnxreg.converters.onnx.android_contract import OPSET, android_warnings, check_contract
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.tasks.checkpoints.companion_files import write_config
@@ -103,11 +102,11 @@ def _uncertified(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _evaluation_settings(verdict: Verdict, item: JudgedArtifact) -> dict[str, Any]:
-    floors = next(one.floors for one in item.judgements if isinstance(one, RecallJudgement))
+    minimum = next(one.minimum_evidence for one in item.judgements if isinstance(one, RecallJudgement))
     return {
         "suite": str(verdict.suite),
-        "min_gold_chars": floors.gold_chars,
-        "min_parent_recall": floors.parent_recall,
+        "min_gold_chars": minimum.gold_chars,
+        "min_parent_recall": minimum.parent_recall,
     }
 
 

@@ -12,7 +12,7 @@ from onnxreg.converters.engine.plan import ExportPlan, plan_export
 from onnxreg.converters.engine.read_recipe import read_document
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.engine.steps import with_scales
-from onnxreg.converters.evaluation.rule import Floors
+from onnxreg.converters.evaluation.recall_rule import MinimumEvidence
 from onnxreg.converters.onnx.android_contract import OPSET
 from onnxreg.converters.source.source_files import hub_id
 from onnxreg.converters.source.toolchain import require
@@ -42,9 +42,9 @@ class AndroidOptions:
     min_parent_recall: StrictFloat = 0.5
     item_scores: StrictBool = False
 
-    def floors(self) -> Floors:
+    def minimum_evidence(self) -> MinimumEvidence:
         """The smallest evidence by which a label is judged; InputError if that is out of range."""
-        return Floors(self.min_gold_chars, self.min_parent_recall)
+        return MinimumEvidence(self.min_gold_chars, self.min_parent_recall)
 
 
 def option_names() -> tuple[str, ...]:
@@ -68,7 +68,7 @@ def read_options(given: Mapping[str, Any], trust_remote_code: bool = False) -> A
 
 def check_options(options: AndroidOptions) -> None:
     """Raise InputError for a combination that the profile does not have."""
-    options.floors()
+    options.minimum_evidence()
     if options.opset != OPSET:
         raise InputError(
             f"the android profile has opset {OPSET}; {options.opset} was asked for", Advice("omit-opset")
@@ -105,7 +105,7 @@ def recipe_of(
     value = read_document(DOCUMENT)
     value["options"]["max_seq_length"] = options.max_seq_length
     if options.eval_suite is not None:
-        own = evaluation_of(str(options.eval_suite.absolute()), options.floors())
+        own = evaluation_of(str(options.eval_suite.absolute()), options.minimum_evidence())
         value["evaluation"] = {**own, "item_scores": options.item_scores}
     if options.int8_embeddings:
         _step(value, "int8")["params"]["op_types_to_quantize"].append("Gather")
@@ -130,9 +130,9 @@ def recipe_of(
     return RecipeFile.from_json(value, DOCUMENT.name)
 
 
-def evaluation_of(suite: str, floors: Floors) -> dict[str, Any]:
+def evaluation_of(suite: str, minimum: MinimumEvidence) -> dict[str, Any]:
     """The evaluation of the profile, in JSON form: character recall by the gate G4."""
-    settings = {"min_gold_chars": floors.gold_chars, "min_parent_recall": floors.parent_recall}
+    settings = {"min_gold_chars": minimum.gold_chars, "min_parent_recall": minimum.parent_recall}
     return {"suite": suite, "metrics": [{"metric": "character_recall", "settings": settings}]}
 
 

@@ -5,8 +5,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.converters.evaluation.judgement import Judgement, MetricIdentity
-from onnxreg.converters.evaluation.recall import LabelRecall, Tally, bootstrap, largest_loss, measure
-from onnxreg.converters.evaluation.rule import MAX_RECALL_LOSS, RULE, Decision, Floors, decide, over_limit
+from onnxreg.converters.evaluation.recall_rule import (
+    MAX_RECALL_LOSS,
+    RULE,
+    CharacterCounts,
+    Decision,
+    LabelRecall,
+    MinimumEvidence,
+    decide,
+    label_recalls,
+    largest_loss,
+    over_limit,
+    resample_losses,
+)
 from onnxreg.schema.core.codec import count, mapping, number
 
 METRIC = "character_recall"
@@ -18,7 +29,7 @@ class RecallJudgement(Judgement):
 
     measured: Sequence[LabelRecall]
     decision: Decision
-    floors: Floors
+    minimum_evidence: MinimumEvidence
     other_labels: Mapping[str, int]
 
     def checks(self, name: str, dataset: str) -> list[dict[str, Any]]:
@@ -56,25 +67,25 @@ class RecallJudgement(Judgement):
         return checks
 
 
-def read_floors(settings: Mapping[str, Any]) -> Floors:
-    """The floors among the settings of the metric. Raises InputError if they are malformed or out of range."""
-    default = Floors()
-    return Floors(
+def read_minimum_evidence(settings: Mapping[str, Any]) -> MinimumEvidence:
+    """Read the least evidence among the settings of the metric. Raises InputError if they are malformed or out of range."""
+    default = MinimumEvidence()
+    return MinimumEvidence(
         count(settings.get("min_gold_chars", default.gold_chars)),
         number(settings.get("min_parent_recall", default.parent_recall)),
     )
 
 
 def judge_recall(
-    metric: MetricIdentity, counts: Tally, limit: float, settings: Mapping[str, Any]
+    metric: MetricIdentity, counts: CharacterCounts, limit: float, settings: Mapping[str, Any]
 ) -> RecallJudgement:
     """Apply the rule `G4/point` to the counts of characters."""
-    floors = read_floors(settings)
+    minimum = read_minimum_evidence(settings)
     others = {label: count(spans) for label, spans in mapping(settings.get("other_labels", {})).items()}
-    resampled = bootstrap(counts)
-    measured = measure(counts, resampled)
+    resampled = resample_losses(counts)
+    measured = label_recalls(counts, resampled)
     fixtures = len(counts.groups)
-    decision = decide(measured, list(others), fixtures, floors)
+    decision = decide(measured, list(others), fixtures, minimum)
     gold = int(counts.gold.sum())
     return RecallJudgement(
         metric=metric,
@@ -91,6 +102,6 @@ def judge_recall(
         settings=settings,
         measured=measured,
         decision=decision,
-        floors=floors,
+        minimum_evidence=minimum,
         other_labels=others,
     )

@@ -64,7 +64,7 @@ class Child:
         precision: str | None,
         members: Mapping[Path, str] | None = None,
     ) -> "ImportResult":
-        """`adopt.adopt`, there. InputError also if a file takes too much memory or time; HostError if it cannot be read.
+        """`add_files.adopt`, there. InputError also if a file takes too much memory or time; HostError if it cannot be read.
 
         RuntimeError with the traceback of an error there that nobody expects.
         """
@@ -73,7 +73,7 @@ class Child:
         return self._request({**request, "members": member_names}, workspace)
 
     def take(self, directory: Path, workspace: Path, *, name: str) -> "ImportResult":
-        """`directory.import_directory`, there."""
+        """`reader_process.import_directory`, there."""
         return self._request({"directory": str(directory), "name": name}, workspace)
 
     def _request(self, request: Mapping[str, Any], workspace: Path) -> "ImportResult":

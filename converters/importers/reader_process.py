@@ -12,9 +12,13 @@ import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from onnxreg.schema.core.errors import DISK, HostError, InputError, RegError, missing_extra
+
+if TYPE_CHECKING:
+    from onnxreg.converters.importers.draft_json import Difference
+    from onnxreg.schema.manifest.draft import Draft
 
 DIES_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
@@ -80,9 +84,25 @@ def read(request: Mapping[str, Any]) -> dict[str, Any]:
         options = {"format": request["format"], "precision": request["precision"]}
         options["members"] = {Path(file): member for file, member in request.get("members", {}).items()}
         return encode(adopt([Path(file) for file in request["files"]], workspace, name=name, **options), [])
-    from onnxreg.converters.importers.import_directory import import_directory
 
     return encode(*import_directory(Path(request["directory"]), workspace, name=name))
+
+
+def import_directory(directory: Path, workspace: Path, *, name: str) -> "tuple[Draft, list[Difference]]":
+    """Adopt a directory that OpenMed or `--output` wrote, a model package, or a repository; see their modules."""
+    from onnxreg.converters.importers.import_export import import_written, is_written
+    from onnxreg.converters.importers.import_repository import import_repository, is_repository
+    from onnxreg.converters.importers.openmed.openmed import import_openmed
+    from onnxreg.converters.importers.packages.import_package import import_package, is_package
+    from onnxreg.schema.manifest.rules import FILENAME
+
+    if is_package(directory):
+        return import_package(directory, workspace, name=name)
+    if is_written(directory):
+        return import_written(directory, workspace, name=name)
+    if not (directory / FILENAME).is_file() and is_repository(directory):
+        return import_repository(directory, workspace, name=name), []
+    return import_openmed(directory, workspace, name=name)
 
 
 def _end_with_parent() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 from onnxreg.converters.onnx import onnx_graph
 from onnxreg.converters.onnx.compare.dataflow import semantic_digest
-from onnxreg.converters.onnx.compare.onnx_dataflow import read_onnx
-from onnxreg.converters.onnx.compare.ort_dataflow import read_ort
+from onnxreg.converters.onnx.compare.read_dataflow import read_onnx, read_ort
 from onnxreg.converters.onnx.elements import ELEMENTS
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.graph_operators import (

@@ -1,9 +1,7 @@
-"""The counts of one proof."""
+"""The counts of one proof, and the rules by which converters round to float16."""
 
 from collections import Counter
 from dataclasses import dataclass, field
-
-from onnxreg.converters.prove.float_rules import HALF_RULES
 
 
 @dataclass(frozen=True)
@@ -35,3 +33,12 @@ class Comparison:
     def seen(self, error: float, tensor: str, index: tuple[int, ...]) -> None:
         if error > self.largest.steps:
             self.largest = Largest(error, tensor, index)
+
+
+HALF_RULES: dict[str, tuple[float, float]] = {
+    "nearest": (0.0, float("inf")),
+    "float16 5.96e-08..65504": (5.96e-08, 65504.0),
+    "float16 1e-07..65504": (1e-07, 65504.0),
+    "float16 1e-07..10000": (1e-07, 1e4),
+}
+"""The bounds of converters: what is smaller or larger becomes the bound, with its sign. Zero and infinity stay."""

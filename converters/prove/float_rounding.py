@@ -3,8 +3,7 @@
 from typing import Any
 
 from onnxreg.converters.prove.codes import CHUNK_ELEMENTS
-from onnxreg.converters.prove.comparison import Comparison
-from onnxreg.converters.prove.float_rules import HALF_RULES
+from onnxreg.converters.prove.comparison import HALF_RULES, Comparison
 from onnxreg.converters.prove.formula import UnprovableError
 from onnxreg.converters.prove.stored_value import StoredValue, read_array
 

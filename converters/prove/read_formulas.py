@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.onnx.compare.dataflow import Dataflow, Node, needed_values, node_order
-from onnxreg.converters.onnx.compare.onnx_dataflow import read_onnx
-from onnxreg.converters.onnx.compare.ort_dataflow import read_ort
+from onnxreg.converters.onnx.compare.read_dataflow import read_onnx, read_ort
 from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN
 from onnxreg.converters.onnx.onnx_graph import graph_inputs, load_onnx
 from onnxreg.converters.onnx.ort import ort_graph

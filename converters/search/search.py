@@ -16,9 +16,15 @@ from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
 from onnxreg.converters.evaluation.judgement import EvaluationError, JudgedArtifact
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.search import candidates as catalog
-from onnxreg.converters.search import recipes
 from onnxreg.converters.search.candidates import Candidate
-from onnxreg.converters.search.search_plan import SearchPlan, plan_search
+from onnxreg.converters.search.search_plan import (
+    SearchPlan,
+    base_plan,
+    final_plan,
+    path_of,
+    plan_search,
+    trial_plan,
+)
 from onnxreg.converters.source.scrub import scrub
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core.digest import Descriptor, Digest
@@ -170,7 +176,7 @@ class Search:
     @cached_property
     def _base(self) -> tuple[Path, Any]:
         """The file that candidates start from, and its graph."""
-        draft = self._execute(recipes.base_plan(self._plan, self._request), BASE)
+        draft = self._execute(base_plan(self._plan, self._request), BASE)
         path = draft.root / draft.artifacts[0].path
         return path, load_onnx(path)
 
@@ -210,7 +216,7 @@ class Search:
         """Make and judge one candidate. Raises EvaluationError: then no other candidate can be judged either."""
         self._progress.step(f"trying {candidate.name}")
         try:
-            plan = recipes.trial_plan(self._plan, self._request, candidate)
+            plan = trial_plan(self._plan, self._request, candidate)
             draft = self._execute(plan, f"{TRIALS}/{candidate.name}")
         except (ConversionError, InputError) as error:
             return Trial(candidate.name, "failed", reasons=(self._published(error.message),))
@@ -265,12 +271,12 @@ class Search:
     def _final(self, candidate: Candidate, winner: Trial, record: dict[str, Any]) -> ExportPlan:
         """The plan of the export: the outputs of the recipe and the winner, judged on the suite to confirm on."""
         assert self._plan.evaluation is not None
-        path, artifacts = recipes.path_of(candidate, self._request), self._plan.evaluation.request.artifacts
+        path, artifacts = path_of(candidate, self._request), self._plan.evaluation.request.artifacts
         if artifacts or winner.precision == FULL_PRECISION:
             artifacts = tuple(dict.fromkeys((*artifacts, path)))
         request = self._search.confirm.request.model_copy(update={"artifacts": artifacts})
         evaluation = replace(self._search.confirm, request=request, artifacts=artifacts or None)
-        plan = recipes.final_plan(self._plan, self._request, candidate, request)
+        plan = final_plan(self._plan, self._request, candidate, request)
         return replace(plan, evaluation=evaluation, search={**record, "output": path})
 
 

@@ -133,7 +133,7 @@ class Metric(ABC):
         """Judge an artifact by its scores alone.
 
         Args:
-            settings: of the rule, such as floors; none for `loss/point`.
+            settings: of the rule, such as the least evidence; none for `loss/point`.
         """
         return judge_by_point(self, table, limit)
 

@@ -11,14 +11,13 @@ from onnxreg.converters.evaluation.decode import NOTHING
 from onnxreg.converters.evaluation.fixture import Fixture
 from onnxreg.converters.evaluation.judgement import Judgement
 from onnxreg.converters.evaluation.metrics.metric import Metric, strict_entities
-from onnxreg.converters.evaluation.recall import Tally
-from onnxreg.converters.evaluation.recall_judgement import METRIC, judge_recall, read_floors
-from onnxreg.converters.evaluation.rule import MAX_RECALL_LOSS, thin_evidence
+from onnxreg.converters.evaluation.recall_judgement import METRIC, judge_recall, read_minimum_evidence
+from onnxreg.converters.evaluation.recall_rule import MAX_RECALL_LOSS, CharacterCounts, thin_evidence
 from onnxreg.converters.evaluation.scores import Floats, ScoreTable
 from onnxreg.schema.core.errors import InputError
 
 TASKS = frozenset({"token-classification"})
-FLOORS = ("min_gold_chars", "min_parent_recall")
+MINIMUM_SETTINGS = ("min_gold_chars", "min_parent_recall")
 PER_LABEL = ("gold", "hits", "predicted", "spans")
 """Counts of a label in one text: gold characters, those found, characters that got the label, gold spans."""
 
@@ -58,18 +57,18 @@ class CharacterRecall(Metric):
                 f"{self.id} has the limit of G4, {self.limit}, not {limit:g}",
                 "leave the limit out, or judge by span_f1",
             )
-        if unknown := sorted(settings.keys() - FLOORS):
+        if unknown := sorted(settings.keys() - MINIMUM_SETTINGS):
             raise InputError(
-                f"{self.id} has no setting {unknown[0][:80]!r}", f"it has {' and '.join(FLOORS)}"
+                f"{self.id} has no setting {unknown[0][:80]!r}", f"it has {' and '.join(MINIMUM_SETTINGS)}"
             )
-        read_floors(settings)
+        read_minimum_evidence(settings)
 
     def settings(self, items: Sequence[Fixture], labels: Sequence[str]) -> Mapping[str, Any]:
         spans = Counter(span.label for item in items for span in item.spans)
         return {"other_labels": {label: spans[label] for label in sorted(spans.keys() - set(labels))}}
 
     def warnings(self, items: Sequence[Fixture], groups: int, settings: Mapping[str, Any]) -> Iterator[str]:
-        yield from thin_evidence(items, read_floors(settings).gold_chars)
+        yield from thin_evidence(items, read_minimum_evidence(settings).gold_chars)
 
     def judge(self, table: ScoreTable, limit: float, settings: Mapping[str, Any]) -> Judgement:
         return judge_recall(self.identity, tally_of(table), limit, settings)
@@ -105,12 +104,12 @@ class SpanF1(Metric):
         return 2 * hits / (predicted + gold) if predicted + gold else 0.0
 
 
-def tally_of(table: ScoreTable) -> Tally:
+def tally_of(table: ScoreTable) -> CharacterCounts:
     """The counts of characters that G4 needs, from the table of `CharacterRecall`."""
     labels = tuple(name.partition("/")[2] for name in table.columns[1 :: len(PER_LABEL)])
     parent, candidate = (side[:, 1:].astype(np.int64) for side in (table.parent, table.candidate))
     step = len(PER_LABEL)
-    return Tally(
+    return CharacterCounts(
         labels=labels,
         gold=parent[:, 0::step],
         parent=parent[:, 1::step],

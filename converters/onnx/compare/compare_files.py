@@ -6,8 +6,7 @@ from pathlib import Path
 from onnxreg.converters.onnx import onnx_graph
 from onnxreg.converters.onnx.compare.dataflow import Dataflow, function_digest
 from onnxreg.converters.onnx.compare.node_compare import compare_nodes
-from onnxreg.converters.onnx.compare.onnx_dataflow import read_onnx
-from onnxreg.converters.onnx.compare.ort_dataflow import read_ort
+from onnxreg.converters.onnx.compare.read_dataflow import read_onnx, read_ort
 from onnxreg.converters.onnx.compare.tensor_compare import compare_tensors
 from onnxreg.converters.onnx.ort import ort_graph
 from onnxreg.converters.onnx.tensor_contract import onnx_spec, ort_spec

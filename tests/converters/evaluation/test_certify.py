@@ -14,9 +14,10 @@ from support.evaluation import subject_of
 from onnxreg.converters.android.android_recipe import evaluation_of
 from onnxreg.converters.evaluation.evaluate import evaluate
 from onnxreg.converters.evaluation.evaluation_plan import plan_evaluation
-from onnxreg.converters.evaluation.gate_g4 import write_report
-from onnxreg.converters.evaluation.rule import Floors
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.converters.evaluation.openmed_report import write_report
+from onnxreg.converters.evaluation.recall_rule import MinimumEvidence
+from onnxreg.schema.core.digest import Descriptor
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 from onnxreg.schema.manifest.manifest import Check, Source
@@ -64,7 +65,7 @@ def certify_int8(
 ) -> RecallEvaluation:
     """Judge a file as the android profile does."""
     shutil.copy(candidate, workspace / "model_int8.onnx")
-    request = EvaluationRequest.from_json(evaluation_of(str(suite), Floors(**floors)))
+    request = EvaluationRequest.from_json(evaluation_of(str(suite), MinimumEvidence(**floors)))
     plan = plan_evaluation(request, "token-classification", Path(), ["model_int8.onnx"])
     draft = Draft("acme/names", workspace, (DraftArtifact("onnx-int8", "int8", "model_int8.onnx"),))
     subject = subject_of(parent, max_length)

@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 from onnxreg.converters.evaluation.decode import Integers
 from onnxreg.converters.evaluation.fixture import Fixture, TextSpan
 from onnxreg.converters.evaluation.metrics.spans import CharacterRecall, tally_of
-from onnxreg.converters.evaluation.recall import (
+from onnxreg.converters.evaluation.recall_rule import (
+    CharacterCounts,
     LabelRecall,
-    Tally,
-    bootstrap,
+    label_recalls,
     largest_loss,
-    measure,
     percentiles,
+    resample_losses,
 )
 from onnxreg.converters.evaluation.scores import ScoreTable
 
@@ -23,20 +23,20 @@ def chars(text: str) -> Integers:
     return np.array([".AB".index(letter) - 1 for letter in text], dtype=np.int64)
 
 
-def tally(fixtures: list[Fixture], parent: list[Integers], candidate: list[Integers]) -> Tally:
+def tally(fixtures: list[Fixture], parent: list[Integers], candidate: list[Integers]) -> CharacterCounts:
     metric = CharacterRecall()
     sides = (metric.scores(fixtures, side, parent, LABELS) for side in (parent, candidate))
     return tally_of(ScoreTable.of(metric.columns(LABELS), *sides))
 
 
-def counts_of(gold: Integers, parent: Integers, candidate: Integers, characters: int) -> Tally:
+def counts_of(gold: Integers, parent: Integers, candidate: Integers, characters: int) -> CharacterCounts:
     """Counts of which only gold characters and those found matter; each fixture is a group of its own."""
     labels, none = LABELS[: gold.shape[1]], gold.sum(axis=0)
-    return Tally(labels, gold, parent, candidate, none, none, characters, np.arange(len(gold)))
+    return CharacterCounts(labels, gold, parent, candidate, none, none, characters, np.arange(len(gold)))
 
 
-def measured(counts: Tally) -> list[LabelRecall]:
-    return measure(counts, bootstrap(counts))
+def measured(counts: CharacterCounts) -> list[LabelRecall]:
+    return label_recalls(counts, resample_losses(counts))
 
 
 def test_recall_worked_out_by_hand() -> None:
@@ -109,7 +109,7 @@ def test_the_interval_is_that_of_the_binomial() -> None:
     gold = np.full((400, 1), 10)
     found = gold.copy()
     found[:40] = 0
-    interval = percentiles(bootstrap(counts_of(gold, gold, found, 8000))[:, 0])
+    interval = percentiles(resample_losses(counts_of(gold, gold, found, 8000))[:, 0])
     assert interval == pytest.approx((0.1 - 1.96 * 0.015, 0.1 + 1.96 * 0.015), abs=0.004)
 
 
@@ -120,7 +120,7 @@ def test_characters_of_one_text_are_not_independent() -> None:
         gold = np.full((texts, 1), 4000 // texts)
         found = gold.copy()
         found[: texts // 4] = 0
-        low, high = percentiles(bootstrap(counts_of(gold, gold, found, 8000))[:, 0]) or (0.0, 0.0)
+        low, high = percentiles(resample_losses(counts_of(gold, gold, found, 8000))[:, 0]) or (0.0, 0.0)
         return high - low
 
     assert width(4) > 5 * width(400)
@@ -129,19 +129,19 @@ def test_characters_of_one_text_are_not_independent() -> None:
 def test_the_largest_loss_is_never_below_nothing() -> None:
     gold = np.full((50, 2), 10)
     counts = counts_of(gold, gold - 1, gold, 2000)
-    assert largest_loss(bootstrap(counts), [0, 1]) == (0.0, 0.0)
-    assert largest_loss(bootstrap(counts), []) is None
+    assert largest_loss(resample_losses(counts), [0, 1]) == (0.0, 0.0)
+    assert largest_loss(resample_losses(counts), []) is None
 
 
 def test_without_fixtures_or_labels_nothing_is_drawn() -> None:
     for shape in ((0, 2), (3, 0)):
         none = np.zeros(shape, dtype=np.int64)
-        assert np.isnan(bootstrap(counts_of(none, none, none, 0))).all()
+        assert np.isnan(resample_losses(counts_of(none, none, none, 0))).all()
 
 
 def test_the_stream_of_the_generator_is_the_frozen_one() -> None:
     """RandomState(0).randint(0, 3) goes 0 1 0, 1 1 2, 0 2 0; the texts lose 0, 3 and 10 of 10 characters each."""
     gold = np.array([[10], [10], [10]])
     found = np.array([[10], [7], [0]])
-    drawn = bootstrap(counts_of(gold, gold, found, 90), resamples=3)[:, 0]
+    drawn = resample_losses(counts_of(gold, gold, found, 90), resamples=3)[:, 0]
     assert drawn.tolist() == [3 / 30, 16 / 30, 10 / 30]

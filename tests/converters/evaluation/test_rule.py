@@ -1,8 +1,14 @@
 import pytest
 
 from onnxreg.converters.evaluation.fixture import Fixture, TextSpan
-from onnxreg.converters.evaluation.recall import LabelRecall
-from onnxreg.converters.evaluation.rule import MAX_LISTED_LABELS, Decision, Floors, decide, thin_evidence
+from onnxreg.converters.evaluation.recall_rule import (
+    MAX_LISTED_LABELS,
+    Decision,
+    LabelRecall,
+    MinimumEvidence,
+    decide,
+    thin_evidence,
+)
 from onnxreg.converters.evaluation.suite import Suite
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
@@ -34,7 +40,7 @@ def no_gold(name: str) -> LabelRecall:
 
 
 def judge(*measured: LabelRecall, foreign: tuple[str, ...] = (), fixtures: int = 100) -> Decision:
-    return decide(measured, foreign, fixtures, Floors())
+    return decide(measured, foreign, fixtures, MinimumEvidence())
 
 
 @pytest.mark.parametrize(
@@ -121,12 +127,12 @@ def test_reasons_stay_short_however_many_labels_there_are() -> None:
 )
 def test_floors_that_would_let_everything_pass_are_refused(floors: dict[str, float]) -> None:
     with pytest.raises(InputError):
-        Floors(**floors)  # type: ignore[arg-type]
+        MinimumEvidence(**floors)  # type: ignore[arg-type]
 
 
 def test_a_floor_that_is_not_a_number_is_refused() -> None:
     with pytest.raises(InputError):
-        Floors(parent_recall=float("nan"))
+        MinimumEvidence(parent_recall=float("nan"))
 
 
 def suite_of(**spans: tuple[int, int]) -> Suite:
@@ -151,6 +157,6 @@ def suite_of(**spans: tuple[int, int]) -> Suite:
 def test_a_suite_that_proves_little_is_known_before_it_is_used(
     spans: dict[str, tuple[int, int]], messages: list[str]
 ) -> None:
-    told = list(thin_evidence(suite_of(**spans).items, Floors().gold_chars))
+    told = list(thin_evidence(suite_of(**spans).items, MinimumEvidence().gold_chars))
     assert len(told) == len(messages)
     assert all(part in message for part, message in zip(messages, told, strict=True))

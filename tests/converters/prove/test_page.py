@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from onnxreg.converters.prove import integer_rewrites, quantized_operators, rewrites
-from onnxreg.converters.prove.float_rules import HALF_RULES
+from onnxreg.converters.prove.comparison import HALF_RULES
 from onnxreg.converters.prove.rewriter import RULES
 from onnxreg.converters.prove.scale_rules import RULES as SCALE_RULES
 

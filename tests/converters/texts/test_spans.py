@@ -9,9 +9,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from onnxreg.converters.evaluation import windows as evaluation
-from onnxreg.converters.texts.run_texts import run_texts
-from onnxreg.converters.texts.spans import TaggedSpan, windows
-from onnxreg.converters.texts.spans import tag as tag_model
+from onnxreg.converters.texts.run_texts import TaggedSpan, run_texts, tag_spans, text_windows
 from onnxreg.converters.texts.text_model import TextModel
 from onnxreg.converters.texts.text_tokenizer import TextTokenizer
 from onnxreg.schema.core.errors import ConversionError, InputError
@@ -23,7 +21,7 @@ TEXTS = ["", "Anna", "met", "Anna Keller met Bob", "Bob met Anna Keller , Bob me
 
 
 def tag(graph: Path, tokenizer: Path, labels: tuple[str, ...], size: int, text: str) -> list[TaggedSpan]:
-    return tag_model(TextModel(graph, TextTokenizer(tokenizer, size), labels), text)
+    return tag_spans(TextModel(graph, TextTokenizer(tokenizer, size), labels), text)
 
 
 @pytest.fixture
@@ -59,7 +57,10 @@ def test_windows_are_those_of_the_evaluation(tokenizer: Path, text: str, size: i
     from transformers import PreTrainedTokenizerFast
 
     fast = PreTrainedTokenizerFast(tokenizer_file=str(tokenizer), cls_token="[CLS]", sep_token="[SEP]")
-    ours, theirs = list(windows(TextTokenizer(tokenizer, size), text)), evaluation.windows(fast, size, [text])
+    ours, theirs = (
+        list(text_windows(TextTokenizer(tokenizer, size), text)),
+        evaluation.windows(fast, size, [text]),
+    )
     assert len(ours) == len(theirs) > 0
     for one, other in zip(ours, theirs, strict=True):
         assert one.inputs.keys() == other.inputs.keys()

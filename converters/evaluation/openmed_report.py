@@ -1,19 +1,31 @@
-"""`recall_delta.json`: the evidence behind a verdict. Aggregates only: no text, id, span or offset of the suite.
+"""OpenMed's report of the gate G4: `recall_delta.json`, and the keys that repeat it in the manifest and `config.json`.
+
+`recall_delta.json` is the evidence behind a verdict, in aggregates: no text, id, span or offset of the suite.
 
 The keys that OpenMed writes keep their names and meanings, but for `generated_at`, which would make equal
 evaluations differ. `artifact.fp_parent_model_path` is null: the parent is the checkpoint, no file of the export.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.evaluation.recall import LabelRecall
-from onnxreg.converters.evaluation.recall_judgement import METRIC
+from onnxreg.converters.evaluation.judgement import JudgedArtifact
+from onnxreg.converters.evaluation.recall_judgement import METRIC, RecallJudgement
+from onnxreg.converters.evaluation.recall_rule import (
+    MAX_RECALL_LOSS,
+    RULE,
+    Decision,
+    LabelRecall,
+    MinimumEvidence,
+    weakness,
+)
 from onnxreg.converters.evaluation.resample import RESAMPLES, SEED, Interval
-from onnxreg.converters.evaluation.rule import MAX_RECALL_LOSS, RULE, Decision, Floors, weakness
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.manifest.draft import Verdict
 from onnxreg.schema.manifest.manifest import Source
 
 FILENAME = "recall_delta.json"
@@ -34,11 +46,11 @@ class ReportSubject:
     foreign: Mapping[str, int]
     decision: Decision
     interval: Interval | None
-    floors: Floors
+    minimum_evidence: MinimumEvidence
     quantization: Mapping[str, Any]
 
 
-def encode(subject: ReportSubject) -> bytes:
+def encode_report(subject: ReportSubject) -> bytes:
     """The report: canonical JSON (RFC 8785) and a line feed."""
     return canonical.encode(_document(subject)) + b"\n"
 
@@ -67,13 +79,15 @@ def _document(subject: ReportSubject) -> dict[str, Any]:
         "rule": RULE,
         "state": subject.decision.state,
         "reasons": list(subject.decision.reasons),
-        "min_gold_chars": subject.floors.gold_chars,
-        "min_parent_recall": subject.floors.parent_recall,
+        "min_gold_chars": subject.minimum_evidence.gold_chars,
+        "min_parent_recall": subject.minimum_evidence.parent_recall,
         "certified": subject.decision.state == "certified",
         "quant_recall_delta": subject.decision.largest_loss if is_known else None,
         "quant_recall_delta_interval": list(subject.interval) if subject.interval else None,
         "bootstrap": {"unit": "fixture", "level": 0.95, "resamples": RESAMPLES, "seed": SEED},
-        "per_label": {item.label: _label(item, subject.floors) for item in subject.measured},
+        "per_label": {
+            item.label: _label_figures(item, subject.minimum_evidence) for item in subject.measured
+        },
         "fp_parent_per_label_recall": {item.label: item.parent for item in subject.measured},
         "candidate_per_label_recall": {item.label: item.candidate for item in subject.measured},
         "delta": _delta(subject.decision, is_known),
@@ -81,7 +95,7 @@ def _document(subject: ReportSubject) -> dict[str, Any]:
     }
 
 
-def _label(item: LabelRecall, floors: Floors) -> dict[str, Any]:
+def _label_figures(item: LabelRecall, minimum: MinimumEvidence) -> dict[str, Any]:
     """`delta` is the loss as OpenMed has it, never below 0; `signed_delta` tells a gain too (parent - candidate)."""
     return {
         "fp_recall": item.parent,
@@ -92,7 +106,7 @@ def _label(item: LabelRecall, floors: Floors) -> dict[str, Any]:
         "gold_span_count": item.spans,
         "gold_char_count": item.characters,
         "fp_false_alarms": item.false_alarms,
-        "judged": item.characters > 0 and weakness(item, floors) is None,
+        "judged": item.characters > 0 and weakness(item, minimum) is None,
     }
 
 
@@ -115,3 +129,64 @@ def _delta(decision: Decision, is_known: bool) -> dict[str, Any]:
 
 def _loss(item: LabelRecall) -> float | None:
     return None if item.loss is None else max(item.loss, 0.0)
+
+
+@dataclass(frozen=True)
+class MirroredFields:
+    """The keys that version 1 repeats at the top of the manifest, and in `config.json`."""
+
+    manifest: dict[str, Any]
+    config: dict[str, Any]
+
+
+def write_report(
+    item: JudgedArtifact,
+    verdict: Verdict,
+    source: Source,
+    workspace: Path,
+    quantization: Mapping[str, Any],
+) -> MirroredFields:
+    """Write `recall_delta.json` into `workspace`, whatever the verdict; nothing else of the suite gets there.
+
+    Args:
+        item: judged by `character_recall`.
+        quantization: OpenMed's base fields (scheme, weight_type, op_types, calibration, target, output).
+    """
+    judgement = next(one for one in item.judgements if isinstance(one, RecallJudgement))
+    path = workspace / item.artifact.path
+    with path.open("rb") as stream:
+        candidate = Digest(hashlib.file_digest(stream, "sha256").hexdigest())
+    assert verdict.suite is not None
+    subject = ReportSubject(
+        source=source,
+        candidate_path=path.name,
+        candidate=candidate,
+        suite=verdict.suite,
+        synthetic=verdict.synthetic,
+        fixtures=judgement.samples,
+        measured=judgement.measured,
+        foreign=judgement.other_labels,
+        decision=judgement.decision,
+        interval=judgement.interval,
+        minimum_evidence=judgement.minimum_evidence,
+        quantization=quantization,
+    )
+    (workspace / FILENAME).write_bytes(encode_report(subject))
+    return _mirrored(judgement.decision, quantization)
+
+
+def _mirrored(decision: Decision, base: Mapping[str, Any]) -> MirroredFields:
+    """Without a known state the loss is left out; `certified` is false, and the report says why."""
+    is_known = decision.state != "unknown"
+    verdict = {
+        **({"quant_recall_delta": decision.largest_loss} if is_known else {}),
+        "certified": decision.state == "certified",
+        "recall_delta_path": FILENAME,
+    }
+    quantization = {**base, **verdict, "certification_limit": MAX_RECALL_LOSS, "format": FORMAT}
+    certification = {"gate": "G4", "limit": MAX_RECALL_LOSS, "metric": METRIC, "report_path": FILENAME}
+    certification |= {} if is_known else {"state": decision.state}
+    shared = {**verdict, "quantization": quantization}
+    return MirroredFields(
+        {**shared, "certification": certification}, {**shared, "_onnx_quantization": quantization}
+    )

@@ -1,6 +1,6 @@
-"""The `Dataflow` of an ONNX protobuf."""
+"""The `Dataflow` of an ONNX protobuf, and that of an ORT-format file."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,9 @@ from typing import Any
 from onnxreg.converters.onnx.compare.dataflow import Dataflow, Function, Node, tensors_by_name
 from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN
 from onnxreg.converters.onnx.onnx_graph import opset_imports
-from onnxreg.converters.onnx.stored_tensors import OnnxTensor, StoredTensor, digest_of
+from onnxreg.converters.onnx.ort import ort_graph
+from onnxreg.converters.onnx.ort.ort_graph import text
+from onnxreg.converters.onnx.stored_tensors import OnnxTensor, OrtTensor, StoredTensor, digest_of
 
 REFERENCE = 0
 """The number of an attribute that refers to one of the function around it; the value is that one's name."""
@@ -21,8 +23,8 @@ def read_onnx(model: Any, path: Path) -> tuple[Dataflow, tuple[Function, ...]]:
     """
     if len(opset_imports(model)) < len(model.opset_import):
         raise ValueError("two versions of one operator set are imported")
-    reader = _Reader(path, opset_imports(model))
-    functions = tuple(_Reader(path, opset_imports(item)).function(item) for item in model.functions)
+    reader = _OnnxReader(path, opset_imports(model))
+    functions = tuple(_OnnxReader(path, opset_imports(item)).function(item) for item in model.functions)
     return reader.graph(model.graph), functions
 
 
@@ -43,7 +45,7 @@ class SparseTensor:
         raise ValueError("a sparse tensor is not an array")
 
 
-class _Reader:
+class _OnnxReader:
     def __init__(self, path: Path, imports: Mapping[str, int]) -> None:
         self._path = path
         self._imports = imports
@@ -120,3 +122,53 @@ _MANY = frozenset(_LISTS.values())
 def _text(name: Any) -> str:
     """Protobuf hands out what is not UTF-8 as bytes."""
     return name if isinstance(name, str) else repr(name)
+
+
+def read_ort(session: Any, path: Path) -> Dataflow:
+    """The main graph of an `fbs.InferenceSession` of the file at `path`; inside `ort_graph.reading`."""
+    return _ort_graph(session.Model().Graph(), path, 0)
+
+
+def _ort_graph(graph: Any, path: Path, depth: int) -> Dataflow:
+    if depth > ort_graph.MAX_DEPTH:
+        raise ValueError("subgraphs are nested too deep")
+    tensors = [OrtTensor(tensor, path) for tensor in ort_graph.tensors(graph)]
+    nodes = (graph.Nodes(index) for index in range(graph.NodesLength()))
+    return Dataflow(
+        tuple(ort_graph.graph_inputs(graph)),
+        tuple(ort_graph.graph_outputs(graph)),
+        tensors_by_name(tensors),
+        tuple(_ort_node(node, path, depth) for node in nodes),
+    )
+
+
+def _ort_node(node: Any, path: Path, depth: int) -> Node:
+    attributes = [node.Attributes(index) for index in range(node.AttributesLength())]
+    return Node(
+        text(node.Name()),
+        (text(node.Domain()) or DEFAULT_DOMAIN, text(node.OpType()), "", node.SinceVersion()),
+        tuple(text(node.Inputs(index)) for index in range(node.InputsLength())),
+        tuple(text(node.Outputs(index)) for index in range(node.OutputsLength())),
+        {text(item.Name()): (item.Type(), _ort_value(item, path, depth)) for item in attributes},
+    )
+
+
+def _ort_value(item: Any, path: Path, depth: int) -> Any:
+    def several(count: int, read: Callable[[int], Any]) -> list[Any]:
+        return [read(index) for index in range(count)]
+
+    readers: dict[int, Callable[[], Any]] = {
+        1: lambda: float(item.F()),
+        2: lambda: int(item.I()),
+        3: lambda: item.S() or b"",
+        4: lambda: OrtTensor(item.T(), path),
+        5: lambda: _ort_graph(item.G(), path, depth + 1),
+        6: lambda: several(item.FloatsLength(), lambda at: float(item.Floats(at))),
+        7: lambda: several(item.IntsLength(), lambda at: int(item.Ints(at))),
+        8: lambda: several(item.StringsLength(), item.Strings),
+        9: lambda: several(item.TensorsLength(), lambda at: OrtTensor(item.Tensors(at), path)),
+        10: lambda: several(item.GraphsLength(), lambda at: _ort_graph(item.Graphs(at), path, depth + 1)),
+    }
+    if item.Type() not in readers:
+        raise ValueError(f"attributes of type {item.Type()} are unknown")
+    return readers[item.Type()]()

@@ -1,0 +1,247 @@
+"""Per-label character recall of a parent and a candidate, and the rule `G4/point`, which certifies by it.
+
+Recall is micro-averaged over the corpus: gold characters that a prediction of the same label covers, over gold
+characters. A character is a code point.
+
+By the rule, every label with gold must lose less than the limit. A label with too little gold, or one that the parent
+hardly finds itself, proves nothing either way, so it leaves the state unknown unless another label settles it: a loss
+that is proved refuses.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxreg.converters.evaluation.fixture import Fixture
+from onnxreg.converters.evaluation.judgement import State
+from onnxreg.converters.evaluation.resample import RESAMPLES, SEED, Interval, percentiles
+from onnxreg.converters.evaluation.scores import Floats, Integers
+from onnxreg.schema.core.errors import InputError
+
+RULE = "G4/point"
+MAX_RECALL_LOSS = 0.005
+MIN_GOLD_SPANS = round(1 / MAX_RECALL_LOSS)
+"""With fewer gold spans of equal length, losing one is a loss of the limit or more."""
+MAX_LISTED_LABELS = 20
+"""Labels that one reason names."""
+
+
+@dataclass(frozen=True)
+class CharacterCounts:
+    """Counts of characters. `gold`, `parent` and `candidate` have the shape (fixtures, labels), `claimed` and `spans`
+    (labels,).
+
+    `parent` and `candidate` count the gold characters that each finds, `claimed` the characters that the parent gives a
+    label, rightly or not, `spans` gold spans. `groups` has the number of the group of each fixture, in order.
+    """
+
+    labels: tuple[str, ...]
+    gold: Integers
+    parent: Integers
+    candidate: Integers
+    claimed: Integers
+    spans: Integers
+    characters: int
+    groups: Integers
+
+
+@dataclass(frozen=True)
+class LabelRecall:
+    """The figures of one label; a rate is None if nothing was there to measure it on.
+
+    `loss` is the parent's recall minus the candidate's: negative if the candidate finds more.
+    `false_alarms` is the share of the characters outside the label's gold that the parent gives the label,
+    and `informedness` the parent's recall minus that (Youden's J: 0 for a model that guesses, whatever it
+    guesses).
+    """
+
+    label: str
+    spans: int
+    characters: int
+    parent: float | None = None
+    candidate: float | None = None
+    loss: float | None = None
+    interval: Interval | None = None
+    false_alarms: float | None = None
+    informedness: float | None = None
+
+
+def label_recalls(counts: CharacterCounts, resampled: Floats) -> list[LabelRecall]:
+    """Per-label recall and loss, in the order of the labels; `resampled` is what `resample_losses` made of the counts."""
+    return [
+        _label(counts, column, label, int(counts.spans[column]), resampled[:, column])
+        for column, label in enumerate(counts.labels)
+    ]
+
+
+def _label(counts: CharacterCounts, column: int, label: str, spans: int, losses: Floats) -> LabelRecall:
+    gold = int(counts.gold[:, column].sum())
+    if gold == 0:
+        return LabelRecall(label, spans, gold)
+    parent_hits, candidate_hits = int(counts.parent[:, column].sum()), int(counts.candidate[:, column].sum())
+    outside, alarms = counts.characters - gold, int(counts.claimed[column]) - parent_hits
+    rate = alarms / outside if outside else 1.0
+    return LabelRecall(
+        label,
+        spans,
+        gold,
+        parent=parent_hits / gold,
+        candidate=candidate_hits / gold,
+        loss=(parent_hits - candidate_hits) / gold,
+        interval=percentiles(losses),
+        false_alarms=rate,
+        informedness=parent_hits / gold - rate,
+    )
+
+
+def resample_losses(counts: CharacterCounts, resamples: int = RESAMPLES, seed: int = SEED) -> Floats:
+    """The loss of every label in resampled suites: (resamples, labels), NaN if a resample has no gold.
+
+    Whole groups of fixtures are drawn with replacement (see `resample`), since the characters of one text are not
+    independent. The order of the fixtures does not matter.
+    """
+    labels = len(counts.labels)
+    result = np.full((resamples, labels), np.nan)
+    if not counts.gold.size:
+        return result
+    rows = _sums(np.hstack([counts.gold, counts.parent - counts.candidate]), counts.groups)
+    rows, size = rows[np.lexsort(rows.T)], len(rows)
+    draws = np.random.RandomState(seed)
+    for number in range(resamples):
+        times = np.bincount(draws.randint(0, size, size, dtype=np.int64), minlength=size)
+        total = times @ rows
+        np.divide(total[labels:], total[:labels], out=result[number], where=total[:labels] > 0)
+    return result
+
+
+def _sums(rows: Integers, groups: Integers) -> Integers:
+    """Add the rows of each group."""
+    sums = np.zeros((int(groups.max()) + 1, rows.shape[1]), dtype=np.int64)
+    np.add.at(sums, groups, rows)
+    return sums
+
+
+def largest_loss(resampled: Floats, columns: Sequence[int]) -> Interval | None:
+    """The interval of the largest loss over some labels, at least 0; None without labels."""
+    if not columns:
+        return None
+    losses = resampled[:, list(columns)]
+    return percentiles(np.where(np.isnan(losses), 0.0, losses).max(axis=1, initial=0.0))
+
+
+@dataclass(frozen=True)
+class MinimumEvidence:
+    """Below these a label proves nothing.
+
+    `gold_chars` is at least 1. `parent_recall`, above 0 and at most 1, is what the parent's recall above
+    chance (its informedness) must reach. Raise InputError if they are out of range.
+    """
+
+    gold_chars: int = 200
+    parent_recall: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.gold_chars < 1:
+            raise InputError(f"the least number of gold characters is {self.gold_chars}", "it is at least 1")
+        if not 0.0 < self.parent_recall <= 1.0:
+            raise InputError(
+                f"the least parent recall is {self.parent_recall}",
+                "it is above 0 and at most 1: a share, not a percentage",
+            )
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`gated` are the labels that were judged; `largest_loss` is theirs, at least 0, None without any."""
+
+    state: State
+    reasons: tuple[str, ...]
+    gated: tuple[LabelRecall, ...]
+    largest_loss: float | None
+
+    @property
+    def offending(self) -> tuple[LabelRecall, ...]:
+        return tuple(item for item in self.gated if over_limit(item))
+
+
+def over_limit(item: LabelRecall) -> bool:
+    """Strictly below the limit passes."""
+    return item.loss is not None and not item.loss < MAX_RECALL_LOSS
+
+
+def decide(
+    measured: Sequence[LabelRecall], foreign: Sequence[str], fixtures: int, minimum: MinimumEvidence
+) -> Decision:
+    """Apply the rule. `foreign` are the gold labels that the model does not have; they are named, not judged."""
+    with_gold = [item for item in measured if item.characters]
+    weak = [reason for item in with_gold if (reason := weakness(item, minimum))]
+    gated = tuple(item for item in with_gold if weakness(item, minimum) is None)
+    lost = [
+        f"{item.label} loses {item.loss:.3g} of its recall, the limit is below {MAX_RECALL_LOSS}"
+        for item in gated
+        if over_limit(item)
+    ]
+    notes = _notes(measured, foreign, bool(with_gold))
+    largest = max((max(item.loss or 0.0, 0.0) for item in gated), default=None)
+    if lost:
+        return Decision("refused", (*lost, *weak, *notes), gated, largest)
+    if weak or largest is None:
+        return Decision("unknown", (*weak, *_nothing(fixtures, with_gold), *notes), gated, largest)
+    proof = (
+        f"no label loses {MAX_RECALL_LOSS} or more; judged: {_list([item.label for item in gated])}, each with at least "
+        f"{minimum.gold_chars} gold characters and a parent's recall above chance of at least {minimum.parent_recall}"
+    )
+    return Decision("certified", (proof, *notes), gated, largest)
+
+
+def thin_evidence(fixtures: Sequence[Fixture], gold_chars: int) -> Iterator[str]:
+    """Yield the reasons, by its gold alone, for which a suite is too small to judge a model."""
+    characters, spans = Counter[str](), Counter[str]()
+    for span in (span for fixture in fixtures for span in fixture.spans):
+        characters[span.label] += span.end - span.start
+        spans[span.label] += 1
+    unjudged = sorted(label for label, count in characters.items() if count < gold_chars)
+    few = sorted(label for label, count in spans.items() if count < MIN_GOLD_SPANS and label not in unjudged)
+    if unjudged:
+        yield (
+            f"the suite has fewer than {gold_chars} gold characters of {_list(unjudged)}: what they lose cannot be "
+            "judged, so nothing can be certified"
+        )
+    if few:
+        yield (
+            f"the suite has fewer than {MIN_GOLD_SPANS} gold spans of {_list(few)}: one lost span refuses, and a published "
+            "refusal holds for these bytes in every version"
+        )
+
+
+def weakness(item: LabelRecall, minimum: MinimumEvidence) -> str | None:
+    """The reason for which a label with gold cannot be judged; None if it can."""
+    if item.characters < minimum.gold_chars:
+        return f"{item.label} has {item.characters} gold characters, {minimum.gold_chars} are needed"
+    if item.informedness is None or item.informedness < minimum.parent_recall:
+        return (
+            f"the parent itself finds too little of {item.label}: recall {item.parent or 0.0:.4f}, false alarms on "
+            f"{item.false_alarms or 0.0:.4f} of the other characters, the difference must reach {minimum.parent_recall}"
+        )
+    return None
+
+
+def _nothing(fixtures: int, with_gold: Sequence[LabelRecall]) -> list[str]:
+    if not fixtures:
+        return ["the evaluation suite is empty"]
+    return [] if with_gold else ["the evaluation suite has no gold for any label of the model"]
+
+
+def _notes(measured: Sequence[LabelRecall], foreign: Sequence[str], any_gold: bool) -> list[str]:
+    without = [item.label for item in measured if not item.characters]
+    notes = [f"no gold, so not judged: {_list(without)}"] if without and any_gold else []
+    if foreign:
+        notes.append(f"gold labels that the model does not have: {_list(foreign)}")
+    return notes
+
+
+def _list(labels: Sequence[str]) -> str:
+    more = f" and {len(labels) - MAX_LISTED_LABELS} more" if len(labels) > MAX_LISTED_LABELS else ""
+    return ", ".join(label[:80] for label in labels[:MAX_LISTED_LABELS]) + more
