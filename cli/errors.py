@@ -12,8 +12,7 @@ from onnxreg.cli import hints
 from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import HostError, InputError, RegError, missing_extra
 
-AGAIN = 1.5
-"""Seconds."""
+INTERRUPT_AGAIN_SECONDS = 1.5
 
 EXIT_STATUS = {
     "input": 2,
@@ -79,7 +78,7 @@ def resumable() -> Iterator[None]:
     again: list[threading.Timer] = []
 
     def interrupt(*_: object) -> None:
-        again.append(threading.Timer(AGAIN, os.kill, (os.getpid(), signal.SIGINT)))
+        again.append(threading.Timer(INTERRUPT_AGAIN_SECONDS, os.kill, (os.getpid(), signal.SIGINT)))
         again[-1].daemon = True
         again[-1].start()
         raise KeyboardInterrupt

@@ -8,7 +8,7 @@ from typing import Any
 from onnxreg.converters.android.android_profile import INT8
 from onnxreg.converters.android.android_recipe import evaluation_of
 from onnxreg.converters.engine.plan import ExportPlan, plan_export
-from onnxreg.converters.engine.profile_contract import ProfilePromises
+from onnxreg.converters.engine.profile_promises import ProfilePromises
 from onnxreg.converters.engine.read_recipe import RecipeDocument
 from onnxreg.converters.engine.recorded_files import check_code, check_data, with_data
 from onnxreg.converters.engine.run_plan import execute
@@ -96,14 +96,14 @@ def _plan(manifest: Manifest, label: str, materials: Materials, progress: Progre
     _check_profile(recipe, label)
     progress.step("checking the source")
     source = _source(manifest, label, materials.source)
-    contract = _contract(recipe, suite)
+    promises = _promises(recipe, suite)
     trusted = recipe.trust_remote_code
     plan = plan_export(
         requested,
         source,
         manifest.name,
         trust_remote_code=trusted,
-        contract=contract,
+        promises=promises,
         allow_code=materials.consent,
     )
     plan = replace(plan, search=_search(recipe, label))
@@ -174,7 +174,7 @@ def _check_profile(recipe: Recipe, label: str) -> None:
         )
 
 
-def _contract(recipe: Recipe, suite: Path | None) -> ProfilePromises:
+def _promises(recipe: Recipe, suite: Path | None) -> ProfilePromises:
     if recipe.profile == RECIPE:
         return ProfilePromises()
     try:

@@ -26,7 +26,7 @@ PATIENCE = 20.0
 """Seconds that a process has to clear away what it began, before it is killed."""
 
 
-HINT = "too little memory? let fewer run at once: --jobs 1"
+FEWER_JOBS_HINT = "too little memory? let fewer run at once: --jobs 1"
 
 
 class Worker(Generic[Item, Result]):
@@ -54,7 +54,7 @@ class Worker(Generic[Item, Result]):
             result: Result = self.pipe.recv()
         except (EOFError, OSError):
             self._process.join()
-            return HostError(f"its worker died: {_describe(self._process.exitcode or 0)}", HINT)
+            return HostError(f"its worker died: {_describe(self._process.exitcode or 0)}", FEWER_JOBS_HINT)
         return result
 
     def dismiss(self) -> None:

@@ -13,13 +13,14 @@ from onnxreg.cli.batch.jobs import Job, read_jobs, refuse_twins
 from onnxreg.cli.batch.work import BUG, JobOutcome, Terms, request_of, run_job
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import InterruptError, needs
-from onnxreg.cli.options.shared import releases_of
+from onnxreg.cli.options.shared import read_delta_releases
 from onnxreg.cli.render import output
+from onnxreg.cli.services.delta_service import make_deltas_after_batch
 from onnxreg.cli.services.export_request import CodeTrust
-from onnxreg.cli.services.push_published import offer_batch
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError, RegError
 from onnxreg.schema.core.ref import Ref
 
+RERUN_HINT = "run the same command again: what is done is not done again"
 Finished = Generator[tuple[Job, JobOutcome | HostError]]
 
 
@@ -40,7 +41,7 @@ def run(session: Session, fleet: Fleet, as_json: bool) -> None:
 
     Raises InputError, naming every row that cannot be run, before any is; InterruptError on Ctrl-C.
     """
-    releases = releases_of(None)
+    delta_releases = read_delta_releases(None)
     with needs("export", "reg export"):
         jobs = read_jobs(fleet.file)
         _check(fleet, jobs)
@@ -60,8 +61,8 @@ def run(session: Session, fleet: Fleet, as_json: bool) -> None:
     show(session, rows, as_json)
     published = (Ref.parse(row.ref) for row in rows if row.status == "published" and row.ref)
     if interrupted:
-        raise InterruptError(f"interrupted: {summary(rows)}", AGAIN)
-    offer_batch(session, published, fleet.to, releases, as_json)
+        raise InterruptError(f"interrupted: {summary(rows)}", RERUN_HINT)
+    make_deltas_after_batch(session, published, fleet.to, delta_releases, as_json)
     raise_failures(rows)
 
 
@@ -136,14 +137,11 @@ def _outcome(job: Job, result: JobOutcome | HostError) -> JobOutcome:
     return JobOutcome(job.row, job.called, "failed").with_error(result)
 
 
-AGAIN = "run the same command again: what is done is not done again"
-
-
 class BatchError(RegError):
     """Some jobs failed. The family is theirs if they share one, else that of a conversion."""
 
     def __init__(self, message: str, families: set[str]) -> None:
-        super().__init__(message, f"fix what failed, then {AGAIN}")
+        super().__init__(message, f"fix what failed, then {RERUN_HINT}")
         self.family = families.pop() if len(families) == 1 else ConversionError.family
 
 

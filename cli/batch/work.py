@@ -126,15 +126,15 @@ def _run(job: Job, terms: Terms, outcome: JobOutcome, check: Callable[[], None])
     registry = Session(terms.registry, quiet=True).open(create=True)
     registry.actor = terms.actor
     request = request_of(job, terms.trust)
-    order = request.plan()
+    plan = request.plan()
     version = None if job.request.version is None else Version.parse(job.request.version)
-    earlier = None if terms.registry is not None else _finished(registry, order, version, terms.to)
+    earlier = None if terms.registry is not None else _finished(registry, plan, version, terms.to)
     if earlier is not None:
         return replace(
             outcome, status="current", ref=str(earlier.ref), digest=str(earlier.digest), pushed=True
         )
     progress, repeatable = CheckedProgress(SILENT, check), request if terms.cached else None
-    published, _ = export_service.publish(registry, order, version, progress, repeatable)
+    published, _ = export_service.publish(registry, plan, version, progress, repeatable)
     status: Status = "published" if published.new else "current"
     outcome = replace(outcome, status=status, ref=str(published.ref), digest=str(published.digest))
     if terms.to is None:
@@ -147,15 +147,15 @@ def _run(job: Job, terms: Terms, outcome: JobOutcome, check: Callable[[], None])
 
 
 def _finished(
-    registry: "Registry", order: "ExportPlan", version: Version | None, to: str | None
+    registry: "Registry", plan: "ExportPlan", version: Version | None, to: str | None
 ) -> "PublishedVersion | None":
     """The version, if the remote has it, made from this source by this recipe.
 
     ConflictError if it has another one under that number. What is evaluated too is asked of the cache.
     """
-    if to is None or version is None or order.contract.key():
+    if to is None or version is None or plan.promises.key():
         return None
-    ref, remote = Ref(order.name, str(version)), registry.remotes.open(to)
+    ref, remote = Ref(plan.name, str(version)), registry.remotes.open(to)
     try:
         registry.find(ref, remote)
         published = registry.get(ref, remote)
@@ -165,7 +165,7 @@ def _finished(
     if (
         source is None
         or recipe is None
-        or (source.digest, recipe.parameters.get("recipe")) != (order.source.digest, order.recorded_recipe())
+        or (source.digest, recipe.parameters.get("recipe")) != (plan.source.digest, plan.recorded_recipe())
     ):
         raise ConflictError(
             f"{ref} is there already, made from another source or by another recipe",

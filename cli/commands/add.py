@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import DescriptionOption, Json, License, NewName, NewVersion, releases_of
-from onnxreg.cli.reports.publish_report import announce
+from onnxreg.cli.options.shared import (
+    DescriptionOption,
+    Json,
+    License,
+    NewName,
+    NewVersion,
+    read_delta_releases,
+)
+from onnxreg.cli.reports.publish_report import report_published
+from onnxreg.cli.services.delta_service import make_deltas_after_publish
 from onnxreg.cli.services.prove_service import proof_lines, prove_added
-from onnxreg.cli.services.push_published import offer_published
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.manifest.pipeline import check_member
@@ -99,7 +106,7 @@ def command(
     if not files and not named:
         raise InputError("no file is named", "name at least one model file")
     new_version = None if version is None else Version.parse(version)
-    releases = releases_of(None)
+    delta_releases = read_delta_releases(None)
     from onnxreg.converters.importers.confine import Child
 
     with Child() as child:
@@ -113,13 +120,13 @@ def command(
             draft = _with_parent(_with_statements(draft, statements), parent, chosen)
             published = registry.add(draft, new_version)
     if parent is None:
-        announce(session, published, as_json)
+        report_published(session, published, as_json)
     else:
         proofs = prove_added(session, registry, published, as_json)
-        announce(session, published, as_json, proofs=proofs)
+        report_published(session, published, as_json, proofs=proofs)
         if not as_json:
             session.say(*proof_lines(proofs))
-    offer_published(session, registry, published, releases, as_json)
+    make_deltas_after_publish(session, registry, published, delta_releases, as_json)
 
 
 def _with_statements(draft: "Draft", statements: Mapping[str, str | None]) -> "Draft":

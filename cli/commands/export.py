@@ -18,13 +18,14 @@ from onnxreg.cli.options.shared import (
     License,
     NewVersion,
     Output,
-    releases_of,
+    read_delta_releases,
 )
-from onnxreg.cli.reports.publish_report import announce, write_out
+from onnxreg.cli.reports.publish_report import report_published, write_out
 from onnxreg.cli.services import export_service
+from onnxreg.cli.services.delta_service import make_deltas_after_publish
 from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
-from onnxreg.cli.services.export_service import find_parent_file, show_known
-from onnxreg.cli.services.push_published import check_remote, offer_published, report_and_push
+from onnxreg.cli.services.export_service import find_parent_file, show_earlier_export
+from onnxreg.cli.services.push_published import check_remote, report_and_push
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
 
@@ -256,20 +257,23 @@ def command(
     export_service.check_needs("batch", {"jobs": jobs, "scheduler": scheduler, "to": to})
     export_service.check_one(profile=profile, task=task, recipe=recipe)
     new_version = None if version is None else Version.parse(version)
-    releases = releases_of(None)
+    delta_releases = read_delta_releases(None)
     check_remote(session, push)
     if scales_from is not None:
         options["scales_from"] = find_parent_file(session, scales_from)
     request = ExportRequest.of(source, **options)
     if output is not None:
         output = session.check_target(output)
-    elif not no_cache and show_known(session, request, new_version, as_json, push):
+    elif not no_cache and show_earlier_export(session, request, new_version, as_json, push):
         return
     with needs("export", "reg export"):
+        from onnxreg.converters.engine.plan import ExportPlan
+        from onnxreg.converters.search import check_search
         from onnxreg.converters.tasks.checkpoints import light_transformers
 
         plan = request.family() or request.plan()
-        export_service.check_search(plan)
+        if isinstance(plan, ExportPlan) and plan.recipe.search is not None:
+            check_search(plan)
         for message in plan.warnings():
             session.warn(f"warning: {message}")
         registry = session.open(create=None)
@@ -279,9 +283,9 @@ def command(
                 registry, plan, new_version, progress, None if no_cache else request
             )
     write_out(registry, published, output)
-    outcome = partial(announce, session, published, as_json, output, latency)
+    outcome = partial(report_published, session, published, as_json, output, latency)
     report_and_push(session, published.ref, push, as_json, outcome)
-    offer_published(session, registry, published, releases, as_json)
+    make_deltas_after_publish(session, registry, published, delta_releases, as_json)
 
 
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Json, NewVersion, releases_of
+from onnxreg.cli.options.shared import Json, NewVersion, read_delta_releases
 from onnxreg.cli.render.output import table
-from onnxreg.cli.reports.publish_report import announce
+from onnxreg.cli.reports.publish_report import report_published
+from onnxreg.cli.services.delta_service import make_deltas_after_publish
 from onnxreg.cli.services.prove_service import proof_lines, prove_added
-from onnxreg.cli.services.push_published import offer_published
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
 
@@ -74,13 +74,13 @@ def command(
     """
     session: Session = context.obj
     new_version = None if version is None else Version.parse(version)
-    releases = releases_of(None)
+    delta_releases = read_delta_releases(None)
     if source.startswith("oci://"):
         with session.progress(f"importing {source}", as_json) as moving:
             registry = session.open(create=None)
             published = registry.fetch_oci(source, name, new_version, moving)
-        announce(session, published, as_json, differences=[])
-        offer_published(session, registry, published, releases, as_json)
+        report_published(session, published, as_json, differences=[])
+        make_deltas_after_publish(session, registry, published, delta_releases, as_json)
         return
     if name is None:
         raise InputError("the model's name is missing", "add --name ORG/NAME")
@@ -94,14 +94,14 @@ def command(
         published = registry.add(draft, new_version)
     documents = [{"path": item.path, "claimed": item.claimed, "found": item.actual} for item in differences]
     proofs = prove_added(session, registry, published, as_json)
-    announce(session, published, as_json, differences=documents, proofs=proofs)
+    report_published(session, published, as_json, differences=documents, proofs=proofs)
     if proofs and not as_json:
         session.say(*proof_lines(proofs))
     if documents and not as_json:
         session.say("", "what was claimed otherwise:")
         rows = [(item["path"], _short(item["claimed"]), _short(item["found"])) for item in documents]
         session.say(*table(("FIELD", "CLAIMED", "FOUND"), rows))
-    offer_published(session, registry, published, releases, as_json)
+    make_deltas_after_publish(session, registry, published, delta_releases, as_json)
 
 
 def _read(

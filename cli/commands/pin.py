@@ -6,7 +6,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import ExactRefArgument, Reason, TargetRemote
-from onnxreg.cli.reports.decision_report import announce
+from onnxreg.cli.reports.decision_report import report_decision
 
 EXAMPLES = (
     "reg pin acme/pii-small:1.2.0 --reason 'in devices until 2031'",
@@ -28,4 +28,4 @@ def command(
     result = registry.pin(ref, reason, undo, store)
     news, status_quo = ("is no longer", "is not") if undo else ("is", "is already")
     name = result.ref
-    announce(session, result, f"{name} {news} pinned", f"{name} {status_quo} pinned", store, reason)
+    report_decision(session, result, f"{name} {news} pinned", f"{name} {status_quo} pinned", store, reason)

@@ -10,7 +10,7 @@ from onnxreg.cli.errors import resumable, still
 from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Json, MaxAge, Output, Precision, RemoteArgument
 from onnxreg.cli.render import output
-from onnxreg.cli.reports.transfer_report import Stopwatch, announce, arrival_to_json, tell_arrivals
+from onnxreg.cli.reports.transfer_report import Stopwatch, arrival_to_json, report_transfer, tell_arrivals
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref
@@ -126,7 +126,7 @@ def command(
     paths = None if held_paths is None else list(held_paths)
     url = registry.remotes.url_of(remote)
     more: dict[str, Any] = {"files": list(map(arrival_to_json, result.arrivals))} if explain else {}
-    announce(session, "pulled", result, url, as_json, watch, channels, output, held=paths, **more)
+    report_transfer(session, "pulled", result, url, as_json, watch, channels, output, held=paths, **more)
     if not as_json:
         tell_arrivals(session, result.arrivals, explain)
     if held_paths is not None and not as_json:

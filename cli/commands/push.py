@@ -8,10 +8,10 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import resumable
 from onnxreg.cli.options.completion import complete_ref
-from onnxreg.cli.options.shared import Deltas, Json, RemoteArgument, check_model_first, releases_of
+from onnxreg.cli.options.shared import Deltas, Json, RemoteArgument, check_model_first, read_delta_releases
 from onnxreg.cli.render import output
-from onnxreg.cli.reports.transfer_report import Stopwatch, announce, channels_to_json
-from onnxreg.cli.services.push_published import offer_pushed
+from onnxreg.cli.reports.transfer_report import Stopwatch, channels_to_json, report_transfer
+from onnxreg.cli.services.delta_service import make_deltas_after_push
 from onnxreg.registry.log import lookup
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.schema.core.errors import InputError
@@ -96,20 +96,20 @@ def command(
         raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
     if ref is not None:
         check_model_first("push", ref, remote)
-    destination, channels, releases = remote or to, tags or [], releases_of(deltas)
+    destination, channels, delta_releases = remote or to, tags or [], read_delta_releases(deltas)
     session: Session = context.obj
     choice = None if layout is None else LayoutChoice.parse(layout)
     if choice is not None and (ref is None or every or lookup.PATTERN & set(ref)):
         raise InputError("a repository has the layout of one model", "name one REF with --layout")
     if ref is None or every or lookup.PATTERN & set(ref):
-        _push_many(session, ref, destination, every, channels, restore, heal, releases, as_json)
+        _push_many(session, ref, destination, every, channels, restore, heal, delta_releases, as_json)
         return
     registry, watch = session.open(), Stopwatch()
     with resumable(), session.progress(f"pushing {ref}", as_json) as progress:
         result = registry.push(ref, destination, progress, restore, heal, channels, choice)
     url = registry.remotes.url_of(destination)
-    announce(session, "pushed", result, url, as_json, watch, channels, heal=heal)
-    offer_pushed(session, registry, [result], destination, releases, as_json)
+    report_transfer(session, "pushed", result, url, as_json, watch, channels, heal=heal)
+    make_deltas_after_push(session, registry, [result], destination, delta_releases, as_json)
 
 
 def _push_many(
@@ -120,7 +120,7 @@ def _push_many(
     tags: Sequence[str],
     restore: bool,
     heal: bool,
-    releases: int,
+    delta_releases: int,
     as_json: bool,
 ) -> None:
     from onnxreg.registry.transfer.result import worst
@@ -137,7 +137,7 @@ def _push_many(
     else:
         _say(session, url, sent, watch)
     new = [model for model in sent if model.has_copied]
-    offer_pushed(session, registry, new, remote, releases, as_json)
+    make_deltas_after_push(session, registry, new, remote, delta_releases, as_json)
     error = worst(item for model in sent for item in model.skipped)
     if error is not None:
         raise error

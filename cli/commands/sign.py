@@ -7,7 +7,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Reason, RefArgument, TargetRemote
-from onnxreg.cli.reports.decision_report import announce
+from onnxreg.cli.reports.decision_report import report_decision
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
 
@@ -73,6 +73,6 @@ def command(
     registry, store = session.with_remote(remote)
     result = registry.sign(ref, private, reason, store)
     by = f"with key {private.public.id[:12]}"
-    announce(
+    report_decision(
         session, result, f"signed {result.ref} {by}", f"{result.ref} is already signed {by}", store, reason
     )

@@ -4,7 +4,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import ChannelArgument, Reason, RefArgument, TargetRemote, check_channel_last
-from onnxreg.cli.reports.decision_report import announce
+from onnxreg.cli.reports.decision_report import report_decision
 
 EXAMPLES = (
     "reg tag acme/pii-small:1.2.0 stable --reason 'passed the field test'",
@@ -25,4 +25,4 @@ def command(
     registry, store = session.with_remote(remote)
     result = registry.tag(ref, channel, reason, store)
     name, version = f"{result.name}:{channel}", result.version
-    announce(session, result, f"{name} is {version}", f"{name} is already {version}", store, reason)
+    report_decision(session, result, f"{name} is {version}", f"{name} is already {version}", store, reason)

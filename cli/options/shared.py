@@ -136,7 +136,7 @@ Deltas = Annotated[
 ]
 
 
-def releases_of(option: int | None) -> int:
+def read_delta_releases(option: int | None) -> int:
     """The number of earlier releases that `--deltas`, or else `REG_DELTAS`, asks for; 0: no deltas are made."""
     text = environment.read("REG_DELTAS") if option is None else str(option)
     if not text:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.store.protocol import RegistryStore
 
 
-def announce(
+def report_decision(
     session: Session,
     result: "DecisionResult",
     news: str,

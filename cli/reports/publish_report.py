@@ -28,7 +28,7 @@ def write_out(registry: "Registry", published: "PublishedVersion", out: Path | N
         registry.write_out(Ref(published.name, digest=published.digest), out)
 
 
-def announce(
+def report_published(
     session: Session,
     published: "PublishedVersion",
     as_json: bool,
@@ -40,9 +40,9 @@ def announce(
     if as_json or not published.new:
         ref, digest, states = published.ref, published.digest, published.states
         more |= {} if latency is None else {"latency": latency.to_json()}
-        unchanged(session, ref, digest, published.data, states, as_json, out, **more)
+        report_existing(session, ref, digest, published.data, states, as_json, out, **more)
     else:
-        _announce_new(session, published, out)
+        _report_new(session, published, out)
     if latency is not None and not as_json:
         session.say("", *map(_latency_line, latency.to_json()))
 
@@ -54,7 +54,7 @@ def _latency_line(item: Mapping[str, Any]) -> str:
     )
 
 
-def _announce_new(session: Session, published: "PublishedVersion", out: Path | None) -> None:
+def _report_new(session: Session, published: "PublishedVersion", out: Path | None) -> None:
     from onnxreg.cli.render import manifest_view
 
     parts = (
@@ -73,7 +73,7 @@ def _announce_new(session: Session, published: "PublishedVersion", out: Path | N
     _say_written(session, out)
 
 
-def unchanged(
+def report_existing(
     session: Session,
     ref: Ref,
     digest: Digest,

@@ -28,7 +28,7 @@ class Stopwatch:
         return f" in {output.duration(seconds)}, {output.size(round(size / seconds))}/s"
 
 
-def announce(
+def report_transfer(
     session: Session,
     verb: str,
     result: "TransferResult",

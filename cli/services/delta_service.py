@@ -1,11 +1,14 @@
 """Make the deltas of a version and offer them in a registry: here, or at a remote after a push."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnxreg.cli.context import Session
+from onnxreg.cli.errors import still
+from onnxreg.cli.render import output
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.delta_log import offered, publish_deltas
 from onnxreg.registry.log.ledger import mirror_error
@@ -20,11 +23,13 @@ from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.delta.table import Delta, DeltaTable
-from onnxreg.schema.manifest.manifest import FileEntry, Manifest
 
 if TYPE_CHECKING:
     from onnxreg.converters.delta.make import ModelFile
+    from onnxreg.registry.read.versions import PublishedVersion
     from onnxreg.registry.registry import Registry
+    from onnxreg.registry.transfer.result import TransferResult
+    from onnxreg.schema.manifest.manifest import FileEntry, Manifest
 
 DEFAULT_RELEASES = 2
 """Releases before a version from which deltas to it are made, beside the versions of channels."""
@@ -52,7 +57,7 @@ class DeltaReport:
     ref: Ref
     table: DeltaTable
     new: int
-    paths: Mapping[Digest, FileEntry]
+    paths: "Mapping[Digest, FileEntry]"
     unlike: tuple[tuple[str, Version | None], ...] = ()
 
 
@@ -79,6 +84,53 @@ def make_deltas(
     return DeltaReport(ref, table, len(deltas), work.files, tuple(work.unlike))
 
 
+def make_deltas_after_publish(
+    session: Session, registry: "Registry", published: "PublishedVersion", delta_releases: int, as_json: bool
+) -> None:
+    """Make the deltas of a version that was published here now, from so many releases before it; 0: none."""
+    if published.new and delta_releases:
+        _make_deltas_of(session, registry, registry.store, published.ref, delta_releases, as_json)
+
+
+def make_deltas_after_push(
+    session: Session,
+    registry: "Registry",
+    results: "Iterable[TransferResult]",
+    remote: str | None,
+    delta_releases: int,
+    as_json: bool,
+) -> None:
+    """Make the deltas of pushed versions at the remote, from so many releases before each; 0: none."""
+    versions = [Ref(result.name, str(version)) for result in results for version in result.versions]
+    if delta_releases and versions:
+        store = registry.remotes.open(remote)
+        for ref in versions:
+            _make_deltas_of(session, registry, store, ref, delta_releases, as_json)
+
+
+def make_deltas_after_batch(
+    session: Session, refs: Iterable[Ref], remote: str | None, delta_releases: int, as_json: bool
+) -> None:
+    """Make the deltas of versions that a batch published here, or in a remote, from so many releases before each."""
+    if delta_releases:
+        registry = session.open(create=None)
+        store = registry.store if remote is None else registry.remotes.open(remote)
+        for ref in refs:
+            _make_deltas_of(session, registry, store, ref, delta_releases, as_json)
+
+
+def _make_deltas_of(
+    session: Session, registry: "Registry", store: RegistryStore, ref: Ref, delta_releases: int, as_json: bool
+) -> None:
+    """Make deltas, and say so unless `as_json`. An error says that the version itself is published."""
+    with still(f"{ref} is published"), session.steps(as_json) as progress:
+        report = make_deltas(registry, store, DeltaRequest(ref, releases=delta_releases), progress)
+    if report.new and not as_json:
+        deltas = report.table.deltas
+        size = output.size(sum(delta.size for delta in deltas))
+        session.say(f"{ref} offers {output.counted(len(deltas), 'delta')}, {size}")
+
+
 @dataclass
 class _Work:
     """One request: the pairs of files, and what was learned of them."""
@@ -96,7 +148,7 @@ class _Work:
         self.manifest = self._manifest(self.version)
 
     @cached_property
-    def files(self) -> dict[Digest, FileEntry]:
+    def files(self) -> "dict[Digest, FileEntry]":
         """The files of the new version that are worth a delta."""
         files = self._files(self.version).values()
         return {file.digest: file for file in files if file.size >= MIN_FILE_BYTES}
@@ -123,7 +175,7 @@ class _Work:
                 digest, _ = push.put_file(target)
                 yield Delta(new.digest, (old.digest,), digest, size, since)
 
-    def _pairs(self) -> Iterator[tuple[Version | None, list[tuple[FileEntry, FileEntry]]]]:
+    def _pairs(self) -> "Iterator[tuple[Version | None, list[tuple[FileEntry, FileEntry]]]]":
         """Old and new files to compare, for each old version; None: both are of the new version."""
         for since in self._old_versions():
             old_files = self._files(since)
@@ -168,12 +220,12 @@ class _Work:
         }
         return sorted(chosen - {self.version}, reverse=True)
 
-    def _files(self, version: Version) -> dict[str, FileEntry]:
+    def _files(self, version: Version) -> "dict[str, FileEntry]":
         """The files of a version that the store has, by path."""
         files = held_files(self._manifest(version), self.ledger.entries[version].held)
         return {file.path: file for file in files}
 
-    def _manifest(self, version: Version) -> Manifest:
+    def _manifest(self, version: Version) -> "Manifest":
         digest = self.ledger.entries[version].manifest
         return read_manifest(self.ledger.fetch(digest), digest, self.name)
 
@@ -193,7 +245,7 @@ class _Work:
             for path, file in files.items()
         }
 
-    def _local(self, file: FileEntry, scratch: Path) -> Path:
+    def _local(self, file: "FileEntry", scratch: Path) -> Path:
         """A file's bytes on this machine; fetched if only the remote has them."""
         for store in (self.store, self.registry.store):
             if store.has([file.digest]) and (path := local_file(store, file.digest)) is not None:

@@ -22,12 +22,12 @@ TASK_OPTIONS = ("opset", "quantize", "int8_embeddings", "max_seq_length")
 EVALUATION_OPTIONS = ("eval_suite", "item_scores")
 SEARCH_OPTIONS = ("certify", "confirm_suite", "candidate", "objective", "devices", "calibration")
 SCALES = "scales_from"
-STATEMENTS = ("license", "description")
-COMMON_OPTIONS = (*EVALUATION_OPTIONS, *SEARCH_OPTIONS, SCALES, *STATEMENTS)
+OWNER_FIELDS = ("license", "description")
+COMMON_OPTIONS = (*EVALUATION_OPTIONS, *SEARCH_OPTIONS, SCALES, *OWNER_FIELDS)
 """The options of every kind of export."""
 KINDS = (f"profile {ANDROID}", "task", "recipe")
 """Kinds of exports that have options of their own."""
-OF_FAMILIES = frozenset({"recipe", "name", "allow_code", "source", "directory"})
+FAMILY_FIELDS = frozenset({"recipe", "name", "allow_code", "source", "directory"})
 """Fields of a request that go with a family: its document says everything else."""
 FLAGS = ("quantize", "int8_embeddings")
 """The options of a task that are true or false; the others are numbers."""
@@ -123,7 +123,7 @@ class ExportRequest:
         from onnxreg.converters.families.family_plan import plan_family, read_family
 
         family = read_family(self.document, self.name)
-        foreign = [f"--{key.replace('_', '-')}" for key in sorted(self.values.keys() - OF_FAMILIES)]
+        foreign = [f"--{key.replace('_', '-')}" for key in sorted(self.values.keys() - FAMILY_FIELDS)]
         if self.source is not None:
             foreign = ["SOURCE"]
         if foreign:
@@ -138,19 +138,19 @@ class ExportRequest:
         Raises what `plan_export` raises, and InputError for an option that has no meaning for this kind of export.
         """
         plan = self._plan()
-        statements = {key: self.options[key] for key in STATEMENTS if key in self.options}
+        statements = {key: self.options[key] for key in OWNER_FIELDS if key in self.options}
         return replace(plan, recipe=plan.recipe.with_statements(statements)) if statements else plan
 
     def _plan(self) -> "ExportPlan":
         if self.is_typed:
             _check_options(self.options, self._kind)
         if self.profile == ANDROID:
-            from onnxreg.converters.android import order_android
+            from onnxreg.converters.android import plan_android
             from onnxreg.converters.android.android_recipe import read_options
 
             options = read_options(_android(self.options), self.trust.remote_code)
             search, scales = _search(self), _scales(self)
-            return order_android(self.source, self.name, options, self.evaluation, search, scales)
+            return plan_android(self.source, self.name, options, self.evaluation, search, scales)
         from onnxreg.converters.engine.plan import plan_export
 
         recipe, directory = _recipe(self)
@@ -207,7 +207,7 @@ def _options_of(kind: str) -> tuple[str, ...]:
     if kind == f"profile {ANDROID}":
         from onnxreg.converters.android.android_recipe import option_names
 
-        return (*option_names(), *SEARCH_OPTIONS, SCALES, *STATEMENTS)
+        return (*option_names(), *SEARCH_OPTIONS, SCALES, *OWNER_FIELDS)
     return {"task": TASK_OPTIONS, "recipe": ("checkpoint",)}.get(kind, ()) + COMMON_OPTIONS
 
 
@@ -303,7 +303,7 @@ def _search_start(recipe: "RecipeFile") -> Mapping[str, Any]:
 
 def _android(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the profile itself."""
-    others = (*SEARCH_OPTIONS, SCALES, *STATEMENTS)
+    others = (*SEARCH_OPTIONS, SCALES, *OWNER_FIELDS)
     return {key: value for key, value in options.items() if key not in others}
 
 

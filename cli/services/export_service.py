@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.read.versions import PublishedVersion
     from onnxreg.schema.manifest.draft import Draft
 
-OF_ALL = ("trust_remote_code", "allow_code")
+BATCH_WIDE_OPTIONS = ("trust_remote_code", "allow_code")
 """The settings of every job of a batch."""
 
 
@@ -59,7 +59,7 @@ def publish(
         request: the request of the plan; nothing is cached without.
     """
     from onnxreg.converters.families.family_plan import FamilyPlan
-    from onnxreg.converters.search import execute
+    from onnxreg.converters.search import run_with_search
 
     with registry.workspace() as workspace:
         if isinstance(plan, FamilyPlan):
@@ -67,7 +67,7 @@ def publish(
         if request is not None:
             return _publish_cached(registry, plan, version, progress, request, workspace), None
         check_memory(plan)
-        return add(registry, plan, execute(plan, workspace, None, progress), version, progress), None
+        return add(registry, plan, run_with_search(plan, workspace, None, progress), version, progress), None
 
 
 def _publish_family(
@@ -118,32 +118,24 @@ def _publish_cached(
 
     A draft that lacks an optional step is not remembered: the machine may have the step's tool the next time.
     """
-    from onnxreg.converters.engine import memo
-    from onnxreg.converters.search import execute
+    from onnxreg.converters.engine import export_memory
+    from onnxreg.converters.search import run_with_search
 
     cache, limit = cache_at(registry.store.root), cache_limit()
-    remembered = memo.recall(cache, plan)
-    published = None if remembered is None else registry.add_again(remembered, version)
+    earlier = export_memory.find_export(cache, plan)
+    published = None if earlier is None else registry.add_again(earlier, version)
     if published is None:
         check_memory(plan)
-        draft = execute(plan, workspace, cache, progress)
+        draft = run_with_search(plan, workspace, cache, progress)
         published = add(registry, plan, draft, version, progress)
         cache.trim(limit)
         if any(step.get("skipped") for step in draft.fields["recipe"]["steps"]):
             return published
-        memo.remember(cache, plan, published.digest)
-    memo.remember_request(cache, request.values, request.documents, plan, published.digest, request.plan)
+        export_memory.remember(cache, plan, published.digest)
+    export_memory.remember_request(
+        cache, request.values, request.documents, plan, published.digest, request.plan
+    )
     return published
-
-
-def check_search(plan: "ExportPlan | FamilyPlan") -> None:
-    """Raise InputError or NotFoundError if the search of a plan cannot be run, before it is."""
-    from onnxreg.converters.families.family_plan import FamilyPlan
-
-    if not isinstance(plan, FamilyPlan) and plan.recipe.search is not None:
-        from onnxreg.converters.search import check_search
-
-        check_search(plan)
 
 
 def check_one(**options: object) -> None:
@@ -159,7 +151,9 @@ def check_one(**options: object) -> None:
 
 def check_alone(option: str, others: Mapping[str, object]) -> None:
     """Raise InputError if an option is set that the job file says for each job."""
-    name = next((key for key, value in others.items() if value is not None and key not in OF_ALL), None)
+    name = next(
+        (key for key, value in others.items() if value is not None and key not in BATCH_WIDE_OPTIONS), None
+    )
     if name is not None:
         label = "SOURCE" if name == "source" else f"--{name.replace('_', '-')}"
         raise InputError(
@@ -208,7 +202,7 @@ def find_parent_file(session: Session, parent: str) -> Path:
     return registry.store.blob_path(artifact.digest)
 
 
-def show_known(
+def show_earlier_export(
     session: Session,
     request: "ExportRequest",
     version: Version | None,
@@ -219,22 +213,22 @@ def show_known(
 
     If a remote is named, `push` sends the version there.
     """
-    from onnxreg.cli.reports.publish_report import unchanged
-    from onnxreg.converters.engine.memo import recall_request
+    from onnxreg.cli.reports.publish_report import report_existing
+    from onnxreg.converters.engine.export_memory import find_export_of_request
     from onnxreg.registry.support.environment import default_root
     from onnxreg.schema.core.ref import Ref
 
-    remembered = recall_request(cache_at(session.registry or default_root()), request.values)
-    if remembered is None:
+    earlier = find_export_of_request(cache_at(session.registry or default_root()), request.values)
+    if earlier is None:
         return False
     from onnxreg.registry.publish.existing import find_existing
 
-    existing = find_existing(session.reader(), remembered.name, remembered.manifest, version)
+    existing = find_existing(session.reader(), earlier.name, earlier.manifest, version)
     if existing is None:
         return False
-    ref = Ref(remembered.name, str(existing.version))
+    ref = Ref(earlier.name, str(existing.version))
     report = partial(
-        unchanged, session, ref, remembered.manifest, existing.manifest, existing.states, as_json
+        report_existing, session, ref, earlier.manifest, existing.manifest, existing.states, as_json
     )
     report_and_push(session, ref, push, as_json, report)
     return True

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.engine.profile_contract import ProfileOutput, ProfilePromises
+from onnxreg.converters.engine.profile_promises import ProfileOutput, ProfilePromises
 from onnxreg.converters.evaluation.judgement import JudgedArtifact
 from onnxreg.converters.evaluation.openmed_report import FILENAME, MirroredFields, write_report
 from onnxreg.converters.evaluation.recall_judgement import RecallJudgement
-from onnxreg.converters.onnx.android_contract import OPSET, android_warnings, check_contract
+from onnxreg.converters.onnx.mobile_rules import OPSET, android_warnings, check_contract
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.tasks.checkpoints.companion_files import write_config
 from onnxreg.converters.tasks.task import ExportSubject
@@ -32,7 +32,7 @@ VERDICT = ("certification_limit", "certified", "quant_recall_delta", "recall_del
 """The keys of the verdict that version 1 repeats in the artifact's metadata."""
 
 
-class AndroidContract(ProfilePromises):
+class AndroidPromises(ProfilePromises):
     """The promises of the profile. If the INT8 file was judged, readers of version 1 get the fields of OpenMed."""
 
     def check(self, output: ProfileOutput, subject: ExportSubject) -> None:

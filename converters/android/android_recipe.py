@@ -7,13 +7,13 @@ from typing import Any
 
 from pydantic import StrictBool, StrictFloat, StrictInt, TypeAdapter, ValidationError
 
-from onnxreg.converters.android.android_profile import AndroidContract
+from onnxreg.converters.android.android_profile import AndroidPromises
 from onnxreg.converters.engine.plan import ExportPlan, plan_export
 from onnxreg.converters.engine.read_recipe import read_document
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.engine.steps import with_scales
 from onnxreg.converters.evaluation.recall_rule import MinimumEvidence
-from onnxreg.converters.onnx.android_contract import OPSET
+from onnxreg.converters.onnx.mobile_rules import OPSET
 from onnxreg.converters.source.source_files import hub_id
 from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.errors import Advice, InputError
@@ -165,16 +165,16 @@ def export_android(
     Raises InputError, NotFoundError or RemoteError for a source or option that cannot be used, ConversionError
     if a graph breaks the profile's contract or is not what was asked for, HostError for a missing extra.
     """
-    return execute(order_android(source, name, options or AndroidOptions()), workspace, progress=progress)
+    return execute(plan_android(source, name, options or AndroidOptions()), workspace, progress=progress)
 
 
 def check_here(source: str, options: AndroidOptions) -> None:
-    """Raise what `order_android` would for the options, and for a checkpoint on this machine that is not there."""
+    """Raise what `plan_android` would for the options, and for a checkpoint on this machine that is not there."""
     check_options(options)
     hub_id(source)
 
 
-def order_android(
+def plan_android(
     source: str | None,
     name: str | None,
     options: AndroidOptions,
@@ -195,4 +195,4 @@ def order_android(
     recipe = recipe_of(options, evaluation, search)
     if scales_from is not None:
         recipe = with_scales(recipe, scales_from)
-    return plan_export(recipe, source, name, trust_remote_code=trusted, contract=AndroidContract())
+    return plan_export(recipe, source, name, trust_remote_code=trusted, promises=AndroidPromises())

@@ -2,7 +2,7 @@
 
 `plan` finds, hashes and checks everything before anything heavy is loaded; `run_plan` runs each step,
 `measure` compares results with their parents, `output_checks` applies stated limits, `describe` makes the
-draft, `latency` times it. `cache` and `memo` skip what was made before. `families` makes many graphs of one
+draft, `latency` times it. `cache` and `export_memory` skip what was made before. `families` makes many graphs of one
 form with the same comparison, checks, facts and latency.
 
 Start with `plan.py`, then `run_plan.py`. Recipes in words: docs/recipes.md.

@@ -88,7 +88,7 @@ class StepCache:
             hashes = {name: digests.get(name) or str(digest_file(staged / name)) for name in names}
             _write_entry(staged, key, files=hashes)
 
-    def recall(self, kind: str, key: Key) -> Any:
+    def find_value(self, kind: str, key: Key) -> Any:
         """Return the JSON value that was remembered under a key, or None."""
         directory, entry = self._read(kind, key)
         with suppress(OSError):

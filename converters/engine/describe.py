@@ -8,7 +8,7 @@ from typing import Any
 from onnxreg.converters.engine import measure, output_checks
 from onnxreg.converters.engine.cache import link_or_copy
 from onnxreg.converters.engine.plan import ExportPlan
-from onnxreg.converters.engine.profile_contract import ProfileOutput
+from onnxreg.converters.engine.profile_promises import ProfileOutput
 from onnxreg.converters.engine.step import StepResult
 from onnxreg.converters.engine.steps import GOLDEN_PREFIX
 from onnxreg.converters.engine.subjects import FILES_DIRECTORY
@@ -125,13 +125,13 @@ def _describe(
         result.facts,
         tuple(results[ancestor.name].step for ancestor in reversed(lineage)),
     )
-    plan.contract.check(output, subject)
+    plan.promises.check(output, subject)
     checks = list(_checks(plan, subject, result, path, workspace, [path, *sidecar_paths]))
     vectors = _write_golden(output_spec, result, workspace / path, checks)
     parent = next((paths[ancestor.name][0] for ancestor in lineage[1:] if ancestor.name in paths), None)
     fields = _fields(output, result)
     fields["checks"] = checks
-    extra = dict(plan.contract.fields(output))
+    extra = dict(plan.promises.fields(output))
     fields["metadata"] = {**fields["metadata"], **extra.pop("metadata", {})}
     fields["checks"] += extra.pop("checks", [])
     sidecars = [_sidecar(sidecar_path, path, result.facts) for sidecar_path in sidecar_paths]

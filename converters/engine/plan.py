@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.engine import steps
-from onnxreg.converters.engine.profile_contract import ProfilePromises
+from onnxreg.converters.engine.profile_promises import ProfilePromises
 from onnxreg.converters.passes import pass_catalog
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.source.source_files import digest_file
@@ -39,7 +39,7 @@ class ExportPlan:
     source: LocatedSource
     nodes: dict[str, steps.StepNode]
     outputs: list[RecipeOutput]
-    contract: ProfilePromises
+    promises: ProfilePromises
     directory: Path
     start: str
     document: Path | None = None
@@ -72,7 +72,7 @@ class ExportPlan:
             "name": self.name,
             "subject": self.subject_key(),
             "passes": {name: pass_key(node) for name, node in self.nodes.items()},
-            "contract": dict(self.contract.key()),
+            "contract": dict(self.promises.key()),
             "packages": self.packages(),
             "tools": tools(),
             **({} if self.evaluation is None else {"evaluation": self.evaluation.key()}),
@@ -105,7 +105,7 @@ class ExportPlan:
         """
         kinds = [node.kind for node in self.nodes.values()]
         kinds += [pass_catalog.find(step.pass_) for step in self._candidate_steps()]
-        parts = [type(self.task), type(self.contract), *kinds]
+        parts = [type(self.task), type(self.promises), *kinds]
         brought = {name: version for part in parts for name, version in _packages(part).items()}
         profile_packages = [] if self.package is None else [self.package]
         return {**brought, **package_versions([*self.source.packages, *profile_packages])}
@@ -185,7 +185,7 @@ def plan_export(
     name: str | None = None,
     directory: Path = Path(),
     trust_remote_code: bool = False,
-    contract: ProfilePromises | None = None,
+    promises: ProfilePromises | None = None,
     label: str = "",
     allow_code: Iterable[str] | Consent = (),
 ) -> ExportPlan:
@@ -212,9 +212,17 @@ def plan_export(
     _check_metrics(recipe, task)
     located = task.find(start)
     model_name = _check_name(name or recipe.name or located.name)
-    promises = contract or ProfilePromises()
     return ExportPlan(
-        recipe, model_name, task, located, nodes, outputs, promises, directory, start, evaluation=evaluation
+        recipe,
+        model_name,
+        task,
+        located,
+        nodes,
+        outputs,
+        promises or ProfilePromises(),
+        directory,
+        start,
+        evaluation=evaluation,
     )
 
 

@@ -62,7 +62,7 @@ class Execution:
         outputs = {output.step: file_name(plan.nodes[output.step], output) for output in plan.outputs}
         self._names = {**plan.file_names, **outputs}
         self._loading = Lock()
-        self._keeps_source = plan.contract.keeps_source or plan.evaluation is not None
+        self._keeps_source = plan.promises.keeps_source or plan.evaluation is not None
         self._last_start = [node.name for node in plan.nodes.values() if node.parent is None][-1]
 
     def run(self) -> Draft:
@@ -71,7 +71,7 @@ class Execution:
         self._subject = subjects.load(self._plan, self._scratch / SUBJECT_DIRECTORY, self._cache)
         with ThreadPoolExecutor(max_workers=1) as executor:
             results = self._run_steps(executor)
-        contract, evaluation = self._plan.contract, self._plan.evaluation
+        promises, evaluation = self._plan.promises, self._plan.evaluation
         if self._keeps_source:
             self._loaded()
         self._progress.step("describing what was made")
@@ -85,7 +85,7 @@ class Execution:
             draft, judged = evaluate(
                 evaluation, draft, self._subject, trusted, self._progress, self._cache, key
             )
-        draft = contract.finish(draft, self._subject, self._workspace, judged)
+        draft = promises.finish(draft, self._subject, self._workspace, judged)
         shutil.rmtree(self._scratch)
         return draft
 

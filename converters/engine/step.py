@@ -193,9 +193,9 @@ class StepResult:
             raise ConversionError(error.message) from error
         return inspect_model(model, main)
 
-    def read_facts(self) -> None:
+    def read_facts(self) -> GraphFacts:
         """Read the facts in this thread, while another one runs the next step; `facts` keeps them."""
-        _ = self.facts
+        return self.facts
 
     @cached_property
     def takes_sample(self) -> bool:
@@ -224,8 +224,12 @@ class StepResult:
         golden = list(self.sample.golden.values()) if self.takes_sample else []
         feeds = [*self.feeds, *golden]
         run_outputs = measure.run_session(self._session, feeds, self.step_files.main.name)
-        del self.__dict__["_session"]
+        self._release_session()
         return run_outputs[: len(self.feeds)], run_outputs[len(self.feeds) :]
+
+    def _release_session(self) -> None:
+        """Free the memory of the session; its outputs are kept."""
+        del self.__dict__["_session"]
 
     @cached_property
     def outputs(self) -> measure.Outputs:

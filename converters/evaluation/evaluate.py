@@ -35,7 +35,7 @@ Tables = list[tuple[ScoreTable, Mapping[str, Any]]]
 class ScoreCache(Protocol):
     """A cache of JSON values by everything that shapes them."""
 
-    def recall(self, kind: str, key: Mapping[str, Any]) -> Any: ...
+    def find_value(self, kind: str, key: Mapping[str, Any]) -> Any: ...
     def remember(self, kind: str, key: Mapping[str, Any], value: Any) -> None: ...
 
 
@@ -101,7 +101,7 @@ class SourceEvaluation:
         if self._cache is None:
             return self._measure(path)
         key = self._cache_key(path)
-        tables = _read_tables(self._cache.recall(SCORES, key), len(self._plan.metrics))
+        tables = _read_tables(self._cache.find_value(SCORES, key), len(self._plan.metrics))
         if tables is None:
             tables = self._measure(path)
             rows = [{"table": table.encode().decode(), "facts": dict(facts)} for table, facts in tables]

@@ -12,7 +12,7 @@ from onnxreg.schema.core.errors import InputError, NotFoundError
 
 SUFFIXES = (".safetensors", ".npz", ".pth", ".pt")
 T = TypeVar("T")
-HINT = "save the head as safetensors, with its classes and their training rows in the metadata"
+HEAD_FORMAT_HINT = "save the head as safetensors, with its classes and their training rows in the metadata"
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ def _read(path: Path, name: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
     if path.suffix in (".pth", ".pt"):
         return _read_torch(path, name)
     raise InputError(
-        f"{name}: {path.name} must end in one of {', '.join(SUFFIXES)}; a pickle is never read", HINT
+        f"{name}: {path.name} must end in one of {', '.join(SUFFIXES)}; a pickle is never read",
+        HEAD_FORMAT_HINT,
     )
 
 
@@ -101,7 +102,9 @@ def _read_safetensors(path: Path, name: str) -> tuple[dict[str, Any], Mapping[st
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         return tensors, {key: json.loads(notes[key]) for key in ("classes", "rows") if key in notes}
     except Exception as error:
-        raise InputError(f"{name}: {path.name} is not a safetensors file of plain floats", HINT) from error
+        raise InputError(
+            f"{name}: {path.name} is not a safetensors file of plain floats", HEAD_FORMAT_HINT
+        ) from error
 
 
 def _read_torch(path: Path, name: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
@@ -110,15 +113,19 @@ def _read_torch(path: Path, name: str) -> tuple[dict[str, Any], Mapping[str, Any
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise InputError(f"{name}: {path.name} holds more than tensors and was not loaded", HINT) from error
+        raise InputError(
+            f"{name}: {path.name} holds more than tensors and was not loaded", HEAD_FORMAT_HINT
+        ) from error
     state = content.get("state_dict", content) if isinstance(content, dict) else None
     if not isinstance(state, dict) or not all(
         isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in state.items()
     ):
-        raise InputError(f"{name}: {path.name} is not a state dict", HINT)
+        raise InputError(f"{name}: {path.name} is not a state dict", HEAD_FORMAT_HINT)
     for key, value in state.items():
         if not value.is_floating_point() or value.layout != torch.strided or value.is_meta:
-            raise InputError(f"{name}: {key} is not a plain tensor of floats: {value.dtype}", HINT)
+            raise InputError(
+                f"{name}: {key} is not a plain tensor of floats: {value.dtype}", HEAD_FORMAT_HINT
+            )
     return {key: value.detach().float().numpy() for key, value in state.items()}, content
 
 
@@ -128,7 +135,7 @@ def _layers(tensors: Mapping[str, Any], name: str) -> tuple[Layer, ...]:
 
     for key, array in tensors.items():
         if not np.issubdtype(array.dtype, np.floating):
-            raise InputError(f"{name}: {key} is {array.dtype}, no float", HINT)
+            raise InputError(f"{name}: {key} is {array.dtype}, no float", HEAD_FORMAT_HINT)
         check_finite(array, f"{name}: {key}")
     stems = sorted((key.removesuffix("weight") for key in tensors if key.endswith("weight")), key=_natural)
     if not stems or {f"{stem}{part}" for stem in stems for part in ("weight", "bias")} != set(tensors):
@@ -161,7 +168,9 @@ def _natural(text: str) -> list[tuple[int, str]]:
 def _recorded(notes: Mapping[str, Any], name: str, columns: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
     classes, rows = notes.get("classes"), notes.get("rows")
     if not _is_list(classes, str) or not _is_list(rows, int):
-        raise InputError(f"{name}: its checkpoint does not record its classes and their training rows", HINT)
+        raise InputError(
+            f"{name}: its checkpoint does not record its classes and their training rows", HEAD_FORMAT_HINT
+        )
     if len(set(classes)) != len(classes) or len(classes) != columns or len(rows) != columns:
         raise InputError(
             f"{name} has {columns} outputs, and {len(set(classes))} classes with {len(rows)} counts of rows "

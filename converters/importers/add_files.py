@@ -10,9 +10,9 @@ from typing import Any
 from onnxreg.converters.importers.companions import check_labels, describe
 from onnxreg.converters.importers.import_files import Intake
 from onnxreg.converters.importers.judge_files import check_format, default_format, read_model
-from onnxreg.converters.onnx.android_contract import android_warnings
 from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.converters.onnx.kv_cache import with_kv_caches
+from onnxreg.converters.onnx.mobile_rules import android_warnings
 from onnxreg.converters.onnx.quantized_share import weight_type
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.source.source_files import role_of

@@ -25,7 +25,7 @@ BASE_SECONDS, BYTES_PER_SECOND = 60.0, 20_000_000
 """For each file: at most so many seconds, and one for so many bytes."""
 POLL_SECONDS = 0.05
 """Seconds between two looks at the memory."""
-HINT = "look at who made the file; a model of this size needs less"
+READER_HINT = "look at who made the file; a model of this size needs less"
 _FAMILIES = {kind.family: kind for kind in RegError.__subclasses__()}
 
 
@@ -123,11 +123,11 @@ class Child:
         limit = BASE_MEMORY_BYTES + MEMORY_PER_BYTE * self._size
         if resident(self._process.pid) > limit:
             raise InputError(
-                self._about(f"reading it takes more than {limit / 2**30:.1f} GiB of memory"), HINT
+                self._about(f"reading it takes more than {limit / 2**30:.1f} GiB of memory"), READER_HINT
             )
         if time.monotonic() > self._deadline:
             seconds = BASE_SECONDS + self._size / BYTES_PER_SECOND
-            raise InputError(self._about(f"reading it takes more than {seconds:.0f} seconds"), HINT)
+            raise InputError(self._about(f"reading it takes more than {seconds:.0f} seconds"), READER_HINT)
 
     def _about(self, message: str) -> str:
         """A message that names the file that was being read."""

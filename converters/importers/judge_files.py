@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.importers.companions import class_count
-from onnxreg.converters.onnx.android_contract import check_contract
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_model, inspect_ort
+from onnxreg.converters.onnx.mobile_rules import check_contract
 from onnxreg.converters.onnx.onnx_graph import check_model, load_onnx
 from onnxreg.converters.onnx.quantized_share import weight_type
 from onnxreg.converters.runtime.sessions import load_session

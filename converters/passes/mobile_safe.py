@@ -7,7 +7,7 @@ equivalence cannot be shown for this node (an element type or a rank that is not
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from onnxreg.converters.onnx.android_contract import MOBILE_SAFE_OPS
+from onnxreg.converters.onnx.mobile_rules import MOBILE_SAFE_OPS
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.tools import graph
 from onnxreg.schema.core.errors import ConversionError

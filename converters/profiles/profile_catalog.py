@@ -6,23 +6,23 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.android.android_profile import AndroidContract
+from onnxreg.converters.android.android_profile import AndroidPromises
 from onnxreg.converters.android.android_recipe import DOCUMENT
-from onnxreg.converters.engine.profile_contract import ProfilePromises
+from onnxreg.converters.engine.profile_promises import ProfilePromises
 from onnxreg.converters.engine.read_recipe import PROFILE_KEYS, from_value, read_document
 from onnxreg.schema.core.errors import HostError, InputError, suggest
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 
-def contract_of(parameters: Mapping[str, Any], suite: Path | None) -> AndroidContract:
-    """The contract of the profile: the same for every export; the recipe names the evaluation."""
-    return AndroidContract()
+def android_promises(parameters: Mapping[str, Any], suite: Path | None) -> AndroidPromises:
+    """The promises of the android profile: the same for every export; the recipe names the evaluation."""
+    return AndroidPromises()
 
 
 GROUP = "onnxreg.profiles"
 
 
-def _promises_nothing(parameters: Mapping[str, Any], suite: Path | None) -> ProfilePromises:
+def _no_promises(parameters: Mapping[str, Any], suite: Path | None) -> ProfilePromises:
     return ProfilePromises()
 
 
@@ -35,7 +35,7 @@ class Profile:
     """
 
     document: Path
-    contract: Callable[[Mapping[str, Any], Path | None], ProfilePromises] = _promises_nothing
+    contract: Callable[[Mapping[str, Any], Path | None], ProfilePromises] = _no_promises
     name: str | None = None
     package: str | None = None
 
@@ -49,7 +49,7 @@ class Profile:
         return recipe if self.name is None else recipe.model_copy(update={"profile": self.name})
 
 
-BUILT_IN: Mapping[str, Profile] = {"android": Profile(DOCUMENT, contract_of)}
+BUILT_IN: Mapping[str, Profile] = {"android": Profile(DOCUMENT, android_promises)}
 
 
 def names() -> list[str]:

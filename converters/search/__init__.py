@@ -7,6 +7,6 @@ other suite, so a rebuild repeats the winner's path.
 Start with `search_plan.py`, then `search.py`. Must not import `cli` or `registry`; nothing in `engine` runs a search.
 """
 
-from onnxreg.converters.search.search import check_search, execute
+from onnxreg.converters.search.search import check_search, run_with_search
 
-__all__ = ["check_search", "execute"]
+__all__ = ["check_search", "run_with_search"]

@@ -107,7 +107,7 @@ def check_search(plan: ExportPlan) -> None:
         plan_search(plan, plan.recipe.search)
 
 
-def execute(
+def run_with_search(
     plan: ExportPlan, workspace: Path, cache: StepCache | None = None, progress: Progress = SILENT
 ) -> Draft:
     """Run a plan into `workspace`; if its recipe has a search, first find the winner.

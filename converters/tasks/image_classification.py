@@ -135,8 +135,10 @@ class ImageClassification(Task):
             return FactorySource(self._named(options.factory, Path(source)), checkpoint, dataset)
         if not factory.is_factory(source):
             if Path(source).is_file():
-                raise InputError(f"{source} does not say which function makes the module", factory.HINT)
-            raise NotFoundError(f"there is no directory {source} of a training run", factory.HINT)
+                raise InputError(
+                    f"{source} does not say which function makes the module", factory.FACTORY_HINT
+                )
+            raise NotFoundError(f"there is no directory {source} of a training run", factory.FACTORY_HINT)
         is_typed = source == self.consent.source
         places = (Path(), self.directory) if is_typed else (self.directory, Path())
         candidate = factory.find(source, *places)

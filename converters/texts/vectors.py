@@ -11,7 +11,7 @@ from onnxreg.converters.texts.text_model import TextModel, numbers_of
 from onnxreg.converters.texts.text_tokenizer import TokenRow
 from onnxreg.schema.core.errors import ConversionError
 
-OF_TEXTS = ("embeddings", "sentence_embedding", "text_embeds")
+TEXT_OUTPUTS = ("embeddings", "sentence_embedding", "text_embeds")
 OF_TOKENS = ("last_hidden_state", "token_embeddings")
 """Outputs that are taken if a graph has several, the first choice first."""
 
@@ -69,7 +69,7 @@ def embed(model: TextModel, texts: Sequence[str]) -> TextVectors:
 def _vector(model: TextModel, text: str) -> TextVector:
     row = model.tokenizer.row(text)
     outputs = model.run(row.inputs)
-    name = _chosen(outputs, 2, OF_TEXTS)
+    name = _chosen(outputs, 2, TEXT_OUTPUTS)
     if name is not None:
         return TextVector(text, numbers_of(outputs, name), row)
     name = _chosen(outputs, 3, OF_TOKENS)

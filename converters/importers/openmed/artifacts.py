@@ -8,8 +8,8 @@ from typing import Any
 from onnxreg.converters.importers.import_files import Intake
 from onnxreg.converters.importers.judge_files import check_android, check_format, read_model
 from onnxreg.converters.importers.openmed.manifest_claims import claimed_refusal, claimed_verdict
-from onnxreg.converters.onnx.android_contract import android_warnings
 from onnxreg.converters.onnx.facts import GraphFacts
+from onnxreg.converters.onnx.mobile_rules import android_warnings
 from onnxreg.converters.onnx.operator_config import OPERATOR_CONFIG
 from onnxreg.converters.source.scrub import scrub
 from onnxreg.converters.source.source_files import role_of

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.importers.draft_json import Difference
-from onnxreg.converters.onnx.android_contract import android_warnings
 from onnxreg.converters.onnx.facts import GraphFacts
+from onnxreg.converters.onnx.mobile_rules import android_warnings
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.schema.manifest.manifest_v1 import ArtifactV1, ManifestV1
 from onnxreg.schema.manifest.mirrored_keys import is_number

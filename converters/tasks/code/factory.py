@@ -22,7 +22,7 @@ from onnxreg.schema.core.digest import directory_digest
 from onnxreg.schema.core.errors import Advice, ConversionError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.manifest.parts import Code
 
-HINT = "a factory is module:function, or path/to/file.py:function; it returns a torch.nn.Module"
+FACTORY_HINT = "a factory is module:function, or path/to/file.py:function; it returns a torch.nn.Module"
 _RECORDED = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
 """The module of a factory as a manifest names it: never a path."""
 
@@ -119,7 +119,7 @@ def find_recorded(name: str, folder: Path) -> Factory:
 
 def _parts(source: str) -> tuple[str, str]:
     if not is_factory(source):
-        raise InputError(f"{source[:80]!r} is not a factory", HINT)
+        raise InputError(f"{source[:80]!r} is not a factory", FACTORY_HINT)
     module, _, function = source.rpartition(":")
     return module, function
 
@@ -127,20 +127,20 @@ def _parts(source: str) -> tuple[str, str]:
 def _in_file(path: str, function: str, places: tuple[str, ...]) -> Factory:
     file = next((file for folder in places if (file := Path(folder, path)).is_file()), None)
     if file is None:
-        raise NotFoundError(f"there is no file {path}", HINT)
+        raise NotFoundError(f"there is no file {path}", FACTORY_HINT)
     return Factory(file.stem, function, file, (str(file.parent),), True, {file.name: file})
 
 
 def _in_module(module: str, function: str, places: tuple[str, ...]) -> Factory:
     top, *_ = names = module.split(".")
     if not all(part.isidentifier() for part in names):
-        raise InputError(f"{f'{module}:{function}'[:80]!r} is not a factory", HINT)
+        raise InputError(f"{f'{module}:{function}'[:80]!r} is not a factory", FACTORY_HINT)
     spec = root = PathFinder.find_spec(top, places) or _installed(top)
     for depth in range(2, len(names) + 1):
         inside = spec.submodule_search_locations if spec is not None else None
         spec = PathFinder.find_spec(".".join(names[:depth]), list(inside)) if inside is not None else None
     if spec is None or root is None or spec.origin is None or not spec.origin.endswith(".py"):
-        raise NotFoundError(f"there is no Python module {module}", HINT)
+        raise NotFoundError(f"there is no Python module {module}", FACTORY_HINT)
     file = Path(spec.origin)
     if is_installed(file) and distribution_of(module) is not None:
         return Factory(module, function, file, places, False, {})
@@ -193,7 +193,9 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
         except (Exception, SystemExit) as error:
             raise _raised(factory, error) from error
     if not isinstance(module, torch.nn.Module):
-        raise InputError(f"{factory.name} gives a {type(module).__name__}, not a torch.nn.Module", HINT)
+        raise InputError(
+            f"{factory.name} gives a {type(module).__name__}, not a torch.nn.Module", FACTORY_HINT
+        )
     return module
 
 
@@ -213,7 +215,7 @@ def _raised(factory: Factory, error: BaseException) -> ConversionError:
 def _function(factory: Factory) -> Any:
     module = _from_file(factory.file) if factory.is_file else _imported(factory)
     if not callable(function := getattr(module, factory.function, None)):
-        raise InputError(f"{factory.file.name} has no function {factory.function}", HINT)
+        raise InputError(f"{factory.file.name} has no function {factory.function}", FACTORY_HINT)
     if factory.label is None:
         _check_own(factory, getattr(function, "__module__", None) or "")
     return function

@@ -11,7 +11,7 @@ import pytest
 from onnxreg.cli.batch.jobs import Job
 from onnxreg.cli.batch.work import BUG, Terms, run_job
 from onnxreg.cli.services.export_request import ExportRequest
-from onnxreg.converters.engine.profile_contract import ProfilePromises
+from onnxreg.converters.engine.profile_promises import ProfilePromises
 from onnxreg.registry import Registry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.inputs.job import JobRow
@@ -31,7 +31,7 @@ class Ordered:
 
     name: str
     start: str
-    contract: ProfilePromises = field(default_factory=ProfilePromises)
+    promises: ProfilePromises = field(default_factory=ProfilePromises)
     recipe: Any = field(default_factory=lambda: SimpleNamespace(benchmark=None, search=None))
 
     @property

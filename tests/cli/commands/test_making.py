@@ -51,7 +51,7 @@ def exported(monkeypatch: pytest.MonkeyPatch, draft: Callable[..., Any]) -> Iter
     """A converter that needs no torch: what it was asked for, call by call."""
     calls: list[Any] = []
 
-    def order_android(
+    def plan_android(
         source: str, name: str, options: Any, evaluation: None, search: None, scales: None
     ) -> Ordered:
         calls.append((source, name, options))
@@ -61,7 +61,7 @@ def exported(monkeypatch: pytest.MonkeyPatch, draft: Callable[..., Any]) -> Iter
         progress.step("converting to ONNX")
         return draft(workspace / "made", order.name)
 
-    monkeypatch.setattr("onnxreg.converters.android.order_android", order_android)
+    monkeypatch.setattr("onnxreg.converters.android.plan_android", plan_android)
     monkeypatch.setattr("onnxreg.converters.engine.run_plan.execute", execute)
     yield calls
 
@@ -123,7 +123,7 @@ def test_a_failed_export_leaves_nothing(
         (workspace / "model.onnx").write_bytes(b"half")
         raise error
 
-    monkeypatch.setattr("onnxreg.converters.android.order_android", lambda *_: Ordered("acme/x", 0))
+    monkeypatch.setattr("onnxreg.converters.android.plan_android", lambda *_: Ordered("acme/x", 0))
     monkeypatch.setattr("onnxreg.converters.engine.run_plan.execute", execute)
     done = reg("--registry", "r", "export", "x", "--profile", "android", "--output", "out")
     assert done.status == status
@@ -188,7 +188,7 @@ def test_a_missing_library_names_its_extra(
     def lacks_torch(*words: Any, **more: Any) -> Any:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
-    monkeypatch.setattr("onnxreg.converters.android.order_android", lacks_torch)
+    monkeypatch.setattr("onnxreg.converters.android.plan_android", lacks_torch)
     done = reg("--registry", "r", "export", "x", "--profile", "android")
     assert done.status == 9
     assert done.err == (

@@ -15,7 +15,7 @@ from support.progress import RecordedSteps
 from onnxreg.cli import hints
 from onnxreg.converters.android import AndroidOptions, export_android
 from onnxreg.converters.engine import measure
-from onnxreg.converters.onnx.android_contract import MOBILE_SAFE_OPS
+from onnxreg.converters.onnx.mobile_rules import MOBILE_SAFE_OPS
 from onnxreg.converters.passes.tools import torch_model
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel

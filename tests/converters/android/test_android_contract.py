@@ -7,8 +7,8 @@ from typing import Any
 import onnx
 import pytest
 
-from onnxreg.converters.onnx.android_contract import check_contract
 from onnxreg.converters.onnx.facts import inspect_onnx
+from onnxreg.converters.onnx.mobile_rules import check_contract
 from onnxreg.schema.core.errors import ConversionError
 
 INPUTS = "int64[batch, sequence] input_ids, int64[batch, sequence] attention_mask"

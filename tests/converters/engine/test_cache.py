@@ -115,19 +115,19 @@ def test_a_cache_that_cannot_be_written_keeps_nothing_and_is_no_error(tmp_path: 
     cache = StepCache(tmp_path / "cache")
     cache.keep("steps", KEY, made(tmp_path / "made"))
     cache.remember("exports", KEY, "x")
-    assert cache.recall("exports", KEY) is None
+    assert cache.find_value("exports", KEY) is None
     assert found(cache, tmp_path / "a") is None
     assert cache.trim().entries == 0
 
 
 def test_values_are_remembered_and_replaced(cache: StepCache) -> None:
-    assert cache.recall("exports", KEY) is None
+    assert cache.find_value("exports", KEY) is None
     cache.remember("exports", KEY, {"manifest": "one"})
     cache.remember("exports", KEY, {"manifest": "two"})
-    assert cache.recall("exports", KEY) == {"manifest": "two"}
+    assert cache.find_value("exports", KEY) == {"manifest": "two"}
     (place,) = cache.root.glob("exports/*")
     (place / ENTRY_FILE).write_bytes(b"{")
-    assert cache.recall("exports", KEY) is None
+    assert cache.find_value("exports", KEY) is None
 
 
 def test_many_make_one_entry_at_once(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ class Memory:
     def __init__(self) -> None:
         self.values: dict[bytes, Any] = {}
 
-    def recall(self, kind: str, key: Mapping[str, Any]) -> Any:
+    def find_value(self, kind: str, key: Mapping[str, Any]) -> Any:
         return self.values.get(canonical.encode({"kind": kind, **key}))
 
     def remember(self, kind: str, key: Mapping[str, Any], value: Any) -> None:

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from onnxreg.converters.onnx.android_contract import MOBILE_SAFE_OPS, android_warnings
+from onnxreg.converters.onnx.mobile_rules import MOBILE_SAFE_OPS, android_warnings
 
 BERT = Path(__file__).parents[1].parent / "fixtures/openmed-v1/bert"
 

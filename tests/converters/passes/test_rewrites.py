@@ -7,7 +7,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from onnxreg.converters.onnx.android_contract import MOBILE_SAFE_OPS
+from onnxreg.converters.onnx.mobile_rules import MOBILE_SAFE_OPS
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.mobile_safe import MobileSafeRewrite
 from onnxreg.converters.passes.tools.graph import count_operators

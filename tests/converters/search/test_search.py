@@ -20,7 +20,7 @@ from onnxreg.converters.evaluation.judgement import EvaluationError
 from onnxreg.converters.evaluation.metrics.embeddings import MeanCosine
 from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.rebuild import Materials, rebuild
-from onnxreg.converters.search import check_search, execute
+from onnxreg.converters.search import check_search, run_with_search
 from onnxreg.converters.search.candidates import WeightBytes, library
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core.digest import Descriptor, Digest
@@ -86,7 +86,7 @@ def search(encoder: Path, exported: Path, tmp_path: Path) -> Callable[..., Draft
         cache = cache or StepCache(shutil.copytree(exported, workspace / "cache"))
         plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
         check_search(plan)
-        return execute(plan, workspace, cache)
+        return run_with_search(plan, workspace, cache)
 
     return run
 
@@ -486,7 +486,7 @@ def test_the_outputs_without_a_path_stay_beside_the_winner(
     }
     plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
     (tmp_path / "w").mkdir()
-    paths = {artifact.path for artifact in execute(plan, tmp_path / "w").artifacts}
+    paths = {artifact.path for artifact in run_with_search(plan, tmp_path / "w").artifacts}
     assert paths == {"fp32.onnx", "fp32_fp16.onnx"}
 
 

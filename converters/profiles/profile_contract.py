@@ -61,7 +61,7 @@ class ProfileContract:
     def _export(self, source: Path, workspace: Path) -> Draft:
         workspace.mkdir()
         profile = profile_catalog.find(self.name)
-        contract = profile.contract({}, None)
-        where = profile.document.parent
-        order = plan_export(profile.recipe(), str(source), "test/profile", where, contract=contract)
-        return execute(order, workspace)
+        promises = profile.contract({}, None)
+        directory = profile.document.parent
+        plan = plan_export(profile.recipe(), str(source), "test/profile", directory, promises=promises)
+        return execute(plan, workspace)

@@ -25,7 +25,7 @@ class ProfileOutput:
 
 
 class ProfilePromises:
-    """Contract without promises. A profile with promises has a subclass, found by the recipe's `profile`.
+    """The promises of a profile that makes none. A profile that makes some has a subclass, found by the recipe's `profile`.
 
     `keeps_source` is True if `finish` needs the loaded source; else its memory is freed before.
     """
@@ -37,7 +37,7 @@ class ProfilePromises:
         return {}
 
     def check(self, output: ProfileOutput, subject: ExportSubject) -> None:
-        """Raise ConversionError, naming the file, if a graph breaks the contract."""
+        """Raise ConversionError, naming the file, if a graph breaks a promise."""
 
     def fields(self, output: ProfileOutput) -> Mapping[str, Any]:
         """Return further keys of `manifest.Artifact` in JSON form, which override those read from the graph."""

@@ -28,25 +28,25 @@ EXPORTS, REQUESTS = "exports", "requests"
 
 
 @dataclass(frozen=True)
-class RememberedExport:
+class EarlierExport:
     """A manifest of an earlier export, and its model name."""
 
     name: str
     manifest: Digest
 
 
-def recall(cache: StepCache, plan: "ExportPlan") -> Digest | None:
+def find_export(cache: StepCache, plan: "ExportPlan") -> Digest | None:
     """Return the manifest that an equal plan gave, or None."""
-    export = _read_export(cache.recall(EXPORTS, plan.key()))
+    export = _read_export(cache.find_value(EXPORTS, plan.key()))
     return None if export is None else export.manifest
 
 
 def remember(cache: StepCache, plan: "ExportPlan", manifest: Digest) -> None:
-    """Keep the manifest for `recall`."""
+    """Keep the manifest for `find_export`."""
     cache.remember(EXPORTS, plan.key(), {"name": plan.name, "manifest": str(manifest)})
 
 
-def recall_request(cache: StepCache, request: Mapping[str, Any]) -> RememberedExport | None:
+def find_export_of_request(cache: StepCache, request: Mapping[str, Any]) -> EarlierExport | None:
     """Return the export of an equal request if every file that was read for it is unchanged.
 
     Args:
@@ -54,7 +54,7 @@ def recall_request(cache: StepCache, request: Mapping[str, Any]) -> RememberedEx
     """
     if not cache.root.is_dir():
         return None
-    value = cache.recall(REQUESTS, _request_key(request))
+    value = cache.find_value(REQUESTS, _request_key(request))
     export = _read_export(value)
     if export is None or value["read"] != _state_of(value["read"], value.get("settled", {})):
         return None
@@ -69,7 +69,7 @@ def remember_request(
     manifest: Digest,
     replan: "Callable[[], ExportPlan]",
 ) -> None:
-    """Keep the manifest for `recall_request`.
+    """Keep the manifest for `find_export_of_request`.
 
     Nothing is kept if a task does not state which files it read, or if they give another plan now.
 
@@ -132,9 +132,9 @@ def _digest(path: Path) -> str | None:
         return None
 
 
-def _read_export(value: Any) -> RememberedExport | None:
+def _read_export(value: Any) -> EarlierExport | None:
     """Decode a remembered export; None for a missing or malformed entry."""
     try:
-        return RememberedExport(value["name"], Digest.parse(value["manifest"]))
+        return EarlierExport(value["name"], Digest.parse(value["manifest"]))
     except (KeyError, TypeError, InputError):
         return None
