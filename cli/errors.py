@@ -98,7 +98,7 @@ def resumable() -> Iterator[None]:
 
 
 @contextmanager
-def still(outcome: str) -> Iterator[None]:
+def prefix_outcome(outcome: str) -> Iterator[None]:
     """Put a note about the finished work before the message of an error in the body."""
     try:
         yield

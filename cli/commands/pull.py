@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.errors import resumable, still
+from onnxreg.cli.errors import prefix_outcome, resumable
 from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Json, MaxAge, Output, Precision, RemoteArgument
 from onnxreg.cli.render import output
@@ -154,7 +154,7 @@ def _write_out(
     """Write the files of the version that was pulled, by its digest if the user gave that."""
     version = str(result.versions[0])
     ref = Ref(result.name, None if digest else version, digest)
-    with still(f"pulled {result.name}:{version}"), session.progress("writing", as_json) as progress:
+    with prefix_outcome(f"pulled {result.name}:{version}"), session.progress("writing", as_json) as progress:
         registry.write_out(ref, output, progress)
 
 
@@ -178,7 +178,7 @@ def run(
     with resumable(), session.progress("pulling what is locked", as_json) as progress:
         entries = lockfile.pull_locked(registry, locked, remote, progress, deltas)
     if out is not None:
-        with still("pulled what is locked"), session.progress("writing", as_json) as progress:
+        with prefix_outcome("pulled what is locked"), session.progress("writing", as_json) as progress:
             lockfile.write_locked(registry, entries, out, progress)
     url = registry.remotes.url_of(remote)
     if as_json:

@@ -21,10 +21,10 @@ def write_out(registry: "Registry", published: "PublishedVersion", out: Path | N
     """Write the files of a version, if a directory is given; an error says that the version was published."""
     if out is None:
         return
-    from onnxreg.cli.errors import still
+    from onnxreg.cli.errors import prefix_outcome
 
     outcome = f"published {published.ref}" if published.new else f"nothing new: this is {published.ref}"
-    with still(outcome):
+    with prefix_outcome(outcome):
         registry.write_out(Ref(published.name, digest=published.digest), out)
 
 

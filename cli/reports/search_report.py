@@ -11,7 +11,7 @@ from onnxreg.cli.render import output
 from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader
-from onnxreg.schema.core.errors import EXTENT, IntegrityError, at
+from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError, at
 from onnxreg.schema.core.progress import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -67,4 +67,4 @@ def fail(damages: Sequence[str], url: str) -> None:
     if damages:
         more = [f"and {len(damages) - MAX_NAMED_DAMAGES} more"] if len(damages) > MAX_NAMED_DAMAGES else []
         message = "; ".join([*damages[:MAX_NAMED_DAMAGES], *more])
-        raise IntegrityError(message, f"the other models are listed; {hints.text(at(EXTENT, url))}")
+        raise IntegrityError(message, f"the other models are listed; {hints.text(at(VERIFY_ADVICE, url))}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.errors import still
+from onnxreg.cli.errors import prefix_outcome
 from onnxreg.cli.render import output
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.delta_log import offered, publish_deltas
@@ -123,7 +123,7 @@ def _make_deltas_of(
     session: Session, registry: "Registry", store: RegistryStore, ref: Ref, delta_releases: int, as_json: bool
 ) -> None:
     """Make deltas, and say so unless `as_json`. An error says that the version itself is published."""
-    with still(f"{ref} is published"), session.steps(as_json) as progress:
+    with prefix_outcome(f"{ref} is published"), session.steps(as_json) as progress:
         report = make_deltas(registry, store, DeltaRequest(ref, releases=delta_releases), progress)
     if report.new and not as_json:
         deltas = report.table.deltas

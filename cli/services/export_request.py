@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.schema.core.errors import Advice, InputError, NotFoundError, about, suggest
+from onnxreg.schema.core.errors import Advice, InputError, NotFoundError, prefix_label, suggest
 
 if TYPE_CHECKING:
     from onnxreg.converters.engine.plan import ExportPlan
@@ -173,7 +173,7 @@ class ExportRequest:
 
             recipe = recipe_of(read_options(_android(self.options)), self.evaluation, _search(self))
             return evaluation_of(recipe, Path())
-        with about(self.label):
+        with prefix_label(self.label):
             return evaluation_of(*_recipe(self))
 
     @property
@@ -193,7 +193,7 @@ class ExportRequest:
         from onnxreg.converters.tasks import task_catalog
 
         recipe, directory = _recipe(self)
-        with about(self.label):
+        with prefix_label(self.label):
             steps.outputs(recipe, steps.nodes(recipe, directory))
             task = task_catalog.find(recipe.task)(
                 directory, self.trust.remote_code, _consent(self), **recipe.options

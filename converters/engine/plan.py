@@ -15,7 +15,7 @@ from onnxreg.converters.source.toolchain import distributions, package_versions,
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.converters.tasks.task import LocatedSource, Task
-from onnxreg.schema.core.errors import Advice, InputError, about
+from onnxreg.schema.core.errors import Advice, InputError, prefix_label
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.inputs.recipe_file import LABELLED, RecipeFile, RecipeOutput, RecipeStep
 from onnxreg.schema.manifest.manifest import Source
@@ -203,7 +203,7 @@ def plan_export(
             `file.py:function` or `file.py` of any other.
     """
     consent = allow_code if isinstance(allow_code, Consent) else Consent.of(allow_code)
-    with about(label):
+    with prefix_label(label):
         nodes = steps.nodes(recipe, directory)
         outputs = steps.outputs(recipe, nodes)
         task = task_catalog.find(recipe.task)(directory, trust_remote_code, consent, **recipe.options)

@@ -11,7 +11,7 @@ from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.model_builder import GRAPH as GENERATOR
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.parent_scales import ParentScales
-from onnxreg.schema.core.errors import Advice, InputError, about, suggest
+from onnxreg.schema.core.errors import Advice, InputError, prefix_label, suggest
 from onnxreg.schema.core.paths import check_distinct
 from onnxreg.schema.inputs.recipe_file import RecipeCheck, RecipeFile, RecipeOutput, RecipeStep
 
@@ -125,7 +125,7 @@ def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Pa
 
 
 def _kind(step: RecipeStep) -> type[Pass[Any, Any]]:
-    with about(f"step {step.name}"):
+    with prefix_label(f"step {step.name}"):
         return pass_catalog.find(step.pass_)
 
 
@@ -151,14 +151,14 @@ def _scales(step: RecipeStep, kind: type[Pass[Any, Any]], directory: Path) -> Pa
             f"step {step.name}: no file exists at {step.scales_from}", "paths are relative to the recipe"
         )
     scales = ParentScales(path)
-    with about(f"step {step.name}"):
+    with prefix_label(f"step {step.name}"):
         scales.check()
     return scales
 
 
 def _check(node: StepNode) -> None:
     """Report wrong parameters and unused data before hours of work."""
-    with about(f"step {node.name}"):
+    with prefix_label(f"step {node.name}"):
         node.kind.read(node.step.params)
     if node.data is not None and not issubclass(node.kind, GraphPass):
         raise InputError(f"step {node.name}: {node.kind.id} takes no data", "leave `data` out")

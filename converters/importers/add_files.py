@@ -20,7 +20,7 @@ from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.family_rules import Graph
-from onnxreg.schema.manifest.pipeline import HINT, check_alternatives, pipeline_of
+from onnxreg.schema.manifest.pipeline import MEMBERS_ADVICE, check_alternatives, pipeline_of
 from onnxreg.schema.manifest.rules import FILENAME
 
 PROFILE = "as-is"
@@ -231,7 +231,7 @@ def check_contracts(
         groups.setdefault(members.get(model), {})[path_of(model)] = _graph(facts)
     for name, graphs in groups.items():
         check_alternatives(
-            graphs, HINT if name is None else f"both are called {name}: give each its own name"
+            graphs, MEMBERS_ADVICE if name is None else f"both are called {name}: give each its own name"
         )
 
 

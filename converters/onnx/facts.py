@@ -22,7 +22,7 @@ from onnxreg.converters.onnx.ort import ort_graph
 from onnxreg.converters.onnx.ort.ort_graph import MAX_DEPTH, tensor_type
 from onnxreg.converters.onnx.quantized_share import count_weights
 from onnxreg.converters.onnx.tensor_contract import onnx_spec, ort_spec
-from onnxreg.schema.core.errors import InputError, about
+from onnxreg.schema.core.errors import InputError, prefix_label
 from onnxreg.schema.manifest.manifest import Operator, SemanticDigest, TensorSpec, WeightCount
 
 
@@ -87,7 +87,7 @@ def inspect_onnx(path: Path) -> GraphFacts:
 
 def inspect_model(model: Any, path: Path) -> GraphFacts:
     """The same of a file that is loaded (`onnx_graph.load_onnx`)."""
-    with about(path.name):
+    with prefix_label(path.name):
         inputs = tuple(onnx_spec(value) for value in onnx_graph.graph_inputs(model.graph))
         outputs = tuple(onnx_spec(value) for value in model.graph.output)
     external = external_files(model, path)
@@ -95,7 +95,7 @@ def inspect_model(model: Any, path: Path) -> GraphFacts:
     ir_version = model.ir_version
     uses = onnx_graph.operator_uses(model, path)
     semantic = _onnx_semantic(model, path, inputs, outputs)
-    with about(path.name):
+    with prefix_label(path.name):
         return _facts(inputs, outputs, operators(uses), uses, imports, ir_version, None, external, semantic)
 
 

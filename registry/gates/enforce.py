@@ -18,7 +18,7 @@ from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.lookup import LocatedVersion, state_of
 from onnxreg.registry.store.blobs import check_summary, steady
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
-from onnxreg.schema.core.errors import EXTENT, Advice, GateError, InputError, IntegrityError, RegError
+from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, GateError, InputError, IntegrityError, RegError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.gates.policy import Policy, Rule
 from onnxreg.schema.inputs.trust_file import Trust
@@ -26,7 +26,7 @@ from onnxreg.schema.log.events import RolloutStep, Tag
 from onnxreg.schema.log.rollout import Rollout
 from onnxreg.schema.log.state import State
 
-HINT = Advice("promote-properly")
+PROMOTE_ADVICE = Advice("promote-properly")
 
 
 def check_holder(
@@ -78,18 +78,22 @@ def check_rollout(
     """Raise GateError if the version of a rollout on a governed channel was not promoted or fails the policy."""
     steps = [step for step in rollout_steps(ledger, channel) if step.manifest == rollout.manifest]
     if not steps or (steps[-1].percent, steps[-1].salt) != (rollout.percent, rollout.salt):
-        raise IntegrityError(f"the rollout of {ledger.name}:{channel} is not what its log says", EXTENT)
+        raise IntegrityError(
+            f"the rollout of {ledger.name}:{channel} is not what its log says", VERIFY_ADVICE
+        )
     judged = judge_rollout(ledger, log, channel, rollout, trust=trust)
     if judged is None:
         return
     if steps[-1].evidence is None:
-        raise GateError(f"{rollout.to} is rolled out to {ledger.name}:{channel} without a promotion", HINT)
+        raise GateError(
+            f"{rollout.to} is rolled out to {ledger.name}:{channel} without a promotion", PROMOTE_ADVICE
+        )
     check_evidence(ledger, log, steps[-1])
     if judged.failed:
         faults = "; ".join(f"{finding.requirement}: {finding.detail}" for finding in judged.failed)
         raise GateError(
             f"{rollout.to}, which is rolled out to {ledger.name}:{channel}, does not meet the policy: {faults}",
-            HINT,
+            PROMOTE_ADVICE,
         )
 
 
@@ -109,7 +113,7 @@ def check_held(ledger: Ledger, log: PolicyLog, channel: str, trust: Trust | None
         or not history
         or (current.version, current.evidence) != (history[-1].version, history[-1].evidence)
     ):
-        raise IntegrityError(f"{name}:{channel} was moved without an event in the log", EXTENT)
+        raise IntegrityError(f"{name}:{channel} was moved without an event in the log", VERIFY_ADVICE)
     _check_moves(ledger, log, rules, history)
     move = history[-1]
     before = compared_with(history[:-1], move.manifest)
@@ -119,7 +123,9 @@ def check_held(ledger: Ledger, log: PolicyLog, channel: str, trust: Trust | None
     judged = judge_version(ledger, rules, move.version, before, trust, hours)
     if judged.failed:
         faults = "; ".join(f"{finding.requirement}: {finding.detail}" for finding in judged.failed)
-        raise GateError(f"{name}:{channel} is {move.version}, which does not meet the policy: {faults}", HINT)
+        raise GateError(
+            f"{name}:{channel} is {move.version}, which does not meet the policy: {faults}", PROMOTE_ADVICE
+        )
 
 
 def _check_moves(ledger: Ledger, log: PolicyLog, rules: Sequence[Rule], history: Sequence[Tag]) -> None:
@@ -129,7 +135,7 @@ def _check_moves(ledger: Ledger, log: PolicyLog, rules: Sequence[Rule], history:
     """
     channel = f"{ledger.name}:{history[-1].tag}"
     if history[-1].evidence is None:
-        raise GateError(f"{channel} was moved to {history[-1].version} without a promotion", HINT)
+        raise GateError(f"{channel} was moved to {history[-1].version} without a promotion", PROMOTE_ADVICE)
     newest = 0
     for position, move in enumerate(history):
         if move.evidence is None:
@@ -137,7 +143,8 @@ def _check_moves(ledger: Ledger, log: PolicyLog, rules: Sequence[Rule], history:
         seq = check_evidence(ledger, log, move)
         if seq < newest:
             raise GateError(
-                f"{channel} was moved to {move.version} under a policy that was replaced before", HINT
+                f"{channel} was moved to {move.version} under a policy that was replaced before",
+                PROMOTE_ADVICE,
             )
         newest = seq
         policy = log.at(move.policy) if move.policy else None
@@ -156,15 +163,16 @@ def check_evidence(ledger: Ledger, log: PolicyLog, move: Tag | RolloutStep) -> i
     policy = log.at(move.policy) if move.policy else None
     if policy is None or move.evidence is None or move.policy is None:
         raise GateError(
-            f"{channel} was moved to {move.version} under a policy that the registry never had", HINT
+            f"{channel} was moved to {move.version} under a policy that the registry never had",
+            PROMOTE_ADVICE,
         )
     try:
         evidence = PromotionEvidence.decode(ledger.fetch(move.evidence))
     except InputError as error:
-        raise GateError(f"{channel}: {error.message}", HINT) from error
+        raise GateError(f"{channel}: {error.message}", PROMOTE_ADVICE) from error
     stated = (evidence.name, evidence.channel, evidence.version, evidence.manifest, evidence.policy)
     if stated != (ledger.name, move.tag, move.version, move.manifest, move.policy):
-        raise GateError(f"the evidence of {channel} is that of another move", HINT)
+        raise GateError(f"the evidence of {channel} is that of another move", PROMOTE_ADVICE)
     return policy[0]
 
 
@@ -175,7 +183,7 @@ def _check_changes(ledger: Ledger, rules: Sequence[Rule], past: Sequence[Tag], m
     if judged.failed:
         raise GateError(
             f"{ledger.name}:{move.tag} was moved to {move.version} on the way: {judged.failed[0].detail}",
-            HINT,
+            PROMOTE_ADVICE,
         )
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 WEAKER_SHOWN = 5
 """So many laxer demands an error names."""
-HINT = "the registry was tampered with or damaged: compare policy.jsonl with a mirror's"
+POLICY_LOG_HINT = "the registry was tampered with or damaged: compare policy.jsonl with a mirror's"
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class PolicyLog:
         """Raise IntegrityError if a line cannot be read, is not a policy, or does not follow the one
         before."""
         if not data.endswith(b"\n"):
-            raise IntegrityError("policy.jsonl is cut short", HINT)
+            raise IntegrityError("policy.jsonl is cut short", POLICY_LOG_HINT)
         lines = tuple(read_line(raw, POLICY_LOG) for raw in data[:-1].split(b"\n"))
-        for line in walk_chain(lines, POLICY_LOG, genesis(registry, POLICY_LOG), HINT):
+        for line in walk_chain(lines, POLICY_LOG, genesis(registry, POLICY_LOG), POLICY_LOG_HINT):
             if not isinstance(line.event, events.PolicyEvent):
-                raise IntegrityError(f"policy.jsonl is broken at line {line.seq}", HINT)
+                raise IntegrityError(f"policy.jsonl is broken at line {line.seq}", POLICY_LOG_HINT)
         return cls(registry, lines)
 
     @property

@@ -33,7 +33,7 @@ from onnxreg.registry.support.actor import NOBODY, stamp
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
-    EXTENT,
+    VERIFY_ADVICE,
     Advice,
     ConflictError,
     InputError,
@@ -199,7 +199,7 @@ def _secure(push: Push, ledger: Ledger, digests: Collection[Digest], bring: Brin
     if missing and bring is not None:
         bring(missing)
     elif missing:
-        raise NotFoundError(f"blob {missing[0]} of {ledger.name} is not there", EXTENT)
+        raise NotFoundError(f"blob {missing[0]} of {ledger.name} is not there", VERIFY_ADVICE)
 
 
 REASON = "by its manifest"

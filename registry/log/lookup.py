@@ -14,7 +14,14 @@ from onnxreg.registry.store.layout import other_registry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, UnlistedError
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import EXTENT, Advice, InputError, IntegrityError, NotFoundError, suggest
+from onnxreg.schema.core.errors import (
+    VERIFY_ADVICE,
+    Advice,
+    InputError,
+    IntegrityError,
+    NotFoundError,
+    suggest,
+)
 from onnxreg.schema.core.ref import Ref, check_name
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.rollout import Rollout
@@ -61,7 +68,7 @@ def state_of(remote: RegistryReader, name: str, index: IndexFile | None) -> Stat
     if state.name != name or (last and Digest.of(last) != state.head):
         raise IntegrityError(
             f"the index of {name} in {remote.url} does not fit its own history",
-            EXTENT,
+            VERIFY_ADVICE,
         )
     return state
 

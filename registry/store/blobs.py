@@ -10,7 +10,14 @@ from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, IndexReader, MissingBlobError
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import EXTENT, Advice, InputError, IntegrityError, NotFoundError, RegError
+from onnxreg.schema.core.errors import (
+    VERIFY_ADVICE,
+    Advice,
+    InputError,
+    IntegrityError,
+    NotFoundError,
+    RegError,
+)
 from onnxreg.schema.log.summary import completed, summarize
 
 if TYPE_CHECKING:
@@ -29,7 +36,7 @@ def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_BLOB_BYTE
     if len(data) > max_bytes:
         raise IntegrityError(f"blob {digest} is larger than {max_bytes} bytes, which no document is")
     if Digest.of(data) != digest:
-        raise IntegrityError(f"blob {digest} is damaged: its bytes have another digest", EXTENT)
+        raise IntegrityError(f"blob {digest} is damaged: its bytes have another digest", VERIFY_ADVICE)
     return data
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 from onnxreg.registry.store.layout import BlobKey, Kind
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import EXTENT, NotFoundError, RemoteError
+from onnxreg.schema.core.errors import VERIFY_ADVICE, NotFoundError, RemoteError
 
 if TYPE_CHECKING:
     from onnxreg.schema.core.digest import Piece
@@ -32,7 +32,7 @@ class MissingBlobError(NotFoundError):
     """A blob that some document named is not there: lost, or freed since the document was read."""
 
     def __init__(self, digest: Digest, location: str) -> None:
-        super().__init__(f"blob {digest} is not in {location}", EXTENT)
+        super().__init__(f"blob {digest} is not in {location}", VERIFY_ADVICE)
 
 
 class UnlistedError(RemoteError):

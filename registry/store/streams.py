@@ -18,7 +18,7 @@ from onnxreg.registry.store.abilities import BlockStream, ReportingStream
 from onnxreg.registry.support.cancellation import check_stop
 from onnxreg.registry.support.disk import host_errors, open_regular
 from onnxreg.schema.core.digest import Digest, Piece
-from onnxreg.schema.core.errors import EXTENT, IntegrityError
+from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError
 from onnxreg.schema.core.progress import Advance
 
 SEND_BLOCK_BYTES = 2**18
@@ -77,7 +77,7 @@ class MeteredReader(io.RawIOBase):
     def _count(self, count: int) -> None:
         self._left -= count
         if self._left < 0:
-            raise IntegrityError(f"{self._action}: it is longer than its manifest says", EXTENT)
+            raise IntegrityError(f"{self._action}: it is longer than its manifest says", VERIFY_ADVICE)
         self._advance(count)
 
 
@@ -191,14 +191,14 @@ class FileRegion(io.RawIOBase):
         target = memoryview(block)[: self._size - self._at]
         count = self._readinto(target)
         if target and not count:
-            raise IntegrityError(f"{self._path} became shorter while it was sent", EXTENT)
+            raise IntegrityError(f"{self._path} became shorter while it was sent", VERIFY_ADVICE)
         self._at += count
         return count
 
     def check_unchanged(self) -> None:
         """Raise IntegrityError if somebody wrote to the file since it was opened."""
         if self._last_write() != self._written:
-            raise IntegrityError(f"{self._path} changed while it was sent", EXTENT)
+            raise IntegrityError(f"{self._path} changed while it was sent", VERIFY_ADVICE)
 
     def _last_write(self) -> tuple[int, int]:
         status = os.fstat(self._file.fileno())

@@ -35,7 +35,7 @@ from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.registry.witness.copies import proof_files
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import EXTENT, Advice, InputError, IntegrityError, RegError, at
+from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, InputError, IntegrityError, RegError, at
 from onnxreg.schema.core.progress import SILENT, Advance, Progress
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.core.version import Version
@@ -91,7 +91,9 @@ def _streamed(source: RegistryReader, file: Reference) -> _Entry:
 def _check(ledger: Ledger, index: bytes, url: str) -> None:
     """IntegrityError if an index file differs from the replay of its own log."""
     if not is_same(index, replay(ledger.lines(), ledger.registry, ledger.name, ledger.fetch).encode()):
-        raise IntegrityError(f"the index of {ledger.name} in {url} is not what its log says", at(EXTENT, url))
+        raise IntegrityError(
+            f"the index of {ledger.name} in {url} is not what its log says", at(VERIFY_ADVICE, url)
+        )
 
 
 def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -> Carried:

@@ -31,7 +31,7 @@ from onnxreg.registry.support import cancellation
 from onnxreg.registry.transfer.plan import TransferPlan, TransferRequest, make_plan
 from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.schema.core.digest import Digest, Piece
-from onnxreg.schema.core.errors import IntegrityError, placed
+from onnxreg.schema.core.errors import IntegrityError, name_registry_in_hint
 from onnxreg.schema.core.progress import SILENT, Advance, Progress
 from onnxreg.schema.delta.table import Delta
 from onnxreg.schema.log.state import Channel
@@ -189,7 +189,7 @@ class BlobMover:
             try:
                 size = push.fetch(blob)
             except IntegrityError:
-                with placed(self.source.url):
+                with name_registry_in_hint(self.source.url):
                     size = push.fetch(blob)
             self._check_size(blob, size)
             return Arrival(file.path, digest, blob.size, blob.moved, reason=reason, is_doubt=is_doubt)

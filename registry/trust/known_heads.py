@@ -21,13 +21,13 @@ from onnxreg.registry.support.disk import replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
-    EXTENT,
+    VERIFY_ADVICE,
     Advice,
     ForkError,
     HostError,
     InputError,
     IntegrityError,
-    placed,
+    name_registry_in_hint,
 )
 from onnxreg.schema.core.ref import POLICY_LOG
 
@@ -135,12 +135,12 @@ class KnownHeads:
             same = _accepted(before, Digest.of(index.data).hex, location(source))
             if same is not None:
                 return same == policy
-        with placed(source.url):
+        with name_registry_in_hint(source.url):
             try:
                 return self._compare(source, name, index, before, policy, near)
             except InputError as error:
                 message = f"the index of {name} in {source.url} is damaged: {error.message}"
-                raise IntegrityError(message, EXTENT) from error
+                raise IntegrityError(message, VERIFY_ADVICE) from error
 
     def _compare(
         self,

@@ -12,7 +12,7 @@ from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.releases import SignedRelease, signatures, signatures_of
 from onnxreg.registry.trust.signatures import SignatureJudge, SignatureVerdict, judge_lines
-from onnxreg.schema.core.errors import EXTENT, Advice, InputError, IntegrityError, RegError, at
+from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, InputError, IntegrityError, RegError, at
 from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.gates.approval import approved_bytes, unapproved
@@ -22,7 +22,7 @@ from onnxreg.schema.log.events import PolicyEvent
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.signing.line_signature import read_sig
 
-HINT = Advice("list-signers")
+SIGNERS_ADVICE = Advice("list-signers")
 
 
 def enforce(trust: Trust, source: RegistryReader, name: str, index: IndexFile) -> None:
@@ -36,7 +36,7 @@ def enforce(trust: Trust, source: RegistryReader, name: str, index: IndexFile) -
     check_lines(trust, registry, name, lines)
     if not is_same(index.data, replay(lines, registry, name, ledger.fetch).encode()):
         raise IntegrityError(
-            f"the state of {name} in {source.url} is not what its log says", at(EXTENT, source.url)
+            f"the state of {name} in {source.url} is not what its log says", at(VERIFY_ADVICE, source.url)
         )
 
 
@@ -56,13 +56,13 @@ def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]
     for line, verdict in judged:
         if verdict.status == "invalid":
             raise IntegrityError(
-                f"the signature of line {line.seq} of {name} is wrong: {verdict.detail}", HINT
+                f"the signature of line {line.seq} of {name} is wrong: {verdict.detail}", SIGNERS_ADVICE
             )
         for need in needs:
             if line.seq > exempt[need] and not _counts(verdict, need):
                 raise IntegrityError(
                     f"line {line.seq} of {name} must be signed by a trusted key: {verdict or 'it is unsigned'}",
-                    HINT,
+                    SIGNERS_ADVICE,
                 )
 
 
@@ -81,7 +81,7 @@ def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequenc
         which = "has no such line" if digest is None else f"has {digest.short}... there"
         raise IntegrityError(
             f"{name} is not the log that the trust file names: line {anchor.seq} must be {anchor.head.short}..., it {which}",
-            HINT,
+            SIGNERS_ADVICE,
         )
     return anchor.seq
 
@@ -132,7 +132,7 @@ def check_copied(ledger: Ledger, trust: Trust) -> None:
     """Raise IntegrityError, before a copy, if a log or version is not signed as the trust file demands."""
     if trust.concerns(ledger.registry, ledger.name):
         for _, problem in audit_signatures(trust, ledger):
-            raise IntegrityError(f"{ledger.name} is not copied: {problem}", HINT)
+            raise IntegrityError(f"{ledger.name} is not copied: {problem}", SIGNERS_ADVICE)
 
 
 def _check_head(source: RegistryReader, known_heads: KnownHeads, name: str, index: IndexFile) -> None:

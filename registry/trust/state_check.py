@@ -10,7 +10,7 @@ from onnxreg.registry.log.ledger import Fetch, Ledger
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import mapping
 from onnxreg.schema.core.errors import (
-    EXTENT,
+    VERIFY_ADVICE,
     ConflictError,
     InputError,
     IntegrityError,
@@ -52,7 +52,8 @@ def _check_summarized(state: State) -> None:
         summary = mapping(value)
         if (summary.get("manifest"), summary.get("size")) != manifests.get(version):
             raise IntegrityError(
-                f"the state of {state.name} has a summary of {version} that is not of its manifest", EXTENT
+                f"the state of {state.name} has a summary of {version} that is not of its manifest",
+                VERIFY_ADVICE,
             )
 
 
@@ -79,7 +80,7 @@ def _check_replay(observed: ObservedIndex, ledger: Ledger) -> None:
     ledger.summaries, ledger.more = observed.state.summaries, observed.state.more
     expected = ledger.state()
     if expected.to_json() != observed.state.to_json():
-        raise IntegrityError(f"the state of {observed.state.name} is not what its log says", EXTENT)
+        raise IntegrityError(f"the state of {observed.state.name} is not what its log says", VERIFY_ADVICE)
 
 
 def _remembered(known_head: KnownHead, observed: ObservedIndex, fetch: Fetch, sealed: Sealed) -> Ledger:
@@ -109,6 +110,6 @@ def _replay(ledger: Ledger, lines: Iterable[LogLineHeader]) -> Ledger:
             ledger.append_line(LogLine(line.seq, line.prev, event, None, line.raw))
     except (ConflictError, InputError) as error:
         raise IntegrityError(
-            f"the log of {ledger.name} cannot be read: {error.message}", error.advice or EXTENT
+            f"the log of {ledger.name} cannot be read: {error.message}", error.advice or VERIFY_ADVICE
         ) from error
     return ledger

@@ -34,7 +34,7 @@ MAX_CLOCK_SKEW_SECONDS = 600
 """A cosignature that is further in the future does not count."""
 MAX_OBSERVATIONS = 64
 """The heads of one model that are not witnessed yet, and are remembered with the time when they were first seen."""
-HINT = Advice("ask-for-witnesses")
+WITNESS_ADVICE = Advice("ask-for-witnesses")
 PENDING_HINT = Advice("allow-pending-lines")
 
 
@@ -226,7 +226,7 @@ class WitnessedReader:
         with host_errors("remembering what witnesses saw"):
             replace_file(path, data)
 
-    def _error(self, problem: str, hint: Advice = HINT) -> IntegrityError:
+    def _error(self, problem: str, hint: Advice = WITNESS_ADVICE) -> IntegrityError:
         return IntegrityError(f"{self.source.url}: {problem}", hint)
 
 

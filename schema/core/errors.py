@@ -112,7 +112,7 @@ class ForkError(IntegrityError):
     """Two copies of one log have different lines in the same place."""
 
 
-EXTENT = Advice("verify-extent")
+VERIFY_ADVICE = Advice("verify-extent")
 """The hint for damage in a registry, the user's own or another one."""
 
 GOOD_COPY = Advice("fetch-good-copy")
@@ -133,7 +133,7 @@ def at(advice: str | Advice, url: str) -> str | Advice:
 
 
 @contextmanager
-def placed(url: str) -> Iterator[None]:
+def name_registry_in_hint(url: str) -> Iterator[None]:
     """The advice of an IntegrityError from inside names the registry that is damaged."""
     try:
         yield
@@ -143,7 +143,7 @@ def placed(url: str) -> Iterator[None]:
 
 
 @contextmanager
-def about(label: str) -> Iterator[None]:
+def prefix_label(label: str) -> Iterator[None]:
     """Prefix the message of an InputError with a label, unless that is ""."""
     try:
         yield

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import EXTENT, InputError, IntegrityError
+from onnxreg.schema.core.errors import VERIFY_ADVICE, InputError, IntegrityError
 from onnxreg.schema.log.events import (
     Attest,
     Drop,
@@ -61,7 +61,8 @@ def _event(name: str, line: LogLineHeader) -> Event:
         return decode_event(line.event())
     except InputError as error:
         raise IntegrityError(
-            f"line {line.seq} of the log of {name} cannot be read: {error.message}", error.advice or EXTENT
+            f"line {line.seq} of the log of {name} cannot be read: {error.message}",
+            error.advice or VERIFY_ADVICE,
         ) from error
 
 
@@ -80,7 +81,9 @@ def _check_channels(name: str, before: Table, after: Table, events: Events) -> N
             expected[event.tag] = {**copied, "seq": line.seq}
     for tag in sorted(expected.keys() | after.keys()):
         if expected.get(tag) != after.get(tag):
-            raise IntegrityError(f"channel {tag} of {name} was moved without an event in the log", EXTENT)
+            raise IntegrityError(
+                f"channel {tag} of {name} was moved without an event in the log", VERIFY_ADVICE
+            )
 
 
 def _check_rollouts(name: str, before: Table, after: Table, events: Events) -> None:
@@ -101,7 +104,7 @@ def _check_rollouts(name: str, before: Table, after: Table, events: Events) -> N
                 expected = {tag: rollout for tag, rollout in expected.items() if rollout["to"] != ended}
     for tag in sorted(expected.keys() | after.keys()):
         if expected.get(tag) != after.get(tag):
-            raise IntegrityError(f"the rollout of {name}:{tag} is not what its log says", EXTENT)
+            raise IntegrityError(f"the rollout of {name}:{tag} is not what its log says", VERIFY_ADVICE)
 
 
 def _check_versions(name: str, before: Table, after: Table, events: Events, since: int) -> None:
@@ -119,9 +122,9 @@ def _check_versions(name: str, before: Table, after: Table, events: Events, sinc
     for version, entry in after.items():
         new = version not in manifests and (entry["seq"] > since or not events)
         if new or manifests.get(version, entry["manifest"]) != entry["manifest"]:
-            raise IntegrityError(f"{name}:{version} is not the version that the log published", EXTENT)
+            raise IntegrityError(f"{name}:{version} is not the version that the log published", VERIFY_ADVICE)
         if version in before and version not in touched and before[version] != entry:
-            raise IntegrityError(f"{name}:{version} was changed without an event in the log", EXTENT)
+            raise IntegrityError(f"{name}:{version} was changed without an event in the log", VERIFY_ADVICE)
     _check_yanks(name, after, events)
 
 
@@ -137,7 +140,7 @@ def _check_yanks(name: str, versions: Table, events: Events) -> None:
             yanks = {yank: version for yank, version in yanks.items() if version != str(event.version)}
     for yank, version in yanks.items():
         if version in versions and str(yank) not in versions[version].get("yanks", ()):
-            raise IntegrityError(f"{name}:{version} was yanked, and its state does not say so", EXTENT)
+            raise IntegrityError(f"{name}:{version} was yanked, and its state does not say so", VERIFY_ADVICE)
 
 
 def _check_verdicts(name: str, versions: Table, refused: Collection[Digest], events: Events) -> None:
@@ -159,7 +162,9 @@ def _check_verdicts(name: str, versions: Table, refused: Collection[Digest], eve
             missing = verdict is None or (event.state == "refused" and verdict != event.state)
             about = entry["manifest"] == str(event.manifest)
             if about and missing and not (ahead and line.seq < entry["seq"]):
-                raise IntegrityError(f"{name}:{version} was evaluated, and its state does not say so", EXTENT)
+                raise IntegrityError(
+                    f"{name}:{version} was evaluated, and its state does not say so", VERIFY_ADVICE
+                )
 
 
 _NEW: dict[str, Any] = {"gone": None, "pinned": None, "held": None}
@@ -174,19 +179,23 @@ def check_visible(state: State, lines: Iterable[LogLineHeader]) -> None:
         events = [(line, decode_event(line.event())) for line in lines]
     except InputError as error:
         raise IntegrityError(
-            f"the log of {state.name} cannot be read: {error.message}", error.advice or EXTENT
+            f"the log of {state.name} cannot be read: {error.message}", error.advice or VERIFY_ADVICE
         ) from error
     entries = {str(version): entry.to_json() for version, entry in state.versions.items()}
     for version, decided in _decisions(events).items():
         entry = entries.get(version)
         if entry is None or any(entry.get(key) != value for key, value in decided.items()):
-            raise IntegrityError(f"{state.name}:{version} is not as the lines of its log left it", EXTENT)
+            raise IntegrityError(
+                f"{state.name}:{version} is not as the lines of its log left it", VERIFY_ADVICE
+            )
     refused = {
         event.artifact for _, event in events if isinstance(event, Attest) and event.state == "refused"
     }
     removed = {blob for _, event in events if isinstance(event, Purge) for blob in event.blobs}
     if not (refused - {None} <= {*state.refused} and removed <= {*state.tombstones}):
-        raise IntegrityError(f"the state of {state.name} lacks a refusal or a takedown of its log", EXTENT)
+        raise IntegrityError(
+            f"the state of {state.name} lacks a refusal or a takedown of its log", VERIFY_ADVICE
+        )
 
 
 def _decisions(events: Iterable[tuple[LogLineHeader, Event]]) -> dict[str, dict[str, Any]]:

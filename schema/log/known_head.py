@@ -11,7 +11,7 @@ from typing import Any
 
 from onnxreg.schema.core.codec import array_of, count, items, mapping, nullable, record, table_of, text
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import EXTENT, Advice, ForkError, InputError, IntegrityError
+from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, ForkError, InputError, IntegrityError
 from onnxreg.schema.log.consistency import check_claims
 from onnxreg.schema.log.fingerprint import artifacts_digest, summary_digest
 from onnxreg.schema.log.logline import LogLineHeader, verify_chain
@@ -43,13 +43,13 @@ class ObservedIndex:
             lines = tuple(LogLineHeader.read(line) for line in raw_lines)
         except InputError as error:
             raise IntegrityError(
-                f"the index of {name} is damaged: {error.message}", error.advice or EXTENT
+                f"the index of {name} is damaged: {error.message}", error.advice or VERIFY_ADVICE
             ) from error
         if state.name != name:
-            raise IntegrityError(f"the index of {name} belongs to {state.name}", EXTENT)
+            raise IntegrityError(f"the index of {name} belongs to {state.name}", VERIFY_ADVICE)
         observed = cls(Digest.of(data).hex, state, lines)
         head = lines[0].prev if lines else state.head
-        verify_chain(lines, name, head, EXTENT, observed.base, (state.seq, state.head))
+        verify_chain(lines, name, head, VERIFY_ADVICE, observed.base, (state.seq, state.head))
         return observed
 
     @property
@@ -72,7 +72,7 @@ class ObservedIndex:
                 raise IntegrityError(
                     f"the log of {name} cannot be read: {error.message}", error.advice
                 ) from error
-            verify_chain(lines, name, lines[0].prev, EXTENT, first * SEGMENT_LINES)
+            verify_chain(lines, name, lines[0].prev, VERIFY_ADVICE, first * SEGMENT_LINES)
         skip = seq - first * SEGMENT_LINES
         if skip:
             return lines[skip - 1].digest, lines[skip:]
@@ -228,7 +228,7 @@ def follow(
     """
     if not lines:
         raise IntegrityError(f"the log of {name} has no line", reset_hint(registry, name))
-    verify_chain(lines, name, lines[0].prev, EXTENT)
+    verify_chain(lines, name, lines[0].prev, VERIFY_ADVICE)
     digests = tuple(line.digest.hex for line in lines)
     if known_head is not None and digests[known_head.seq - 1 : known_head.seq] != (known_head.head.hex,):
         before = known_head.digest_at(len(lines))
@@ -371,11 +371,13 @@ def _check_unchanged(known_head: KnownHead, state: State) -> None:
         if is_changed or known_head.summaries.get(key, summary_digest(state, key)) != summary_digest(
             state, key
         ):
-            raise IntegrityError(f"the index says other things of {state.name}:{version} than before", EXTENT)
+            raise IntegrityError(
+                f"the index says other things of {state.name}:{version} than before", VERIFY_ADVICE
+            )
     sealed, segments = _sealed(state), known_head.sealed[:-1]
     unchanged = sealed[: len(segments)] == segments
     if not unchanged or (len(sealed) == len(known_head.sealed) and sealed != known_head.sealed):
-        raise IntegrityError(f"the sealed part of the log of {state.name} is not what it was", EXTENT)
+        raise IntegrityError(f"the sealed part of the log of {state.name} is not what it was", VERIFY_ADVICE)
 
 
 def _older(table: Mapping[str, Any], seq: int) -> dict[str, Any]:

@@ -20,7 +20,9 @@ _HUB_NAMES = (
 )
 HUB_NAMES = frozenset(_HUB_NAMES.split())
 """The names that the head of a card on the Hub may have; some are not SPDX identifiers."""
-HINT = "write an SPDX expression such as 'MIT OR Apache-2.0', LicenseRef-NAME for your own licence, or other"
+LICENSE_HINT = (
+    "write an SPDX expression such as 'MIT OR Apache-2.0', LicenseRef-NAME for your own licence, or other"
+)
 
 
 def spdx_expression(text: str) -> str | None:
@@ -49,7 +51,7 @@ def check_license(text: str) -> str:
     if text.lower() in HUB_NAMES:
         return text.lower()
     if not text.strip():
-        raise InputError("the licence is empty", HINT)
+        raise InputError("the licence is empty", LICENSE_HINT)
     raise InputError(f"no licence is called {text[:80]!r}", _alike(text))
 
 
@@ -66,7 +68,7 @@ def _alike(text: str) -> str:
 
     names = [entry["id"] for entry in LICENSES.values() if not entry["deprecated"]]
     alike = nearest(text, [*names, *(HUB_NAMES - {name.lower() for name in names})])
-    return f"did you mean {' or '.join(alike)}? Else {HINT}" if alike else HINT
+    return f"did you mean {' or '.join(alike)}? Else {LICENSE_HINT}" if alike else LICENSE_HINT
 
 
 MAX_DESCRIPTION_CHARS = 500

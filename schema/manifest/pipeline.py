@@ -9,7 +9,7 @@ from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.manifest.family import MEMBER_NAME
 from onnxreg.schema.manifest.family_rules import Graph, Tensor
 
-HINT = Advice("name-members")
+MEMBERS_ADVICE = Advice("name-members")
 
 
 def pipeline_of(members: Mapping[str, str]) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def check_member(name: str) -> str:
     return name
 
 
-def check_alternatives(graphs: Mapping[str, Graph], hint: str | Advice = HINT) -> None:
+def check_alternatives(graphs: Mapping[str, Graph], hint: str | Advice = MEMBERS_ADVICE) -> None:
     """InputError, naming two files, if one graph cannot take the place of another.
 
     Alternatives have inputs and outputs of the same names, ranks and kinds of numbers. Float types may differ, and so may

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from onnxreg.cli import main as entry
-from onnxreg.cli.errors import EXIT_STATUS, needs, still
+from onnxreg.cli.errors import EXIT_STATUS, needs, prefix_outcome
 from onnxreg.registry import Registry
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.protocol import MissingBlobError
@@ -392,6 +392,6 @@ def test_nothing_is_written_beside_other_things(
 def test_the_finished_part_precedes_the_failure() -> None:
     error = MissingBlobError(Digest.of(b""), "home")
     told = error.message
-    with pytest.raises(MissingBlobError) as caught, still("pulled acme/pii:1.0.0"):
+    with pytest.raises(MissingBlobError) as caught, prefix_outcome("pulled acme/pii:1.0.0"):
         raise error
     assert caught.value.message == f"pulled acme/pii:1.0.0, but {told}"
