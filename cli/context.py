@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Session:
     """One run of `reg`.
 
-    `registry` is the directory of `--registry`, None for the default one; `max_age` the most seconds that what is
-    known of a remote may be old, None for any; `as_json` is true if programs read stdout and stderr.
+    `registry` is the directory of `--registry`, None for the default one; `max_age` the greatest age in seconds of
+    what is known of a remote, None for any; `as_json` is true if programs read stdout and stderr.
     """
 
     registry: Path | None = None
@@ -127,7 +127,7 @@ class Session:
             )
 
     def remotes(self) -> "Remotes":
-        """The configured remotes, of a registry that need not be there."""
+        """The configured remotes; the registry itself may be missing."""
         from onnxreg.registry.read.remotes import Remotes
         from onnxreg.registry.store.directory.directory import DirectoryRegistry
         from onnxreg.registry.support.environment import default_root
@@ -135,7 +135,7 @@ class Session:
         return Remotes.load(DirectoryRegistry(self.registry or default_root()))
 
     def with_remote(self, remote: str | None) -> "tuple[Registry, RegistryStore | None]":
-        """The registry, and a remote of it to be worked on; for that there need be no registry here, and none is made."""
+        """The registry, and a remote of it to work on. Then the local registry may be missing; it is not created."""
         registry = self.open(create=False if remote is None else None)
         return registry, None if remote is None else registry.remotes.open(remote)
 

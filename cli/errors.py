@@ -73,7 +73,7 @@ def of_system(error: OSError) -> RegError:
 def resumable() -> Iterator[None]:
     """Say on Ctrl-C that the same command goes on with what arrived, if anything did.
 
-    It is pressed again for the user, every few seconds, as long as some library waits for threads of its own.
+    While a library waits for its own threads, Ctrl-C is repeated for the user every few seconds.
     """
     again: list[threading.Timer] = []
 

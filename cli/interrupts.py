@@ -9,11 +9,11 @@ from types import FrameType
 
 @contextmanager
 def interruptible(number: int = signal.SIGINT) -> Iterator[Callable[[], None]]:
-    """Work that other people's code does. Yields a check that raises KeyboardInterrupt if Ctrl-C was pressed.
+    """Run the code of other people. Yields a check that raises KeyboardInterrupt if Ctrl-C was pressed.
 
     `number` is the signal that means it, if its handler is Python's own for Ctrl-C: a worker is sent another one.
-    The exception may be raised in a finalizer or a callback, or below a bare `except`, where it is lost. So the press
-    is noted, and raised again by the check and at the end of the work.
+    An exception in a finalizer, a callback or below a bare `except` would be lost. So the handler notes the press;
+    the check and the end of the work raise it again.
     """
     pressed = threading.Event()
 

@@ -77,7 +77,7 @@ def _source(model: Any, task: str, directory: Path) -> str:
 
 
 def _nearest_directory(target: Path | None) -> Path | None:
-    """The nearest directory that is there: files can be renamed from it to where they belong."""
+    """The nearest existing directory, from which files can be renamed to their place."""
     if target is None:
         return None
     return next(directory for directory in target.absolute().parents if directory.is_dir())

@@ -251,8 +251,8 @@ def _check_source(plan: ExportPlan, manifest: Manifest, label: str) -> None:
     if recorded is not None and plan.source.digest != recorded.digest:
         names = ", ".join(sorted(path.name for path in plan.source.files or () if path.is_file()))
         raise InputError(
-            f"this is another source than {label} was made from: {names or 'its files'} "
-            f"have the digest {plan.source.digest}, recorded is {recorded.digest}",
+            f"the source differs from the one that {label} was made from: {names or 'its files'} "
+            f"have digest {plan.source.digest}, expected {recorded.digest}",
             f"give the files of {recorded.id} as they were exported",
         )
 

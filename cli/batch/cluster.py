@@ -19,7 +19,7 @@ def run_all(
     """Run work as `pool.run_all` does, on the workers of a scheduler. Dask gives the work of a worker that is gone to others first.
 
     `show_link` gets the URL of the scheduler's dashboard, if it has one. Raises RemoteError if no scheduler answers.
-    Closing the iterator takes back what was not begun.
+    Closing the iterator cancels jobs that have not begun.
     """
     from distributed import Client, as_completed
 

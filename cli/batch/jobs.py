@@ -74,7 +74,7 @@ def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _from_cells(row: Mapping[str, str]) -> dict[str, Any]:
-    """A row without its empty cells; what the columns `options.*` hold is read as JSON, or else is text."""
+    """A row without its empty cells. The columns `options.*` hold JSON, or else text."""
     cells = {key: cell for key, cell in row.items() if cell}
     value: dict[str, Any] = {key: cell for key, cell in cells.items() if not key.startswith(OPTION)}
     options = {

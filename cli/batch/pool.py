@@ -75,9 +75,10 @@ class Worker(Generic[Item, Result]):
 def run_all(
     work: Callable[[Item], Result], items: Iterable[Item], count: int
 ) -> Generator[tuple[Item, Result | HostError]]:
-    """Do the work of every item in at most `count` processes; yields in the order in which they are done.
+    """Run `work` on every item in at most `count` processes; yield each result when it is ready.
 
-    What died with its worker is yielded with a HostError. `work` is a function that a fresh interpreter can import. Closing the iterator interrupts what is under way.
+    An item whose worker died is yielded with a HostError. `work` is a function that a fresh interpreter can import.
+    Closing the iterator interrupts the running work.
     """
     waiting, idle = deque(items), list[Worker[Item, Result]]()
     busy: dict[Any, tuple[Worker[Item, Result], Item]] = {}
@@ -114,7 +115,7 @@ def _join(workers: Iterable[Worker[Any, Any]]) -> None:
 
 @contextmanager
 def _unheard() -> Iterator[None]:
-    """A process that is started here does not hear Ctrl-C, from its first moment on. For us it waits."""
+    """Start processes that ignore Ctrl-C from their first moment on; this process gets it afterwards."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -157,7 +158,7 @@ UNKNOWN = 500 * 10**6
 
 
 def processes(jobs: Iterable[Job]) -> int:
-    """As many as there are jobs, cores, and rooms for the largest job in the memory that is free; at least one."""
+    """Count the processes: at most the jobs, the cores, and the largest jobs that fit into free memory; at least one."""
     jobs = list(jobs)
     free = free_memory()
     largest = max(map(need, jobs), default=0)

@@ -35,7 +35,7 @@ BUG = RegError.family
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """`current`: what was asked for was there already; `stopped`: the run ended before the job did.
+    """The result of a job. `current`: the version existed; `stopped`: the run ended before the job did.
 
     `ref` and `digest` (of the manifest) are set if there is a version; of what failed, `family`, `message` and `hint`
     are those of the error. `pushed`: it is in the remote, too.
@@ -151,7 +151,7 @@ def _finished(
 ) -> "PublishedVersion | None":
     """The version, if the remote has it, made from this source by this recipe.
 
-    ConflictError if it has another one under that number. What is evaluated too is asked of the cache.
+    ConflictError if it has another one under that number. The cache answers for exports with an evaluation.
     """
     if to is None or version is None or plan.promises.key():
         return None

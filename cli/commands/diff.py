@@ -143,7 +143,7 @@ def _read(reader: "RegistryReader", ref: str) -> DiffSide:
 
 
 def _overruled(side: "PublishedVersion") -> dict[str, str]:
-    """The state of each artifact of which the manifest says another, by its path."""
+    """The state of each artifact, by path, if the manifest states another one."""
     return {artifact.path: artifact.state for artifact in side.states if artifact.state != artifact.stated}
 
 

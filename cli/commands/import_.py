@@ -138,7 +138,7 @@ def _locate(source: str, progress: bool, further: Collection[str] = ()) -> "Loca
 
 
 def _directory(location: "Location", target: Path) -> Path:
-    """The directory to read: of links into the Hub's cache one of files is made in `target`."""
+    """The directory to read. Links into the Hub's cache are replaced by files in `target`."""
     from onnxreg.converters.importers.hub_repository import is_snapshot, resolve_links
 
     snapshot = location.directory

@@ -61,7 +61,7 @@ def complete_ref(context: typer.Context, incomplete: str) -> Iterator[str]:
 
 
 def complete_channel(context: typer.Context, incomplete: str) -> Iterator[str]:
-    """The channels of the model that the REF before names."""
+    """The channels of the model that the preceding REF names."""
     with suppress(RegError, OSError):
         channels = _state(context, str(context.params.get("ref")).partition(":")[0]).channels
         yield from (channel for channel in channels if channel.startswith(incomplete))

@@ -146,7 +146,7 @@ LATE = ("--registry", "--quiet")
 
 @contextmanager
 def usage_of(context: Any) -> Iterator[None]:
-    """An error that does not say of which command line it is, is of this one (`typer.Context`)."""
+    """Attach this command line (`typer.Context`) to an error that names none."""
     try:
         yield
     except TyperException as error:
@@ -174,7 +174,7 @@ NUMBERS = {
 
 
 def _plain_message(error: TyperException) -> str:
-    """The message; for a value of the wrong kind, in the words that documents get."""
+    """The message. A value of the wrong kind gets the same words as in documents."""
     text = error.format_message()
     for kind, words in NUMBERS.items():
         text = text.replace(f"is not a valid {kind}.", f"must be {words}.")

@@ -119,7 +119,7 @@ def _recall(text: str) -> tuple[str, float]:
 def contracts(
     session: "Session", remote: str | None, compatible_with: CompatibleWith = None
 ) -> tuple[Digest, ...]:
-    """The contracts that the words of the option mean: those of versions, or digests. NotFoundError if one has none."""
+    """The contracts that the option names, by version or digest. NotFoundError for a version without one."""
     from onnxreg.registry.read.resolution import contracts_of
 
     reader = session.reader(remote)
@@ -168,7 +168,7 @@ def read_one_device(word: str | None) -> "Device | None":
 
 
 def read_devices(word: str) -> "list[Device]":
-    """The devices that a word means: a preset by its name, or those of a file.
+    """The devices that an option names: a preset, or those in a file.
 
     InputError, naming the file and the device, if one cannot be read; NotFoundError if there is no such file.
     """

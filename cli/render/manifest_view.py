@@ -59,7 +59,7 @@ def keyed(rows: Mapping[str, str | None]) -> Iterator[str]:
 
 
 def _source(source: Source, name: str) -> str:
-    """A hub id, or what another registry calls it; files that lay on somebody's machine have no name of their own."""
+    """A hub id, or the name in another registry. Files from somebody's machine have no name."""
     if source.id == name:
         return f"local files, digest {source.digest.short}..." if source.digest else "local files"
     return f"{source.id}@{source.revision}" if source.revision else source.id
@@ -76,7 +76,7 @@ def _members(manifest: Manifest) -> str | None:
 
 
 def artifacts(version: PublishedVersion) -> Iterator[str]:
-    """One row for each artifact, in the manifest's order; if not all are held, it says which are.
+    """One row for each artifact, in the manifest's order. If some are missing here, a column says which.
 
     Heads of a family that are of one kind share a row.
     """
@@ -245,7 +245,7 @@ def _skipped(manifest: Manifest) -> list[Step]:
 
 
 def checks(manifest: Manifest) -> Iterator[str]:
-    """Every measured claim, with the artifact it is about; of the heads of a family those that are in doubt, and a count."""
+    """Every measured claim with its artifact. Heads of a family are counted, and only doubtful ones are listed."""
     heads = heads_of(manifest)
     rows = [
         (

@@ -75,7 +75,7 @@ def write_json(value: Any) -> None:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """All of it or nothing; a file that is right already is not touched."""
+    """Write a whole file or nothing. A file that has these bytes is not touched."""
     from onnxreg.registry.support.disk import host_errors
 
     with host_errors(f"writing {path}"):
@@ -95,7 +95,7 @@ def write_bytes(data: bytes) -> None:
 
 
 def printable(text: str) -> str:
-    """Text from somebody's document without the characters that would move a terminal's cursor or change its colours."""
+    """Escape the characters of foreign text that would control a terminal."""
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 
@@ -108,7 +108,7 @@ def paint(word: str, stream: TextIO | None = None) -> str:
 
 
 def fold_line(line: str, indent: str, stream: TextIO | None = None) -> str:
-    """The line between words in as many as a terminal needs, further ones indented; elsewhere as it is."""
+    """Fold a line between words at the width of a terminal and indent the rest; elsewhere keep it."""
     if not (stream or sys.stdout).isatty():
         return line
     from shutil import get_terminal_size

@@ -54,7 +54,7 @@ def tell_time(session: Session, search: "RemoteSearch", reader: RegistryReader) 
 
 
 def warn_unfinished(session: Session, reader: RegistryReader) -> None:
-    """Say of a mirror that was cut off that models may be missing."""
+    """Warn that an unfinished mirror may lack models."""
     if reader.is_mirror:
         from onnxreg.registry.transfer.mirror_registry import unfinished_warning
 

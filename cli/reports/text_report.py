@@ -63,7 +63,7 @@ def _show_classes(session: Session, answer: "ClassScores") -> None:
 
 
 def _show_vectors(session: Session, answer: "TextVectors") -> None:
-    """The vectors of the texts; of one text alone its tokens, of several how alike they are."""
+    """The vectors of the texts: the tokens of a single text, or the similarities of several."""
     session.table(("TEXT", "SIZE", "FIRST VALUES"), [_vector_row(item) for item in answer.vectors])
     first = answer.vectors[0]
     if len(answer.vectors) > 1:

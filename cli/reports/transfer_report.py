@@ -40,7 +40,7 @@ def report_transfer(
     heal: bool = False,
     **more: Any,
 ) -> None:
-    """A line or two, or the document of `to_json`, with `channels` if there are `tags`, and with `more`.
+    """Print a line or two, or the document of `to_json` with `channels` (if there are `tags`) and `more`.
     With `heal` every file was asked for."""
     if as_json:
         more |= {"channels": channels_to_json(result)} if tags else {}

@@ -71,7 +71,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _figures(manifest: Manifest) -> Iterator[str]:
-    """The figures of each artifact on its suite; of recalls by label the lowest ones, and each that fails."""
+    """The figures of each artifact on its suite. Of recalls by label, only the lowest and the failing ones."""
     rows = [(item.path, check) for item in manifest.artifacts for check in _of_suite(item)]
     failing_first = sorted(rows, key=lambda row: row[1].verdict != "fail")
     yield from output.table(

@@ -133,7 +133,7 @@ def _make_deltas_of(
 
 @dataclass
 class _Work:
-    """One request: the pairs of files, and what was learned of them."""
+    """The work of one request: the pairs of files to compare, and the results."""
 
     registry: "Registry"
     store: RegistryStore
@@ -232,7 +232,7 @@ class _Work:
     def _model_files(self, version: Version, scratch: Path) -> "dict[str, ModelFile]":
         """The files of a version on this machine, with the tensors in them.
 
-        Small ones too: an ONNX file may say where in a large one its tensors are.
+        Small files count too: an ONNX file may locate its tensors in a large one.
         """
         from onnxreg.converters.delta.extents import read_extents
         from onnxreg.converters.delta.make import ModelFile

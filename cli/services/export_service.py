@@ -1,4 +1,4 @@
-"""Joining converters and registry: a plan is run, or recognised as one that was run before, and published."""
+"""Exports between converters and registry: run a plan, or recognise an earlier run, and publish it."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -52,8 +52,8 @@ def publish(
 ) -> "tuple[PublishedVersion, LatencyTable | None]":
     """Run a plan and publish its draft; return the version, and the latency of a family.
 
-    A plan that was run before is not run again if all its files are in the registry. A family always is: its
-    limit of latency is that of this moment.
+    A plan is not run again if all its files are in the registry. A family is always run, because its limit of latency
+    holds for this moment.
 
     Args:
         request: the request of the plan; nothing is cached without.
@@ -94,7 +94,7 @@ def add(
     version: Version | None,
     progress: Progress,
 ) -> "PublishedVersion":
-    """Publish a draft; a benchmark of its recipe is measured before, and put on record after."""
+    """Publish a draft. A benchmark of its recipe is measured first and recorded afterwards."""
     if plan.recipe.benchmark is None:
         return registry.add(draft, version)
     from onnxreg.converters.engine.latency import measure

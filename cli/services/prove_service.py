@@ -79,7 +79,7 @@ def _shown(file: Path) -> str:
 def prove_added(
     session: Session, registry: "Registry", published: "PublishedVersion", as_json: bool
 ) -> list[dict[str, Any]]:
-    """The verdict on each artifact of a version just added that has a parent in it; of failures only a warning."""
+    """The verdict on each artifact of a new version whose parent is in it. A failure is only a warning."""
     if not any(artifact.parent for artifact in published.manifest.artifacts):
         return []
     try:

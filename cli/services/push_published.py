@@ -13,7 +13,7 @@ from onnxreg.schema.core.ref import Ref
 
 
 def check_remote(session: Session, remote: str | None) -> None:
-    """InputError or NotFoundError for a remote that cannot be one, before an export that may take an hour."""
+    """Raise InputError or NotFoundError for an impossible remote before an export that may take an hour."""
     if remote is not None:
         session.remotes().url_of(remote)
 

@@ -74,7 +74,7 @@ class AndroidPromises(ProfilePromises):
 
 
 def _with_report(draft: Draft, item: JudgedArtifact, subject: ExportSubject, workspace: Path) -> Draft:
-    """The draft with `recall_delta.json`, and the verdict where version 1 repeats it: manifest, metadata, config.json."""
+    """Add `recall_delta.json`, and repeat the verdict for version 1 in manifest, metadata and config.json."""
     int8 = next(artifact for artifact in draft.artifacts if artifact.path == INT8)
     recipe = dict(draft.fields["recipe"])
     params = _dynamic_params(recipe["steps"])

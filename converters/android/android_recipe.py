@@ -47,7 +47,7 @@ class AndroidOptions:
 
 
 def option_names() -> tuple[str, ...]:
-    """The options that people and job files may give; whose code may run is said elsewhere."""
+    """The options that people and job files may set. Trust in code is not one of them."""
     return tuple(field.name for field in fields(AndroidOptions) if field.name != TRUST)
 
 
@@ -168,7 +168,7 @@ def export_android(
 
 
 def check_here(source: str, options: AndroidOptions) -> None:
-    """Raise what `plan_android` would for the options, and for a checkpoint on this machine that is not there."""
+    """Raise the errors of `plan_android` for the options and for a missing local checkpoint."""
     check_options(options)
     hub_id(source)
 

@@ -63,7 +63,7 @@ def make_delta(old: ModelFile, new: ModelFile, sink: BinaryIO) -> int | None:
 
 
 def _encode_all(old: FileView, new: FileView) -> Iterator[Span]:
-    """The spans of the new file. Blocks are encoded in threads: zlib and numpy let others run meanwhile."""
+    """The spans of the new file. Threads encode the blocks, because zlib and numpy release the interpreter."""
     workers = os.cpu_count() or 1
     waiting: deque[Future[Span]] = deque()
     with ThreadPoolExecutor(workers) as pool:

@@ -158,7 +158,7 @@ def _entropy(data: Any) -> int:
 def _gap(
     old: FileView, new: FileView, start: int, end: int, old_gap: tuple[int, int] | None
 ) -> Iterator[Section]:
-    """The bytes between tensors: what they have in common with the same place of the old file is copied."""
+    """The bytes between tensors. What the same place of the old file has too is copied."""
     if start == end:
         return
     first, stop = old_gap or (0, 0)

@@ -25,7 +25,7 @@ class ProfileOutput:
 
 
 class ProfilePromises:
-    """The promises of a profile that makes none. A profile that makes some has a subclass, found by the recipe's `profile`.
+    """The promises of a profile: by default none. A subclass makes some; the recipe's `profile` finds it.
 
     `keeps_source` is True if `finish` needs the loaded source; else its memory is freed before.
     """

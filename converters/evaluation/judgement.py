@@ -75,7 +75,7 @@ class Judgement:
 
 
 def combine(judgements: Sequence[Judgement]) -> tuple[State, tuple[str, ...]]:
-    """One state of several metrics: refused if one refuses, else unknown if one does not know, else certified.
+    """Combine the states of several metrics: refused wins over unknown, and unknown over certified.
 
     The reasons of that state come first.
     """

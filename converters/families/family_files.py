@@ -1,4 +1,4 @@
-"""The paths of a family's files, no two of them the same, and the two JSON files that a server of a family reads."""
+"""The distinct paths of a family's files, and the two JSON files for its server."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -42,7 +42,8 @@ def _is_pickle(path: Path) -> bool:
 class Intake:
     """Fills a workspace. `scrubbed` lists what was changed on the way, as `<file>:<field>`; for `file_states` see `Draft`.
 
-    With `root`, files keep their paths from there. With `hard` there are hard links in it: a graph is loaded from there, which may not lead out of its folder.
+    With `root`, files keep their paths from there. With `hard` it gets hard links, because ONNX Runtime loads no
+    graph through links that leave its folder.
     """
 
     workspace: Path
@@ -92,8 +93,7 @@ class Intake:
         return relative
 
     def _link(self, source: Path, target: Path) -> bool:
-        """Return True if there is a symbolic link now; never through a name that exists, which may be a link
-        to somebody's file."""
+        """Make a symbolic link and return True, unless the name exists: it may be a link to somebody's file."""
         try:
             target.hardlink_to(source) if self.hard else target.symlink_to(source)
         except FileExistsError:

@@ -1,4 +1,4 @@
-"""The one judgement of model files that were made elsewhere: `add` and `import` take what passes it, and nothing else."""
+"""The judgement of model files from elsewhere. `add` and `import` take only what passes it."""
 
 from collections.abc import Callable
 from pathlib import Path

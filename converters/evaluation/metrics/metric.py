@@ -139,7 +139,7 @@ class Metric(ABC):
 
 
 def _distributions_of(kind: type[Metric]) -> list[str]:
-    """The distributions that bring the class of a metric; none for ours, its module if nobody says."""
+    """The distributions that bring the class of a metric: none for ours, its module if they are unknown."""
     top = kind.__module__.partition(".")[0]
     return [] if top == "onnxreg" else sorted(set(distributions().get(top, ()))) or [top]
 
