@@ -1,6 +1,6 @@
 """A requested export, from options or from a row of a job file, and its recipe and plan."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from onnxreg.converters.engine.read_recipe import RecipeDocument
     from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
     from onnxreg.converters.families.family_plan import FamilyPlan
+    from onnxreg.converters.profiles.profile_catalog import Profile
     from onnxreg.converters.tasks.code.consent import Consent
     from onnxreg.schema.core.digest import Digest
     from onnxreg.schema.inputs.recipe_file import RecipeFile
 
-ANDROID = "android"
 TASK_OPTIONS = ("opset", "quantize", "int8_embeddings", "max_seq_length")
 EVALUATION_OPTIONS = ("eval_suite", "item_scores")
 SEARCH_OPTIONS = ("certify", "confirm_suite", "candidate", "objective", "devices", "calibration")
@@ -25,8 +25,8 @@ SCALES = "scales_from"
 OWNER_FIELDS = ("license", "description")
 COMMON_OPTIONS = (*EVALUATION_OPTIONS, *SEARCH_OPTIONS, SCALES, *OWNER_FIELDS)
 """The options of every kind of export."""
-KINDS = (f"profile {ANDROID}", "task", "recipe")
-"""Kinds of exports that have options of their own."""
+PROFILE = "profile "
+"""The kind of an export by a profile begins so; its name follows."""
 FAMILY_FIELDS = frozenset({"recipe", "name", "allow_code", "source", "directory"})
 """Fields of a request that go with a family: its document says everything else."""
 FLAGS = ("quantize", "int8_embeddings")
@@ -144,50 +144,39 @@ class ExportRequest:
     def _plan(self) -> "ExportPlan":
         if self.is_typed:
             _check_options(self.options, self._kind)
-        if self.profile == ANDROID:
-            from onnxreg.converters.android import plan_android
-            from onnxreg.converters.android.android_recipe import read_options
-
-            options = read_options(_android(self.options), self.trust.remote_code)
-            search, scales = _search(self), _scales(self)
-            return plan_android(self.source, self.name, options, self.evaluation, search, scales)
         from onnxreg.converters.engine.plan import plan_export
+        from onnxreg.converters.source.toolchain import require
 
+        if self._profile is not None:
+            require(*self._profile.modules)
         recipe, directory = _recipe(self)
+        promises = None if self._profile is None else self._profile.contract({}, None)
         arguments = (recipe, self.source, self.name, directory, self.trust.remote_code)
-        consent = _consent(self)
-        if self.profile is None:
-            return plan_export(*arguments, label=self.label, allow_code=consent)
-        from onnxreg.converters.profiles.profile_catalog import find
-
-        profile = find(self.profile)
-        plan = plan_export(*arguments, profile.contract({}, None), self.label, consent)
-        return replace(plan, document=profile.document, package=profile.package)
+        plan = plan_export(*arguments, promises, self.label, _consent(self))
+        if self._profile is None:
+            return plan
+        return replace(plan, document=self._profile.document, package=self._profile.package)
 
     def evaluation_plan(self) -> "EvaluationPlan | None":
         """The plan of the evaluation, its suite read; the source is not looked at."""
         from onnxreg.converters.engine.plan import evaluation_of
 
-        if self.profile == ANDROID:
-            from onnxreg.converters.android.android_recipe import read_options, recipe_of
-
-            recipe = recipe_of(read_options(_android(self.options)), self.evaluation, _search(self))
-            return evaluation_of(recipe, Path())
         with prefix_label(self.label):
             return evaluation_of(*_recipe(self))
 
     @property
     def _kind(self) -> str:
-        return f"profile {ANDROID}" if self.profile == ANDROID else "task" if self.task else "recipe"
+        has_options = self._profile is not None and self._profile.option_names()
+        return f"profile {self.profile}" if has_options else "task" if self.task else "recipe"
+
+    @cached_property
+    def _profile(self) -> "Profile | None":
+        from onnxreg.converters.profiles.profile_catalog import find
+
+        return None if self.profile is None else find(self.profile)
 
     def check(self) -> str | None:
         """Read recipe or profile and options, and look for files on this machine. Returns the model's name, if it has one."""
-        if self.profile == ANDROID:
-            from onnxreg.converters.android.android_recipe import check_here, read_options
-
-            check_here(self.source or "", read_options(_android(self.options)))
-            self.evaluation_plan()
-            return self.name or _hub_name(self.source)
         from onnxreg.converters.engine import steps
         from onnxreg.converters.engine.plan import start_of
         from onnxreg.converters.tasks import task_catalog
@@ -204,11 +193,13 @@ class ExportRequest:
 
 
 def _options_of(kind: str) -> tuple[str, ...]:
-    if kind == f"profile {ANDROID}":
-        from onnxreg.converters.android.android_recipe import option_names
+    """The options of exports by a profile, a task or a recipe."""
+    own: tuple[str, ...] = {"task": TASK_OPTIONS, "recipe": ("checkpoint",)}.get(kind, ())
+    if kind.startswith(PROFILE):
+        from onnxreg.converters.profiles.profile_catalog import find
 
-        return (*option_names(), *SEARCH_OPTIONS, SCALES, *OWNER_FIELDS)
-    return {"task": TASK_OPTIONS, "recipe": ("checkpoint",)}.get(kind, ()) + COMMON_OPTIONS
+        own = find(kind.removeprefix(PROFILE)).option_names()
+    return tuple(dict.fromkeys((*own, *COMMON_OPTIONS)))
 
 
 def _check_options(options: Iterable[str], kind: str) -> None:
@@ -216,10 +207,13 @@ def _check_options(options: Iterable[str], kind: str) -> None:
     allowed = _options_of(kind)
     for key in options:
         if key not in allowed:
-            kinds = [other for other in KINDS if key in _options_of(other)]
+            from onnxreg.converters.profiles.profile_catalog import BUILT_IN
+
+            kinds = (*(f"{PROFILE}{name}" for name in BUILT_IN), "task", "recipe")
+            owners = [other for other in kinds if key in _options_of(other)]
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in allowed)
             raise InputError(
-                f"--{key.replace('_', '-')} is an option of --{' and --'.join(kinds)}, not of --{kind}",
+                f"--{key.replace('_', '-')} is an option of --{' and --'.join(owners)}, not of --{kind}",
                 f"--{kind} has {flags}",
             )
 
@@ -301,12 +295,6 @@ def _search_start(recipe: "RecipeFile") -> Mapping[str, Any]:
     return {"input": first.step, "output": first.path or f"{first.step}.onnx"}
 
 
-def _android(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the profile itself."""
-    others = (*SEARCH_OPTIONS, SCALES, *OWNER_FIELDS)
-    return {key: value for key, value in options.items() if key not in others}
-
-
 def _evaluation(request: ExportRequest, recipe: "RecipeFile") -> Mapping[str, Any] | None:
     """The evaluation that a job or options ask for in place of the recipe's; None to keep the recipe's."""
     suite, item_scores = (request.options.get(key) for key in EVALUATION_OPTIONS)
@@ -331,15 +319,16 @@ def _recipe_without_options(request: ExportRequest) -> "tuple[RecipeFile, Path]"
         options = _own(request.options)
         _check_task_options(options)
         return task_recipe(request.task, **options), Path()
-    from onnxreg.converters.profiles.profile_catalog import find
+    profile = request._profile
+    assert profile is not None
+    own = _own(request.options, profile.option_names())
+    recipe = profile.recipe_for(_absolute(own), request.evaluation, _search(request))
+    return recipe, profile.directory
 
-    profile = find(request.profile or "")
-    return profile.recipe().with_options(**_absolute(_own(request.options))), profile.document.parent
 
-
-def _own(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options without those of evaluation and search."""
-    return {key: value for key, value in options.items() if key not in COMMON_OPTIONS}
+def _own(options: Mapping[str, Any], names: Collection[str] = ()) -> dict[str, Any]:
+    """The options without the common ones, but for these names."""
+    return {key: value for key, value in options.items() if key in names or key not in COMMON_OPTIONS}
 
 
 def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,6 @@ checks what a recipe cannot express (tensor contract, facts for version 1 reader
 Start with `android.yaml`, then `android_profile.py`. The profile in words: docs/android.md.
 """
 
-from onnxreg.converters.android.android_recipe import AndroidOptions, export_android, plan_android
+from onnxreg.converters.android.android_recipe import AndroidOptions, export_android
 
-__all__ = ["AndroidOptions", "export_android", "plan_android"]
+__all__ = ["AndroidOptions", "export_android"]

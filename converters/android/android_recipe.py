@@ -8,13 +8,11 @@ from typing import Any
 from pydantic import StrictBool, StrictFloat, StrictInt, TypeAdapter, ValidationError
 
 from onnxreg.converters.android.android_profile import AndroidPromises
-from onnxreg.converters.engine.plan import ExportPlan, plan_export
+from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.read_recipe import read_document
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.engine.steps import with_scales
 from onnxreg.converters.evaluation.recall_rule import MinimumEvidence
 from onnxreg.converters.onnx.mobile_rules import OPSET
-from onnxreg.converters.source.source_files import hub_id
 from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.errors import Advice, InputError, suggest
 from onnxreg.schema.core.problems import refusal
@@ -23,6 +21,8 @@ from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
 
 DOCUMENT = Path(__file__).with_name("android.yaml")
+MODULES = ("torch", "transformers", "onnx", "onnxruntime")
+"""An export needs them."""
 TRUST = "trust_remote_code"
 
 
@@ -51,7 +51,7 @@ def option_names() -> tuple[str, ...]:
     return tuple(field.name for field in fields(AndroidOptions) if field.name != TRUST)
 
 
-def read_options(given: Mapping[str, Any], trust_remote_code: bool = False) -> AndroidOptions:
+def read_options(given: Mapping[str, Any]) -> AndroidOptions:
     """The options in a mapping, such as a row of a job file, which has no say in whose code may run.
 
     Raises InputError for an option that there is not, or of another type.
@@ -60,7 +60,7 @@ def read_options(given: Mapping[str, Any], trust_remote_code: bool = False) -> A
     if unknown := next((key for key in given if key not in names), None):
         raise InputError(f"the profile android has no option {unknown[:80]!r}", suggest(unknown, names))
     try:
-        return TypeAdapter(AndroidOptions).validate_python({**given, TRUST: trust_remote_code})
+        return TypeAdapter(AndroidOptions).validate_python(dict(given))
     except ValidationError as error:
         raise refusal(error, "profile android: option", names) from error
 
@@ -164,34 +164,9 @@ def export_android(
     Raises InputError, NotFoundError or RemoteError for a source or option that cannot be used, ConversionError
     if a graph breaks the profile's contract or is not what was asked for, HostError for a missing extra.
     """
-    return execute(plan_android(source, name, options or AndroidOptions()), workspace, progress=progress)
-
-
-def check_here(source: str, options: AndroidOptions) -> None:
-    """Raise the errors of `plan_android` for the options and for a missing local checkpoint."""
+    options = options or AndroidOptions()
     check_options(options)
-    hub_id(source)
-
-
-def plan_android(
-    source: str | None,
-    name: str | None,
-    options: AndroidOptions,
-    evaluation: Mapping[str, Any] | None = None,
-    search: Mapping[str, Any] | None = None,
-    scales_from: str | None = None,
-) -> ExportPlan:
-    """The profile's recipe for a source, ready to run.
-
-    Args:
-        evaluation: in place of that of the options, in JSON form.
-        search: how to find the INT8 file, in JSON form: see `recipe_of`.
-        scales_from: the quantized file of a parent release, whose scales the INT8 file takes.
-    """
-    check_options(options)
-    require("torch", "transformers", "onnx", "onnxruntime")
-    trusted = options.trust_remote_code
-    recipe = recipe_of(options, evaluation, search)
-    if scales_from is not None:
-        recipe = with_scales(recipe, scales_from)
-    return plan_export(recipe, source, name, trust_remote_code=trusted, promises=AndroidPromises())
+    require(*MODULES)
+    trusted, promises = options.trust_remote_code, AndroidPromises()
+    plan = plan_export(recipe_of(options), source, name, trust_remote_code=trusted, promises=promises)
+    return execute(plan, workspace, progress=progress)

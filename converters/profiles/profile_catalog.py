@@ -4,20 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from onnxreg.converters.android import android_recipe
 from onnxreg.converters.android.android_profile import AndroidPromises
-from onnxreg.converters.android.android_recipe import DOCUMENT
 from onnxreg.converters.engine.profile_promises import ProfilePromises
 from onnxreg.converters.engine.read_recipe import PROFILE_KEYS, from_value, read_document
 from onnxreg.schema.core.errors import HostError, InputError, suggest
 from onnxreg.schema.inputs.recipe_file import RecipeFile
-
-
-def android_promises(parameters: Mapping[str, Any], suite: Path | None) -> AndroidPromises:
-    """The promises of the android profile: the same for every export; the recipe names the evaluation."""
-    return AndroidPromises()
-
 
 GROUP = "onnxreg.profiles"
 
@@ -38,6 +32,30 @@ class Profile:
     contract: Callable[[Mapping[str, Any], Path | None], ProfilePromises] = _no_promises
     name: str | None = None
     package: str | None = None
+    modules: ClassVar[tuple[str, ...]] = ()
+    """Modules that an export needs; HostError before the work if one is missing."""
+
+    @property
+    def directory(self) -> Path:
+        """The base of the recipe's relative paths."""
+        return self.document.parent
+
+    def option_names(self) -> tuple[str, ...]:
+        """The options of the profile itself; the base has those of its recipe's task alone."""
+        return ()
+
+    def recipe_for(
+        self,
+        options: Mapping[str, Any],
+        evaluation: Mapping[str, Any] | None = None,
+        search: Mapping[str, Any] | None = None,
+    ) -> RecipeFile:
+        """The recipe with the options of a person or a job file.
+
+        Args:
+            evaluation, search: in JSON form. The caller sets them; the recipe makes room for them.
+        """
+        return self.recipe().with_options(**options)
 
     def text(self) -> str:
         """The document without what makes it a profile's: a recipe of one's own may begin with it."""
@@ -49,7 +67,33 @@ class Profile:
         return recipe if self.name is None else recipe.model_copy(update={"profile": self.name})
 
 
-BUILT_IN: Mapping[str, Profile] = {"android": Profile(DOCUMENT, android_promises)}
+@dataclass(frozen=True)
+class AndroidProfile(Profile):
+    """The android profile, whose options change its steps."""
+
+    modules = android_recipe.MODULES
+
+    @property
+    def directory(self) -> Path:
+        return Path()
+
+    def option_names(self) -> tuple[str, ...]:
+        return android_recipe.option_names()
+
+    def recipe_for(
+        self,
+        options: Mapping[str, Any],
+        evaluation: Mapping[str, Any] | None = None,
+        search: Mapping[str, Any] | None = None,
+    ) -> RecipeFile:
+        android_options = android_recipe.read_options(options)
+        android_recipe.check_options(android_options)
+        return android_recipe.recipe_of(android_options, evaluation, search)
+
+
+BUILT_IN: Mapping[str, Profile] = {
+    "android": AndroidProfile(android_recipe.DOCUMENT, lambda parameters, suite: AndroidPromises())
+}
 
 
 def names() -> list[str]:

@@ -3,14 +3,14 @@
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from onnxreg.converters.android import AndroidOptions
+from onnxreg.converters.android import AndroidOptions, android_recipe
 from onnxreg.converters.importers.confine import Child
 from onnxreg.converters.importers.draft_json import Difference
 from onnxreg.registry import Registry
@@ -30,6 +30,8 @@ class Ordered:
     name: str
     number: int
     source: Any = field(default_factory=lambda: SimpleNamespace(location=None))
+    document: Path | None = None
+    package: str | None = None
 
     @property
     def recipe(self) -> RecipeFile:
@@ -51,17 +53,25 @@ def exported(monkeypatch: pytest.MonkeyPatch, draft: Callable[..., Any]) -> Iter
     """A converter that needs no torch: what it was asked for, call by call."""
     calls: list[Any] = []
 
-    def plan_android(
-        source: str, name: str, options: Any, evaluation: None, search: None, scales: None
+    options: list[AndroidOptions] = []
+
+    def recipe_of(requested: AndroidOptions, *more: Any) -> RecipeFile:
+        options.append(requested)
+        return real(requested, *more)
+
+    def plan_export(
+        recipe: RecipeFile, source: str, name: str, directory: Path, trust: bool, *more: Any
     ) -> Ordered:
-        calls.append((source, name, options))
+        calls.append((source, name, replace(options[-1], trust_remote_code=trust)))
         return Ordered(name or "acme/pii", len(calls))
 
     def execute(order: Ordered, workspace: Path, cache: Any, progress: Any) -> Any:
         progress.step("converting to ONNX")
         return draft(workspace / "made", order.name)
 
-    monkeypatch.setattr("onnxreg.converters.android.plan_android", plan_android)
+    real = android_recipe.recipe_of
+    monkeypatch.setattr(android_recipe, "recipe_of", recipe_of)
+    monkeypatch.setattr("onnxreg.converters.engine.plan.plan_export", plan_export)
     monkeypatch.setattr("onnxreg.converters.engine.run_plan.execute", execute)
     yield calls
 
@@ -106,7 +116,7 @@ def test_export_hands_every_option_on(reg: Reg, exported: list[Any]) -> None:
     assert reg("--registry", "r", "export", "x", "--profile", "android", *words).status == 0
     assert reg("--registry", "r", "export", "x", "--profile", "android", "--no-int8").status == 0
     assert [options for _, _, options in exported] == [
-        AndroidOptions(18, True, True, False, 128, True, Path("golden.jsonl"), 50, 0.7),
+        AndroidOptions(18, True, True, False, 128, True, Path("golden.jsonl").absolute(), 50, 0.7),
         AndroidOptions(int8=False),
     ]
 
@@ -123,7 +133,7 @@ def test_a_failed_export_leaves_nothing(
         (workspace / "model.onnx").write_bytes(b"half")
         raise error
 
-    monkeypatch.setattr("onnxreg.converters.android.plan_android", lambda *_: Ordered("acme/x", 0))
+    monkeypatch.setattr("onnxreg.converters.engine.plan.plan_export", lambda *_: Ordered("acme/x", 0))
     monkeypatch.setattr("onnxreg.converters.engine.run_plan.execute", execute)
     done = reg("--registry", "r", "export", "x", "--profile", "android", "--output", "out")
     assert done.status == status
@@ -188,7 +198,7 @@ def test_a_missing_library_names_its_extra(
     def lacks_torch(*words: Any, **more: Any) -> Any:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
-    monkeypatch.setattr("onnxreg.converters.android.plan_android", lacks_torch)
+    monkeypatch.setattr("onnxreg.converters.engine.plan.plan_export", lacks_torch)
     done = reg("--registry", "r", "export", "x", "--profile", "android")
     assert done.status == 9
     assert done.err == (
