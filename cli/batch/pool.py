@@ -36,7 +36,7 @@ class Worker(Generic[Item, Result]):
         context = get_context("spawn")
         self.pipe, worker_end = context.Pipe()
         self._process = context.Process(target=serve, args=(worker_end, work), daemon=True)
-        with _unheard():
+        with _ignore_interrupts():
             self._process.start()
         worker_end.close()
 
@@ -114,7 +114,7 @@ def _join(workers: Iterable[Worker[Any, Any]]) -> None:
 
 
 @contextmanager
-def _unheard() -> Iterator[None]:
+def _ignore_interrupts() -> Iterator[None]:
     """Start processes that ignore Ctrl-C from their first moment on; this process gets it afterwards."""
     if not hasattr(signal, "pthread_sigmask"):
         yield

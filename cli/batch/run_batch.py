@@ -49,7 +49,7 @@ def run(session: Session, fleet: Fleet, as_json: bool) -> None:
     terms = _terms(session, fleet)
     outcomes: dict[int, JobOutcome] = {}
     interrupted = False
-    with announced(session, len(jobs), as_json) as tell:
+    with announce_outcomes(session, len(jobs), as_json) as tell:
         try:
             with closing(_start(session, fleet, jobs, terms, as_json)) as finished:
                 for job, result in finished:
@@ -146,7 +146,7 @@ class BatchError(RegError):
 
 
 @contextmanager
-def announced(session: Session, count: int, as_json: bool) -> Iterator[Callable[[JobOutcome], None]]:
+def announce_outcomes(session: Session, count: int, as_json: bool) -> Iterator[Callable[[JobOutcome], None]]:
     """Print each outcome on stderr, on a terminal with a bar below."""
     from onnxreg.cli.render.progress import counted
 

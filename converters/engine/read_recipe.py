@@ -73,11 +73,11 @@ class RecipeDocument:
             raise InputError(
                 f"{name}: {claimed} is not for a recipe to say", "take it out: the program itself writes it"
             )
-        with self.located():
+        with self.prefix_line():
             return from_value(value, name)
 
     @contextmanager
-    def located(self) -> Iterator[None]:
+    def prefix_line(self) -> Iterator[None]:
         """Add the line in the file to an error of validation."""
         try:
             yield

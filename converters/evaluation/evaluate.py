@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from onnxreg.converters.evaluation import certificate
 from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan, JudgedMetric
 from onnxreg.converters.evaluation.judgement import EvaluationError, JudgedArtifact
-from onnxreg.converters.evaluation.metrics.metric import blaming
+from onnxreg.converters.evaluation.metrics.metric import blame_metric
 from onnxreg.converters.evaluation.predict import artifact_runner, parent_runner, predict
 from onnxreg.converters.evaluation.scores import Floats, ScoreTable
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator
@@ -92,7 +92,7 @@ class SourceEvaluation:
         """
         judgements, tables = [], []
         for judged, (table, facts) in zip(self._plan.metrics, self._tables(path), strict=True):
-            with blaming(judged.metric.id):
+            with blame_metric(judged.metric.id):
                 judgements.append(judged.metric.judge(table, judged.limit, {**judged.settings, **facts}))
             tables.append(table)
         return JudgedArtifact(artifact, tuple(judgements), tuple(tables))
@@ -129,7 +129,7 @@ class SourceEvaluation:
         tables = []
         for judged, parent in zip(self._plan.metrics, parent_scores, strict=True):
             scores = self._scores(judged, predictions)
-            with blaming(judged.metric.id):
+            with blame_metric(judged.metric.id):
                 columns, facts = judged.metric.columns(labels), judged.metric.settings(self._items, labels)
             tables.append((ScoreTable.of(columns, parent, scores, groups), facts))
         return tables
@@ -138,7 +138,7 @@ class SourceEvaluation:
         import numpy as np
 
         metric, labels = judged.metric, self._evaluator.labels
-        with blaming(metric.id):
+        with blame_metric(metric.id):
             scores = metric.scores(self._items, predictions, self._reference, labels)
             scores = np.asarray(scores, dtype=np.float64)
             columns = metric.columns(labels)

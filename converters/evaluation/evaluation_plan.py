@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.evaluation.metrics import metric_catalog
-from onnxreg.converters.evaluation.metrics.metric import Metric, blaming
+from onnxreg.converters.evaluation.metrics.metric import Metric, blame_metric
 from onnxreg.converters.evaluation.suite import Suite
 from onnxreg.converters.evaluation.tasks.completions import Completions
 from onnxreg.converters.evaluation.tasks.embeddings import Embeddings
@@ -67,7 +67,7 @@ class EvaluationPlan:
         groups = len(self.suite.items) if self.suite.groups is None else len(set(self.suite.groups))
         messages: list[str] = []
         for judged in self.metrics:
-            with blaming(judged.metric.id):
+            with blame_metric(judged.metric.id):
                 messages += judged.metric.warnings(self.suite.items, groups, judged.settings)
         return messages
 
@@ -125,7 +125,7 @@ def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[Ju
             raise InputError(f"the metric {metric.id} is not one of {task}", f"its metrics are {names}")
         limit = metric.limit if choice.limit is None else choice.limit
         settings = dict(choice.settings)
-        with blaming(metric.id):
+        with blame_metric(metric.id):
             is_supported = metric.supports(suite.items)
             metric.check(limit, settings)
         if not is_supported:

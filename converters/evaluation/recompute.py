@@ -8,7 +8,7 @@ from typing import Any
 from onnxreg.converters.evaluation.certificate import record
 from onnxreg.converters.evaluation.judgement import Judgement, combine
 from onnxreg.converters.evaluation.metrics import metric_catalog
-from onnxreg.converters.evaluation.metrics.metric import blaming
+from onnxreg.converters.evaluation.metrics.metric import blame_metric
 from onnxreg.converters.evaluation.scores import ScoreTable
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConversionError, InputError, IntegrityError, NotFoundError
@@ -62,7 +62,7 @@ def recompute(
                 f"install the version of {recorded.package or 'onnxreg'} that wrote it",
             )
         try:
-            with blaming(metric.id):
+            with blame_metric(metric.id):
                 judgement = metric.judge(table, recorded.limit, recorded.settings)
         except (ConversionError, InputError) as error:
             raise IntegrityError(

@@ -87,7 +87,7 @@ def plan_family(document: FamilyFile, directory: Path, consent: Consent = NO_CON
 def read_family(document: RecipeDocument, name: str | None = None) -> FamilyFile:
     """Read the family in a document, under another name if one is given. InputError if it is not valid."""
     value = document.value if name is None else {**document.value, "name": name}
-    with document.located():
+    with document.prefix_line():
         return FamilyFile.from_json(value, document.path.name)
 
 

@@ -78,7 +78,7 @@ def write_precisions(
     """
     files: list[MemberFile] = []
     for precision, path in paths:
-        with _naming(member.name):
+        with _prefix_member(member.name):
             if not files:
                 label, model, step, expected = member.name, member.graph, member.step, member.expected
             else:
@@ -102,7 +102,7 @@ def _pass(precision: Precision, feeds: Sequence[Feed]) -> GraphPass:
 
 
 @contextmanager
-def _naming(member: str) -> Iterator[None]:
+def _prefix_member(member: str) -> Iterator[None]:
     """Name the member in errors that do not begin with its name."""
     try:
         yield

@@ -49,11 +49,11 @@ def main() -> None:
     try:
         import onnx  # noqa: F401  # while the parent opens its registry
 
-        from onnxreg.converters.onnx.open_notice import listening
+        from onnxreg.converters.onnx.open_notice import notify_listener
 
         request = json.loads(sys.stdin.readline() or "null")
         if request is not None:
-            with listening(pipe.opening):
+            with notify_listener(pipe.opening):
                 pipe.send({"draft": read(request)})
     except ModuleNotFoundError as error:
         _send_error(pipe, missing_extra((error.name or "").partition(".")[0], "onnx", "reading model files"))

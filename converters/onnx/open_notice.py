@@ -10,7 +10,7 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def listening(listener: Listener) -> Iterator[None]:
+def notify_listener(listener: Listener) -> Iterator[None]:
     """Show `listener` every file that is opened inside, before it is read."""
     token = _listener.set(listener)
     try:

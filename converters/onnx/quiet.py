@@ -38,7 +38,7 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def quieted(name: str) -> Iterator[None]:
+def quiet_logger(name: str) -> Iterator[None]:
     """Inside, a library's logger, which has handlers of its own, says errors only; its level is put back."""
     logger = logging.getLogger(name)
     before = logger.level

@@ -24,11 +24,11 @@ POINT_RULE = "loss/point"
 
 
 METRIC_FRAME = 3
-"""The frame of the metric's code in a traceback, below those of `blaming` and of its caller."""
+"""The frame of the metric's code in a traceback, below those of `blame_metric` and of its caller."""
 
 
 @contextmanager
-def blaming(name: str) -> Iterator[None]:
+def blame_metric(name: str) -> Iterator[None]:
     """Raise EvaluationError for what the code of the metric `name` raises.
 
     The message says where the error was raised, and not its text, which may quote the suite.
@@ -195,7 +195,7 @@ def _weaknesses(metric: Metric, table: ScoreTable, groups: int) -> Sequence[str]
 
 
 def _number(metric: Metric, compute: Callable[..., float], *values: Any) -> float:
-    with blaming(metric.id):
+    with blame_metric(metric.id):
         number = float(compute(*values))
     if not math.isfinite(number):
         raise ConversionError(f"the metric {metric.id} gives {number} on this suite", "look at the suite")

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from onnxreg.converters.onnx.internals import without_onnx_log
-from onnxreg.converters.onnx.quiet import quiet, quieted
+from onnxreg.converters.onnx.quiet import quiet, quiet_logger
 from onnxreg.converters.onnx.weightless import without_weights
 from onnxreg.converters.passes.tools import model_file, torch_model
 from onnxreg.converters.passes.tools.torch_model import TorchModel, traceable
@@ -85,8 +85,8 @@ def _export(subject: TorchModel, target: Any, options: dict[str, Any]) -> Any:
     try:
         with (
             quiet(),
-            quieted("torch.onnx"),
-            quieted("onnxscript"),
+            quiet_logger("torch.onnx"),
+            quiet_logger("onnxscript"),
             without_onnx_log(),
             one_torch_thread(),
             sorted_sets(subject.module),

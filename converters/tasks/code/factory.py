@@ -17,7 +17,7 @@ from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import distribution_of, distributions
 from onnxreg.converters.tasks.code.definition import Definition, find_definition, parse
-from onnxreg.converters.tasks.code.import_factory import SourceLoader, importing, is_installed
+from onnxreg.converters.tasks.code.import_factory import SourceLoader, import_context, is_installed
 from onnxreg.schema.core.digest import directory_digest
 from onnxreg.schema.core.errors import Advice, ConversionError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.manifest.parts import Code
@@ -180,7 +180,7 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
 
     own = {path.resolve() for path in factory.files.values()}
     with (
-        importing(factory.file.name, factory.paths, own),
+        import_context(factory.file.name, factory.paths, own),
         torch.random.fork_rng(devices=[]),
         quiet(),
         redirect_stdout(sys.stderr),

@@ -13,7 +13,7 @@ from onnxreg.schema.core.errors import InputError
 
 
 @contextmanager
-def importing(label: str, paths: Sequence[str], covered: Collection[Path]) -> Iterator[None]:
+def import_context(label: str, paths: Sequence[str], covered: Collection[Path]) -> Iterator[None]:
     """Look up imports in `paths` first. Compiled files beside covered code are neither read nor written.
 
     Raises InputError, at the end too, if an imported module is neither covered, nor installed, nor of
