@@ -7,7 +7,6 @@ from typing import Any
 from onnxreg.cli import hints
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import read_delta_releases
-from onnxreg.cli.services.delta_service import make_deltas_after_push
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.ref import Ref
 
@@ -43,6 +42,7 @@ def _push(session: Session, ref: Ref, remote: str, as_json: bool) -> dict[str, A
     """Push a version, and say so unless `as_json`. Returns the document of `reg push --json`."""
     from onnxreg.cli.errors import resumable
     from onnxreg.cli.reports import transfer_report
+    from onnxreg.cli.services.delta_service import make_deltas_after_push
 
     registry, watch = session.open(), transfer_report.Stopwatch()
     with _still_published(ref, remote), resumable(), session.progress(f"pushing {ref}", as_json) as progress:
