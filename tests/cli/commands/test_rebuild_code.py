@@ -268,7 +268,7 @@ ATTACKS: dict[str, Attack] = {
     "another digest of the source": Attack(
         (*PULLED, "--allow-code", "pulled/net.py"),
         2,
-        "another source",
+        "the source differs",
         source={"digest": f"sha256:{'0' * 64}"},
     ),
     "another task's options": Attack(PULLED, 2, "option arguments: there is none", recipe={"task": "token-classification"}),
