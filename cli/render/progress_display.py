@@ -12,7 +12,7 @@ from rich.text import Text
 
 from onnxreg.cli.render import output
 from onnxreg.registry.store.net import server_waits
-from onnxreg.registry.transfer.copy import WORKERS
+from onnxreg.registry.support.parallel import WORKERS
 from onnxreg.schema.core.progress import Advance, Progress
 
 BESIDE = 46

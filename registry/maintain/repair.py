@@ -18,7 +18,7 @@ from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.layout import BlobKey, usable_key
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, Push, RegistryStore
 from onnxreg.registry.store.streams import metered
-from onnxreg.registry.transfer.copy import run_parallel
+from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress

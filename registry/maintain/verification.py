@@ -30,14 +30,14 @@ from onnxreg.registry.store.protocol import (
     UnlistedError,
 )
 from onnxreg.registry.store.streams import metered
-from onnxreg.registry.transfer import copy
-from onnxreg.registry.transfer.copy import run_parallel
+from onnxreg.registry.support import parallel
+from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.progress import SILENT, Advance, Progress
 from onnxreg.schema.core.version import Version
 
-WORKERS = max(copy.WORKERS, os.cpu_count() or 1)
+WORKERS = max(parallel.WORKERS, os.cpu_count() or 1)
 """Threads that read blobs."""
 
 Open = Callable[[BlobKey], BinaryIO]

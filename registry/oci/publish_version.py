@@ -27,7 +27,7 @@ from onnxreg.registry.read.versions import PublishedVersion, read_version
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.store.streams import metered
-from onnxreg.registry.transfer.copy import run_parallel
+from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest

@@ -20,7 +20,7 @@ from onnxreg.registry.store.hash_stream import describe, piece_hasher
 from onnxreg.registry.store.protocol import Push
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.support.disk import regular_size
-from onnxreg.registry.transfer.copy import run_parallel
+from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, InputError, NotFoundError

@@ -15,7 +15,7 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.log.lookup import LocatedVersion
 from onnxreg.registry.search.listing import ModelListing, listing_of
 from onnxreg.registry.store.protocol import RegistryReader
-from onnxreg.registry.transfer.copy import run_parallel
+from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress

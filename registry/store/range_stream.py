@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from onnxreg.registry.support.cancellation import submit
+from onnxreg.registry.support.parallel import submit
 
 RANGE_BYTES = 4 * 2**20
 """Bytes of a range."""

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO, cast
 
 from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.abilities import BlockStream, ReportingStream
-from onnxreg.registry.support.cancellation import check_stop
 from onnxreg.registry.support.disk import host_errors, open_regular
+from onnxreg.registry.support.parallel import check_stop
 from onnxreg.schema.core.digest import Digest, Piece
 from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError
 from onnxreg.schema.core.progress import Advance

@@ -1,8 +1,8 @@
-"""The operating system: durable files, cancellation of threads, environment variables, the user's
+"""The operating system: durable files, threads, environment variables, the user's
 directories.
 
 `Disk` is the only access to the file system (the crash tests replace it), `disk.outfile` writes a file
-that a user asked for, `environment` reads the variables of `reg`, `cancellation` stops worker threads on Ctrl-C
+that a user asked for, `environment` reads the variables of `reg`, `parallel` runs threads and stops them on Ctrl-C
 or on the first failure.
 
 Start with `disk.py`.

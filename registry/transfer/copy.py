@@ -2,14 +2,12 @@
 the index.
 """
 
-import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 from onnxreg.registry.delta.delta_transfer import DeltaTransfer
 from onnxreg.registry.delta.routes import NO_NUMPY, Arrival, DeltaRoutes, RateMeter, plan_routes
@@ -27,7 +25,7 @@ from onnxreg.registry.store.protocol import (
     RegistryStore,
 )
 from onnxreg.registry.store.streams import metered
-from onnxreg.registry.support import cancellation
+from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.transfer.plan import TransferPlan, TransferRequest, make_plan
 from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.schema.core.digest import Digest, Piece
@@ -36,16 +34,8 @@ from onnxreg.schema.core.progress import SILENT, Advance, Progress
 from onnxreg.schema.delta.table import Delta
 from onnxreg.schema.log.state import Channel
 
-WORKERS = min(8, (os.cpu_count() or 1) * 4)
-"""Threads that one copy uses."""
-JOIN_TIMEOUT_SECONDS = 1.0
-"""The seconds that Ctrl-C waits for threads that do not react, such as one that waits for a server."""
-
 SMALL_TRANSFER_BYTES = 2**20
 """Blobs of so many bytes together move within the commit, after the intent: the place is asked once for them."""
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 def copy(
@@ -254,30 +244,3 @@ class BlobTransfer:
 
     def pieces(self) -> Sequence[Piece]:
         return self.file.pieces
-
-
-def run_parallel(
-    work: Callable[[Item], Result], items: Iterable[Item], stop: threading.Event, workers: int = WORKERS
-) -> list[Result]:
-    """Apply `work` to every item on several threads; results in order. The first failure or Ctrl-C stops the
-    others.
-
-    After Ctrl-C, a thread that waits for something outside of this process may go on for a while.
-    """
-    pool = ThreadPoolExecutor(workers)
-    futures: list[Future[Result]] = []
-    try:
-        with cancellation.cancel_scope(stop):
-            for item in items:
-                futures.append(cancellation.submit(pool, work, item))
-        wait(futures, return_when=FIRST_EXCEPTION)
-        failed = [future for future in futures if future.done() and future.exception() is not None]
-        return [future.result() for future in (failed or futures)]
-    except BaseException as error:
-        stop.set()
-        pool.shutdown(wait=False, cancel_futures=True)
-        running = [future for future in futures if not future.cancelled()]
-        wait(running, timeout=None if isinstance(error, Exception) else JOIN_TIMEOUT_SECONDS)
-        raise
-    finally:
-        pool.shutdown(wait=False)

@@ -20,7 +20,7 @@ from onnxreg.registry.store.directory.scratch import staging
 from onnxreg.registry.store.protocol import BlobReader
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.disk import Disk, host_errors
-from onnxreg.registry.transfer.copy import run_parallel
+from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.formats.ort_package import MANIFEST, read_package, written_by_us

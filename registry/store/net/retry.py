@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from onnxreg.registry.store.net import pace, server_waits
-from onnxreg.registry.support import cancellation
+from onnxreg.registry.support import parallel
 from onnxreg.schema.core.errors import RemoteError, why
 
 MAX_TRIES = 8
@@ -40,7 +40,7 @@ def retrying(attempt: Callable[[], Result], passing: Callable[[Exception], bool]
                 if silent >= MAX_SILENT_TRIES or pace.is_over() or not passing(error):
                     raise
                 request.failed(f" (try {number + 1} of {MAX_TRIES}: {_reason(error)})")
-                cancellation.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number)))
+                parallel.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number)))
         return attempt()
 
 

@@ -32,7 +32,7 @@ from onnxreg.registry.store.net import pace
 from onnxreg.registry.store.net.internals import botocore_session, use_pools
 from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.registry.store.streams import UploadBody
-from onnxreg.registry.support.cancellation import check_stop
+from onnxreg.registry.support.parallel import check_stop
 
 CONNECT_TIMEOUT_SECONDS = 10
 MAX_CONNECTIONS = 32

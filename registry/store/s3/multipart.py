@@ -16,7 +16,7 @@ from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.protocol import CHUNK_BYTES
 from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
 from onnxreg.registry.store.streams import CheckedStream, FileRegion, UploadBody
-from onnxreg.registry.support.cancellation import (
+from onnxreg.registry.support.parallel import (
     POLL_SECONDS,
     CancelledError,
     cancel_scope,

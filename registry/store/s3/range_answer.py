@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.registry.store.protocol import CHUNK_BYTES
-from onnxreg.registry.support.cancellation import check_stop
+from onnxreg.registry.support.parallel import check_stop
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from onnxreg.registry.store.net.retry import UnansweredError, retrying
 from onnxreg.registry.store.protocol import CHUNK_BYTES
 from onnxreg.registry.store.s3.range_answer import ByteRange, RangeRequest, fill
 from onnxreg.registry.store.s3.s3_url import S3Url
-from onnxreg.registry.support.cancellation import CancelledError, check_stop
+from onnxreg.registry.support.parallel import CancelledError, check_stop
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError, missing_extra
 
 if TYPE_CHECKING:

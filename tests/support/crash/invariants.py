@@ -87,7 +87,7 @@ def on(disk: Disk) -> Iterator[None]:
     with (
         patch.object(local, "Disk", lambda: disk),
         patch("onnxreg.registry.transfer.export_files.Disk", Careless),
-        patch("onnxreg.registry.transfer.copy.WORKERS", 1),
+        patch("onnxreg.registry.support.parallel.WORKERS", 1),
     ):
         yield
 

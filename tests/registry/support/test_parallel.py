@@ -5,8 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from onnxreg.registry.support.cancellation import CancelledError, cancel_scope, check_stop, sleep, submit
-from onnxreg.registry.transfer.copy import run_parallel
+from onnxreg.registry.support.parallel import (
+    CancelledError,
+    cancel_scope,
+    check_stop,
+    run_parallel,
+    sleep,
+    submit,
+)
 
 
 def test_waiting_ends_with_the_work() -> None:

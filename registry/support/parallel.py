@@ -1,22 +1,28 @@
-"""Cooperative cancellation of threads: Ctrl-C, or the failure of one of them, stops the others at once.
+"""Parallel work on threads. Ctrl-C, or the failure of one of them, stops the others at once.
 
 A piece of parallel work has one event. Threads that are started with `submit` inherit it. Code that waits
 for another thread calls `result_of`, code that waits before a retry calls `sleep`, and code that moves bytes calls
 `check_stop`: all of these end as soon as the event is set. A thread that waits for a server does not notice it.
 """
 
+import os
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, wait
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 from onnxreg.schema.core.errors import RegError
 
+WORKERS = min(8, (os.cpu_count() or 1) * 4)
+"""Threads that one piece of work uses."""
+JOIN_TIMEOUT_SECONDS = 1.0
+"""The seconds that Ctrl-C waits for threads that do not react, such as one that waits for a server."""
 POLL_SECONDS = 0.1
 """The time between two checks of the event."""
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 _event: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
 
@@ -60,3 +66,34 @@ def sleep(seconds: float) -> None:
     """Wait. CancelledError if the work ends before."""
     if (_event.get() or threading.Event()).wait(seconds):
         raise CancelledError("stopped")
+
+
+def run_parallel(
+    work: Callable[[Item], Result], items: Iterable[Item], stop: threading.Event, workers: int = 0
+) -> list[Result]:
+    """Apply `work` to every item on `WORKERS` threads, or `workers`; results in order. The first failure or Ctrl-C
+    sets `stop`.
+
+    A single item, or a single worker, needs no other thread. After Ctrl-C, a thread that waits for something outside of
+    this process may go on for a while.
+    """
+    pending, workers = list(items), workers or WORKERS
+    if min(len(pending), workers) <= 1:
+        with cancel_scope(stop):
+            return [work(item) for item in pending]
+    pool = ThreadPoolExecutor(workers)
+    futures: list[Future[Result]] = []
+    try:
+        with cancel_scope(stop):
+            futures += [submit(pool, work, item) for item in pending]
+        wait(futures, return_when=FIRST_EXCEPTION)
+        failed = [future for future in futures if future.done() and future.exception() is not None]
+        return [future.result() for future in (failed or futures)]
+    except BaseException as error:
+        stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        running = [future for future in futures if not future.cancelled()]
+        wait(running, timeout=None if isinstance(error, Exception) else JOIN_TIMEOUT_SECONDS)
+        raise
+    finally:
+        pool.shutdown(wait=False)
