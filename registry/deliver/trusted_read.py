@@ -34,7 +34,7 @@ def resolve(
     known_heads: KnownHeads | None = None,
     seed: str | None = None,
 ) -> Resolution:
-    """Resolve as `resolution.resolve`, from a checked reader (`checked_source.watched`), and check the
+    """Resolve as `resolution.resolve`, from a checked reader (`checked_source.checked_reader`), and check the
     answer.
     """
     resolution = resolving.resolve(reader, ref, query, device, verify, seed)

@@ -27,7 +27,7 @@ from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest
 from onnxreg.registry.transfer.result import TransferResult
-from onnxreg.registry.trust.checked_source import CheckedReader, check_history, recheck
+from onnxreg.registry.trust.checked_source import CheckedReader, check_or_refresh
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.errors import Advice, ConflictError, HostError, RegError
 from onnxreg.schema.core.progress import Progress
@@ -78,7 +78,7 @@ class Exchange:
             heal=heal or isinstance(remote, LocalStore),
             actor=self.actor,
         )
-        look = partial(self._look, remote, self.known_heads.recall(remote.registry_id, located.name))
+        look = partial(self._look, remote, self.known_heads.read_json(remote.registry_id, located.name))
         result = copy(self.store, remote, request, progress, near=[tracking.store], look=look)
         if layout is not None:
             layout.end(remote, located.name)
@@ -203,14 +203,10 @@ class Exchange:
         check_distinct(remote, self.store)
         return remote
 
-    def _look(self, remote: RegistryStore, known_head: Any, name: str, index: IndexFile | None) -> None:
-        """Compare the index file of a remote with the known head of what this user saw before."""
-        recheck(
-            remote,
-            name,
-            index,
-            lambda observed: check_history(remote, name, observed, self.known_heads, known_head),
-        )
+    def _look(self, remote: RegistryStore, before: Any, name: str, index: IndexFile | None) -> None:
+        """Check an index file of a remote that was read after the known head `before`."""
+        check = partial(CheckedReader(remote, self.known_heads).check, name, before)
+        check_or_refresh(remote, name, index, check)
 
     def _begin(
         self, reader: RegistryReader, versions: Collection[lookup.LocatedVersion], selection: Selection

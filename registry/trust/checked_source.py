@@ -1,6 +1,6 @@
 """A reader that compares index files with the user's known heads and trust file."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,18 +36,23 @@ class CheckedReader(ReaderWrapper):
         self._witnesses = WitnessCheck(source) if is_elsewhere else None
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        """Read an index file, and check it.
+        """Read an index file, and check it as `check` does."""
+        before = self._known_heads.read_json(self.source.registry_id, name)
+        index = self.source.read_index(name, cached)
+        return check_or_refresh(self.source, name, index, partial(self.check, name, before))
 
-        Raise ForkError or IntegrityError if it contradicts the known head, or what witnesses saw.
+    def check(self, name: str, before: Any, index: IndexFile | None) -> None:
+        """Compare an index file with its witnesses and its known head; if it is new, also with the trust file.
+
+        Raise ForkError or IntegrityError if it contradicts one of them. `before`: see `KnownHeads.check`.
         """
-        before = self._known_heads.recall(self.source.registry_id, name)
-
-        def check(index: IndexFile | None) -> None:
-            if self._witnesses is not None:  # first: what witnesses did not see must not become a known head
-                self._witnesses.check(name, index)
-            check_history(self.source, name, index, self._known_heads, before, *self._near)
-
-        return read_checked(self.source, name, cached, check)
+        if self._witnesses is not None:  # first: what witnesses did not see must not become a known head
+            self._witnesses.check(name, index)
+        digest = trust_digest()
+        is_accepted = self._known_heads.check(self.source, name, index, before, digest, self._near)
+        if digest and index is not None and not is_accepted:
+            _enforce(self.source, name, index)
+            self._known_heads.approve(self.source, name, index, digest)
 
 
 class WitnessGuard(ReaderWrapper):
@@ -64,47 +69,41 @@ class WitnessGuard(ReaderWrapper):
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         """Read an index file. IntegrityError if witnesses did not see it so."""
-        return read_checked(self.source, name, cached, partial(self._witnesses.check, name))
+        index = self.source.read_index(name, cached)
+        return check_or_refresh(self.source, name, index, partial(self._witnesses.check, name))
 
 
 def checked_reader(
-    source: RegistryReader, known_heads: KnownHeads, is_elsewhere: bool = False
+    reader: RegistryReader, known_heads: KnownHeads, is_elsewhere: bool = False
 ) -> RegistryReader:
-    """A source held against known heads; itself if it is, or if what it wraps is."""
-    if any(isinstance(layer, CheckedReader) for layer in layers(source)):
-        return source
-    return CheckedReader(source, known_heads, is_elsewhere=is_elsewhere)
+    """Wrap a reader so that index files are compared with the known heads. Return it unchanged if it is wrapped already."""
+    if any(isinstance(layer, CheckedReader) for layer in layers(reader)):
+        return reader
+    return CheckedReader(reader, known_heads, is_elsewhere=is_elsewhere)
 
 
-def check_version(source: RegistryReader, target: "LocatedVersion") -> None:
+def check_version(reader: RegistryReader, located: "LocatedVersion") -> None:
     """Raise IntegrityError if the trust file wants this version signed, and it is not."""
     trust = trust_if_any()
     if trust is not None and any(
-        requirement.versions for requirement in trust.required(source.registry_id, target.name)
+        requirement.versions for requirement in trust.required(reader.registry_id, located.name)
     ):
         from onnxreg.registry.trust.requirements import require_signed
 
-        require_signed(source, target, trust)
+        require_signed(reader, located, trust)
 
 
-def read_checked(
-    source: RegistryReader, name: str, cached: IndexFile | None, check: Callable[[IndexFile | None], object]
+def check_or_refresh(
+    reader: RegistryReader, name: str, index: IndexFile | None, check: Callable[[IndexFile | None], object]
 ) -> IndexFile | None:
-    """An index file that was checked, as `recheck` does."""
-    return recheck(source, name, source.read_index(name, cached), check)
-
-
-def recheck(
-    source: RegistryReader, name: str, index: IndexFile | None, check: Callable[[IndexFile | None], object]
-) -> IndexFile | None:
-    """Return the index file that passes a check: the one that was read, or the newest one.
+    """Check an index file that was read; if it fails, read and check the newest one. Return the one that passes.
 
     A cache in between, or a commit that was pinned before another writer's, is not a rollback.
     """
     try:
         check(index)
     except IntegrityError:
-        fresh = source.read_fresh(name) if isinstance(source, RefreshableReader) else index
+        fresh = reader.read_fresh(name) if isinstance(reader, RefreshableReader) else index
         if fresh == index:
             raise
         check(fresh)
@@ -112,52 +111,22 @@ def recheck(
     return index
 
 
-def check_history(
-    source: RegistryReader,
-    name: str,
-    index: IndexFile | None,
-    known_heads: KnownHeads,
-    before: Any,
-    *near: BlobReader,
-) -> None:
-    """Compare an index file with its known head, then, if it is new, with the trust file."""
-    policy = trust_digest()
-    accepted = _compare(source, name, index, known_heads, before, policy, near)
-    if policy and index is not None and not accepted:
-        _enforce(source, name, index)
-        known_heads.approve(source, name, index, policy)
-
-
-def check_no_rollback(source: RegistryReader, known_heads: KnownHeads, names: Iterable[str]) -> None:
+def check_no_rollback(reader: RegistryReader, known_heads: KnownHeads, names: Iterable[str]) -> None:
     """Raise IntegrityError or ForkError, before a change, if a registry contradicts its known heads."""
-    registry_id = source.registry_id
     for name in names:
-        if (before := known_heads.recall(registry_id, name)) is not None:
-            check = partial(_compare, source, name, known_heads=known_heads, before=before)
-            read_checked(source, name, None, check)
+        before = known_heads.read_json(reader.registry_id, name)
+        if before is not None:
+            check = partial(known_heads.check, reader, name, before=before)
+            check_or_refresh(reader, name, reader.read_index(name), check)
 
 
-def _compare(
-    source: RegistryReader,
-    name: str,
-    index: IndexFile | None,
-    known_heads: KnownHeads,
-    before: Any,
-    policy: str = "",
-    near: Sequence[BlobReader] = (),
-) -> bool:
-    if name == POLICY_LOG:
-        return known_heads.check_policies(source, index, before, policy)
-    return known_heads.check(source, name, index, before, policy, near)
-
-
-def _enforce(source: RegistryReader, name: str, index: IndexFile) -> None:
-    """Raise IntegrityError if a log does not keep what the trust file says of it, if anything."""
+def _enforce(reader: RegistryReader, name: str, index: IndexFile) -> None:
+    """Raise IntegrityError if a log does not meet the trust file."""
     trust = trust_if_any()
-    if trust is not None and trust.concerns(source.registry_id, name):
+    if trust is not None and trust.concerns(reader.registry_id, name):
         from onnxreg.registry.trust.requirements import enforce, enforce_policies
 
         if name == POLICY_LOG:
-            enforce_policies(trust, source.registry_id, index)
+            enforce_policies(trust, reader.registry_id, index)
         else:
-            enforce(trust, source, name, index)
+            enforce(trust, reader, name, index)

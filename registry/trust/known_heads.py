@@ -32,7 +32,7 @@ from onnxreg.schema.core.errors import (
 from onnxreg.schema.core.ref import POLICY_LOG
 
 if TYPE_CHECKING:
-    from onnxreg.schema.log.known_head import KnownHead, ObservedIndex, Sealed, StaleIndex
+    from onnxreg.schema.log.known_head import KnownHead, StaleIndex
 
 
 class StaleNotice(NamedTuple):
@@ -72,17 +72,16 @@ class KnownHeads:
 
         Raise IntegrityError if the file cannot be read.
         """
-        return self._decoded(registry_id, name, self.recall(registry_id, name))
+        return self._decoded(registry_id, name, self.read_json(registry_id, name))
 
     def knows(self, registry_id: str, name: str) -> bool:
         """Return True if anything of a model was seen before."""
         return self._path(registry_id, name).is_file()
 
-    def recall(self, registry_id: str, name: str) -> Any:
+    def read_json(self, registry_id: str, name: str) -> Any:
         """Read the known head of a model as JSON; None if there is none.
 
-        To be asked before the index file is read: what another process learns meanwhile must not count
-        against it.
+        Call it before the index file is read: what another process learns meanwhile must not count against it.
         """
         path = self._path(registry_id, name)
         try:
@@ -115,94 +114,102 @@ class KnownHeads:
 
     def check(
         self,
-        source: RegistryReader,
+        reader: RegistryReader,
         name: str,
         index: IndexFile | None,
         before: Any,
-        policy: str = "",
+        trust_digest: str = "",
         near: Sequence[BlobReader] = (),
     ) -> bool:
-        """Compare what a place says of a model with what was known `before` (see `recall`), and remember it.
+        """Compare an index file with the known head, and remember it.
 
-        Sealed parts of the log are read from the place, or from others that are `near`.
+        Return True if the same bytes were accepted before with this trust file. Raise ForkError, or
+        IntegrityError if the place itself went back. A place that is behind another one is only reported.
 
-        Whether these very bytes were accepted before under this `policy` (the digest of a trust file).
-
-        Raise ForkError, or IntegrityError if the place itself went back; a place that is behind another is
-        only reported.
+        Args:
+            before: the answer of `read_json` before the index file was read.
+            near: further places where the sealed parts of the log may be read.
         """
+        if name == POLICY_LOG:
+            return self._check_policies(reader, index, before, trust_digest)
+        url, digest = location(reader), "" if index is None else Digest.of(index.data).hex
         if before is not None and index is not None:
-            same = _accepted(before, Digest.of(index.data).hex, location(source))
-            if same is not None:
-                return same == policy
-        with name_registry_in_hint(source.url):
+            accepted = _accepted(before, digest, url)
+            if accepted is not None:
+                return accepted == trust_digest
+        with name_registry_in_hint(reader.url):
+            known_head = self._decoded(reader.registry_id, name, before)
+            if index is None:
+                if known_head is not None and known_head.places.get(url, 0):
+                    raise _back(reader, name, 0, known_head.places[url])
+                return True
+            if known_head is not None and known_head.index == digest:
+                self._keep(reader.registry_id, name, known_head, known_head.at(url, known_head.seq))
+                return known_head.trust_digest == trust_digest
             try:
-                return self._compare(source, name, index, before, policy, near)
+                self._compare(reader, name, index, known_head, near)
             except InputError as error:
-                message = f"the index of {name} in {source.url} is damaged: {error.message}"
+                message = f"the index of {name} in {reader.url} is damaged: {error.message}"
                 raise IntegrityError(message, VERIFY_ADVICE) from error
+        return False
 
     def _compare(
         self,
-        source: RegistryReader,
+        reader: RegistryReader,
         name: str,
-        index: IndexFile | None,
-        before: Any,
-        policy: str,
+        index: IndexFile,
+        known_head: "KnownHead | None",
         near: Sequence[BlobReader],
-    ) -> bool:
-        from onnxreg.schema.log.known_head import ObservedIndex, StaleIndex
+    ) -> None:
+        """Compare an index file that was not seen before. If the log proves a state that differs, learn it anew."""
+        from onnxreg.registry.trust.state_check import check_state, is_proven
+        from onnxreg.schema.log.known_head import ObservedIndex, StaleIndex, compare, relearn
 
-        url, registry_id = location(source), source.registry_id
-        known_head = self._decoded(registry_id, name, before)
-        if index is None:
-            if known_head is not None and known_head.places.get(url, 0):
-                raise _back(source, name, 0, known_head.places[url])
-            return True
-        if known_head is not None and known_head.index == Digest.of(index.data).hex:
-            self._keep(registry_id, name, known_head, known_head.at(url, known_head.seq))
-            return known_head.policy == policy
         observed = ObservedIndex.read(index.data, name)
-        if observed.state.registry != registry_id:
-            return False  # the reader of the index says so
-        seq = observed.state.seq
+        if observed.state.registry != reader.registry_id:
+            return  # the reader of the index says so
+        url, seq = location(reader), observed.state.seq
         went_back = known_head is not None and seq < known_head.places.get(url, 0)
         if known_head is not None and went_back and known_head.digest_at(seq) in (None, observed.state.head):
-            raise _back(source, name, seq, known_head.places[url])
-        fetch = fetcher(*near, source)
+            raise _back(reader, name, seq, known_head.places[url])
+        fetch = fetcher(*near, reader)
         sealed = partial(sealed_lines, fetch, observed.state.segments)
-        outcome = _outcome(known_head, observed, fetch, sealed)
+        try:
+            outcome = compare(known_head, observed, sealed)
+            check_state(None if isinstance(outcome, StaleIndex) else known_head, observed, fetch, sealed)
+        except ForkError:
+            raise
+        except IntegrityError:
+            if known_head is None or seq < known_head.seq or not is_proven(observed, fetch, sealed):
+                raise
+            outcome = relearn(known_head, observed, sealed)
         if isinstance(outcome, StaleIndex):
             assert known_head is not None
-            self._behind(source, name, known_head, seq, outcome)
-            return False
-        self._keep(registry_id, name, known_head, outcome.at(url, outcome.seq))
-        return False
+            self._behind(reader, name, known_head, seq, outcome)
+        else:
+            self._keep(reader.registry_id, name, known_head, outcome.at(url, outcome.seq))
 
-    def check_policies(
-        self, source: RegistryReader, index: IndexFile | None, before: Any, policy: str = ""
+    def _check_policies(
+        self, reader: RegistryReader, index: IndexFile | None, before: Any, trust_digest: str
     ) -> bool:
-        """Check a registry's log of policies, of which an earlier state is refused at any place.
-
-        See `check`.
-        """
+        """Check a registry's log of policies. An earlier state of it is refused at any place."""
         if (
             index is not None
             and isinstance(before, dict)
             and before.get("index") == Digest.of(index.data).hex
         ):
-            return before.get("policy") == policy
+            return before.get("policy") == trust_digest
         if index is None and before is None:
             return True
         from onnxreg.schema.log.known_head import follow, reset_hint
         from onnxreg.schema.log.logline import LogLineHeader, genesis
 
-        registry_id, url = source.registry_id, location(source)
+        registry_id, url = reader.registry_id, location(reader)
         known_head, hint = self._decoded(registry_id, POLICY_LOG, before), reset_hint(registry_id, POLICY_LOG)
         if index is None:
             if known_head is not None:
                 raise IntegrityError(
-                    f"the policy log of {source.url} is gone: it had {known_head.seq} lines", hint
+                    f"the policy log of {reader.url} is gone: it had {known_head.seq} lines", hint
                 )
             return True
         digest = Digest.of(index.data).hex
@@ -210,34 +217,34 @@ class KnownHeads:
             lines = [LogLineHeader.read(raw) for raw in index.data.removesuffix(b"\n").split(b"\n")]
         except InputError as error:
             raise IntegrityError(
-                f"the policy log of {source.url} cannot be read: {error.message}", error.advice
+                f"the policy log of {reader.url} cannot be read: {error.message}", error.advice
             ) from error
         if lines[0].prev != genesis(registry_id, POLICY_LOG):
-            raise IntegrityError(f"the policy log of {source.url} is another registry's", hint)
+            raise IntegrityError(f"the policy log of {reader.url} is another registry's", hint)
         latest = follow(known_head, digest, lines, registry_id, POLICY_LOG, url)
         self._keep(registry_id, POLICY_LOG, known_head, latest)
         return False
 
     def _behind(
-        self, source: RegistryReader, name: str, known_head: "KnownHead", seq: int, behind: "StaleIndex"
+        self, reader: RegistryReader, name: str, known_head: "KnownHead", seq: int, behind: "StaleIndex"
     ) -> None:
-        self._keep(source.registry_id, name, known_head, known_head.at(location(source), seq))
+        self._keep(reader.registry_id, name, known_head, known_head.at(location(reader), seq))
         with suppress(OSError):
-            age = abs(time.time() - self._path(source.registry_id, name).stat().st_mtime)
-            self._stale(StaleNotice(name, source.url, behind.lines, age))
+            age = abs(time.time() - self._path(reader.registry_id, name).stat().st_mtime)
+            self._stale(StaleNotice(name, reader.url, behind.lines, age))
 
-    def approve(self, source: RegistryReader, name: str, index: IndexFile, policy: str) -> None:
-        """Remember that an index file also keeps a policy, if it is the newest that is known."""
-        known_head = self.read(source.registry_id, name)
+    def approve(self, reader: RegistryReader, name: str, index: IndexFile, trust_digest: str) -> None:
+        """Remember that an index file meets the trust file, if it is the newest one that is known."""
+        known_head = self.read(reader.registry_id, name)
         if known_head is not None and known_head.index == Digest.of(index.data).hex:
-            self._keep(source.registry_id, name, known_head, replace(known_head, policy=policy))
+            self._keep(reader.registry_id, name, known_head, replace(known_head, trust_digest=trust_digest))
 
     def passed(self, registry_id: str, name: str, channel: str, proof: str) -> bool:
         """Return True if a governed channel met its policy with this proof before.
 
         See `trusted_read.check_holder_of`.
         """
-        value = self.recall(registry_id, name)
+        value = self.read_json(registry_id, name)
         return value is not None and value.get("gates", {}).get(channel) == proof
 
     def keep_passed(self, registry_id: str, name: str, channel: str, index: IndexFile, proof: str) -> None:
@@ -276,7 +283,7 @@ class KnownHeads:
         return self._root / registry_id / f"{name}.json"
 
     def _keep(self, registry_id: str, name: str, before: "KnownHead | None", known_head: "KnownHead") -> None:
-        """Write what is known now, unless it is what was known, or another process knows more by now."""
+        """Save the known head, unless it is unchanged or another process saved a longer log."""
         if known_head == before:
             return
         path = self._path(registry_id, name)
@@ -296,9 +303,9 @@ class KnownHeads:
 
 
 def _accepted(known_head: Any, index: str, location: str) -> str | None:
-    """The policy under which this index file was accepted from this place; None if it was not.
+    """Return the digest of the trust file with which this place's index file was accepted, or None.
 
-    For most calls, all.
+    The fast path: most calls end here.
     """
     try:
         same = known_head["index"] == index and known_head["places"].get(location, 0) >= known_head["seq"]
@@ -307,38 +314,12 @@ def _accepted(known_head: Any, index: str, location: str) -> str | None:
         return None
 
 
-def _outcome(
-    known_head: "KnownHead | None",
-    observed: "ObservedIndex",
-    fetch: Callable[[Digest], bytes],
-    sealed: "Sealed",
-) -> "KnownHead | StaleIndex":
-    """Compare an index file with its known head; if they differ and the log proves the state, learn it anew."""
-    from onnxreg.registry.trust.state_check import check_state, is_proven
-    from onnxreg.schema.log.known_head import StaleIndex, compare, relearn
-
-    try:
-        outcome = compare(known_head, observed, sealed)
-        check_state(None if isinstance(outcome, StaleIndex) else known_head, observed, fetch, sealed)
-    except ForkError:
-        raise
-    except IntegrityError:
-        if (
-            known_head is None
-            or observed.state.seq < known_head.seq
-            or not is_proven(observed, fetch, sealed)
-        ):
-            raise
-        return relearn(known_head, observed, sealed)
-    return outcome
-
-
-def _back(source: RegistryReader, name: str, seq: int, lines: int) -> IntegrityError:
+def _back(reader: RegistryReader, name: str, seq: int, lines: int) -> IntegrityError:
     from onnxreg.schema.log.known_head import reset_hint
 
-    cached = ", and no cache in between is to blame" if isinstance(source, RefreshableReader) else ""
+    cached = ", and no cache in between is to blame" if isinstance(reader, RefreshableReader) else ""
     end = f"the log of {name} ends at line {seq}" if seq else f"{name} is gone"
     return IntegrityError(
-        f"{source.url} went back in time: {end}, {lines} were there before{cached}",
-        reset_hint(source.registry_id, name),
+        f"{reader.url} went back in time: {end}, {lines} were there before{cached}",
+        reset_hint(reader.registry_id, name),
     )

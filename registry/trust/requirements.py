@@ -138,9 +138,9 @@ def check_copied(ledger: Ledger, trust: Trust) -> None:
 def _check_head(source: RegistryReader, known_heads: KnownHeads, name: str, index: IndexFile) -> None:
     """Against the known head; if the log grew since the index file was read, against what it is now."""
     try:
-        known_heads.check(source, name, index, known_heads.recall(source.registry_id, name))
+        known_heads.check(source, name, index, known_heads.read_json(source.registry_id, name))
     except IntegrityError:
-        before = known_heads.recall(source.registry_id, name)
+        before = known_heads.read_json(source.registry_id, name)
         fresh = source.read_index(name)
         if fresh == index:
             raise

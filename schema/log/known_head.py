@@ -83,8 +83,8 @@ class ObservedIndex:
 class KnownHead:
     """The memory of a model in a registry.
 
-    `index` is the digest of the index file that was accepted last, `policy` that of the trust file it was
-    checked by; `lines` are digests of the newest lines, the last one the head (all hex); `channels` and
+    `index` is the digest of the index file that was accepted last, `trust_digest` that of the trust file it was
+    checked with; `lines` are digests of the newest lines, the last one the head (all hex); `channels` and
     `versions` are tables of the state as JSON, and `files` what it says of each version's artifacts, as a
     digest; `sealed` are the segments and at last the catalog; `places` says how far the log had come at each
     URL; `gates` are proofs that a governed channel of this index file met its policy
@@ -99,7 +99,7 @@ class KnownHead:
     files: Mapping[str, str]
     sealed: tuple[str, ...]
     places: Mapping[str, int] = field(default_factory=dict)
-    policy: str = ""
+    trust_digest: str = ""
     gates: Mapping[str, str] = field(default_factory=dict)
     tombstones: tuple[str, ...] | None = None
     refused: tuple[str, ...] = ()
@@ -156,7 +156,7 @@ class KnownHead:
         return {
             "seq": self.seq,
             "index": self.index,
-            "policy": self.policy,
+            "policy": self.trust_digest,
             "lines": list(self.lines),
             "channels": dict(self.channels),
             "versions": dict(self.versions),
@@ -190,8 +190,12 @@ def _lines(value: Any) -> tuple[str, ...]:
     return lines
 
 
+def _make(*needed: Any, policy: str = "", **more: Any) -> KnownHead:
+    return replace(KnownHead(*needed, **more), trust_digest=policy)
+
+
 _KNOWN_HEAD = record(
-    KnownHead,
+    _make,
     {
         "seq": count,
         "index": text,
