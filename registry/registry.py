@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.read.resolution import Resolution
     from onnxreg.registry.read.versions import PublishedVersion
     from onnxreg.registry.signing.crypto import PrivateKey
-    from onnxreg.registry.trust.releases import SignedRelease
+    from onnxreg.registry.trust.signatures import SignedRelease
     from onnxreg.schema.compare.manifests import ManifestDiff
     from onnxreg.schema.compare.rebuild_outcome import RebuildComparison
     from onnxreg.schema.formats.package_layout import PackageLayout
@@ -519,7 +519,7 @@ class Registry:
 
         `trust` is the user's trust file by default.
         """
-        from onnxreg.registry.trust.releases import signatures
+        from onnxreg.registry.trust.signatures import signatures
 
         ledger, versions = self._selected_versions(_ref(ref), remote or self.store)
         manifests = [version.entry.manifest for version in versions]
@@ -533,8 +533,8 @@ class Registry:
         self, name: str, remote: RegistryReader | None = None, trust: Trust | None = None
     ) -> list[Version]:
         """The versions of a model without a signature that the trust file requires; see `signatures`."""
-        from onnxreg.registry.trust.releases import signatures
         from onnxreg.registry.trust.requirements import unsigned
+        from onnxreg.registry.trust.signatures import signatures
 
         ledger, _ = load(remote or self.store, check_name(name))
         trust = load_trust() if trust is None else trust

@@ -69,7 +69,7 @@ def publish(
     With --json: {origin, key, size, root, changed: [names], refused: [{name, why}]}; key is the verifier
     key that witnesses are given.
     """
-    from onnxreg.registry.signing.signer import signing_key
+    from onnxreg.registry.signing.keys import signing_key
     from onnxreg.registry.witness.copies import merge_proofs
     from onnxreg.registry.witness.cosigner import fetch_checkpoint
     from onnxreg.registry.witness.log_publisher import LogPublisher, path_store
@@ -133,7 +133,7 @@ def cosign(
 
     With --json: {origin, size, root, witness, time, file}; witness is the verifier key for trust files.
     """
-    from onnxreg.registry.signing.signer import signing_key
+    from onnxreg.registry.signing.keys import signing_key
     from onnxreg.registry.witness.copies import merge_proofs
     from onnxreg.registry.witness.cosigner import cosign as sign
     from onnxreg.registry.witness.cosigner import serve_checkpoint

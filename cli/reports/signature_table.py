@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.log.lookup import LocatedVersion
     from onnxreg.registry.registry import Registry
     from onnxreg.registry.store.protocol import RegistryStore
-    from onnxreg.registry.trust.releases import SignedRelease
+    from onnxreg.registry.trust.signatures import SignedRelease
 
     Listed = tuple[LocatedVersion, list[SignedRelease], list[SignedEvaluation], bool]
     """A version, the signatures on it and on later evaluations of it, and whether one that is demanded is missing."""

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onnxreg.registry.dossier.version_record import VersionRecord
-from onnxreg.registry.trust.releases import judge_for, signatures
-from onnxreg.registry.trust.signatures import SignatureVerdict
+from onnxreg.registry.trust.signatures import SignatureVerdict, judge_for, signatures
 from onnxreg.schema.core import canonical, pointer
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.dossier.dossier import DossierCell, DossierTable

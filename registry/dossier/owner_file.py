@@ -9,8 +9,7 @@ from onnxreg.registry.dossier.version_record import VersionRecord
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.signing.crypto import PrivateKey
 from onnxreg.registry.support.disk import read_given, replace_file
-from onnxreg.registry.trust.releases import judge_for
-from onnxreg.registry.trust.signatures import SignatureVerdict
+from onnxreg.registry.trust.signatures import SignatureVerdict, judge_for
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, suggest
 from onnxreg.schema.core.text_files import read_yaml

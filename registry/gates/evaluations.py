@@ -14,8 +14,7 @@ from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.read.versions import PublishedVersion, read_version
 from onnxreg.registry.signing.crypto import PrivateKey
 from onnxreg.registry.store.protocol import RegistryReader
-from onnxreg.registry.trust.releases import judge_for
-from onnxreg.registry.trust.signatures import SignatureVerdict
+from onnxreg.registry.trust.signatures import SignatureVerdict, judge_for
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.ref import Ref

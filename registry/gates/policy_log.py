@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from onnxreg.registry.log.index_file import read_line
 from onnxreg.registry.log.ledger import mirror_error
-from onnxreg.registry.signing.signer import line_signer
+from onnxreg.registry.signing.keys import line_signer
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.trust.read_trust_file import load_trust

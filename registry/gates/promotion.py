@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
-from onnxreg.registry.gates.evaluate import JudgedVersion, judge_version
 from onnxreg.registry.gates.gate_history import compared_with, moves
+from onnxreg.registry.gates.judge_version import JudgedVersion, judge_version
 from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import commit, load

@@ -10,7 +10,7 @@ from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.index_file import read_line
 from onnxreg.registry.read.versions import PublishedVersion, read_version
 from onnxreg.registry.trust.read_trust_file import load_trust
-from onnxreg.registry.trust.releases import judge_for
+from onnxreg.registry.trust.signatures import judge_for
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.gates.statement_types import PROOF
 from onnxreg.schema.log.events import Attest

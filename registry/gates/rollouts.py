@@ -11,8 +11,8 @@ from datetime import datetime
 from io import BytesIO
 from typing import Any
 
-from onnxreg.registry.gates.evaluate import JudgedVersion, judge_version
 from onnxreg.registry.gates.gate_history import compared_with, moves, rollout_hours
+from onnxreg.registry.gates.judge_version import JudgedVersion, judge_version
 from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
 from onnxreg.registry.gates.promotion import evidence_of
 from onnxreg.registry.log import lookup

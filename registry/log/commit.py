@@ -18,7 +18,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.signing.signer import line_signer
+from onnxreg.registry.signing.keys import line_signer
 from onnxreg.registry.store.blobs import fetcher, read_manifest, steady
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.protocol import (

@@ -1,19 +1,21 @@
-"""Ed25519 and ECDSA P-256 by `cryptography`, which is imported when a key is first used."""
+"""Private keys, and what they sign: releases, and rotations, by which an old key vouches for a new one.
+
+Ed25519 and ECDSA P-256 by `cryptography`, which is imported when a key is first used.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxreg.schema.core.errors import Advice, InputError, missing_extra
+from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, missing_extra
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, Release, Signature, pae
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, KeyRotation, Release, Signature, pae
 from onnxreg.schema.signing.keys import PublicKey
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 
 KINDS = ("ed25519", "ecdsa-p256")
 _UNREADABLE = "the private key cannot be read: it is damaged, of an unknown kind, or the passphrase is wrong"
@@ -116,3 +118,32 @@ def sign_release(name: str, version: Version, manifest: bytes, key: PrivateKey) 
     """A key states that the manifest with these bytes is this version of a model."""
     payload = Release.about(name, version, manifest).encode()
     return Envelope(PAYLOAD_TYPE, payload, (key.sign(pae(PAYLOAD_TYPE, payload)),))
+
+
+def sign_rotation(old: PrivateKey, new: PrivateKey) -> Envelope:
+    """The statement that a key replaces another, signed by both. InputError if they are the same key."""
+    if old.public == new.public:
+        raise InputError("a key cannot replace itself", "name two different keys")
+    payload = KeyRotation(old.public, new.public).encode()
+    return Envelope(PAYLOAD_TYPE, payload, tuple(key.sign(pae(PAYLOAD_TYPE, payload)) for key in (old, new)))
+
+
+def read_rotation(data: bytes, label: str) -> KeyRotation:
+    """Read a statement. InputError if it is malformed, IntegrityError unless both keys signed it."""
+    try:
+        envelope = Envelope.decode(data, label)
+        rotation = KeyRotation.decode(envelope.payload)
+    except InputError as error:
+        raise InputError(f"{label} is not a rotation: {error.message}", error.advice) from error
+    for key in (rotation.old, rotation.new):
+        if envelope.payload_type != PAYLOAD_TYPE or not _has_signed(key, envelope):
+            raise IntegrityError(
+                f"{label} is not signed by {'the old' if key is rotation.old else 'the new'} key {key}",
+                Advice("ask-for-rotation"),
+            )
+    return rotation
+
+
+def _has_signed(key: PublicKey, envelope: Envelope) -> bool:
+    signatures = [signature for signature in envelope.signatures if signature.keyid == key.id]
+    return any(is_valid(key, signature.sig, envelope.signed) for signature in signatures)

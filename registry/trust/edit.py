@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from onnxreg.registry.signing.rotation import read_rotation
+from onnxreg.registry.signing.crypto import read_rotation
 from onnxreg.registry.support.disk import host_errors, read_given, replace_file
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.registry.trust.known_heads import KnownHeads

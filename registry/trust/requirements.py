@@ -10,8 +10,14 @@ from onnxreg.registry.log.lookup import LocatedVersion
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.read_trust_file import load_trust
-from onnxreg.registry.trust.releases import SignedRelease, signatures, signatures_of
-from onnxreg.registry.trust.signatures import SignatureJudge, SignatureVerdict, judge_lines
+from onnxreg.registry.trust.signatures import (
+    SignatureJudge,
+    SignatureVerdict,
+    SignedRelease,
+    judge_lines,
+    signatures,
+    signatures_of,
+)
 from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, InputError, IntegrityError, RegError, at
 from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.core.version import Version

@@ -11,8 +11,8 @@ from onnxreg.registry.store.http.http import HttpStore
 from onnxreg.registry.store.open import path_of
 from onnxreg.registry.store.protocol import RegistryReader, innermost
 from onnxreg.registry.support.disk import host_errors, read_given, replace_file
-from onnxreg.registry.witness.memory import WitnessMemory
 from onnxreg.registry.witness.note_keys import cosign_text, require_signature
+from onnxreg.registry.witness.signed_heads import WitnessMemory
 from onnxreg.registry.witness.witness_log import WitnessLog, read_checkpoint
 from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
 from onnxreg.schema.witness.note import COSIGNATURE, ED25519, SignedNote, TreeHead, VerifierKey, origin_of

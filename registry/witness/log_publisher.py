@@ -14,8 +14,8 @@ from onnxreg.registry.store.abilities import PathStore
 from onnxreg.registry.store.layout import CHECKPOINT, NEXT, WITNESS_FOLDER, page_path
 from onnxreg.registry.store.protocol import RegistryStore, innermost
 from onnxreg.registry.witness.heads import survey
-from onnxreg.registry.witness.memory import WitnessMemory
 from onnxreg.registry.witness.note_keys import require_signature, sign_head, valid_signatures
+from onnxreg.registry.witness.signed_heads import WitnessMemory
 from onnxreg.registry.witness.witness_log import StoredCheckpoint, WitnessLog, find_checkpoint
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, LostRaceError
 from onnxreg.schema.witness.merkle_map import MerkleMap

@@ -13,7 +13,7 @@ from onnxreg.cli.reference.verbs import commands
 from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.signing.crypto import generate
-from onnxreg.registry.signing.keystore import Keystore
+from onnxreg.registry.signing.keys import Keystore
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.policy import read_policy

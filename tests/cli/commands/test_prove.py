@@ -14,7 +14,7 @@ from onnxreg.cli.main import main
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.registry import Registry
 from onnxreg.registry.gates.proofs import read_proofs
-from onnxreg.registry.signing.keystore import Keystore
+from onnxreg.registry.signing.keys import Keystore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.faithfulness import FaithfulnessReport, RuleCount

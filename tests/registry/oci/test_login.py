@@ -17,8 +17,7 @@ from support.servers.docker_registry import docker_registry
 
 from onnxreg.registry import Registry
 from onnxreg.registry.oci.client import OciClient
-from onnxreg.registry.oci.credentials import Credential, find_credential
-from onnxreg.registry.oci.login import Login
+from onnxreg.registry.oci.login import Credential, Login, find_credential
 from onnxreg.registry.oci.publish_version import publish
 from onnxreg.registry.oci.target import OciTarget
 from onnxreg.schema.core.digest import Digest

@@ -1,19 +1,30 @@
-"""The user's keys: `<name>.pem` (PKCS #8, encrypted, mode 0600) and `<name>.pub` in a directory of the user's own."""
+"""The user's keys: `<name>.pem` (PKCS #8, encrypted, mode 0600) and `<name>.pub` in a directory of the user's own.
+
+`REG_SIGNING_KEY` names the key that signs every line, or is itself a key (PEM). Light, since every write asks for
+it; only the use of a key imports the cryptography.
+"""
 
 import os
 import re
 import sys
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from onnxreg.registry.signing.crypto import PrivateKey, generate, load
 from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.registry.support.environment import key_directory
 from onnxreg.schema.core.errors import Advice, ConflictError, InputError, NotFoundError
 from onnxreg.schema.signing.keys import PublicKey
 
+if TYPE_CHECKING:
+    from onnxreg.registry.signing.crypto import PrivateKey
+    from onnxreg.schema.signing.dsse import Signature
+    from onnxreg.schema.signing.line_signature import Sign
+
 PASSPHRASE = "REG_KEY_PASSPHRASE"
+SIGNING_KEY = "REG_SIGNING_KEY"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _MAX_PEM = 64 * 1024
 
@@ -44,6 +55,8 @@ class Keystore:
             raise InputError(
                 f"not a name for a key: {name[:80]!r}", "use letters and digits, such as release-2026"
             )
+        from onnxreg.registry.signing.crypto import generate
+
         key = generate(kind)
         pem = key.pem(secret if secret is not None else passphrase(name, new=True))
         with host_errors(f"writing key {name}"):
@@ -82,8 +95,10 @@ class Keystore:
         """NotFoundError if there is no such key."""
         return PublicKey.parse(self._read(name, "pub").decode(errors="replace"))
 
-    def private(self, name: str, secret: str | None = None) -> PrivateKey:
+    def private(self, name: str, secret: str | None = None) -> "PrivateKey":
         """Unlock a key. InputError for a wrong passphrase; NotFoundError if there is no such key."""
+        from onnxreg.registry.signing.crypto import load
+
         pem = self._read(name, "pem")
         return load(pem, secret if secret is not None else passphrase(name))
 
@@ -94,3 +109,55 @@ class Keystore:
                 return stream.read(_MAX_PEM)
         called = f"there is no key {name}" if _NAME.fullmatch(name) else "that is not the name of a key"
         raise NotFoundError(called, Advice("list-keys"))
+
+
+def line_signer() -> "Sign | None":
+    """Signs the lines that are appended; None if no key is configured. The key is unlocked at the first line."""
+    named = environment.read(SIGNING_KEY)
+    if not named:
+        return None
+
+    def sign(data: bytes) -> "Signature":
+        return signing_key().sign(data)
+
+    return sign
+
+
+def signing_key(name: str | None = None) -> "PrivateKey":
+    """A key by name, else the configured one, else the only one there is. InputError if there is no such key."""
+    secret, configured = environment.read(PASSPHRASE), environment.read(SIGNING_KEY)
+    if name:
+        return _unlocked(name, secret, str(Keystore().directory))
+    if configured:
+        return _configured(configured, secret)
+    names = list(Keystore().list())
+    if len(names) != 1:
+        problem = "there are several keys" if names else "there is no key"
+        raise InputError(f"{problem} to sign with", Advice("name-key"))
+    return _unlocked(names[0], secret, str(Keystore().directory))
+
+
+def _configured(value: str, secret: str | None) -> "PrivateKey":
+    """The key that the environment names or is. What is neither may be a key too, so no error says it."""
+    if value.lstrip().startswith("-----BEGIN"):
+        return _read_pem(value.strip(), secret)
+    if not Keystore().has(value):
+        raise InputError(
+            f"{SIGNING_KEY} is neither the name of a key nor a PEM",
+            Advice("name-key-or-pem"),
+        )
+    return _unlocked(value, secret, str(Keystore().directory))
+
+
+@lru_cache(maxsize=8)
+def _read_pem(pem: str, secret: str | None) -> "PrivateKey":
+    from onnxreg.registry.signing.crypto import load
+
+    return load(pem.encode(), secret)
+
+
+@lru_cache(maxsize=8)
+def _unlocked(name: str, secret: str | None, directory: str) -> "PrivateKey":
+    """Unlocking takes its time on purpose, so it is done once."""
+
+    return Keystore().private(name)

@@ -8,7 +8,7 @@ from onnxreg.registry.gates.proofs import recorded_proofs
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.store.blobs import read_manifest
 from onnxreg.registry.trust.read_trust_file import load_trust
-from onnxreg.registry.trust.releases import signatures
+from onnxreg.registry.trust.signatures import signatures
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.gates.channel_rules import GateFinding, PromotionCandidate, evaluate
