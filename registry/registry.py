@@ -42,6 +42,7 @@ from onnxreg.schema.log.events import Expire
 from onnxreg.schema.manifest.rules import FILENAME
 
 if TYPE_CHECKING:
+    from onnxreg.registry.deliver.resolution import Resolution
     from onnxreg.registry.delta.routes import DeltaPolicy
     from onnxreg.registry.gates.enforce import BlockedChannel
     from onnxreg.registry.gates.evaluations import AttestResult, SignedEvaluation
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from onnxreg.registry.maintain.repair import RepairResult
     from onnxreg.registry.maintain.verification import VerifyReport
     from onnxreg.registry.publish.add import Publisher
-    from onnxreg.registry.read.resolution import Resolution
     from onnxreg.registry.read.versions import PublishedVersion
     from onnxreg.registry.signing.crypto import PrivateKey
     from onnxreg.registry.trust.signatures import SignedRelease

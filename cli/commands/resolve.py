@@ -10,7 +10,7 @@ from onnxreg.cli.options import query_options
 from onnxreg.cli.options.shared import Json, MaxAge, Offline, RefArgument, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.registry.deliver import trusted_read
-from onnxreg.registry.read import resolution as resolving
+from onnxreg.registry.deliver.resolution import NoAnswerError, Resolution
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.summary import ArtifactSummary
@@ -80,7 +80,7 @@ def command(
         resolution = trusted_read.resolve(
             reader, Ref.parse(ref), query, target_device, verify, session.heads(), seed
         )
-    except resolving.NoAnswerError as error:
+    except NoAnswerError as error:
         if as_json:
             output.write_json(error.to_json())
         elif explain:
@@ -92,7 +92,7 @@ def command(
         _show(session, resolution, explain)
 
 
-def _show(session: Session, resolution: resolving.Resolution, explain: bool) -> None:
+def _show(session: Session, resolution: Resolution, explain: bool) -> None:
     artifact = resolution.artifact
     session.say(
         f"{resolution.target.ref}  {artifact.format}  {artifact.precision}  {output.paint(artifact.state)}{_doubt(artifact)}",

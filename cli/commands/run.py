@@ -14,7 +14,7 @@ from onnxreg.cli.options import query_options
 from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.registry.deliver import trusted_read
-from onnxreg.registry.read import resolution
+from onnxreg.registry.deliver.resolution import Resolution
 from onnxreg.registry.support.disk import check_given
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref
@@ -124,7 +124,7 @@ def command(
 
 @contextmanager
 def _unpacked(
-    session: Session, reader: Any, answer: resolution.Resolution, as_json: bool
+    session: Session, reader: Any, answer: Resolution, as_json: bool
 ) -> "Iterator[UnpackedArtifact]":
     from onnxreg.registry.transfer.unpack import unpacked
 
@@ -138,7 +138,7 @@ def _unpacked(
         yield files
 
 
-def _identity(answer: resolution.Resolution) -> dict[str, Any]:
+def _identity(answer: Resolution) -> dict[str, Any]:
     from onnxreg.converters.runtime.run import runtime_version
 
     version, path = str(answer.target.version), answer.artifact.path

@@ -9,10 +9,10 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+from onnxreg.registry.deliver.resolution import NoAnswerError, Resolution, offers, resolve_in
 from onnxreg.registry.deliver.trusted_read import check_version_trust
 from onnxreg.registry.delta.routes import offered_deltas
 from onnxreg.registry.log.lookup import find_in, state_of
-from onnxreg.registry.read.resolution import NoAnswerError, Resolution, offers, resolve_in
 from onnxreg.registry.store.blobs import read_blob, steady
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryReader
 from onnxreg.schema.core.digest import Digest

@@ -5,14 +5,14 @@ addition, the version must be signed if the trust file demands it, and the chann
 policy of its registry.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.log.lookup import LocatedVersion
-from onnxreg.registry.read import resolution as resolving
-from onnxreg.registry.read.resolution import Resolution
+from onnxreg.registry.deliver.resolution import Resolution, check_index, resolve_in
+from onnxreg.registry.log.lookup import LocatedVersion, state_of
 from onnxreg.registry.store.abilities import LocalStore
+from onnxreg.registry.store.blobs import steady
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
-from onnxreg.registry.trust.checked_source import check_version
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.read_trust_file import trust_digest, trust_if_any
 from onnxreg.schema.core.digest import Digest
@@ -34,10 +34,25 @@ def resolve(
     known_heads: KnownHeads | None = None,
     seed: str | None = None,
 ) -> Resolution:
-    """Resolve as `resolution.resolve`, from a checked reader (`checked_source.checked_reader`), and check the
-    answer.
+    """Pick one artifact with the companions that it needs, and check it; see `docs/resolve.md`.
+
+    Without a tag, the newest release with a matching artifact wins. Raise NoAnswerError with all reasons if no
+    artifact matches. Raise also what `check_version_trust` raises.
+
+    Args:
+        reader: a checked reader (`checked_source.checked_reader`).
+        verify: raise IntegrityError if the index file contradicts the manifest of the version.
+        seed: the device's random text in rollouts. A device without one takes part in none.
     """
-    resolution = resolving.resolve(reader, ref, query, device, verify, seed)
+
+    def read(index: IndexFile | None) -> Resolution:
+        state = state_of(reader, ref.name, index)
+        resolution = resolve_in(reader, state, ref, query, device, seed)
+        if verify:
+            check_index(reader, state, resolution.target)
+        return replace(resolution, index=index)
+
+    resolution = steady(reader, ref.name, read)
     check_version_trust(reader, ref, resolution.target, resolution.index, known_heads)
     return resolution
 
@@ -48,24 +63,35 @@ def check_version_trust(
     located: LocatedVersion,
     index: IndexFile | None,
     known_heads: KnownHeads | None = None,
-    force_policy_check: bool = False,
+    look_for_policy: bool = False,
 ) -> None:
-    """IntegrityError if a version must be signed and is not; GateError as `check_holder_of`."""
-    check_version(reader, located)
-    check_holder_of(reader, ref, located, index, known_heads, force_policy_check)
+    """IntegrityError if a version must be signed and is not; GateError as `check_channel_policy`."""
+    check_signed(reader, located)
+    check_channel_policy(reader, ref, located, index, known_heads, look_for_policy)
+
+
+def check_signed(reader: RegistryReader, located: LocatedVersion) -> None:
+    """Raise IntegrityError if the trust file wants this version signed, and it is not."""
+    trust = trust_if_any()
+    if trust is not None and any(
+        requirement.versions for requirement in trust.required(reader.registry_id, located.name)
+    ):
+        from onnxreg.registry.trust.requirements import require_signed
+
+        require_signed(reader, located, trust)
 
 
 PROOF_EDITION = "3"
 """Raised when gates are judged in another way, so that what passed before is looked at again."""
 
 
-def check_holder_of(
-    source: RegistryReader,
+def check_channel_policy(
+    reader: RegistryReader,
     ref: Ref,
-    target: LocatedVersion,
+    located: LocatedVersion,
     index: IndexFile | None,
     known_heads: KnownHeads | None = None,
-    ask: bool = False,
+    look_for_policy: bool = False,
 ) -> None:
     """Raise GateError if a ref names a governed channel whose version was not promoted or fails the policy.
 
@@ -74,34 +100,34 @@ def check_holder_of(
 
     Args:
         index: the index file that it was found in, if that was read already.
-        ask: look for a policy even if none is known of (one more request).
+        look_for_policy: read the policies even if none is known of (one more request).
     """
-    if ref.tag is None or target.channel is None:
+    if ref.tag is None or located.channel is None:
         return
     trust = trust_if_any()
-    needed = trust is not None and trust.governs(source.registry_id)
-    local, known_heads = isinstance(innermost(source), LocalStore), known_heads or KnownHeads()
-    suspected = needed or target.channel.policy is not None or ask or local
-    if not suspected and not known_heads.knows(source.registry_id, POLICY_LOG):
+    needed = trust is not None and trust.governs(reader.registry_id)
+    local, known_heads = isinstance(innermost(reader), LocalStore), known_heads or KnownHeads()
+    suspected = needed or located.channel.policy is not None or look_for_policy or local
+    if not suspected and not known_heads.knows(reader.registry_id, POLICY_LOG):
         return
-    policies = source.read_index(POLICY_LOG)
+    policies = reader.read_index(POLICY_LOG)
     if policies is None:
-        if needed or target.channel.policy is not None:
+        if needed or located.channel.policy is not None:
             raise GateError(
-                f"{source.url} has no policy, and must have one",
+                f"{reader.url} has no policy, and must have one",
                 "policy.jsonl was removed: ask the registry's owner",
             )
         return
     if is_plainly_free(rules_in_force(policies.data), ref.name, ref.tag):
         return
     proof = _proof(index, policies) if index is not None and not local else ""
-    if proof and known_heads.passed(source.registry_id, ref.name, ref.tag, proof):
+    if proof and known_heads.passed(reader.registry_id, ref.name, ref.tag, proof):
         return
     from onnxreg.registry.gates.enforce import check_holder
 
-    check_holder(source, ref.tag, target, index, policies)
+    check_holder(reader, ref.tag, located, index, policies)
     if proof and index is not None:
-        known_heads.keep_passed(source.registry_id, ref.name, ref.tag, index, proof)
+        known_heads.keep_passed(reader.registry_id, ref.name, ref.tag, index, proof)
 
 
 def _proof(index: IndexFile, policies: IndexFile) -> str:

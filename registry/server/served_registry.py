@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from onnxreg.registry.deliver.resolution import Resolution, check_index, resolve_in
 from onnxreg.registry.deliver.trusted_read import check_version_trust
 from onnxreg.registry.log import lookup
-from onnxreg.registry.read import resolution as resolving
 from onnxreg.registry.search import scan
 from onnxreg.registry.server.lru import LruCache
 from onnxreg.registry.store.blobs import steady
@@ -149,7 +149,7 @@ class ServedRegistry(DirectoryRegistry):
             return index.token
         return token or ""
 
-    def resolve(self, request: ResolveRequest) -> tuple[resolving.Resolution, str]:
+    def resolve(self, request: ResolveRequest) -> tuple[Resolution, str]:
         """Resolve a request, checked as in `trusted_read.resolve`.
 
         Also return the token of its index file.
@@ -158,10 +158,10 @@ class ServedRegistry(DirectoryRegistry):
         known_heads = KnownHeads()
         reader = CheckedReader(self, known_heads)
 
-        def read(index: IndexFile | None) -> tuple[resolving.Resolution, str]:
+        def read(index: IndexFile | None) -> tuple[Resolution, str]:
             state = self.state_of(request.ref.name, index)
             assert index is not None, "state_of raises if there is no index file"
-            resolution = resolving.resolve_in(self, state, request.ref, request.query, request.device)
+            resolution = resolve_in(self, state, request.ref, request.query, request.device)
             self._check(index.token, state, resolution.target)
             check_version_trust(reader, request.ref, resolution.target, index, known_heads)
             return resolution, index.token
@@ -191,7 +191,7 @@ class ServedRegistry(DirectoryRegistry):
         """IntegrityError if an index file contradicts the manifest of a version; checked once."""
         key = token, str(located.version)
         if self._checked.get(key) is None:
-            resolving.check_index(self, state, located)
+            check_index(self, state, located)
             self._checked.put(key, True, 1)
 
 

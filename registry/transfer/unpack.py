@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from onnxreg.registry.deliver.resolution import Resolution
 from onnxreg.registry.log.selection import ArtifactPaths, download_files
-from onnxreg.registry.read.resolution import Resolution
 from onnxreg.registry.store.blobs import read_blob, read_manifest
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.export_files import fill, materialize

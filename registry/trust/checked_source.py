@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onnxreg.registry.store.abilities import RefreshableReader
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, ReaderWrapper, RegistryReader, layers
@@ -11,9 +11,6 @@ from onnxreg.registry.trust.read_trust_file import trust_digest, trust_if_any
 from onnxreg.registry.trust.witnesses import WitnessCheck
 from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.core.ref import POLICY_LOG
-
-if TYPE_CHECKING:
-    from onnxreg.registry.log.lookup import LocatedVersion
 
 
 class CheckedReader(ReaderWrapper):
@@ -80,17 +77,6 @@ def checked_reader(
     if any(isinstance(layer, CheckedReader) for layer in layers(reader)):
         return reader
     return CheckedReader(reader, known_heads, is_elsewhere=is_elsewhere)
-
-
-def check_version(reader: RegistryReader, located: "LocatedVersion") -> None:
-    """Raise IntegrityError if the trust file wants this version signed, and it is not."""
-    trust = trust_if_any()
-    if trust is not None and any(
-        requirement.versions for requirement in trust.required(reader.registry_id, located.name)
-    ):
-        from onnxreg.registry.trust.requirements import require_signed
-
-        require_signed(reader, located, trust)
 
 
 def check_or_refresh(

@@ -242,7 +242,7 @@ class KnownHeads:
     def passed(self, registry_id: str, name: str, channel: str, proof: str) -> bool:
         """Return True if a governed channel met its policy with this proof before.
 
-        See `trusted_read.check_holder_of`.
+        See `trusted_read.check_channel_policy`.
         """
         value = self.read_json(registry_id, name)
         return value is not None and value.get("gates", {}).get(channel) == proof

@@ -20,7 +20,7 @@ from support.servers.faults import Proxy, at, proxy
 from support.servers.web_client import Call, driven
 
 from onnxreg.registry import Registry
-from onnxreg.registry.read.resolution import contracts_of
+from onnxreg.registry.deliver.resolution import contracts_of
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.schema.core.ref import Ref
 

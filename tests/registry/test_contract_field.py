@@ -10,7 +10,7 @@ import pytest
 from support.trust.tamper import Tree
 
 from onnxreg.registry import Registry
-from onnxreg.registry.read.resolution import NoAnswerError
+from onnxreg.registry.deliver.resolution import NoAnswerError
 from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.query.requirements import Query

@@ -8,7 +8,8 @@ import pytest
 from support.trust.tamper import Tree
 
 from onnxreg.registry import Registry
-from onnxreg.registry.read import resolution
+from onnxreg.registry.deliver import trusted_read
+from onnxreg.registry.deliver.resolution import Resolution
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft
@@ -48,8 +49,8 @@ def old(registry: Registry, make_draft: MakeDraft) -> Registry:
     return registry
 
 
-def resolved(registry: Registry, query: Query, release: str) -> resolution.Resolution:
-    return resolution.resolve(registry.store, Ref.parse(NAME), query, Device(release))
+def resolved(registry: Registry, query: Query, release: str) -> Resolution:
+    return trusted_read.resolve(registry.store, Ref.parse(NAME), query, Device(release))
 
 
 def contrib(registry: Registry, version: str = "1.0.0") -> Any:
@@ -104,7 +105,7 @@ def test_wrong_needs_in_an_index_file_are_damage(weights: Registry) -> None:
     Tree(weights.store.root).edit_state(NAME, change)
     assert weights.verify().damages
     with pytest.raises(IntegrityError, match="says other things of manifest"):
-        resolution.resolve(weights.store, Ref.parse(NAME), Query(), verify=True)
+        trusted_read.resolve(weights.store, Ref.parse(NAME), Query(), verify=True)
 
 
 @pytest.mark.parametrize("value", [{}, "MatMulNBits", [8], [None]])

@@ -10,8 +10,8 @@ import pytest
 from support.trust.tamper import Tree
 
 from onnxreg.registry import Registry
+from onnxreg.registry.deliver import trusted_read
 from onnxreg.registry.log import lookup
-from onnxreg.registry.read import resolution
 from onnxreg.registry.search import candidates
 from onnxreg.registry.search.search_index import SearchIndex
 from onnxreg.schema.core.digest import Digest
@@ -161,7 +161,9 @@ def test_an_index_file_of_an_older_build_is_whole_and_can_be_written_on(
     old: Registry, other: Registry, make_draft: MakeDraft
 ) -> None:
     assert not old.verify().damages
-    assert str(resolution.resolve(old.store, Ref.parse(NAME), Query(), verify=True).target.version) == "1.0.0"
+    assert (
+        str(trusted_read.resolve(old.store, Ref.parse(NAME), Query(), verify=True).target.version) == "1.0.0"
+    )
     old.add(evaluated(make_draft(seed="b")), "1.1.0")
     assert metrics(old) == [None, None] and metrics(old, "1.1.0")[1]
     other.pull(NAME, str(old.store.root))
@@ -175,7 +177,7 @@ def test_wrong_metrics_in_an_index_file_are_damage(measured: Registry) -> None:
     Tree(measured.store.root).edit_state(NAME, change)
     assert measured.verify().damages
     with pytest.raises(IntegrityError, match="says other things of manifest"):
-        resolution.resolve(measured.store, Ref.parse(NAME), Query(), verify=True)
+        trusted_read.resolve(measured.store, Ref.parse(NAME), Query(), verify=True)
 
 
 @pytest.mark.parametrize("value", [[], "0.9", {"f1": "0.9"}, {"f1": None}, {"f1": True}])

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from onnxreg.registry import Registry
+from onnxreg.registry.deliver.resolution import NoAnswerError
 from onnxreg.registry.lockfile import FetchedEntry, folders, lock, lock_again, pull_locked, write_locked
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.read.resolution import NoAnswerError
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref

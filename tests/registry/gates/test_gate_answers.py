@@ -7,7 +7,7 @@ from support.registries.gated import NAME, Attacker
 
 from onnxreg.registry import Registry
 from onnxreg.registry.deliver.coverage import coverage
-from onnxreg.registry.deliver.trusted_read import check_holder_of
+from onnxreg.registry.deliver.trusted_read import check_channel_policy
 from onnxreg.registry.log.lookup import find
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
 from onnxreg.schema.core.digest import Digest
@@ -64,7 +64,7 @@ def test_a_remote_without_an_index_is_judged_too(registry: Registry) -> None:
     assert str(found.version) == "1.2.0"
     place.withheld.clear()
     with pytest.raises(GateError, match=r"1\.2\.0 was found"):
-        check_holder_of(place, REF, found, None, registry.heads, ask=True)
+        check_channel_policy(place, REF, found, None, registry.heads, look_for_policy=True)
 
 
 def test_coverage_judges_the_index_that_answered(registry: Registry) -> None:

@@ -633,7 +633,7 @@ def test_a_mirror_has_room_for_a_rebuild_but_adds_nothing(three: Registry, tmp_p
 
 def test_resolve_never_answers_with_what_is_not_carried(three: Registry, tmp_path: Path) -> None:
     """The newest is 0.1.2, and the archive has the files of 0.1.0."""
-    from onnxreg.registry.read.resolution import NoAnswerError
+    from onnxreg.registry.deliver.resolution import NoAnswerError
 
     path = tmp_path / "a.onnxreg"
     archive(three, path, "acme/pii:0.1.0")

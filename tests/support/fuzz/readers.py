@@ -12,12 +12,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from onnxreg.registry.deliver import trusted_read
+from onnxreg.registry.deliver.resolution import Resolution
 from onnxreg.registry.delta.delta_transfer import apply
 from onnxreg.registry.dossier.profile_files import load_profile, profile_names
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.index_file import decode_index, read_segment
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.read import resolution
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.blobs import fetcher, read_manifest
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -212,7 +213,7 @@ def _lookup(files: specimens.Tree, data: bytes) -> None:
     questions: list[Callable[[], Any]] = [lambda: lookup.all_versions(stranger, state)]
     for tag in (None, "stable", *map(str, state.newest), *map(str, state.versions), *state.channels):
         questions.append(partial(lookup.find, stranger, Ref(name, tag)))
-        questions.append(partial(resolution.resolve, stranger, Ref(name, tag), Query(("onnx-int8", "x"))))
+        questions.append(partial(trusted_read.resolve, stranger, Ref(name, tag), Query(("onnx-int8", "x"))))
     for entry in state.versions.values():
         questions.append(partial(lookup.find, stranger, Ref(name, digest=entry.manifest)))
     for question in questions[:60]:
@@ -220,7 +221,7 @@ def _lookup(files: specimens.Tree, data: bytes) -> None:
             answer = question()
         except RegError:
             continue
-        if isinstance(answer, resolution.Resolution):
+        if isinstance(answer, Resolution):
             assert all(".." not in file.path.split("/") and file.path[0] != "/" for file, _ in answer.files)
 
 

@@ -1,7 +1,7 @@
-"""Resolve a query on a device in one registry; `schema.query.resolve` decides. Light, as `lookup`."""
+"""Resolve a query on a device in one state; `schema.query.resolve` decides. Light, as `lookup`."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -127,31 +127,6 @@ class NoAnswerError(NotFoundError):
         nothing = dict.fromkeys(("version", "manifest", "size", "artifact"))
         rejected = [rejection.to_json() for rejection in self.outcome.rejected]
         return {"name": self.name, **nothing, "files": [], "rejected": rejected}
-
-
-def resolve(
-    remote: RegistryReader,
-    ref: Ref,
-    query: Query,
-    device: "Device | None" = None,
-    verify: bool = False,
-    seed: str | None = None,
-) -> Resolution:
-    """Pick one artifact with the companions that it needs; see `docs/resolve.md`.
-
-    Without a tag, the newest release with an artifact that answers. NoAnswerError with all reasons if none
-    answers; with `verify`, IntegrityError if the index file contradicts the manifest of the version. `seed` is the
-    device's in rollouts; without one it takes part in none.
-    """
-
-    def read(index: IndexFile | None) -> Resolution:
-        state = state_of(remote, ref.name, index)
-        resolution = resolve_in(remote, state, ref, query, device, seed)
-        if verify:
-            check_index(remote, state, resolution.target)
-        return replace(resolution, index=index)
-
-    return steady(remote, ref.name, read)
 
 
 def resolve_in(
