@@ -9,11 +9,11 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from onnxreg.registry.deliver.resolution import NoAnswerError, Resolution, offers, resolve_in
+from onnxreg.registry.deliver.resolution import NoAnswerError, Resolution, resolve_in, version_candidates
 from onnxreg.registry.deliver.trusted_read import check_version_trust
 from onnxreg.registry.delta.routes import offered_deltas
 from onnxreg.registry.log.lookup import find_in, state_of
-from onnxreg.registry.store.blobs import read_blob, steady
+from onnxreg.registry.store.blobs import read_blob, read_consistently
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
@@ -164,7 +164,7 @@ def coverage(
             check_version_trust(remote, ref, version, index)
         return rows
 
-    return steady(remote, ref.name, read)
+    return read_consistently(remote, ref.name, read)
 
 
 def _update(
@@ -180,6 +180,6 @@ def _update(
 
 def _questions(remote: RegistryReader, state: State, ref: Ref, query: Query) -> list[Query]:
     """One query for each member of the newest version, if it is a pipeline and the query names no member."""
-    newest = next(offers(remote, state, ref, query), None)
+    newest = next(version_candidates(remote, state, ref, query), None)
     members = newest.summary.members if newest and query.member is None else ()
     return [query._replace(member=name) for name in members] or [query]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.log.lookup import LocatedVersion, find_in, read_summary, state_of
 from onnxreg.registry.store.abilities import carried_by
-from onnxreg.registry.store.blobs import read_blob, steady
+from onnxreg.registry.store.blobs import read_blob, read_consistently
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
@@ -16,9 +16,9 @@ from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import (
-    Offer,
     Rejection,
     ResolveOutcome,
+    VersionCandidate,
     releases,
     resolve_among,
     rolled_out_to,
@@ -106,7 +106,7 @@ class NoAnswerError(NotFoundError):
     """No artifact answers; `outcome` has the reason for each."""
 
     def __init__(self, ref: Ref, outcome: ResolveOutcome, query: Query) -> None:
-        summaries = (offer.summary for offer, _ in outcome.looked_at)
+        summaries = (candidate.summary for candidate, _ in outcome.looked_at)
         members = [
             artifact.member for summary in summaries for artifact in summary.artifacts if artifact.member
         ]
@@ -138,13 +138,13 @@ def resolve_in(
     seed: str | None = None,
 ) -> Resolution:
     """Resolve in a state that was read before."""
-    candidates = offers(remote, state, ref, query, device, seed)
+    candidates = version_candidates(remote, state, ref, query, device, seed)
     operators = partial(read_operators, remote)
     outcome = resolve_among(state, candidates, query, device, operators, ref.is_bare)
     artifact = outcome.artifact
-    if artifact is None or outcome.offer is None:
+    if artifact is None or outcome.candidate is None:
         raise NoAnswerError(ref, outcome, query)
-    version, entry, summary = outcome.offer
+    version, entry, summary = outcome.candidate
     main = FileSummary("artifact", artifact.path, artifact.digest, artifact.size)
     files = tuple(
         (file, remote.blob_url(file.digest)) for file in (main, *artifact.files, *summary.shared_files)
@@ -178,7 +178,7 @@ def contracts_of(remote: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
         target = find_in(remote, state, ref)
         return target, read_summary(remote, state, target, ["contract"])
 
-    target, summary = steady(remote, ref.name, read)
+    target, summary = read_consistently(remote, ref.name, read)
     artifacts = summary.artifacts
     recorded = dict.fromkeys(artifact.contract for artifact in artifacts if artifact.contract is not None)
     if not recorded:
@@ -186,14 +186,14 @@ def contracts_of(remote: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
     return tuple(recorded)
 
 
-def offers(
+def version_candidates(
     remote: RegistryReader,
     state: State,
     ref: Ref,
     query: Query,
     device: "Device | None" = None,
     seed: str | None = None,
-) -> Iterator[Offer]:
+) -> Iterator[VersionCandidate]:
     """The versions that a ref may mean, newest first; of a channel first that of a rollout, for a device with a seed."""
     fields = {
         *(query.where.fields() if query.where else ()),
@@ -201,11 +201,11 @@ def offers(
         *([] if query.context is None else ["kv_cache"]),
     }
     versions = releases(state) if ref.is_bare else rolled_out_to(state, ref.tag, device, seed)
-    candidates = [Ref(state.name, str(version)) for version in versions]
-    for candidate in candidates if ref.is_bare and candidates else [*candidates, ref]:
+    refs = [Ref(state.name, str(version)) for version in versions]
+    for candidate in refs if ref.is_bare and refs else [*refs, ref]:
         target = find_in(remote, state, candidate)
         summary = read_summary(remote, state, target, fields, query.member)
-        yield Offer(target.version, _carried_entry(remote, target), summary)
+        yield VersionCandidate(target.version, _carried_entry(remote, target), summary)
 
 
 def _carried_entry(remote: RegistryReader, target: LocatedVersion) -> VersionEntry:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from onnxreg.registry.deliver.resolution import Resolution, check_index, resolve_in
 from onnxreg.registry.log.lookup import LocatedVersion, state_of
 from onnxreg.registry.store.abilities import LocalStore
-from onnxreg.registry.store.blobs import steady
+from onnxreg.registry.store.blobs import read_consistently
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.read_trust_file import trust_digest, trust_if_any
@@ -52,7 +52,7 @@ def resolve(
             check_index(reader, state, resolution.target)
         return replace(resolution, index=index)
 
-    resolution = steady(reader, ref.name, read)
+    resolution = read_consistently(reader, ref.name, read)
     check_version_trust(reader, ref, resolution.target, resolution.index, known_heads)
     return resolution
 

@@ -16,7 +16,7 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import read_ledger
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.lookup import LocatedVersion, state_of
-from onnxreg.registry.store.blobs import check_summary, steady
+from onnxreg.registry.store.blobs import check_summary, read_consistently
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, GateError, InputError, IntegrityError, RegError
 from onnxreg.schema.core.version import Version
@@ -49,7 +49,7 @@ def check_holder(
             check_held(ledger, log, channel)
         check_answer(ledger, channel, target, state_of(source, target.name, index or fresh))
 
-    steady(source, target.name, judge, index)
+    read_consistently(source, target.name, judge, index)
 
 
 def check_answer(ledger: Ledger, channel: str, target: LocatedVersion, state: State) -> None:

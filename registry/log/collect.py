@@ -14,7 +14,7 @@ from functools import partial
 from onnxreg.registry.log.commit import commit, read_ledger
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.references import present_versions, references
-from onnxreg.registry.store.blobs import steady
+from onnxreg.registry.store.blobs import read_consistently
 from onnxreg.registry.store.layout import BlobKey, model_of, note_path
 from onnxreg.registry.store.protocol import IndexFile, Push, RegistryStore, TreeFile
 from onnxreg.registry.support.actor import NOBODY, TIME_FORMAT, stamp
@@ -193,7 +193,7 @@ class Logs:
         Raise IntegrityError or NotFoundError if a document cannot be read.
         """
         for name in self._remote.names():
-            self._known[name] = steady(self._remote, name, partial(self._refers, name))
+            self._known[name] = read_consistently(self._remote, name, partial(self._refers, name))
         return {digest for _, digests in self._known.values() for digest in digests}
 
     def _refers(self, name: str, index: IndexFile | None) -> tuple[str | None, frozenset[Digest]]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.signing.keys import line_signer
-from onnxreg.registry.store.blobs import fetcher, read_manifest, steady
+from onnxreg.registry.store.blobs import fetcher, read_consistently, read_manifest
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.protocol import (
     BlobReader,
@@ -69,7 +69,9 @@ def load(
     `more` are further places where manifests may be read that the remote does not hold yet; `first` is an index
     file that was read already.
     """
-    return steady(remote, name, lambda index: (read_ledger(remote, name, index, *more), index), first)
+    return read_consistently(
+        remote, name, lambda index: (read_ledger(remote, name, index, *more), index), first
+    )
 
 
 def read_ledger(remote: RegistryReader, name: str, index: IndexFile | None, *more: BlobReader) -> Ledger:

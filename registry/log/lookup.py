@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from onnxreg.registry.store.blobs import MAX_BLOB_BYTES, read_blob, steady
+from onnxreg.registry.store.blobs import MAX_BLOB_BYTES, read_blob, read_consistently
 from onnxreg.registry.store.layout import other_registry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, UnlistedError
 from onnxreg.schema.core import canonical
@@ -154,7 +154,7 @@ def find_with_state(
         state = state_of(remote, ref.name, index)
         return find_in(remote, state, ref, yanked, gone), state
 
-    return steady(remote, ref.name, read)
+    return read_consistently(remote, ref.name, read)
 
 
 def find_in(
@@ -222,7 +222,7 @@ def read_versions(remote: RegistryReader, name: str) -> tuple[State, dict[Versio
         state = state_of(remote, name, index)
         return state, all_versions(remote, state)
 
-    return steady(remote, name, read)
+    return read_consistently(remote, name, read)
 
 
 def all_versions(remote: RegistryReader, state: State) -> dict[Version, VersionEntry]:

@@ -5,7 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 from onnxreg.registry.log.lookup import all_versions, state_of
-from onnxreg.registry.store.blobs import read_blob, steady
+from onnxreg.registry.store.blobs import read_blob, read_consistently
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -38,7 +38,7 @@ def find_existing(
             manifest.
     """
     try:
-        return steady(remote, name, partial(_find_existing, remote, name, manifest, requested))
+        return read_consistently(remote, name, partial(_find_existing, remote, name, manifest, requested))
     except NotFoundError:
         return None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxreg.registry.log import lookup
-from onnxreg.registry.store.blobs import read_blob, read_manifest, read_plain_manifest, steady
+from onnxreg.registry.store.blobs import read_blob, read_consistently, read_manifest, read_plain_manifest
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, check_name
@@ -77,7 +77,7 @@ def _read_version(
             located.name, located.version, entry.manifest, manifest, data, False, entry.held, states, index
         )
 
-    return steady(reader, ref.name, read)
+    return read_consistently(reader, ref.name, read)
 
 
 def read_log(reader: RegistryReader, name: str) -> list[LogLine]:

@@ -6,7 +6,7 @@ from anyio.to_thread import run_sync
 
 from onnxreg.registry.server.lru import LruCache
 from onnxreg.registry.server.served_registry import ServedRegistry
-from onnxreg.registry.store.blobs import steady
+from onnxreg.registry.store.blobs import read_consistently
 from onnxreg.registry.store.protocol import IndexFile
 
 Make = Callable[[IndexFile | None], bytes]
@@ -45,4 +45,4 @@ class AnswerCache:
                 self.put(key, name, index.token, answer)
             return answer
 
-        return steady(self._registry, name, read)
+        return read_consistently(self._registry, name, read)

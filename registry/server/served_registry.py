@@ -19,7 +19,7 @@ from onnxreg.registry.deliver.trusted_read import check_version_trust
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import scan
 from onnxreg.registry.server.lru import LruCache
-from onnxreg.registry.store.blobs import steady
+from onnxreg.registry.store.blobs import read_consistently
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path, index_path, keys_of
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, IndexFile, MissingBlobError, StoredObject
@@ -166,7 +166,7 @@ class ServedRegistry(DirectoryRegistry):
             check_version_trust(reader, request.ref, resolution.target, index, known_heads)
             return resolution, index.token
 
-        return steady(reader, request.ref.name, read)
+        return read_consistently(reader, request.ref.name, read)
 
     def locate(self, name: str, ref_in: Callable[[State], Ref]) -> tuple[State, lookup.LocatedVersion]:
         """Find the version that a ref means, checked as the answers of `resolve`.
@@ -185,7 +185,7 @@ class ServedRegistry(DirectoryRegistry):
             check_version_trust(reader, ref, target, index, known_heads)
             return state, target
 
-        return steady(reader, name, read)
+        return read_consistently(reader, name, read)
 
     def _check(self, token: str, state: State, located: lookup.LocatedVersion) -> None:
         """IntegrityError if an index file contradicts the manifest of a version; checked once."""

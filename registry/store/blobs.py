@@ -40,7 +40,7 @@ def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_BLOB_BYTE
     return data
 
 
-def steady(
+def read_consistently(
     remote: IndexReader,
     name: str,
     read: Callable[[IndexFile | None], Value],

@@ -17,7 +17,7 @@ from onnxreg.registry.log.selection import Selection
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.read.tracking import TrackedReader, TrackingCopies
 from onnxreg.registry.store.abilities import LocalStore
-from onnxreg.registry.store.blobs import read_blob, read_manifest, steady
+from onnxreg.registry.store.blobs import read_blob, read_consistently, read_manifest
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
@@ -164,7 +164,7 @@ class Exchange:
             ledger = read_ledger(source, ref.name, index, self.store)
             return [located, *_holders(ledger, located, channels)], ledger, index
 
-        versions, ledger, index = steady(source, ref.name, read)
+        versions, ledger, index = read_consistently(source, ref.name, read)
         has_new_versions = any(item.version not in self._versions(ref.name) for item in versions)
         targets = [(Ref(ref.name, tag), _holder(ledger, tag)) for tag in channels]
         for target, located in [(ref, versions[0]), *targets]:
@@ -187,7 +187,7 @@ class Exchange:
                 host_errors(f"remembering {name} in {self.store.root}", MACHINE_ERRNOS),
                 tracking.doubted(name),
             ):
-                state, ledger = steady(tracked, name, read)
+                state, ledger = read_consistently(tracked, name, read)
                 tracking.keep_log(ledger, promotion_documents(ledger))
             return state
 

@@ -23,7 +23,7 @@ MAX_NEAREST = 3
 """The most near misses that an error names."""
 
 
-class Offer(NamedTuple):
+class VersionCandidate(NamedTuple):
     """One version whose artifacts are candidates."""
 
     version: Version
@@ -57,13 +57,13 @@ class Rejection(NamedTuple):
 class ResolveOutcome(NamedTuple):
     """The best artifact, if there is one, and all candidates that were considered.
 
-    `offer` is the version that answers, and the last of those looked at.
+    `candidate` is the version that answers, and the last of those looked at.
     """
 
-    offer: Offer | None
+    candidate: VersionCandidate | None
     artifact: ArtifactSummary | None
     size: int
-    looked_at: tuple[tuple[Offer, Ranking], ...] = ()
+    looked_at: tuple[tuple[VersionCandidate, Ranking], ...] = ()
     passed_over: tuple[Rejection, ...] = ()
 
     @property
@@ -74,10 +74,10 @@ class ResolveOutcome(NamedTuple):
 
     def _misses(self) -> Iterator[tuple[Rejection, int]]:
         """Each artifact that was not chosen, and how many requirements it met."""
-        for offer, ranking in self.looked_at:
-            for artifact, miss in zip(offer.summary.artifacts, ranking.misses, strict=True):
+        for candidate, ranking in self.looked_at:
+            for artifact, miss in zip(candidate.summary.artifacts, ranking.misses, strict=True):
                 if miss is not None:
-                    yield Rejection(offer.version, artifact.path, miss.code, miss.detail), miss.met
+                    yield Rejection(candidate.version, artifact.path, miss.code, miss.detail), miss.met
 
     def nearest(self) -> str:
         """The misses that came furthest, in words."""
@@ -105,18 +105,18 @@ def resolve_in(
     versions = releases(state)
     if tag is not None:
         versions = [*rolled_out_to(state, tag, device, seed), version_of(state, tag)]
-    offers = (_offer(state, version) for version in versions)
-    return resolve_among(state, offers, query or Query(), device, operator_sets, tag is None)
+    candidates = (_candidate(state, version) for version in versions)
+    return resolve_among(state, candidates, query or Query(), device, operator_sets, tag is None)
 
 
-def _offer(state: State, version: Version) -> Offer:
+def _candidate(state: State, version: Version) -> VersionCandidate:
     entry = state.versions.get(version)
     if entry is not None and not entry.usable and not entry.dropped:
         raise NotFoundError(f"{state.name}:{version} {_WORDS[_withheld(version, entry)]}")
     summary = state.effective_summary(version)
     if entry is None or summary is None:
         raise NotFoundError(f"the state line of {state.name} does not hold {version}")
-    return Offer(version, entry, summary)
+    return VersionCandidate(version, entry, summary)
 
 
 def rolled_out_to(state: State, tag: str | None, device: "Device | None", seed: str | None) -> list[Version]:
@@ -136,7 +136,7 @@ def releases(state: State) -> list[Version]:
 
 def resolve_among(
     state: State,
-    offers: Iterable[Offer],
+    candidates: Iterable[VersionCandidate],
     query: Query,
     device: "Device | None" = None,
     operator_sets: "OperatorSets" = no_operator_sets,
@@ -147,20 +147,20 @@ def resolve_among(
     Versions are read one by one, and none after the one that answers.
     """
     looked_at = []
-    answer: tuple[Offer | None, ArtifactSummary | None, int] = None, None, 0
+    answer: tuple[VersionCandidate | None, ArtifactSummary | None, int] = None, None, 0
     of_device = device.requirements(operator_sets, query.context) if device else []
-    for offer in offers:
+    for candidate in candidates:
         requirements = [
             *([] if query.member else [ONE_MEMBER]),
-            *query.requirements(_row(state, offer)),
-            *presence(offer.entry.held),
+            *query.requirements(_row(state, candidate)),
+            *presence(candidate.entry.held),
             *of_device,
         ]
-        ranking = judge(offer.summary, requirements, query.formats, query.precision)
-        looked_at.append((offer, ranking))
+        ranking = judge(candidate.summary, requirements, query.formats, query.precision)
+        looked_at.append((candidate, ranking))
         if ranking.best is not None:
             best = ranking.best
-            answer = offer, offer.summary.artifacts[best], offer.summary.download_sizes[best]
+            answer = candidate, candidate.summary.artifacts[best], candidate.summary.download_sizes[best]
             break
     lowest = looked_at[-1][0].version if looked_at else None
     passed_over = _passed_over(state, lowest) if any_version else ()
@@ -194,18 +194,18 @@ def _withheld(version: Version, entry: VersionEntry) -> str:
     return "prerelease" if version.is_prerelease else ""
 
 
-def _row(state: State, offer: Offer) -> "Callable[[ArtifactSummary, int], FieldValues]":
+def _row(state: State, candidate: VersionCandidate) -> "Callable[[ArtifactSummary, int], FieldValues]":
     """Makes the fields of an artifact, as `where` tests them."""
 
     @cache
     def status() -> dict[str, Any]:
         from onnxreg.schema.query.expression.fields import of_version
 
-        return of_version(state, offer.version, offer.entry)
+        return of_version(state, candidate.version, candidate.entry)
 
     def row(artifact: ArtifactSummary, download: int) -> "FieldValues":
         from onnxreg.schema.query.expression.fields import of_artifact
 
-        return status() | of_artifact(offer.summary, artifact, download)
+        return status() | of_artifact(candidate.summary, artifact, download)
 
     return row

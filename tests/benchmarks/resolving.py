@@ -25,7 +25,7 @@ from onnxreg.schema.manifest.operators import read_operator_set
 from onnxreg.schema.query.device import Device, preset
 from onnxreg.schema.query.expression.parser import parse
 from onnxreg.schema.query.requirements import Query
-from onnxreg.schema.query.resolve import Offer, resolve_among
+from onnxreg.schema.query.resolve import VersionCandidate, resolve_among
 
 NAME, VERSION = "acme/many", Version(1, 0, 0)
 ARTIFACTS = 64
@@ -73,7 +73,7 @@ def benchmark(count: int = 25) -> list[Row]:
     state = State.decode(line)
     summary = state.summary(VERSION)
     assert summary is not None
-    offer = Offer(VERSION, state.versions[VERSION], summary)
+    candidate = VersionCandidate(VERSION, state.versions[VERSION], summary)
     plain = canonical.decode(line)["summaries"][str(VERSION)]["artifacts"]
     cases: list[tuple[str, Query, Device | None, Callable[[dict[str, Any]], bool]]] = [
         ("no question", Query(), None, lambda a: True),
@@ -119,7 +119,7 @@ def benchmark(count: int = 25) -> list[Row]:
     def ours(query: Query, device: Device | None) -> Run:
         return timed(
             lambda: resolve_among(
-                state, [offer], query, device, lambda digest: read_operator_set(OPERATORS), True
+                state, [candidate], query, device, lambda digest: read_operator_set(OPERATORS), True
             )
         )
 

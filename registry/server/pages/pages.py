@@ -29,7 +29,7 @@ from onnxreg.registry.server.pages.snippets import Snippet, SnippetSubject, snip
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.server.workers import SearchWorker
-from onnxreg.registry.store.blobs import steady
+from onnxreg.registry.store.blobs import read_consistently
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.compare.version_history import HistoryRow, ModelHistory, model_history
@@ -250,7 +250,7 @@ class Pages:
 
             return self._answers.answer_here((old, new, model.token), new.name, inner)
 
-        return steady(
+        return read_consistently(
             self._registry, old.name, lambda index: outer(ModelSnapshot(self._registry, old.name, index))
         )
 

@@ -75,14 +75,14 @@ def answer(document: Json, vector: Json) -> Json:
         outcome = resolve_in(State.decode(line), query, device, sets.__getitem__, vector["tag"])
     except RegError as error:
         return {"error": error.family}
-    offer, chosen = outcome.offer, outcome.artifact
+    candidate, chosen = outcome.candidate, outcome.artifact
     assert all(rejection.detail for rejection in outcome.rejected)
     rejected = [
         {"version": str(each.version), "artifact": each.artifact, "code": each.code}
         for each in outcome.rejected
     ]
     return {
-        "version": str(offer.version) if offer else None,
+        "version": str(candidate.version) if candidate else None,
         "artifact": chosen.path if chosen else None,
         "size": outcome.size if chosen else None,
         "rejected": rejected,

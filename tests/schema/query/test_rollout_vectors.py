@@ -56,12 +56,16 @@ def test_questions(vector: dict[str, Any]) -> None:
     except RegError as error:
         assert {"error": error.family} == vector["expect"]
         return
-    assert outcome.offer is not None and outcome.artifact is not None
+    assert outcome.candidate is not None and outcome.artifact is not None
     rejected = [
         {"version": str(item.version), "artifact": item.artifact, "code": item.code}
         for item in outcome.rejected
     ]
-    answer = {"version": str(outcome.offer.version), "artifact": outcome.artifact.path, "rejected": rejected}
+    answer = {
+        "version": str(outcome.candidate.version),
+        "artifact": outcome.artifact.path,
+        "rejected": rejected,
+    }
     assert answer == vector["expect"]
 
 
