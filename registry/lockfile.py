@@ -50,8 +50,8 @@ def _locked(reader: RegistryReader, request: ResolveRequest) -> LockedArtifact:
     return LockedArtifact(
         request,
         reader.registry_id,
-        resolution.target.version,
-        resolution.target.entry.manifest,
+        resolution.located.version,
+        resolution.located.entry.manifest,
         resolution.artifact.format,
         resolution.artifact.precision,
         resolution.artifact.path,

@@ -97,7 +97,7 @@ def _row(covered: DeviceCoverage, staged: bool) -> tuple[str, ...]:
     artifact = answer.artifact
     return (
         *whose,
-        str(answer.target.version),
+        str(answer.located.version),
         artifact.path,
         artifact.format,
         artifact.state,

@@ -54,7 +54,7 @@ def command(
 
 def _to_json(promotion: Promotion) -> dict[str, Any]:
     return {
-        "ref": str(promotion.target.ref),
+        "ref": str(promotion.located.ref),
         "channel": promotion.channel,
         "policy_holds": promotion.holds,
         "moved": promotion.moved,
@@ -68,11 +68,11 @@ def _show(session: Session, promotion: Promotion, dry_run: bool) -> None:
         ("DEMAND", "VERDICT", "FOUND"),
         [(finding.requirement, finding.verdict, finding.detail) for finding in promotion.findings],
     )
-    channel = f"{promotion.target.name}:{promotion.channel}"
+    channel = f"{promotion.located.name}:{promotion.channel}"
     if promotion.moved:
         before = f", before {promotion.before}" if promotion.before else ""
-        session.say("", f"{channel} is {promotion.target.version}{before}")
+        session.say("", f"{channel} is {promotion.located.version}{before}")
     elif promotion.holds and dry_run:
-        session.say("", f"{promotion.target.ref} may become {promotion.channel}")
+        session.say("", f"{promotion.located.ref} may become {promotion.channel}")
     elif promotion.holds:
-        session.say("", f"nothing to do: {channel} is {promotion.target.version} under this policy")
+        session.say("", f"nothing to do: {channel} is {promotion.located.version} under this policy")

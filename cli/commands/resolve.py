@@ -95,8 +95,8 @@ def command(
 def _show(session: Session, resolution: Resolution, explain: bool) -> None:
     artifact = resolution.artifact
     session.say(
-        f"{resolution.target.ref}  {artifact.format}  {artifact.precision}  {output.paint(artifact.state)}{_doubt(artifact)}",
-        f"manifest {resolution.target.entry.manifest}",
+        f"{resolution.located.ref}  {artifact.format}  {artifact.precision}  {output.paint(artifact.state)}{_doubt(artifact)}",
+        f"manifest {resolution.located.entry.manifest}",
         f"url      {resolution.files[0][1]}",
         *([f"rollout  {resolution.rollout}"] if resolution.rollout else []),
         "",
@@ -108,7 +108,7 @@ def _show(session: Session, resolution: Resolution, explain: bool) -> None:
     rejected = resolution.rejected
     if rejected:
         session.say("", "not chosen:")
-        _explain(session, rejected if explain else rejected[:MAX_REJECTIONS], resolution.target.version)
+        _explain(session, rejected if explain else rejected[:MAX_REJECTIONS], resolution.located.version)
         if len(rejected) > MAX_REJECTIONS and not explain:
             session.say(f"and {len(rejected) - MAX_REJECTIONS} more, which --explain lists")
 

@@ -117,7 +117,7 @@ def command(
             output.write_json(_identity(answer) | result)
     if result.get("passed") is False:
         raise GateError(
-            f"{answer.target.ref} {answer.artifact.path} gives other values here than where it was made",
+            f"{answer.located.ref} {answer.artifact.path} gives other values here than where it was made",
             "do not use this runtime for it: another release of ONNX Runtime, or another artifact",
         )
 
@@ -141,8 +141,8 @@ def _unpacked(
 def _identity(answer: Resolution) -> dict[str, Any]:
     from onnxreg.converters.runtime.run import runtime_version
 
-    version, path = str(answer.target.version), answer.artifact.path
-    return {"name": answer.target.name, "version": version, "path": path, "runtime": runtime_version()}
+    version, path = str(answer.located.version), answer.artifact.path
+    return {"name": answer.located.name, "version": version, "path": path, "runtime": runtime_version()}
 
 
 def _self_test(session: Session, files: "UnpackedArtifact", as_json: bool) -> dict[str, Any]:

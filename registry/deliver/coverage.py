@@ -87,7 +87,7 @@ def update_cost(
 
 def deltas_to(reader: BlobReader, state: State, answer: Resolution) -> list[Delta]:
     """The deltas that may lead to an answer."""
-    manifests = {answer.target.version: answer.target.entry.manifest}
+    manifests = {answer.located.version: answer.located.entry.manifest}
     return offered_deltas(state.deltas, state.name, manifests, partial(_read_table, reader))
 
 
@@ -132,7 +132,7 @@ _KEYS = ("version", "manifest", "size", "artifact", "rejected")
 
 
 def coverage(
-    remote: RegistryReader,
+    reader: RegistryReader,
     ref: Ref,
     query: Query,
     devices: Sequence[Device],
@@ -145,41 +145,41 @@ def coverage(
     """
 
     def read(index: IndexFile | None) -> list[DeviceCoverage]:
-        state = state_of(remote, ref.name, index)
+        state = state_of(reader, ref.name, index)
         rows = []
-        for device, question in product(devices, _questions(remote, state, ref, query)):
+        for device, question in product(devices, _questions(reader, state, ref, query)):
             answer: Resolution | NoAnswerError
             try:
-                answer = resolve_in(remote, state, ref, question, device)
+                answer = resolve_in(reader, state, ref, question, device)
             except NoAnswerError as nothing:
                 answer = nothing
             update = None
             if since is not None and isinstance(answer, Resolution):
-                update = _update(remote, state, answer, since, question, device)
+                update = _update(reader, state, answer, since, question, device)
             rows.append(DeviceCoverage(device, answer, question.member, update))
-        answers = [row.answer.target for row in rows if isinstance(row.answer, Resolution)]
+        answers = [row.answer.located for row in rows if isinstance(row.answer, Resolution)]
         if not answers and ref.tag is not None:
-            answers = [find_in(remote, state, ref)]
+            answers = [find_in(reader, state, ref)]
         for version in {answer.version: answer for answer in answers}.values():
-            check_version_trust(remote, ref, version, index)
+            check_version_trust(reader, ref, version, index)
         return rows
 
-    return read_consistently(remote, ref.name, read)
+    return read_consistently(reader, ref.name, read)
 
 
 def _update(
-    remote: RegistryReader, state: State, answer: Resolution, since: Version, query: Query, device: Device
+    reader: RegistryReader, state: State, answer: Resolution, since: Version, query: Query, device: Device
 ) -> UpdateCost:
     """The cost of an answer for a device that has what an older version gives it."""
     try:
-        before = resolve_in(remote, state, Ref(state.name, str(since)), query, device)
+        before = resolve_in(reader, state, Ref(state.name, str(since)), query, device)
     except NoAnswerError:
         before = None
-    return update_cost(answer, before, since, deltas_to(remote, state, answer))
+    return update_cost(answer, before, since, deltas_to(reader, state, answer))
 
 
-def _questions(remote: RegistryReader, state: State, ref: Ref, query: Query) -> list[Query]:
+def _questions(reader: RegistryReader, state: State, ref: Ref, query: Query) -> list[Query]:
     """One query for each member of the newest version, if it is a pipeline and the query names no member."""
-    newest = next(version_candidates(remote, state, ref, query), None)
+    newest = next(version_candidates(reader, state, ref, query), None)
     members = newest.summary.members if newest and query.member is None else ()
     return [query._replace(member=name) for name in members] or [query]

@@ -40,7 +40,7 @@ class Resolution:
     channel that was asked for.
     """
 
-    target: LocatedVersion
+    located: LocatedVersion
     artifact: ArtifactSummary
     size: int
     files: tuple[tuple[FileSummary, str], ...]
@@ -52,7 +52,7 @@ class Resolution:
     @property
     def is_by_rollout(self) -> bool:
         """True if the device gets this version by a rollout, before the channel holds it."""
-        return self.rollout is not None and self.rollout.manifest == self.target.entry.manifest
+        return self.rollout is not None and self.rollout.manifest == self.located.entry.manifest
 
     @property
     def rejected(self) -> tuple[Rejection, ...]:
@@ -62,9 +62,9 @@ class Resolution:
         """The documented shape of `reg resolve --json`."""
         artifact = self.artifact
         return {
-            "name": self.target.name,
-            "version": str(self.target.version),
-            "manifest": str(self.target.entry.manifest),
+            "name": self.located.name,
+            "version": str(self.located.version),
+            "manifest": str(self.located.entry.manifest),
             "size": self.size,
             "artifact": {
                 "format": artifact.format,
@@ -130,7 +130,7 @@ class NoAnswerError(NotFoundError):
 
 
 def resolve_in(
-    remote: RegistryReader,
+    reader: RegistryReader,
     state: State,
     ref: Ref,
     query: Query,
@@ -138,8 +138,8 @@ def resolve_in(
     seed: str | None = None,
 ) -> Resolution:
     """Resolve in a state that was read before."""
-    candidates = version_candidates(remote, state, ref, query, device, seed)
-    operators = partial(read_operators, remote)
+    candidates = version_candidates(reader, state, ref, query, device, seed)
+    operators = partial(read_operators, reader)
     outcome = resolve_among(state, candidates, query, device, operators, ref.is_bare)
     artifact = outcome.artifact
     if artifact is None or outcome.candidate is None:
@@ -147,47 +147,47 @@ def resolve_in(
     version, entry, summary = outcome.candidate
     main = FileSummary("artifact", artifact.path, artifact.digest, artifact.size)
     files = tuple(
-        (file, remote.blob_url(file.digest)) for file in (main, *artifact.files, *summary.shared_files)
+        (file, reader.blob_url(file.digest)) for file in (main, *artifact.files, *summary.shared_files)
     )
-    target = LocatedVersion(state.name, version, entry, state.channels.get(ref.tag or ""))
-    deltas = _deltas(remote, state, target, files)
+    located = LocatedVersion(state.name, version, entry, state.channels.get(ref.tag or ""))
+    deltas = _deltas(reader, state, located, files)
     rollout = state.rollouts.get(ref.tag or "")
-    return Resolution(target, artifact, outcome.size, files, outcome, deltas=deltas, rollout=rollout)
+    return Resolution(located, artifact, outcome.size, files, outcome, deltas=deltas, rollout=rollout)
 
 
 def _deltas(
-    remote: RegistryReader,
+    reader: RegistryReader,
     state: State,
-    target: LocatedVersion,
+    located: LocatedVersion,
     files: Collection[tuple[FileSummary, str]],
 ) -> tuple[tuple["Delta", str], ...]:
     """The deltas of these files that the state line offers."""
     if "deltas" not in state.more:
         return ()
-    offer = state.deltas.versions.get(target.version)
+    offer = state.deltas.versions.get(located.version)
     digests = {file.digest for file, _ in files}
     deltas = [delta for delta in offer.deltas if delta.new in digests] if offer else []
-    return tuple((delta, remote.blob_url(delta.digest)) for delta in deltas)
+    return tuple((delta, reader.blob_url(delta.digest)) for delta in deltas)
 
 
-def contracts_of(remote: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
+def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
     """The contracts of a version's artifacts, each once. NotFoundError if none is recorded."""
 
     def read(index: IndexFile | None) -> tuple[LocatedVersion, VersionSummary]:
-        state = state_of(remote, ref.name, index)
-        target = find_in(remote, state, ref)
-        return target, read_summary(remote, state, target, ["contract"])
+        state = state_of(reader, ref.name, index)
+        located = find_in(reader, state, ref)
+        return located, read_summary(reader, state, located, ["contract"])
 
-    target, summary = read_consistently(remote, ref.name, read)
+    located, summary = read_consistently(reader, ref.name, read)
     artifacts = summary.artifacts
     recorded = dict.fromkeys(artifact.contract for artifact in artifacts if artifact.contract is not None)
     if not recorded:
-        raise NotFoundError(f"{target.ref} has no recorded contract", "its inputs and outputs are not known")
+        raise NotFoundError(f"{located.ref} has no recorded contract", "its inputs and outputs are not known")
     return tuple(recorded)
 
 
 def version_candidates(
-    remote: RegistryReader,
+    reader: RegistryReader,
     state: State,
     ref: Ref,
     query: Query,
@@ -203,33 +203,33 @@ def version_candidates(
     versions = releases(state) if ref.is_bare else rolled_out_to(state, ref.tag, device, seed)
     refs = [Ref(state.name, str(version)) for version in versions]
     for candidate in refs if ref.is_bare and refs else [*refs, ref]:
-        target = find_in(remote, state, candidate)
-        summary = read_summary(remote, state, target, fields, query.member)
-        yield VersionCandidate(target.version, _carried_entry(remote, target), summary)
+        located = find_in(reader, state, candidate)
+        summary = read_summary(reader, state, located, fields, query.member)
+        yield VersionCandidate(located.version, _carried_entry(reader, located), summary)
 
 
-def _carried_entry(remote: RegistryReader, target: LocatedVersion) -> VersionEntry:
+def _carried_entry(reader: RegistryReader, located: LocatedVersion) -> VersionEntry:
     """The entry of a version; it holds no artifact if an archive does not carry its files."""
-    carried = carried_by(innermost(remote))
-    absent = carried is not None and target.version not in carried.get(target.name, ())
-    return target.entry._replace(held=()) if absent else target.entry
+    carried = carried_by(innermost(reader))
+    absent = carried is not None and located.version not in carried.get(located.name, ())
+    return located.entry._replace(held=()) if absent else located.entry
 
 
-def read_operators(remote: RegistryReader, digest: Digest) -> "tuple[Need, ...]":
+def read_operators(reader: RegistryReader, digest: Digest) -> "tuple[Need, ...]":
     """Read an artifact's operator set. IntegrityError if the blob is not one."""
     from onnxreg.schema.manifest.operators import read_operator_set
 
     try:
-        return read_operator_set(read_blob(remote, digest))
+        return read_operator_set(read_blob(reader, digest))
     except InputError as error:
         raise IntegrityError(f"blob {digest.short}... is not an operator set: {error.message}") from error
 
 
-def check_index(remote: RegistryReader, state: State, target: LocatedVersion) -> None:
+def check_index(reader: RegistryReader, state: State, located: LocatedVersion) -> None:
     """IntegrityError if the index file contradicts the manifest of a version."""
-    summary = state.summaries.get(str(target.version))
+    summary = state.summaries.get(str(located.version))
     if summary is not None:
         from onnxreg.registry.store.blobs import check_summary
 
-        manifest = target.entry.manifest
-        check_summary(summary, read_blob(remote, manifest), manifest, target.name)
+        manifest = located.entry.manifest
+        check_summary(summary, read_blob(reader, manifest), manifest, located.name)

@@ -49,11 +49,11 @@ def resolve(
         state = state_of(reader, ref.name, index)
         resolution = resolve_in(reader, state, ref, query, device, seed)
         if verify:
-            check_index(reader, state, resolution.target)
+            check_index(reader, state, resolution.located)
         return replace(resolution, index=index)
 
     resolution = read_consistently(reader, ref.name, read)
-    check_version_trust(reader, ref, resolution.target, resolution.index, known_heads)
+    check_version_trust(reader, ref, resolution.located, resolution.index, known_heads)
     return resolution
 
 

@@ -30,46 +30,50 @@ PROMOTE_ADVICE = Advice("promote-properly")
 
 
 def check_holder(
-    source: RegistryReader, channel: str, target: LocatedVersion, index: IndexFile | None, policies: IndexFile
+    reader: RegistryReader,
+    channel: str,
+    located: LocatedVersion,
+    index: IndexFile | None,
+    policies: IndexFile,
 ) -> None:
-    """Judge a governed channel by index files that were read; it must still hold the version `target`.
+    """Judge a governed channel by index files that were read; it must still hold the version `located`.
 
     See `check_held`.
     """
-    log = PolicyLog.decode(policies.data, source.registry_id)
-    if not log.policy.covering(target.name, channel):
+    log = PolicyLog.decode(policies.data, reader.registry_id)
+    if not log.policy.covering(located.name, channel):
         return
 
     def judge(fresh: IndexFile | None) -> None:
-        ledger = read_ledger(source, target.name, fresh)
+        ledger = read_ledger(reader, located.name, fresh)
         rollout = ledger.rollouts.get(channel)
-        if rollout is not None and rollout.manifest == target.entry.manifest:
+        if rollout is not None and rollout.manifest == located.entry.manifest:
             check_rollout(ledger, log, channel, rollout)
         else:
             check_held(ledger, log, channel)
-        check_answer(ledger, channel, target, state_of(source, target.name, index or fresh))
+        check_answer(ledger, channel, located, state_of(reader, located.name, index or fresh))
 
-    read_consistently(source, target.name, judge, index)
+    read_consistently(reader, located.name, judge, index)
 
 
-def check_answer(ledger: Ledger, channel: str, target: LocatedVersion, state: State) -> None:
-    """Raise GateError if a judged channel no longer holds the target.
+def check_answer(ledger: Ledger, channel: str, located: LocatedVersion, state: State) -> None:
+    """Raise GateError if a judged channel no longer holds the version.
 
-    Raise IntegrityError if the state line that the answer came from contradicts the target's manifest.
+    Raise IntegrityError if the state line that the answer came from contradicts its manifest.
 
     The judged log may be newer than that state line: what its index file named may have been freed meanwhile.
     """
     current, rollout = ledger.channels.get(channel), ledger.rollouts.get(channel)
     manifests = {holder.manifest for holder in (current, rollout) if holder is not None}
-    if current is None or target.entry.manifest not in manifests:
+    if current is None or located.entry.manifest not in manifests:
         raise GateError(
-            f"{target.name}:{channel} holds {current.version if current else 'nothing'} by now, and {target.version} was found",
+            f"{located.name}:{channel} holds {current.version if current else 'nothing'} by now, and {located.version} was found",
             "it was moved while it was read: ask again",
         )
-    summary = state.summaries.get(str(target.version))
+    summary = state.summaries.get(str(located.version))
     if summary is not None:
-        manifest = target.entry.manifest
-        check_summary(summary, ledger.fetch(manifest), manifest, target.name)
+        manifest = located.entry.manifest
+        check_summary(summary, ledger.fetch(manifest), manifest, located.name)
 
 
 def check_rollout(
@@ -188,12 +192,12 @@ def _check_changes(ledger: Ledger, rules: Sequence[Rule], past: Sequence[Tag], m
 
 
 def audit_gates(
-    source: RegistryReader, ledger: Ledger, trust: Trust | None = None
+    reader: RegistryReader, ledger: Ledger, trust: Trust | None = None
 ) -> Iterator[tuple[str, str]]:
     """Yield the governed channels and rollouts of a model that fail their policy; see `verify.Audit`."""
     for channel in sorted(ledger.channels):
         try:
-            log = read_policies(source)
+            log = read_policies(reader)
             check_held(ledger, log, channel, trust)
             if channel in ledger.rollouts:
                 check_rollout(ledger, log, channel, ledger.rollouts[channel], trust)
@@ -218,23 +222,23 @@ class BlockedChannel:
         return {"name": self.name, "channel": self.channel, "version": version, "why": self.why}
 
 
-def blocked_channels(source: RegistryReader, policy: Policy) -> list[BlockedChannel]:
+def blocked_channels(reader: RegistryReader, policy: Policy) -> list[BlockedChannel]:
     """The channels, by model and name, that hold a version which a policy refuses or which was not promoted.
 
     Signatures are judged by the user's trust file. Raise UnlistedError if the place does not tell its models.
     """
-    log = with_policy(read_policies(source), policy)
-    return [blocked for name in source.names() for blocked in _stopped(source, name, log)]
+    log = with_policy(read_policies(reader), policy)
+    return [blocked for name in reader.names() for blocked in _stopped(reader, name, log)]
 
 
-def _stopped(source: RegistryReader, name: str, log: PolicyLog) -> Iterator[BlockedChannel]:
+def _stopped(reader: RegistryReader, name: str, log: PolicyLog) -> Iterator[BlockedChannel]:
     try:
-        index = source.read_index(name)
-        channels = lookup.state_of(source, name, index).channels
+        index = reader.read_index(name)
+        channels = lookup.state_of(reader, name, index).channels
         governed = [channel for channel in sorted(channels) if log.policy.covering(name, channel)]
         if not governed:
             return
-        ledger = read_ledger(source, name, index)
+        ledger = read_ledger(reader, name, index)
     except RegError as error:
         yield BlockedChannel(name, None, None, error.message)
         return

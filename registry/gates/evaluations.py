@@ -99,13 +99,13 @@ def _parents(manifest: Manifest, artifact: Artifact) -> set[Digest]:
     return {digest for digest in parents if digest is not None}
 
 
-def read_benchmarks(source: RegistryReader, ref: Ref) -> list[BenchmarkDocument]:
+def read_benchmarks(reader: RegistryReader, ref: Ref) -> list[BenchmarkDocument]:
     """The benchmarks that a log attests of a version, oldest first.
 
     Raise NotFoundError or IntegrityError if the version or a statement cannot be read.
     """
-    version = read_version(source, ref)
-    ledger, _ = load(source, version.name)
+    version = read_version(reader, ref)
+    ledger, _ = load(reader, version.name)
     about = attestations(ledger, version.digest, version.manifest)
     documents = [ledger.fetch(event.statement) for event in about if event.media_type == BENCHMARK]
     return [BenchmarkDocument.decode(data, "a benchmark") for data in documents]

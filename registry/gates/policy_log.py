@@ -94,11 +94,11 @@ def rules_of(line: LogLine) -> Policy:
         ) from error
 
 
-def read_policies(source: RegistryReader) -> PolicyLog:
+def read_policies(reader: RegistryReader) -> PolicyLog:
     """The log of policies of a registry, its chain verified."""
-    index = source.read_index(POLICY_LOG)
+    index = reader.read_index(POLICY_LOG)
     return (
-        PolicyLog(source.registry_id) if index is None else PolicyLog.decode(index.data, source.registry_id)
+        PolicyLog(reader.registry_id) if index is None else PolicyLog.decode(index.data, reader.registry_id)
     )
 
 
@@ -155,9 +155,9 @@ def _refuse_unapproved(log: PolicyLog) -> None:
         )
 
 
-def approve_policy(source: RegistryReader, policy: Policy, key: "PrivateKey") -> str:
+def approve_policy(reader: RegistryReader, policy: Policy, key: "PrivateKey") -> str:
     """The signature of a key on a policy, to follow the one that is in force in a registry."""
-    log = read_policies(source)
+    log = read_policies(reader)
     signature = key.sign(approved_bytes(log.registry, log.head, policy))
     return f"{signature.keyid}:{b64encode(signature.sig).decode()}"
 
@@ -204,11 +204,11 @@ def _publish(store: RegistryStore, log: PolicyLog, before: IndexFile | None) -> 
         raise ConflictError("somebody else set a policy meanwhile", Advice("show-policy")) from error
 
 
-def check_free(source: RegistryReader, name: str, channel: str, is_remote: bool = False) -> None:
+def check_free(reader: RegistryReader, name: str, channel: str, is_remote: bool = False) -> None:
     """Raise GateError if a channel is governed: only a promotion moves it."""
-    if read_policies(source).policy.covering(name, channel):
-        remote = {"remote": source.url} if is_remote else {}
+    if read_policies(reader).policy.covering(name, channel):
+        remote = {"remote": reader.url} if is_remote else {}
         raise GateError(
-            f"a policy governs {name}:{channel} in {source.url}",
+            f"a policy governs {name}:{channel} in {reader.url}",
             Advice("promote-there" if is_remote else "promote", name=name, channel=channel, **remote),
         )

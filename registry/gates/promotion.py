@@ -92,7 +92,7 @@ def _finding(value: Any) -> GateFinding:
 class Promotion:
     """The findings, and whether the channel moved. `before` is the version that it held, if any."""
 
-    target: lookup.LocatedVersion
+    located: lookup.LocatedVersion
     channel: str
     findings: tuple[GateFinding, ...]
     moved: bool
@@ -108,7 +108,7 @@ class Promotion:
             dict.fromkeys(finding.requirement for finding in self.findings if finding.verdict == "fail")
         )
         return GateError(
-            f"{self.target.ref} may not become {self.channel}: {', '.join(failed)}",
+            f"{self.located.ref} may not become {self.channel}: {', '.join(failed)}",
             Advice("read-findings"),
         )
 
@@ -140,18 +140,18 @@ class Promoter:
                 f"no policy governs {ref.name}:{channel} in {self.store.url}",
                 self._without_policy(ref, channel),
             )
-        target = lookup.find(source, ref)
+        located = lookup.find(source, ref)
         ledger, _ = load(source, ref.name)
         current = ledger.channels.get(channel)
-        judged = judge_version(ledger, rules, target.version, self._before(ledger, channel, target))
+        judged = judge_version(ledger, rules, located.version, self._before(ledger, channel, located))
         repeated = current is not None and (current.manifest, current.policy) == (
-            target.entry.manifest,
+            located.entry.manifest,
             log.head,
         )
         moved = not judged.failed and not repeated and not dry_run
         if moved:
-            self._move(log, channel, target, reason)
-        return Promotion(target, channel, judged.findings, moved, str(current.version) if current else None)
+            self._move(log, channel, located, reason)
+        return Promotion(located, channel, judged.findings, moved, str(current.version) if current else None)
 
     def _without_policy(self, ref: Ref, channel: str) -> Advice:
         """The hint for a channel that no policy governs. No push brings a policy along."""
@@ -160,28 +160,28 @@ class Promoter:
         url = self.store.url
         return Advice("push-or-govern", ref=ref, remote=url, channel=channel)
 
-    def _before(self, ledger: Ledger, channel: str, target: lookup.LocatedVersion) -> Digest | None:
-        return compared_with(moves(ledger, channel), target.entry.manifest)
+    def _before(self, ledger: Ledger, channel: str, located: lookup.LocatedVersion) -> Digest | None:
+        return compared_with(moves(ledger, channel), located.entry.manifest)
 
-    def _move(self, log: PolicyLog, channel: str, target: lookup.LocatedVersion, reason: str | None) -> None:
+    def _move(self, log: PolicyLog, channel: str, located: lookup.LocatedVersion, reason: str | None) -> None:
         """Judge again on the log to be swapped, which may have grown, and append the event with its
         evidence."""
-        rules = log.policy.covering(target.name, channel)
+        rules = log.policy.covering(located.name, channel)
         with self.store.push() as push:
 
             def change(ledger: Ledger) -> Collection[Digest]:
-                judged = judge_version(ledger, rules, target.version, self._before(ledger, channel, target))
+                judged = judge_version(ledger, rules, located.version, self._before(ledger, channel, located))
                 if judged.failed:
-                    raise GateError(f"{target.ref} no longer meets the policy", "run it again to see why")
+                    raise GateError(f"{located.ref} no longer meets the policy", "run it again to see why")
                 current = ledger.channels.get(channel)
-                evidence = evidence_of(judged, log, channel, target)
+                evidence = evidence_of(judged, log, channel, located)
                 digest, _ = push.put(BytesIO(evidence.encode()))
                 ledger.append(
                     Tag(
-                        **stamp(target.name, self.actor, reason),
+                        **stamp(located.name, self.actor, reason),
                         tag=channel,
-                        version=target.version,
-                        manifest=target.entry.manifest,
+                        version=located.version,
+                        manifest=located.entry.manifest,
                         expects=current.manifest if current else None,
                         policy=log.head,
                         evidence=digest,
@@ -189,18 +189,18 @@ class Promoter:
                 )
                 return [digest]
 
-            commit(self.store, push, target.name, change)
+            commit(self.store, push, located.name, change)
 
 
 def evidence_of(
-    judged: JudgedVersion, log: PolicyLog, channel: str, target: lookup.LocatedVersion
+    judged: JudgedVersion, log: PolicyLog, channel: str, located: lookup.LocatedVersion
 ) -> PromotionEvidence:
     """The evidence of a version that was judged for a channel."""
     return PromotionEvidence(
-        target.name,
+        located.name,
         channel,
-        target.version,
-        target.entry.manifest,
+        located.version,
+        located.entry.manifest,
         log.head,
         judged.before,
         judged.findings,

@@ -136,25 +136,25 @@ def latest_proofs(
     return latest
 
 
-def proofs_by_path(source: RegistryReader, version: PublishedVersion) -> dict[str, RecordedProof]:
+def proofs_by_path(reader: RegistryReader, version: PublishedVersion) -> dict[str, RecordedProof]:
     """The same for a version that was read with its index file; empty if no artifact has a parent, or a statement
     cannot be read.
     """
     if not any(artifact.parent for artifact in version.manifest.artifacts):
         return {}
     try:
-        ledger, _ = load(source, version.name, first=version.index)
+        ledger, _ = load(reader, version.name, first=version.index)
         return latest_proofs(ledger, version.digest, version.manifest, load_trust())
     except (IntegrityError, NotFoundError):
         return {}
 
 
-def read_proofs(source: RegistryReader, ref: Ref, trust: Trust | None = None) -> list[RecordedProof]:
+def read_proofs(reader: RegistryReader, ref: Ref, trust: Trust | None = None) -> list[RecordedProof]:
     """The proofs that a log attests of a version, oldest first.
 
     Raise NotFoundError or IntegrityError if the version or a statement cannot be read.
     """
-    version = read_version(source, ref)
-    ledger, _ = load(source, version.name, first=version.index)
+    version = read_version(reader, ref)
+    ledger, _ = load(reader, version.name, first=version.index)
     events = attestations(ledger, version.digest, version.manifest)
     return list(recorded_proofs(ledger, events, load_trust() if trust is None else trust))

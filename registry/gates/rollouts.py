@@ -71,7 +71,7 @@ class Rollouts:
         """
         percent(share)
         cohort = None if where is None else str(parse_cohort(where))
-        target = lookup.find(CheckedReader(self.store, self.known_heads), ref)
+        located = lookup.find(CheckedReader(self.store, self.known_heads), ref)
 
         def step(ledger: Ledger, current: Channel) -> Rollout:
             if channel in ledger.rollouts:
@@ -79,13 +79,13 @@ class Rollouts:
                     f"{_of(ledger, channel)} is being rolled out to {ledger.rollouts[channel].to}",
                     Advice("end-rollout", name=ledger.name, channel=channel),
                 )
-            if current.manifest == target.entry.manifest:
+            if current.manifest == located.entry.manifest:
                 raise ConflictError(
-                    f"{_of(ledger, channel)} is {target.version} already", "there is nothing to do"
+                    f"{_of(ledger, channel)} is {located.version} already", "there is nothing to do"
                 )
-            return Rollout(target.version, target.entry.manifest, share, secrets.token_hex(16), 0, cohort)
+            return Rollout(located.version, located.entry.manifest, share, secrets.token_hex(16), 0, cohort)
 
-        return self._step(target.name, channel, step, reason)
+        return self._step(located.name, channel, step, reason)
 
     def advance(self, name: str, channel: str, share: float, reason: str | None = None) -> RolloutStatus:
         """Give the version to more devices; those that have it keep it.
@@ -186,8 +186,8 @@ class Rollouts:
             raise GateError(
                 f"{ledger.name}:{rollout.to} may not become {channel}: {faults}", Advice("read-findings")
             )
-        target = lookup.LocatedVersion(ledger.name, rollout.to, ledger.entries[rollout.to])
-        data = evidence_of(judged, log, channel, target).encode()
+        located = lookup.LocatedVersion(ledger.name, rollout.to, ledger.entries[rollout.to])
+        data = evidence_of(judged, log, channel, located).encode()
         digest, size = push.put(BytesIO(data))
         return Descriptor(digest, size)
 

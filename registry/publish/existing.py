@@ -29,7 +29,7 @@ def newest(entries: Mapping[Version, VersionEntry]) -> Version:
 
 
 def find_existing(
-    remote: RegistryReader, name: str, manifest: Digest, requested: Version | None
+    reader: RegistryReader, name: str, manifest: Digest, requested: Version | None
 ) -> ExistingVersion | None:
     """Find the version that publishing a manifest again would return; None if it would write something.
 
@@ -38,22 +38,22 @@ def find_existing(
             manifest.
     """
     try:
-        return read_consistently(remote, name, partial(_find_existing, remote, name, manifest, requested))
+        return read_consistently(reader, name, partial(_find_existing, reader, name, manifest, requested))
     except NotFoundError:
         return None
 
 
 def _find_existing(
-    remote: RegistryReader, name: str, manifest: Digest, requested: Version | None, index: IndexFile | None
+    reader: RegistryReader, name: str, manifest: Digest, requested: Version | None, index: IndexFile | None
 ) -> ExistingVersion | None:
-    state = state_of(remote, name, index)
-    entries = all_versions(remote, state)
+    state = state_of(reader, name, index)
+    entries = all_versions(reader, state)
     version = newest(entries) if requested is None and entries else requested
     entry = None if version is None else entries.get(version)
     if version is None or entry is None or entry.manifest != manifest or not entry.usable:
         return None
     if entry.held is not None:
         return None
-    data = read_blob(remote, manifest)
+    data = read_blob(reader, manifest)
     verdicts = verdicts_of_json(canonical.decode(data, "manifest"))
     return ExistingVersion(version, data, artifact_states(verdicts, entry.attested, state.refused))

@@ -137,8 +137,8 @@ class TrackingCopies:
 class TrackedReader(ReaderWrapper):
     """A remote whose index files are kept, and sent again only if they changed."""
 
-    def __init__(self, remote: RegistryReader, tracking: TrackingCopies) -> None:
-        super().__init__(remote)
+    def __init__(self, reader: RegistryReader, tracking: TrackingCopies) -> None:
+        super().__init__(reader)
         self.tracking = tracking
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
@@ -167,11 +167,11 @@ class OfflineReader:
 
     def __init__(
         self,
-        remote: RegistryReader,
+        reader: RegistryReader,
         tracking: TrackingCopies,
         tell: Callable[[str, float], None] = lambda name, age: None,
     ) -> None:
-        self._remote = remote
+        self._remote = reader
         self._tracking = tracking
         self._tell = tell
 

@@ -227,12 +227,12 @@ class HubRoutes:
             raise _no_repository(name)
         key = self._key(name, revision, index)
         try:
-            state, target = self._registry.locate(name, lambda state: self._ref(state, revision))
+            state, located = self._registry.locate(name, lambda state: self._ref(state, revision))
         except (InputError, NotFoundError) as error:
             raise _refused(404, "RevisionNotFound", error.message) from error
         except GateError as error:
             raise _refused(409, "GatedRepo", error.message) from error
-        repository = self._repository_of(state, target, pinned=_is_pinned(target, revision))
+        repository = self._repository_of(state, located, pinned=_is_pinned(located, revision))
         assert repository.entries, "made here, in a thread"
         if key is not None:
             self._repositories.put(key, repository, len(repository.files))
@@ -249,24 +249,24 @@ class HubRoutes:
                 return Ref(state.name, digest=match)
         return Ref(state.name, revision)
 
-    def _repository_of(self, state: State, target: LocatedVersion, pinned: bool) -> Repository:
-        digest = target.entry.manifest
+    def _repository_of(self, state: State, located: LocatedVersion, pinned: bool) -> Repository:
+        digest = located.entry.manifest
         data = read_blob(self._registry, digest)
-        manifest = read_manifest(data, digest, target.name)
-        summary = read_summary(self._registry, state, target)
+        manifest = read_manifest(data, digest, located.name)
+        summary = read_summary(self._registry, state, located)
         states = {artifact.path: artifact.state for artifact in summary.artifacts}
-        files = layout(manifest, digest, len(data), states, target.entry.held, refused=pinned)
-        tags = tuple(sorted(tag for tag, item in state.channels.items() if item.version == target.version))
-        return Repository(target.name, digest.hex[:COMMIT_DIGITS], manifest, files, tags)
+        files = layout(manifest, digest, len(data), states, located.entry.held, refused=pinned)
+        tags = tuple(sorted(tag for tag, item in state.channels.items() if item.version == located.version))
+        return Repository(located.name, digest.hex[:COMMIT_DIGITS], manifest, files, tags)
 
 
-def _is_pinned(target: LocatedVersion, revision: str) -> bool:
+def _is_pinned(located: LocatedVersion, revision: str) -> bool:
     """Return True for a version or a whole digest, which list refused files.
 
     A commit does not: clients ask for the files of a channel by its commit.
     """
     is_commit = re.fullmatch(f"[0-9a-f]{{{COMMIT_DIGITS}}}", revision) is not None
-    return target.channel is None and revision != MAIN and not is_commit
+    return located.channel is None and revision != MAIN and not is_commit
 
 
 def _name(request: Request) -> str:

@@ -162,8 +162,8 @@ class ServedRegistry(DirectoryRegistry):
             state = self.state_of(request.ref.name, index)
             assert index is not None, "state_of raises if there is no index file"
             resolution = resolve_in(self, state, request.ref, request.query, request.device)
-            self._check(index.token, state, resolution.target)
-            check_version_trust(reader, request.ref, resolution.target, index, known_heads)
+            self._check(index.token, state, resolution.located)
+            check_version_trust(reader, request.ref, resolution.located, index, known_heads)
             return resolution, index.token
 
         return read_consistently(reader, request.ref.name, read)
@@ -180,10 +180,10 @@ class ServedRegistry(DirectoryRegistry):
             state = self.state_of(name, index)
             assert index is not None, "state_of raises without an index file"
             ref = ref_in(state)
-            target = lookup.find_in(self, state, ref)
-            self._check(index.token, state, target)
-            check_version_trust(reader, ref, target, index, known_heads)
-            return state, target
+            located = lookup.find_in(self, state, ref)
+            self._check(index.token, state, located)
+            check_version_trust(reader, ref, located, index, known_heads)
+            return state, located
 
         return read_consistently(reader, name, read)
 

@@ -38,9 +38,9 @@ def unpacked(
     reader: RegistryReader, resolution: Resolution, progress: Progress = SILENT
 ) -> Iterator[UnpackedArtifact]:
     """Unpack the files of a resolution from the registry that gave it. IntegrityError if one is damaged."""
-    digest = resolution.target.entry.manifest
+    digest = resolution.located.entry.manifest
     data = read_blob(reader, digest)
-    manifest = read_manifest(data, digest, resolution.target.name)
+    manifest = read_manifest(data, digest, resolution.located.name)
     artifact = next(item for item in manifest.artifacts if item.path == resolution.artifact.path)
     with TemporaryDirectory(prefix="onnxreg-") as scratch:
         root = Path(scratch) / "files"

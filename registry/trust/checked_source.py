@@ -18,7 +18,7 @@ class CheckedReader(ReaderWrapper):
 
     def __init__(
         self,
-        source: RegistryReader,
+        reader: RegistryReader,
         known_heads: KnownHeads,
         *near: BlobReader,
         is_elsewhere: bool = False,
@@ -27,10 +27,10 @@ class CheckedReader(ReaderWrapper):
 
         A registry that `is_elsewhere` is also compared with what its witnesses saw, if the trust file demands any.
         """
-        super().__init__(source)
+        super().__init__(reader)
         self._known_heads = known_heads
         self._near = near
-        self._witnesses = WitnessCheck(source) if is_elsewhere else None
+        self._witnesses = WitnessCheck(reader) if is_elsewhere else None
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         """Read an index file, and check it as `check` does."""
@@ -55,9 +55,9 @@ class CheckedReader(ReaderWrapper):
 class WitnessGuard(ReaderWrapper):
     """A reader that refuses an index file which is not witnessed as the user's trust file demands."""
 
-    def __init__(self, source: RegistryReader) -> None:
-        super().__init__(source)
-        self._witnesses = WitnessCheck(source)
+    def __init__(self, reader: RegistryReader) -> None:
+        super().__init__(reader)
+        self._witnesses = WitnessCheck(reader)
 
     def names(self) -> Iterator[str]:
         """Yield the models that are there, and those that witnesses saw and that are gone: reading them is an error."""

@@ -31,18 +31,18 @@ from onnxreg.schema.signing.line_signature import read_sig
 SIGNERS_ADVICE = Advice("list-signers")
 
 
-def enforce(trust: Trust, source: RegistryReader, name: str, index: IndexFile) -> None:
+def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -> None:
     """Raise IntegrityError if the log of a model does not keep what the trust file says of it.
 
     The whole log is read, and the state must follow from it, but for keys that this build does not know.
     """
-    registry = source.registry_id
-    ledger = read_ledger(source, name, index)
+    registry = reader.registry_id
+    ledger = read_ledger(reader, name, index)
     lines = list(ledger.lines())
     check_lines(trust, registry, name, lines)
     if not is_same(index.data, replay(lines, registry, name, ledger.fetch).encode()):
         raise IntegrityError(
-            f"the state of {name} in {source.url} is not what its log says", at(VERIFY_ADVICE, source.url)
+            f"the state of {name} in {reader.url} is not what its log says", at(VERIFY_ADVICE, reader.url)
         )
 
 
@@ -93,11 +93,11 @@ def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequenc
 
 
 def audit_head(
-    source: RegistryReader, known_heads: KnownHeads, name: str, index: IndexFile
+    reader: RegistryReader, known_heads: KnownHeads, name: str, index: IndexFile
 ) -> Iterator[tuple[str, str]]:
     """Yield the contradiction between a model's index file and its known head, if any; see `verify.Audit`."""
     try:
-        _check_head(source, known_heads, name, index)
+        _check_head(reader, known_heads, name, index)
     except RegError as error:
         yield "history", error.message
 
@@ -141,36 +141,36 @@ def check_copied(ledger: Ledger, trust: Trust) -> None:
             raise IntegrityError(f"{ledger.name} is not copied: {problem}", SIGNERS_ADVICE)
 
 
-def _check_head(source: RegistryReader, known_heads: KnownHeads, name: str, index: IndexFile) -> None:
+def _check_head(reader: RegistryReader, known_heads: KnownHeads, name: str, index: IndexFile) -> None:
     """Against the known head; if the log grew since the index file was read, against what it is now."""
     try:
-        known_heads.check(source, name, index, known_heads.read_json(source.registry_id, name))
+        known_heads.check(reader, name, index, known_heads.read_json(reader.registry_id, name))
     except IntegrityError:
-        before = known_heads.read_json(source.registry_id, name)
-        fresh = source.read_index(name)
+        before = known_heads.read_json(reader.registry_id, name)
+        fresh = reader.read_index(name)
         if fresh == index:
             raise
-        known_heads.check(source, name, fresh, before)
+        known_heads.check(reader, name, fresh, before)
 
 
 def _counts(verdict: SignatureVerdict, need: SignatureRequirement) -> bool:
     return verdict.status == "trusted" and (not need.keys or verdict.key in need.keys)
 
 
-def require_signed(source: RegistryReader, target: LocatedVersion, trust: Trust | None = None) -> None:
+def require_signed(reader: RegistryReader, located: LocatedVersion, trust: Trust | None = None) -> None:
     """Raise IntegrityError if the trust file wants the versions of a model signed, and this one is not."""
-    name = target.name
+    name = located.name
     trust = load_trust() if trust is None else trust
-    needs = [requirement for requirement in trust.required(source.registry_id, name) if requirement.versions]
+    needs = [requirement for requirement in trust.required(reader.registry_id, name) if requirement.versions]
     if not needs:
         return
-    ledger, _ = load(source, name)
-    verdicts = signatures_of(ledger, trust, target.version, target.entry.manifest)
+    ledger, _ = load(reader, name)
+    verdicts = signatures_of(ledger, trust, located.version, located.entry.manifest)
     for need in needs:
         if not any(_counts(verdict, need) for verdict in verdicts):
             why = "; ".join(dict.fromkeys(str(verdict) for verdict in verdicts)) or "nobody signed it"
             raise IntegrityError(
-                f"{target.ref} with manifest {target.entry.manifest.short}... must be signed by a trusted key: {why}",
+                f"{located.ref} with manifest {located.entry.manifest.short}... must be signed by a trusted key: {why}",
                 Advice("list-signatures"),
             )
 

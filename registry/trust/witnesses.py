@@ -30,8 +30,8 @@ def forget_witnessed(registry_id: str) -> bool:
 class WitnessCheck:
     """Compares what one place says with what its witnesses saw, if the trust file demands any."""
 
-    def __init__(self, source: RegistryReader) -> None:
-        self._source = source
+    def __init__(self, reader: RegistryReader) -> None:
+        self._source = reader
         self._reader: WitnessedReader | None = None
 
     def check(self, name: str, index: IndexFile | None) -> None:

@@ -26,9 +26,9 @@ class WitnessFiles(NamedTuple):
     proofs: StoredObject | None = None
 
 
-def read_files(source: RegistryReader) -> WitnessFiles:
+def read_files(reader: RegistryReader) -> WitnessFiles:
     """Read the files that change. A copy takes them before the models, whose logs then continue the map."""
-    files = innermost(source)
+    files = innermost(reader)
     if not isinstance(files, PathReader):
         return WitnessFiles()
     proofs = files.read_file(PROOFS)
@@ -57,22 +57,22 @@ def copy_log(source: RegistryStore, destination: RegistryStore, changing: Witnes
             target.swap_file(path, stored[0], current[1] if current else None)
 
 
-def proof_files(source: RegistryReader, names: Collection[str]) -> dict[str, bytes]:
+def proof_files(reader: RegistryReader, names: Collection[str]) -> dict[str, bytes]:
     """The cosigned checkpoints, and the pages of their maps on the ways to these names, by path.
 
     Raise NotFoundError without any.
     """
-    files = path_reader(source)
+    files = path_reader(reader)
     stored = files.read_file(PROOFS)
     if stored is None:
-        raise NotFoundError(f"no witness has cosigned the log of {source.url}", "archive it without proofs")
+        raise NotFoundError(f"no witness has cosigned the log of {reader.url}", "archive it without proofs")
     entries = {PROOFS: stored[0]}
 
     def read(page: bytes) -> bytes:
         path = page_path(page)
         data = files.read_file(path, (b"", ""))
         if data is None:
-            raise NotFoundError(f"{path} of {source.url} is missing", "archive it without proofs")
+            raise NotFoundError(f"{path} of {reader.url} is missing", "archive it without proofs")
         entries[path] = data[0]
         return data[0]
 

@@ -18,11 +18,11 @@ from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
 from onnxreg.schema.witness.note import COSIGNATURE, ED25519, SignedNote, TreeHead, VerifierKey, origin_of
 
 
-def path_reader(source: RegistryReader) -> PathReader:
+def path_reader(reader: RegistryReader) -> PathReader:
     """The files of a registry by path. InputError if it has none."""
-    inner = innermost(source)
+    inner = innermost(reader)
     if not isinstance(inner, PathReader):
-        raise InputError(f"{source.url} cannot have a witness log")
+        raise InputError(f"{reader.url} cannot have a witness log")
     return inner
 
 
@@ -43,19 +43,19 @@ class Cosignature(NamedTuple):
         return self.note.by(self.witness)[0].time
 
 
-def cosign(source: RegistryReader, name: str, key: PrivateKey, log_key: str | None = None) -> Cosignature:
+def cosign(reader: RegistryReader, name: str, key: PrivateKey, log_key: str | None = None) -> Cosignature:
     """Sign the newest checkpoint of a registry as the witness `name`.
 
     `log_key` is the verifier key of the log, which must be given the first time. The state of the witness is
     durable before this returns. InputError if the witness is the log itself; IntegrityError if the log does not sign it with that key, or if it went back;
     ForkError if it was rewritten since the last time.
     """
-    origin = origin_of(source.registry_id)
+    origin = origin_of(reader.registry_id)
     witness = VerifierKey.of(name, COSIGNATURE, key.public)
     memory = WitnessMemory(origin, witness)
-    files = path_reader(source)
+    files = path_reader(reader)
     with memory.locked():
-        checkpoint = read_checkpoint(files, source.registry_id)
+        checkpoint = read_checkpoint(files, reader.registry_id)
         log = VerifierKey.parse(log_key, ED25519) if log_key else memory.log_key
         if log is None:
             raise InputError(f"the key of {origin} is not known yet", Advice("name-log-key"))

@@ -25,13 +25,13 @@ class HeadSurvey:
     refused: dict[str, str] = field(default_factory=dict)
 
 
-def survey(source: RegistryReader, entries: Mapping[str, MapEntry], accept: Collection[str]) -> HeadSurvey:
+def survey(reader: RegistryReader, entries: Mapping[str, MapEntry], accept: Collection[str]) -> HeadSurvey:
     """Read the head of every log. A log that does not continue its entry keeps it, unless its name is in `accept`."""
-    names = {*source.names(), *entries, POLICY_LOG}
+    names = {*reader.names(), *entries, POLICY_LOG}
     result = HeadSurvey()
     with ThreadPoolExecutor(MAX_WORKERS) as pool:
         findings = pool.map(
-            lambda name: (name, _finding(source, name, entries.get(name), name in accept)), sorted(names)
+            lambda name: (name, _finding(reader, name, entries.get(name), name in accept)), sorted(names)
         )
         for name, finding in findings:
             if isinstance(finding, str):
@@ -42,12 +42,12 @@ def survey(source: RegistryReader, entries: Mapping[str, MapEntry], accept: Coll
 
 
 def _finding(
-    source: RegistryReader, name: str, entry: MapEntry | None, accept: bool
+    reader: RegistryReader, name: str, entry: MapEntry | None, accept: bool
 ) -> MapEntry | str | None:
     """The present entry of a log, None without a log; a text why it does not continue the known one."""
     try:
-        index = source.read_index(name)
-        head = None if index is None else LogEnd.read(source, name, index)
+        index = reader.read_index(name)
+        head = None if index is None else LogEnd.read(reader, name, index)
         if entry is not None and not accept:
             if head is None:
                 return f"it is gone, and had {entry.seq} lines"
@@ -67,15 +67,15 @@ class LogEnd:
     source: RegistryReader
 
     @classmethod
-    def read(cls, source: RegistryReader, name: str, index: IndexFile) -> "LogEnd":
+    def read(cls, reader: RegistryReader, name: str, index: IndexFile) -> "LogEnd":
         """Read an index file, or the log of policies. IntegrityError if it does not fit itself or the registry."""
         if name == POLICY_LOG:
-            lines = _policy_lines(source.registry_id, index)
-            return cls(MapEntry(name, len(lines), lines[-1].digest), lines, None, source)
+            lines = _policy_lines(reader.registry_id, index)
+            return cls(MapEntry(name, len(lines), lines[-1].digest), lines, None, reader)
         observed = ObservedIndex.read(index.data, name)
-        if observed.state.registry != source.registry_id:
+        if observed.state.registry != reader.registry_id:
             raise IntegrityError(f"the index of {name} is another registry's")
-        return cls(MapEntry(name, observed.state.seq, observed.state.head), observed.lines, observed, source)
+        return cls(MapEntry(name, observed.state.seq, observed.state.head), observed.lines, observed, reader)
 
     def check_continues(self, entry: MapEntry) -> None:
         """Raise IntegrityError if the log does not have the line that an entry names."""

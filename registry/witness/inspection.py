@@ -25,21 +25,21 @@ class WitnessStatus:
     proofs: list[WitnessedHead]
 
 
-def inspect(source: RegistryReader) -> WitnessStatus:
+def inspect(reader: RegistryReader) -> WitnessStatus:
     """Read the state of a witness log. Raise NotFoundError without one."""
-    files = path_reader(source)
-    checkpoint = read_checkpoint(files, source.registry_id)
+    files = path_reader(reader)
+    checkpoint = read_checkpoint(files, reader.registry_id)
     return WitnessStatus(checkpoint, WitnessLog(files).newest_map(checkpoint.head), read_proofs(files))
 
 
-def verify_log(source: RegistryReader, log_key: str | None = None) -> HeadSurvey:
+def verify_log(reader: RegistryReader, log_key: str | None = None) -> HeadSurvey:
     """Read every file of a witness log, and compare the heads with those of its newest map.
 
     IntegrityError at the first file that is missing or wrong. `refused` has the models whose logs contradict the
     map, `changed` those with lines that are not witnessed yet.
     """
-    files = path_reader(source)
-    status = inspect(source)
+    files = path_reader(reader)
+    status = inspect(reader)
     if log_key is not None:
         require_signature(status.checkpoint.note, VerifierKey.parse(log_key, ED25519))
     head, log = status.checkpoint.head, WitnessLog(files)
@@ -48,7 +48,7 @@ def verify_log(source: RegistryReader, log_key: str | None = None) -> HeadSurvey
         if leaf_hash(entry) != tree.hash_at(0, index):
             raise IntegrityError(f"entry {index} of the witness log is not that of its tile")
     _check_proofs(log, head, status.proofs)
-    return survey(source, {entry.name: entry for entry in status.heads}, ())
+    return survey(reader, {entry.name: entry for entry in status.heads}, ())
 
 
 def _entries(log: WitnessLog, size: int) -> Iterator[bytes]:

@@ -75,11 +75,11 @@ def test_equal_weights_and_names_of_axes_do_not_matter_labels_and_tensors_do(
 
 def test_an_app_stays_on_the_newest_release_that_it_understands(grown: Registry) -> None:
     resolution = grown.resolve(NAME, query(contract(grown, "1.0.0")))
-    assert str(resolution.target.version) == "1.1.0"
+    assert str(resolution.located.version) == "1.1.0"
     codes = {(str(item.version), item.artifact): item.code for item in resolution.rejected}
     assert set(codes.values()) == {"contract"}
     both = query(contract(grown, "1.0.0"), contract(grown, "2.0.0"))
-    assert str(grown.resolve(NAME, both).target.version) == "2.0.0"
+    assert str(grown.resolve(NAME, both).located.version) == "2.0.0"
     with pytest.raises(NoAnswerError) as caught:
         grown.resolve(f"{NAME}:2.0.0", query(contract(grown, "1.0.0")))
     assert "the app was written for another one" in str(caught.value.hint)
@@ -94,7 +94,7 @@ def test_an_index_file_of_an_earlier_build_answers_alike(grown: Registry) -> Non
 
     Tree(grown.store.root).edit_state(NAME, change)
     assert not grown.verify().damages
-    assert str(grown.resolve(NAME, query(first)).target.version) == "1.1.0"
+    assert str(grown.resolve(NAME, query(first)).located.version) == "1.1.0"
 
 
 def test_a_wrong_contract_in_an_index_file_is_damage(grown: Registry) -> None:

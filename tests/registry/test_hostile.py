@@ -123,7 +123,7 @@ def test_sealed_versions_can_be_tagged_yanked_and_found(registry: Registry, make
     registry.yank(first.ref)
     assert registry.find(f"acme/pii@{first.digest}").entry.yanked
     registry.yank(first.ref, undo=True)
-    assert registry.resolve("acme/pii:old").target.version == first.version
+    assert registry.resolve("acme/pii:old").located.version == first.version
     assert not registry.verify().damages
 
 

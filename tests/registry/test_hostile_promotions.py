@@ -202,4 +202,4 @@ def test_a_promotion_of_what_meets_the_policy_still(attacker: Attacker) -> None:
     event = promotion(attacker.registry)
     attacker.registry.promote(f"{NAME}:1.1.0", "stable")
     replay(attacker, replace(event, **{key: item for key, item in stamp(NAME).items() if key != "name"}))
-    assert str(attacker.registry.resolve(STABLE).target.version) == "1.0.0"
+    assert str(attacker.registry.resolve(STABLE).located.version) == "1.0.0"

@@ -141,7 +141,7 @@ def test_questions_have_the_same_answers_everywhere(make: str, request: pytest.F
 
 def test_one_request_answers(measured: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "read_blob", None)
-    assert str(measured.resolve(NAME, Query(where=parser.parse(TRUE[0]))).target.version) == "1.0.0"
+    assert str(measured.resolve(NAME, Query(where=parser.parse(TRUE[0]))).located.version) == "1.0.0"
 
 
 def test_only_a_question_about_metrics_reads_the_manifest_of_an_older_build(
@@ -162,7 +162,7 @@ def test_an_index_file_of_an_older_build_is_whole_and_can_be_written_on(
 ) -> None:
     assert not old.verify().damages
     assert (
-        str(trusted_read.resolve(old.store, Ref.parse(NAME), Query(), verify=True).target.version) == "1.0.0"
+        str(trusted_read.resolve(old.store, Ref.parse(NAME), Query(), verify=True).located.version) == "1.0.0"
     )
     old.add(evaluated(make_draft(seed="b")), "1.1.0")
     assert metrics(old) == [None, None] and metrics(old, "1.1.0")[1]

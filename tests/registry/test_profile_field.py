@@ -78,7 +78,7 @@ def test_a_new_version_is_read_too(profiled: Registry, make_draft: MakeDraft) ->
 
 def test_resolve_reads_the_profile(profiled: Registry) -> None:
     asked = Query(where=parser.parse("profile = mobile"))
-    assert str(profiled.resolve("acme/pii:0.1.0", asked).target.version) == "0.1.0"
+    assert str(profiled.resolve("acme/pii:0.1.0", asked).located.version) == "0.1.0"
     with pytest.raises(NotFoundError):
         profiled.resolve("acme/pii:0.2.0", asked)
 

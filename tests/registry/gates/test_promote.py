@@ -28,7 +28,7 @@ def registry(gated: Registry) -> Registry:
 def test_a_version_that_meets_the_policy_is_promoted(registry: Registry) -> None:
     done = registry.promote(f"{NAME}:1.0.0", "stable")
     assert (done.moved, done.holds, done.before) == (True, True, None)
-    assert registry.resolve(STABLE).target.version == Version(1, 0, 0)
+    assert registry.resolve(STABLE).located.version == Version(1, 0, 0)
     assert not registry.verify().damages
 
 
@@ -112,7 +112,7 @@ def test_tag_and_push_and_pull_do_not_move_a_governed_channel(registry: Registry
 
 def test_other_channels_stay_free(registry: Registry) -> None:
     registry.tag(f"{NAME}:1.2.0", "beta")
-    assert registry.resolve(f"{NAME}:beta").target.version == Version(1, 2, 0)
+    assert registry.resolve(f"{NAME}:beta").located.version == Version(1, 2, 0)
     with pytest.raises(InputError, match="no policy governs"):
         registry.promote(f"{NAME}:1.0.0", "beta")
 
@@ -123,7 +123,7 @@ def test_the_version_of_a_channel_must_meet_the_newest_policy(registry: Registry
     with pytest.raises(GateError, match="licenses"):
         registry.resolve(STABLE)
     registry.set_policy(Policy())
-    assert registry.resolve(STABLE).target.version == Version(1, 0, 0)
+    assert registry.resolve(STABLE).located.version == Version(1, 0, 0)
 
 
 def test_a_channel_that_was_moved_before_the_policy_must_be_promoted(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_mirror_has_the_policies_and_the_evidence(registry: Registry, tmp_path
     copy = memory_remote(registry.id, mirror=True)
     mirror(registry.store, copy)
     assert read_policies(copy) == registry.policies()
-    assert Registry(tmp_path / "reader").resolve(STABLE, remote=copy).target.version == Version(1, 0, 0)
+    assert Registry(tmp_path / "reader").resolve(STABLE, remote=copy).located.version == Version(1, 0, 0)
     with pytest.raises(ConflictError, match="mirror"):
         set_policy(copy, Policy())
 

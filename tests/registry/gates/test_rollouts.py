@@ -50,7 +50,7 @@ def governed(free: Registry) -> Registry:
 
 
 def version(registry: Registry, channel: str, seed: str | None = SEED) -> str:
-    return str(registry.resolve(f"{NAME}:{channel}", seed=seed).target.version)
+    return str(registry.resolve(f"{NAME}:{channel}", seed=seed).located.version)
 
 
 def start(registry: Registry, channel: str = EDGE, share: float = 100, **more: Any) -> None:

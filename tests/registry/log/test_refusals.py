@@ -140,7 +140,7 @@ def test_a_refusal_without_a_suite_is_one_of_the_bytes(home: Registry, claim: Di
     assert (statement["suite"], statement["claimed"]) == (str(claim), True)
     assert statement["reasons"] == ["its maker says so"]
     found = home.resolve(NAME, INT8)
-    assert (str(found.target.version), found.artifact.state) == ("1.2.0", "refused")
+    assert (str(found.located.version), found.artifact.state) == ("1.2.0", "refused")
     assert not home.verify().damages
 
 

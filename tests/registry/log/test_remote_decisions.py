@@ -139,7 +139,7 @@ def test_the_policy_of_the_remote_is_in_force_and_not_that_of_this_registry(
         f"promote instead: reg promote {NAME}:VERSION stable --remote {there.url}" in capfd.readouterr().err
     )
     assert reg("promote", f"{NAME}:1.1.0", "stable", "--remote", url) == 0
-    assert home.resolve(f"{NAME}:stable", remote=open_url(url)).target.version == Version(1, 1, 0)
+    assert home.resolve(f"{NAME}:stable", remote=open_url(url)).located.version == Version(1, 1, 0)
 
 
 def test_a_takedown_there_deletes_the_bytes_there(home: Registry, there: RegistryStore, url: str) -> None:

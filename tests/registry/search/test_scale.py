@@ -195,7 +195,7 @@ def test_a_push_among_many_versions_rewrites_the_bounded_index_file_alone(
     assert set(new) == blobs_of(twin, published, sealed)
     assert replaced == [index_path(NAME)]
     assert after[index_path(NAME)][2] < BOUND
-    assert twin.resolve(NAME).target.entry.manifest == published.digest
+    assert twin.resolve(NAME).located.entry.manifest == published.digest
     long.push(published.ref, str(twin.store.root))
     assert written(after, tree(twin)) == ([], [])
 

@@ -83,4 +83,4 @@ def test_offline_the_gate_is_what_it_was(governed: Registry, tmp_path: Path) -> 
         reader.pull(STABLE, site.url)
         url = site.url
     found = reader.resolve(STABLE, remote=reader.remotes.read(url, offline=True))
-    assert str(found.target.version) == "1.0.0"
+    assert str(found.located.version) == "1.0.0"

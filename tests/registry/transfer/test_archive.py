@@ -638,7 +638,7 @@ def test_resolve_never_answers_with_what_is_not_carried(three: Registry, tmp_pat
     path = tmp_path / "a.onnxreg"
     archive(three, path, "acme/pii:0.1.0")
     found = three.resolve("acme/pii", remote=open_archive(path))
-    assert found.target.version == Version(0, 1, 0)
+    assert found.located.version == Version(0, 1, 0)
     assert {each.code for each in found.rejected if each.version == Version(0, 1, 2)} == {"not-held"}
     with pytest.raises(NoAnswerError) as refused:
         three.resolve("acme/pii:0.1.2", remote=open_archive(path))

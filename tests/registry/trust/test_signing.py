@@ -206,7 +206,7 @@ class TestVersions:
         assert [registry.sign(f"{NAME}:0.1.0", key).is_logged for _ in range(2)] == [True, False]
         assert len(registry.log(NAME)) == 2
         other.pull(NAME, str(registry.store.root))
-        assert str(other.resolve(NAME).target.version) == "0.1.0"
+        assert str(other.resolve(NAME).located.version) == "0.1.0"
 
     def test_no_answer_is_given_of_what_must_be_signed(
         self, registry: Registry, make_draft: MakeDraft, own_user: Path, capsys: pytest.CaptureFixture[str]
@@ -232,7 +232,7 @@ class TestVersions:
         assert (said["ok"], [each["missing"] for each in said["versions"]]) == (False, [True])
         registry.sign(f"{NAME}:0.1.0", key)
         assert [main([*home, *words]) for words in asking] == [0, 8, 0], "its opset is not recorded"
-        assert str(registry.resolve(NAME).target.version) == "0.1.0"
+        assert str(registry.resolve(NAME).located.version) == "0.1.0"
 
     def test_a_version_must_be_named(
         self, registry: Registry, make_draft: MakeDraft, signing: PrivateKey
