@@ -1,6 +1,6 @@
 """Resolve a model for each device of a fleet, from one read of the index file.
 
-For a device with the files of an older answer, also the bytes and the time of its update.
+For a device that has older files, estimate also the bytes and the time of its update.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -73,7 +73,7 @@ class UpdateCost:
 def update_cost(
     answer: Resolution, before: Resolution | None, since: Version, deltas: Collection[Delta]
 ) -> UpdateCost:
-    """The cost of an answer for a device with the files of the one `before` it (None: it has none)."""
+    """Estimate the cost of an answer for a device with the files of the answer `before` (None: no files)."""
     present = frozenset(file.digest for file, _ in before.files) if before else frozenset()
     files = {file.digest: file for file, _ in answer.files if file.digest not in present}
     sizes = {digest: file.size for digest, file in files.items()}
@@ -102,9 +102,11 @@ def _read_table(reader: BlobReader, digest: Digest) -> DeltaTable:
 
 @dataclass(frozen=True)
 class DeviceCoverage:
-    """One device and its resolution, or the reasons for none; of a pipeline, for one member.
+    """One device and its answer: a resolution, or the reasons why no artifact fits.
 
-    `update`: the cost of the answer for a device that has an older version, if one was named.
+    Args:
+        member: the member of a pipeline that was asked for.
+        update: the cost of the answer for a device that has an older version.
     """
 
     device: Device
@@ -138,10 +140,13 @@ def coverage(
     devices: Sequence[Device],
     since: Version | None = None,
 ) -> list[DeviceCoverage]:
-    """Resolve for each device, in order, and of a pipeline for each member.
+    """Resolve for each device, in order; of a pipeline, resolve each member.
 
-    `since`: also say what the update costs a device that has what this version gives it. NotFoundError for an unknown
-    model or version; IntegrityError, GateError as `trusted_read.check_version_trust`.
+    Raise NotFoundError for an unknown model or version; IntegrityError and GateError as
+    `trusted_read.check_version_trust`.
+
+    Args:
+        since: estimate also the update of a device that has its answer from this version.
     """
 
     def read(index: IndexFile | None) -> list[DeviceCoverage]:
@@ -170,7 +175,7 @@ def coverage(
 def _update(
     reader: RegistryReader, state: State, answer: Resolution, since: Version, query: Query, device: Device
 ) -> UpdateCost:
-    """The cost of an answer for a device that has what an older version gives it."""
+    """Estimate the cost of an answer for a device that has its answer from an older version."""
     try:
         before = resolve_in(reader, state, Ref(state.name, str(since)), query, device)
     except NoAnswerError:

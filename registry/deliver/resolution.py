@@ -33,11 +33,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Resolution:
-    """The artifact that answers a query, with every file that it needs, and the rejections of the others.
+    """The artifact that answers a query, its files with their URLs, and the rejections of the others.
 
-    `size`: bytes of all files, equal ones counted once. `index` is the index file of the answer, if one was
-    read; `deltas` are those of its files that the state line offers, with their URLs; `rollout` is that of the
-    channel that was asked for.
+    Args:
+        size: bytes of all files. Equal files count once.
+        index: the index file of the answer, if one was read.
+        deltas: the deltas of its files that the state line offers, with their URLs.
+        rollout: the rollout of the channel that was asked for.
     """
 
     located: LocatedVersion
@@ -194,7 +196,7 @@ def version_candidates(
     device: "Device | None" = None,
     seed: str | None = None,
 ) -> Iterator[VersionCandidate]:
-    """The versions that a ref may mean, newest first; of a channel first that of a rollout, for a device with a seed."""
+    """Yield the versions that a ref may mean, newest first. For a device with a seed, the version of a rollout is first."""
     fields = {
         *(query.where.fields() if query.where else ()),
         *(["contract"] if query.contracts else ()),
@@ -209,7 +211,7 @@ def version_candidates(
 
 
 def _carried_entry(reader: RegistryReader, located: LocatedVersion) -> VersionEntry:
-    """The entry of a version; it holds no artifact if an archive does not carry its files."""
+    """Return the entry of a version. It holds no artifact if the archive does not carry its files."""
     carried = carried_by(innermost(reader))
     absent = carried is not None and located.version not in carried.get(located.name, ())
     return located.entry._replace(held=()) if absent else located.entry

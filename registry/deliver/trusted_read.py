@@ -82,7 +82,7 @@ def check_signed(reader: RegistryReader, located: LocatedVersion) -> None:
 
 
 PROOF_EDITION = "3"
-"""Raised when gates are judged in another way, so that what passed before is looked at again."""
+"""The edition of the rules of gates. A new edition judges each channel again."""
 
 
 def check_channel_policy(
@@ -95,12 +95,12 @@ def check_channel_policy(
 ) -> None:
     """Raise GateError if a ref names a governed channel whose version was not promoted or fails the policy.
 
-    Elsewhere, what passed is remembered, and not looked at again while index file, policies and trust file
-    are the same; on this machine it always is, since that costs nothing.
+    A channel of another place that passed is judged again only after its index file, the policies or the trust
+    file changed. A channel on this machine is always judged: that costs no request.
 
     Args:
-        index: the index file that it was found in, if that was read already.
-        look_for_policy: read the policies even if none is known of (one more request).
+        index: the index file in which the version was found, if it was read already.
+        look_for_policy: read the policies even if no policy is known. This costs one more request.
     """
     if ref.tag is None or located.channel is None:
         return
@@ -131,6 +131,6 @@ def check_channel_policy(
 
 
 def _proof(index: IndexFile, policies: IndexFile) -> str:
-    """The digest of the documents by which a channel was judged; they name all others by digest."""
+    """Digest the documents by which a channel was judged. They name all others by digest."""
     digests = (Digest.of(index.data).hex, Digest.of(policies.data).hex, trust_digest())
     return Digest.of("\n".join((PROOF_EDITION, *digests)).encode()).hex

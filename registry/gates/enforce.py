@@ -1,7 +1,4 @@
-"""The check of a governed channel: its version was promoted, and still meets the policy in force.
-
-It trusts no cache.
-"""
+"""Check a governed channel: its version was promoted, and still meets the policy in force. No cache is trusted."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -36,10 +33,7 @@ def check_holder(
     index: IndexFile | None,
     policies: IndexFile,
 ) -> None:
-    """Judge a governed channel by index files that were read; it must still hold the version `located`.
-
-    See `check_held`.
-    """
+    """Judge a governed channel, which must still hold the version `located`. See `check_held`."""
     log = PolicyLog.decode(policies.data, reader.registry_id)
     if not log.policy.covering(located.name, channel):
         return
@@ -61,7 +55,7 @@ def check_answer(ledger: Ledger, channel: str, located: LocatedVersion, state: S
 
     Raise IntegrityError if the state line that the answer came from contradicts its manifest.
 
-    The judged log may be newer than that state line: what its index file named may have been freed meanwhile.
+    The judged log may be newer than that state line, since a collector may have freed older documents.
     """
     current, rollout = ledger.channels.get(channel), ledger.rollouts.get(channel)
     manifests = {holder.manifest for holder in (current, rollout) if holder is not None}
@@ -133,9 +127,9 @@ def check_held(ledger: Ledger, log: PolicyLog, channel: str, trust: Trust | None
 
 
 def _check_moves(ledger: Ledger, log: PolicyLog, rules: Sequence[Rule], history: Sequence[Tag]) -> None:
-    """Check that the last move is a promotion, and each one before it if changes are limited.
+    """Check that the last move is a promotion. If changes are limited, check each move before it too.
 
-    Else an attacker could go from one holder to another by way of a third.
+    Else an attacker could make a forbidden change in two steps, by way of a third version.
     """
     channel = f"{ledger.name}:{history[-1].tag}"
     if history[-1].evidence is None:
@@ -223,9 +217,9 @@ class BlockedChannel:
 
 
 def blocked_channels(reader: RegistryReader, policy: Policy) -> list[BlockedChannel]:
-    """The channels, by model and name, that hold a version which a policy refuses or which was not promoted.
+    """List the channels whose version a policy refuses, or whose version was not promoted.
 
-    Signatures are judged by the user's trust file. Raise UnlistedError if the place does not tell its models.
+    Signatures are judged by the user's trust file. Raise UnlistedError if the place cannot list its models.
     """
     log = with_policy(read_policies(reader), policy)
     return [blocked for name in reader.names() for blocked in _stopped(reader, name, log)]

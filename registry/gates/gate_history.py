@@ -54,8 +54,7 @@ def rollout_hours(ledger: Ledger, channel: str, manifest: Digest, until: datetim
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
     """The manifest to compare a move of a channel with: the last one promoted to it before.
 
-    A move that was no promotion does not count, once there was a promotion. None if it held nothing else
-    before.
+    After the first promotion, only promotions count. None if the channel held no other version before.
     """
     others = [event for event in past if event.manifest != manifest]
     promoted = [event for event in others if event.evidence is not None]
@@ -63,7 +62,7 @@ def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
 
 
 def promotion_documents(ledger: Ledger) -> set[Digest]:
-    """The documents by which a reader who cannot ask finds anew what governed channels hold."""
+    """List the documents by which an offline reader can judge governed channels."""
     digests: set[Digest] = set()
     for channel, current in ledger.channels.items():
         promoted = [move for move in moves(ledger, channel) if move.evidence] if current.evidence else []
@@ -91,9 +90,9 @@ def attestations(ledger: Ledger, digest: Digest, manifest: Manifest) -> list[Att
 
 
 def evaluation_of(ledger: Ledger, event: Attest) -> Evaluation | None:
-    """Read the evaluation that an attest event states; None if it states something else.
+    """Read the evaluation of an attest event. Return None for another statement.
 
-    Raise IntegrityError if the event says other things than its statement.
+    Raise IntegrityError if the event contradicts its statement.
     """
     data = ledger.fetch(event.statement)
     try:

@@ -37,9 +37,11 @@ def judge_version(
     trust: Trust | None = None,
     hours: float | None = None,
 ) -> JudgedVersion:
-    """Hold a version against rules. Raise IntegrityError or NotFoundError if a document cannot be read.
+    """Judge a version by rules. Raise IntegrityError or NotFoundError if a document cannot be read.
 
-    `trust` is by default what the user's trust file says; `hours` is the time of the rollout before, if there was one.
+    Args:
+        trust: default: the user's trust file.
+        hours: the time of the rollout before, if there was one.
     """
     entry = ledger.entries[version]
     trust = load_trust() if trust is None else trust

@@ -112,9 +112,8 @@ def set_policy(
 ) -> LogLine | None:
     """Put a policy in force; the new line, None if just that policy is in force.
 
-    ConflictError unless `replace` if it demands less than the one in force; GateError if that demanded
-    signatures which neither the line nor its `approvals` have; ConflictError in a mirror, and if somebody
-    else sets one meanwhile: then look at theirs first.
+    Raise ConflictError in a mirror, if another user sets a policy meanwhile, or if the new one demands less and
+    `replace` is False. Raise GateError if the policy in force demands signatures that are missing.
     """
     if store.is_mirror:
         raise mirror_error(store.registry_id)
@@ -178,7 +177,7 @@ def with_policy(
 
 
 def copy_policies(source: RegistryReader, destination: RegistryStore) -> int:
-    """Bring the log of policies to a mirror, verbatim; returns how many lines were new.
+    """Copy the log of policies to a mirror, verbatim. Return the number of new lines.
 
     Raise ForkError if it has other lines.
     """

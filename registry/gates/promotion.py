@@ -29,15 +29,14 @@ _HEAD = {"format": "onnxreg-evidence", "format_version": 1}
 
 @dataclass(frozen=True)
 class PromotionEvidence:
-    """The evidence of a promotion: which version met which policy, the findings, and what those relied on.
+    """The evidence of a promotion: the version, the policy that it met, the findings and their statements.
 
         {"format": "onnxreg-evidence", "format_version": 1, "name", "channel", "version", "manifest", "policy",
          "before"?: digest,
          "findings": [{"requirement", "verdict", "detail"}], "statements": [digests]}
 
-    `before` is the manifest that breaking changes were looked for against; `statements` are the attestations
-    about the manifest that were in the log. A reader believes nothing in it: it judges the version again, and
-    only checks that the evidence is about this move.
+    `before` is the manifest with which the version was compared. `statements` are the attestations of the
+    manifest in the log. A reader judges the version again, and only checks that the evidence is about this move.
     """
 
     name: str
@@ -126,10 +125,10 @@ class Promoter:
     remote: bool = False
 
     def promote(self, ref: Ref, channel: str, dry_run: bool = False, reason: str | None = None) -> Promotion:
-        """Hold a version against the policy and, if all of it holds, move the channel.
+        """Judge a version by the policy. If it passes, move the channel.
 
-        Nothing happens if it was promoted already under this policy. Raise InputError if no policy
-        governs the channel; ConflictError if somebody else moves it meanwhile.
+        Do nothing if it was promoted already under this policy. Raise InputError if no policy governs the channel;
+        ConflictError if another user moves it meanwhile.
         """
         check_channel(channel)
         source = CheckedReader(self.store, self.known_heads)

@@ -57,7 +57,7 @@ def attest_proof(
 def recorded_proofs(ledger: Ledger, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:
     """Yield the proofs among some attestations, oldest first, with the trusted keys that validly signed each.
 
-    The same report by the same signers counts once, at its first place: to log an old one again makes it no newer.
+    The same report by the same signers counts once, at its first line. A repeated line does not make it newer.
     A malformed statement is skipped: it proves nothing. Raise NotFoundError or IntegrityError if one cannot be read.
     """
     judge = judge_for(ledger, trust)
@@ -119,7 +119,7 @@ def _numbers(ledger: Ledger) -> dict[object, int]:
 def latest_proofs(
     ledger: Ledger, digest: Digest, manifest: Manifest, trust: Trust
 ) -> dict[str, RecordedProof]:
-    """The newest proof of each artifact against one that it was made from, a signed one if there is one, by its path."""
+    """Return the newest proof of each artifact by its path; a signed proof comes before an unsigned one."""
     lineages = {
         artifact.digest: (artifact.path, {parent.digest for parent in manifest.ancestors(artifact)})
         for artifact in manifest.artifacts

@@ -174,7 +174,7 @@ class Rollouts:
     def _prove(
         self, log: PolicyLog, ledger: Ledger, push: Push, channel: str, rollout: Rollout, hours: float | None
     ) -> Descriptor | None:
-        """Hold the version against the policy and store the evidence; None if the channel is free.
+        """Judge the version by the policy, and store the evidence. Return None if the channel is free.
 
         `hours`: the time that the rollout took; None if it is not at its end. Raise GateError if the policy does not hold.
         """
@@ -208,7 +208,7 @@ def judge_rollout(
     hours: float | None = None,
     trust: Trust | None = None,
 ) -> JudgedVersion | None:
-    """Hold the version of a rollout against the policy; None if it governs nothing there."""
+    """Judge the version of a rollout by the policy. Return None if the channel is free."""
     rules = log.policy.covering(ledger.name, channel)
     if not rules:
         return None

@@ -1,6 +1,4 @@
-"""Verify for one user: a history must continue its known head, and meet the trust file and the registry's
-policies.
-"""
+"""Verify for one user: a log must continue its known head, and meet the trust file and the policies."""
 
 from collections.abc import Iterator
 
@@ -57,9 +55,10 @@ def verify_watched(
 
 
 def verify_trusted(archive: ArchiveRegistry, trust: Trust, progress: Progress = SILENT) -> VerifyReport:
-    """Verify an archive. A signature that is wrong, or required and missing, is damage, and so is a governed
-    channel with a version that the archive's policy bars. Only `trust` counts: the copy in the archive is not
-    read.
+    """Verify an archive. Only `trust` counts: the trust file in the archive is not read.
+
+    Damages are also signatures that are wrong, or required and missing, and governed channels with a version that
+    the archive's policy bars.
     """
 
     def audit(ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:

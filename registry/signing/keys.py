@@ -30,7 +30,7 @@ _MAX_PEM = 64 * 1024
 
 
 def passphrase(name: str, new: bool = False) -> str:
-    """From the environment, else asked for if a person can answer. InputError if neither is possible."""
+    """Read a passphrase from the environment, or from a person at a terminal. Raise InputError without both."""
     given = environment.read(PASSPHRASE)
     if given is None and sys.stdin is not None and sys.stdin.isatty():
         from getpass import getpass
@@ -66,7 +66,7 @@ class Keystore:
         return key.public
 
     def _write(self, file: str, data: bytes, mode: int) -> None:
-        """Make a file that is whole or not there; never over one that exists."""
+        """Write a new file, whole or not at all. Raise ConflictError if it exists."""
         scratch = self.directory / f".{file}.{os.urandom(8).hex()}"
         try:
             with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
@@ -112,7 +112,7 @@ class Keystore:
 
 
 def line_signer() -> "Sign | None":
-    """Signs the lines that are appended; None if no key is configured. The key is unlocked at the first line."""
+    """Return the function that signs new lines; None if no key is configured. The first line unlocks the key."""
     named = environment.read(SIGNING_KEY)
     if not named:
         return None
@@ -124,7 +124,7 @@ def line_signer() -> "Sign | None":
 
 
 def signing_key(name: str | None = None) -> "PrivateKey":
-    """A key by name, else the configured one, else the only one there is. InputError if there is no such key."""
+    """Return the key of a name, else the configured key, else the only key. Raise InputError without one."""
     secret, configured = environment.read(PASSPHRASE), environment.read(SIGNING_KEY)
     if name:
         return _unlocked(name, secret, str(Keystore().directory))
@@ -138,7 +138,7 @@ def signing_key(name: str | None = None) -> "PrivateKey":
 
 
 def _configured(value: str, secret: str | None) -> "PrivateKey":
-    """The key that the environment names or is. What is neither may be a key too, so no error says it."""
+    """Return the key of `REG_SIGNING_KEY`. An error does not show its value, which may be a key."""
     if value.lstrip().startswith("-----BEGIN"):
         return _read_pem(value.strip(), secret)
     if not Keystore().has(value):
@@ -158,6 +158,5 @@ def _read_pem(pem: str, secret: str | None) -> "PrivateKey":
 
 @lru_cache(maxsize=8)
 def _unlocked(name: str, secret: str | None, directory: str) -> "PrivateKey":
-    """Unlocking takes its time on purpose, so it is done once."""
-
+    """Unlock a key once. Unlocking is slow on purpose."""
     return Keystore().private(name)

@@ -60,12 +60,12 @@ class WitnessGuard(ReaderWrapper):
         self._witnesses = WitnessCheck(reader)
 
     def names(self) -> Iterator[str]:
-        """Yield the models that are there, and those that witnesses saw and that are gone: reading them is an error."""
+        """Yield the models of the place, and those that only witnesses saw. To read one of these is an error."""
         present = set(self.source.names())
         yield from sorted(present | {entry.name for entry in self._witnesses.missing(present)})
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        """Read an index file. IntegrityError if witnesses did not see it so."""
+        """Read an index file. Raise IntegrityError if it is not witnessed as demanded."""
         index = self.source.read_index(name, cached)
         return check_or_refresh(self.source, name, index, partial(self._witnesses.check, name))
 

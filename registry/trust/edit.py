@@ -1,4 +1,4 @@
-"""Changes to the trust file. Entries are appended, so that what a person wrote there stays as it is."""
+"""Change the trust file. Entries are appended: the lines of a person stay as they are."""
 
 import json
 from collections.abc import Callable, Collection
@@ -17,7 +17,7 @@ from onnxreg.schema.signing.keys import PublicKey
 
 
 def add_rotated_key(name: str, statement: Path) -> tuple[Path, TrustedKey]:
-    """Trust a key that a trusted key says replaces it, for the same models; return the file and the old key.
+    """Trust the new key of a rotation, for the models of the old key. Return the file and the old key.
 
     Raise NotFoundError if the old key is not trusted, IntegrityError if it is revoked or did not sign the statement.
     """
@@ -34,7 +34,7 @@ def add_rotated_key(name: str, statement: Path) -> tuple[Path, TrustedKey]:
 
 
 def add_key(name: str, text: str, models: Collection[str], replaces: str | None = None) -> Path:
-    """Trust a key, which may replace another one. Raise ConflictError if the name or the key is there already."""
+    """Trust a key. Raise ConflictError if the file has its name or the key already."""
     public, trust = PublicKey.parse(text), load_trust()
     key = trust.keys.get(public.id) or trust.named(name)
     if key is not None:
@@ -46,10 +46,7 @@ def add_key(name: str, text: str, models: Collection[str], replaces: str | None 
 
 
 def revoke_key(name: str, reason: str, known_heads: KnownHeads) -> tuple[Path, int]:
-    """Revoke a key as of now: in the logs whose heads are known it counts up to these.
-
-    Returns how many those are.
-    """
+    """Revoke a key. In logs with a known head it counts up to that head. Return the number of these logs."""
     key = load_trust().named(name)
     if key is None:
         raise NotFoundError(f"{trust_file()} has no key {name}", Advice("list-trusted-keys"))
@@ -69,9 +66,9 @@ def add_requirement(
     keys: Collection[str] = (),
     from_now: bool = False,
 ) -> tuple[Path, int]:
-    """Demand signatures of models; return the number of logs whose present lines need none (`from_now`).
+    """Demand signatures of models. Return the number of logs whose present lines need none (`from_now`).
 
-    InputError if it demands nothing, or names a key that is not trusted.
+    Raise InputError if nothing is demanded, or a key is not trusted.
     """
     words = [f"models = {_texts(models)}"] if models else []
     words += [f"{word} = true" for word, is_set in (("lines", lines), ("versions", versions)) if is_set]
@@ -86,7 +83,7 @@ def add_requirement(
 
 
 def _known_lines(known_heads: KnownHeads, covers: Callable[[str], bool]) -> list[str]:
-    """The last known line of each log of these models, as items of a TOML array."""
+    """Write the known head of each log of these models as an item of a TOML array."""
     anchors = []
     for registry in known_heads.registries():
         for model in filter(covers, known_heads.names(registry)):
@@ -98,7 +95,7 @@ def _known_lines(known_heads: KnownHeads, covers: Callable[[str], bool]) -> list
 
 
 def _append(lines: Collection[str]) -> Path:
-    """Add lines to the trust file, all or nothing, if the whole of it can then be read."""
+    """Add lines to the trust file, if the new file can be read."""
     path = trust_file()
     with host_errors(f"writing {path}"):
         before = path.read_text() if path.exists() else ""

@@ -1,8 +1,7 @@
 """Known heads on disk: `heads/<registry id>/<name>.json` in the user's state directory. Light, for `resolve`.
 
-Files are replaced atomically. Of two processes that learn at once, the one that knows less does not overwrite
-the other, but for a moment too short to matter: what is lost then is one observation, never a wrong one
-gained.
+Files are replaced atomically. A process does not overwrite the longer log of another one. If both write in the
+same moment, one observation may be lost; a false one is never saved.
 """
 
 import json
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 class StaleNotice(NamedTuple):
     """A place whose log of a model lacks lines that were seen elsewhere.
 
-    `seconds`: how long ago the newer log was first seen, which is how old the place's answer is at least.
+    `seconds`: the time since the newer log was first seen. The place's answer is at least as old.
     """
 
     name: str
@@ -51,8 +50,8 @@ class KnownHeads:
     """The known heads of one user.
 
     Args:
-        directory: where they are kept; default: the user's state directory.
-        stale: called for a registry that is behind; it may raise.
+        directory: the directory above `heads/`; default: the user's state directory.
+        stale: called for a registry that is behind. It may raise.
         warn: called once if known heads cannot be written.
     """
 
@@ -161,7 +160,7 @@ class KnownHeads:
         known_head: "KnownHead | None",
         near: Sequence[BlobReader],
     ) -> None:
-        """Compare an index file that was not seen before. If the log proves a state that differs, learn it anew."""
+        """Compare a new index file with the known head. A state that differs is learned anew if its log proves it."""
         from onnxreg.registry.trust.state_check import check_state, is_proven
         from onnxreg.schema.log.known_head import ObservedIndex, StaleIndex, compare, relearn
 
@@ -234,7 +233,7 @@ class KnownHeads:
             self._stale(StaleNotice(name, reader.url, behind.lines, age))
 
     def approve(self, reader: RegistryReader, name: str, index: IndexFile, trust_digest: str) -> None:
-        """Remember that an index file meets the trust file, if it is the newest one that is known."""
+        """Remember that the newest index file meets the trust file. Ignore an older one."""
         known_head = self.read(reader.registry_id, name)
         if known_head is not None and known_head.index == Digest.of(index.data).hex:
             self._keep(reader.registry_id, name, known_head, replace(known_head, trust_digest=trust_digest))
@@ -248,14 +247,14 @@ class KnownHeads:
         return value is not None and value.get("gates", {}).get(channel) == proof
 
     def keep_passed(self, registry_id: str, name: str, channel: str, index: IndexFile, proof: str) -> None:
-        """Remember that a governed channel meets its policy, if the index file is the newest one seen."""
+        """Remember that a governed channel of the newest index file meets its policy. Ignore an older one."""
         known_head = self.read(registry_id, name)
         if known_head is not None and known_head.index == Digest.of(index.data).hex:
             gates = {**known_head.gates, channel: proof}
             self._keep(registry_id, name, known_head, replace(known_head, gates=gates))
 
     def reset(self, registry_id: str, name: str | None = None) -> list[str]:
-        """Forget the head of a model, or of all models of a registry. Returns the names that were known."""
+        """Forget the head of a model, or of all models of a registry. Return their names."""
         import shutil
 
         names = [model for model in self.names(registry_id) if name in (None, model)]
@@ -272,11 +271,11 @@ class KnownHeads:
         return sorted(path.relative_to(top).as_posix()[: -len(".json")] for path in top.rglob("*.json"))
 
     def models(self, registry_id: str) -> list[str]:
-        """The names that have known heads, without the log of policies."""
+        """The names with a known head, without the log of policies."""
         return [name for name in self.names(registry_id) if name != POLICY_LOG]
 
     def registries(self) -> list[str]:
-        """The ids of registries of which something is known."""
+        """The ids of registries with a known head."""
         return sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
 
     def _path(self, registry_id: str, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""The user's trust file. Light: every resolve asks whether there is one, and what it says."""
+"""Read the user's trust file. Light, since every resolve reads it."""
 
 from functools import lru_cache
 from pathlib import Path

@@ -32,9 +32,9 @@ SIGNERS_ADVICE = Advice("list-signers")
 
 
 def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -> None:
-    """Raise IntegrityError if the log of a model does not keep what the trust file says of it.
+    """Raise IntegrityError if the log of a model does not meet the trust file.
 
-    The whole log is read, and the state must follow from it, but for keys that this build does not know.
+    The whole log is read. The state must follow from it, except keys that this build does not know.
     """
     registry = reader.registry_id
     ledger = read_ledger(reader, name, index)
@@ -73,11 +73,10 @@ def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]
 
 
 def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequence[LogLine]) -> int:
-    """The number of lines at the start of a log that need no signature.
+    """Count the lines at the start of a log that need no signature.
 
-    Raise IntegrityError if it is not the log whose line the trust file names.
-
-    Without such a line the last line must be signed: it covers all before it.
+    Raise IntegrityError if the trust file names a line that the log does not have. If it names no line, the last
+    line must be signed: it covers all lines before it.
     """
     anchor = need.anchor(registry, name)
     if anchor is None:
@@ -103,7 +102,7 @@ def audit_head(
 
 
 def audit_signatures(trust: Trust, ledger: Ledger) -> Iterator[tuple[str, str]]:
-    """Every signature of a model that is wrong, and every one that a trust file demands and is missing."""
+    """Yield the signatures of a model that are wrong, and the required ones that are missing."""
     try:
         check_lines(trust, ledger.registry, ledger.name, ledger.lines())
         releases = list(signatures(ledger, trust))
@@ -121,9 +120,9 @@ def audit_signatures(trust: Trust, ledger: Ledger) -> Iterator[tuple[str, str]]:
 
 
 def unsigned(trust: Trust, ledger: Ledger, releases: Collection[SignedRelease]) -> list[Version]:
-    """The versions of a model, of those that still resolve, that lack a signature which the trust file demands.
+    """List the versions that lack a required signature. Versions that do not resolve need none.
 
-    `releases` are all the signatures on them.
+    `releases` are the signatures on all versions.
     """
     good = {
         need: {release.version for release in releases if _counts(release.verdict, need)}
@@ -142,7 +141,7 @@ def check_copied(ledger: Ledger, trust: Trust) -> None:
 
 
 def _check_head(reader: RegistryReader, known_heads: KnownHeads, name: str, index: IndexFile) -> None:
-    """Against the known head; if the log grew since the index file was read, against what it is now."""
+    """Check an index file against the known head. If the log grew meanwhile, check the newest index file."""
     try:
         known_heads.check(reader, name, index, known_heads.read_json(reader.registry_id, name))
     except IntegrityError:
@@ -176,9 +175,9 @@ def require_signed(reader: RegistryReader, located: LocatedVersion, trust: Trust
 
 
 def missing_approvals(trust: Trust, registry: str, lines: Sequence[LogLine]) -> Iterator[tuple[int, str]]:
-    """Yield each line that demands less than the one before without the signatures that this one demanded.
+    """Yield each policy that demands less than the one before, without the signatures that the one before demands.
 
-    With the line's number, what is missing, as gates word it. InputError if a line cannot be read.
+    Yield the number of its line, and the missing signatures in words. Raise InputError if a line cannot be read.
     """
     digests = {line.seq: line.digest for line in lines}
     judge = SignatureJudge(trust, registry, POLICY_LOG, digests.get)
@@ -195,9 +194,9 @@ def _policy(line: LogLine) -> Policy:
 
 
 def _approvers(judge: SignatureJudge, line: LogLine, policy: Policy) -> list[str]:
-    """The ids of the trusted keys that approved a line: by an approval, or by signing the line itself.
+    """List the ids of the trusted keys that approved a policy: by an approval, or by the signature of its line.
 
-    A key counts whatever models it may sign.
+    A key counts for any model.
     """
     data = approved_bytes(judge.registry, line.prev, policy)
     assert isinstance(line.event, PolicyEvent), "the log of policies has no other events"

@@ -55,7 +55,7 @@ DigestAt = Callable[[int], Digest | None]
 class SignatureJudge:
     """Judges the signatures on one model in one registry.
 
-    `digest_at` is asked if a revoked key had its time.
+    `digest_at` is called only for a revoked key.
     """
 
     trust: Trust
@@ -102,7 +102,7 @@ class SignatureJudge:
 def judge_lines(
     trust: Trust, registry: str, model: str, lines: Iterable[LogLine]
 ) -> Iterator[tuple[LogLine, SignatureVerdict]]:
-    """Each line of a whole log, and what its signature is worth."""
+    """Judge the signature of each line of a whole log."""
     log = list(lines)
     digests = {line.seq: line.digest for line in log} if _has_untils(trust) else {}
     judge = SignatureJudge(trust, registry, model, digests.get)
@@ -115,7 +115,7 @@ def _has_untils(trust: Trust) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SignedRelease:
-    """One signature on one version, the line that announced it, and what it is worth."""
+    """One signature on one version, the line that announced it, and its verdict."""
 
     version: Version
     manifest: Digest
@@ -124,7 +124,7 @@ class SignedRelease:
 
 
 def judge_for(ledger: Ledger, trust: Trust) -> SignatureJudge:
-    """Judges the signatures in a log; reads it whole only if a revocation names one of its lines."""
+    """Make a judge for a log. The whole log is read only if a revocation names one of its lines."""
     digests: dict[int, Digest] = {}
 
     def digest_at(seq: int) -> Digest | None:
@@ -136,10 +136,12 @@ def judge_for(ledger: Ledger, trust: Trust) -> SignatureJudge:
 
 
 def signatures(ledger: Ledger, trust: Trust, only: Iterable[Digest] | None = None) -> Iterator[SignedRelease]:
-    """Yield every signature on the versions of a model, or on those with the manifests `only`, oldest first.
+    """Yield the signatures on the versions of a model, oldest first.
 
-    A statement that is missing or says other things than the manifest is `invalid`. Other attestations are
-    skipped.
+    A statement that is missing or contradicts the manifest is `invalid`. Other attestations are skipped.
+
+    Args:
+        only: skip versions with other manifests.
     """
     judge = judge_for(ledger, trust)
     manifests = None if only is None else {str(digest) for digest in only}
@@ -176,10 +178,7 @@ def _judged(ledger: Ledger, judge: SignatureJudge, event: Attest, seq: int) -> I
 
 
 def _wrong(ledger: Ledger, release: Release, manifest: Digest) -> str | None:
-    """The contradiction between a release statement and the manifest that it is attested of.
-
-    None if they agree.
-    """
+    """Find a contradiction between a release statement and its manifest. Return None if they agree."""
     if release.name != ledger.name:
         return f"it is about {release.name}"
     if release.manifest != manifest:
@@ -191,7 +190,7 @@ def _wrong(ledger: Ledger, release: Release, manifest: Digest) -> str | None:
 
 
 def signatures_of(ledger: Ledger, trust: Trust, version: Version, manifest: Digest) -> list[SignatureVerdict]:
-    """Judge the signatures that say that a manifest is this version of the model."""
+    """Judge the signatures on one version of the model."""
     return [
         release.verdict for release in signatures(ledger, trust, [manifest]) if release.version == version
     ]

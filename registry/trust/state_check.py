@@ -1,7 +1,7 @@
-"""The state line held against the log, as far as a reader knows that log.
+"""Compare the state line with the log, as far as a reader knows that log.
 
-A reader who has seen the log replays the new lines on the state that was seen with the known head. A reader
-who sees a whole log replays it. A reader who meets a log with sealed lines believes what only these decide.
+A reader with a known head replays the new lines on the known state. A reader of a whole log replays it. A new
+reader of a log with sealed lines believes what only these lines decide.
 """
 
 from collections.abc import Iterable
@@ -26,11 +26,14 @@ from onnxreg.schema.log.state import SEGMENT_LINES, State
 
 
 def check_state(known_head: KnownHead | None, observed: ObservedIndex, fetch: Fetch, sealed: Sealed) -> None:
-    """Raise IntegrityError if the state line does not follow from the known head (or nothing) and the lines.
+    """Raise IntegrityError if the state line does not follow from the known head and the lines after it.
 
-    `known_head`: the memory that `observed` continues, if any; `known_head.compare` compares two states of one
-    head. Keys that this build does not know are not compared. Summaries do not follow from
-    lines: each must be of the manifest that its version has.
+    Keys that this build does not know are not compared. Summaries do not follow from lines: each must be of its
+    version's manifest.
+
+    Args:
+        known_head: the head that `observed` continues; None if the log is new to this user. Two states of one
+            head are compared by `known_head.compare`.
     """
     _check_summarized(observed.state)
     if known_head is not None and known_head.has_state:
@@ -58,9 +61,9 @@ def _check_summarized(state: State) -> None:
 
 
 def is_proven(observed: ObservedIndex, fetch: Fetch, sealed: Sealed) -> bool:
-    """Replay the whole log and read the summarised manifests; True if the state line follows from them.
+    """Return True if the state line follows from the whole log and the summarised manifests.
 
-    It needs no memory of an earlier state, which may have been garbled on its way.
+    The known head is not used: the earlier state may have been damaged on its way.
     """
     from onnxreg.registry.store.blobs import check_summary
 
@@ -84,10 +87,7 @@ def _check_replay(observed: ObservedIndex, ledger: Ledger) -> None:
 
 
 def _remembered(known_head: KnownHead, observed: ObservedIndex, fetch: Fetch, sealed: Sealed) -> Ledger:
-    """The known log and its state, with the lines that are new.
-
-    If its catalog was collected since, the whole log is read.
-    """
+    """Replay the new lines on the known state. If its catalog was collected since, replay the whole log."""
     name, registry = observed.state.name, observed.state.registry
     base = len(known_head.segments) * SEGMENT_LINES
     try:
@@ -103,7 +103,7 @@ def _remembered(known_head: KnownHead, observed: ObservedIndex, fetch: Fetch, se
 
 
 def _replay(ledger: Ledger, lines: Iterable[LogLineHeader]) -> Ledger:
-    """Append lines whose chain is verified. They are not encoded again: `reg verify` looks at that."""
+    """Append lines whose chain is verified. Only `reg verify` checks their encoding."""
     try:
         for line in lines:
             event = decode_event(line.event())

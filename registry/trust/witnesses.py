@@ -28,7 +28,7 @@ def forget_witnessed(registry_id: str) -> bool:
 
 
 class WitnessCheck:
-    """Compares what one place says with what its witnesses saw, if the trust file demands any."""
+    """Compares one place with what its witnesses saw, if the trust file demands witnesses."""
 
     def __init__(self, reader: RegistryReader) -> None:
         self._source = reader
@@ -48,7 +48,7 @@ class WitnessCheck:
             yield "witness", error.message
 
     def missing(self, names: Collection[str]) -> "list[MapEntry]":
-        """The logs that witnesses saw, and that are not among these names. IntegrityError as `check`."""
+        """List the logs that witnesses saw under other names than these. Raise IntegrityError as `check`."""
         needs = [] if self._is_partial else self._needs(POLICY_LOG)
         return self._witnessed().missing({*names, POLICY_LOG}, needs) if needs else []
 
@@ -61,7 +61,7 @@ class WitnessCheck:
             yield error.message
 
     def audit_place(self) -> str | None:
-        """The fault of the place as a whole: too few cosignatures, or none that are recent. None without one."""
+        """Find a fault of the whole place: too few cosignatures, or only old ones. Return None if it has no fault."""
         try:
             for need in self._needs(POLICY_LOG):
                 self._witnessed().newest(need)
@@ -71,7 +71,7 @@ class WitnessCheck:
 
     @property
     def _is_partial(self) -> bool:
-        """True if the place has some models of the registry only, as an archive does."""
+        """True if the place has only some models of the registry, as an archive does."""
         return carried_by(innermost(self._source)) is not None
 
     def _needs(self, name: str) -> "list[WitnessRequirement]":

@@ -46,9 +46,12 @@ class Cosignature(NamedTuple):
 def cosign(reader: RegistryReader, name: str, key: PrivateKey, log_key: str | None = None) -> Cosignature:
     """Sign the newest checkpoint of a registry as the witness `name`.
 
-    `log_key` is the verifier key of the log, which must be given the first time. The state of the witness is
-    durable before this returns. InputError if the witness is the log itself; IntegrityError if the log does not sign it with that key, or if it went back;
-    ForkError if it was rewritten since the last time.
+    The state of the witness is durable before this returns. Raise InputError if the witness is the log itself;
+    IntegrityError if the log went back, or did not sign the checkpoint with `log_key`; ForkError if the log was
+    rewritten since the last time.
+
+    Args:
+        log_key: the verifier key of the log. It must be given the first time.
     """
     origin = origin_of(reader.registry_id)
     witness = VerifierKey.of(name, COSIGNATURE, key.public)

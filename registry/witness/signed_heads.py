@@ -1,7 +1,7 @@
 """The last checkpoint that a signer signed: a file for each log and key in the user's state directory.
 
-A signer writes it, durably, before a signature leaves the machine, and holds a lock from reading to writing. So it
-never signs two histories of one log, whenever it is killed.
+A signer holds a lock from reading to writing, and writes durably before a signature leaves the machine. So it
+never signs two histories of one log, even if it is killed.
 """
 
 import hashlib

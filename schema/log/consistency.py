@@ -1,4 +1,4 @@
-"""Compare the channels and versions of a state line with the lines that came since the last one seen."""
+"""Compare the channels and versions of a state line with the new lines."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -44,8 +44,9 @@ def check_claims(
     lines: Sequence[LogLineHeader],
     since: int,
 ) -> None:
-    """IntegrityError if channels, versions and rollouts are not the known ones as the lines after line `since`
-    changed them.
+    """Raise IntegrityError if channels, versions and rollouts do not follow from the known ones and the new lines.
+
+    The new lines are those after line `since`.
 
     `refused` are the artifacts that the state says are refused in every version.
     """
@@ -144,11 +145,10 @@ def _check_yanks(name: str, versions: Table, events: Events) -> None:
 
 
 def _check_verdicts(name: str, versions: Table, refused: Collection[Digest], events: Events) -> None:
-    """IntegrityError if the state does not have a verdict that the lines attest of a version that is there.
+    """Raise IntegrityError if the state lacks a verdict that the lines attest of one of its versions.
 
-    A refusal may also come before the version does (of a manifest that another registry published): then
-    `refused` has it, and the entry need not. A version that was dropped takes over no verdict, though the
-    state line may still have it.
+    A refusal may come before its version, if another registry published the manifest. Then `refused` has it, and
+    the entry may lack it. A dropped version gets no verdict, though the state line may still have it.
     """
     present = {
         version: entry for version, entry in versions.items() if entry.get("gone", {}).get("how") != "dropped"

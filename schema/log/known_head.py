@@ -1,8 +1,7 @@
 """Rollback protection: compare a freshly read index file with the last one that this user accepted. Pure.
 
-A log only grows. So what is seen next must be the known log with more lines (or none), or an earlier state of
-it; and the state line may differ from the known one only as the new lines say. Light, since `resolve` asks
-each time.
+A log only grows. So a log that is read must be the known one, with or without new lines, or an earlier state of
+it. The state line may differ from the known one only as the new lines say. Light, since `resolve` imports it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +17,9 @@ from onnxreg.schema.log.logline import LogLineHeader, verify_chain
 from onnxreg.schema.log.state import SEGMENT_LINES, State
 
 MAX_REMEMBERED_LINES = 256
-"""So many digests of lines are kept, to tell a log that is behind from another log."""
+"""The most digests of lines that are kept. They tell a log that is behind from another log."""
 MAX_PLACES = 32
-"""So many places are remembered by how far each had come."""
+"""The most places that are remembered."""
 
 Sealed = Callable[[int], list[bytes]]
 """The raw lines of a sealed segment, by its number from 0, its digest checked."""
@@ -58,7 +57,7 @@ class ObservedIndex:
         return len(self.state.segments) * SEGMENT_LINES
 
     def since(self, seq: int, sealed: Sealed) -> tuple[Digest, Sequence[LogLineHeader]]:
-        """The digest of a line, and the lines after it; the chain from there to the head is verified.
+        """Return the digest of a line, and the lines after it. Their chain to the head is verified.
 
         The digest of line 0 is what the first line names as its predecessor.
         """
@@ -83,12 +82,17 @@ class ObservedIndex:
 class KnownHead:
     """The memory of a model in a registry.
 
-    `index` is the digest of the index file that was accepted last, `trust_digest` that of the trust file it was
-    checked with; `lines` are digests of the newest lines, the last one the head (all hex); `channels` and
-    `versions` are tables of the state as JSON, and `files` what it says of each version's artifacts, as a
-    digest; `sealed` are the segments and at last the catalog; `places` says how far the log had come at each
-    URL; `gates` are proofs that a governed channel of this index file met its policy
-    (`registry/deliver/trusted_read.py`).
+    Digests are in hex.
+
+    Args:
+        index: the digest of the index file that was accepted last.
+        lines: the digests of the newest lines. The last one is the head.
+        channels, versions: tables of the state as JSON.
+        files: a digest of each version's artifacts in the state.
+        sealed: the segments and at last the catalog.
+        places: the number of lines at each URL.
+        trust_digest: the digest of the trust file with which the index file was checked.
+        gates: proofs that a governed channel of this index file met its policy (`deliver/trusted_read.py`).
     """
 
     seq: int
@@ -146,7 +150,7 @@ class KnownHead:
         return Digest(self.lines[position]) if 0 <= position < len(self.lines) else None
 
     def at(self, url: str, seq: int) -> "KnownHead":
-        """With the place as far as this line."""
+        """Return this head with the number of lines that a place has."""
         places = {other: seq for other, seq in self.places.items() if other != url}
         while len(places) >= MAX_PLACES:
             places.pop(next(iter(places)))
@@ -225,10 +229,9 @@ def follow(
     name: str,
     url: str,
 ) -> KnownHead:
-    """The known head after a whole log without a state, such as that of policies, was read.
+    """Return the known head after a whole log without a state, such as that of policies, was read.
 
-    Raise IntegrityError if it is not what was known, with more lines or none: an earlier one is not taken
-    either.
+    Raise IntegrityError if it does not continue the known log. An earlier state of it is refused too.
     """
     if not lines:
         raise IntegrityError(f"the log of {name} has no line", reset_hint(registry, name))
@@ -259,10 +262,10 @@ class StaleIndex:
 
 
 def compare(known_head: KnownHead | None, observed: ObservedIndex, sealed: Sealed) -> KnownHead | StaleIndex:
-    """The known head after an index file was read, or the lines by which it is behind.
+    """Return the known head after an index file was read, or the lines by which it is behind.
 
-    Raise ForkError if neither log is the beginning of the other, IntegrityError if that cannot be decided, or
-    if the state line says what the lines do not.
+    Raise ForkError if neither log is the beginning of the other. Raise IntegrityError if that cannot be decided,
+    or if the state line contradicts the lines.
     """
     name, state = observed.state.name, observed.state
     # First contact: there is nothing to compare with.
@@ -295,10 +298,9 @@ def compare(known_head: KnownHead | None, observed: ObservedIndex, sealed: Seale
 
 
 def relearn(known_head: KnownHead, observed: ObservedIndex, sealed: Sealed) -> KnownHead:
-    """Keep the known lines and places, and take the state from an index file that its whole log proves.
+    """Keep the known lines and places, and take the state of an index file that its whole log proves.
 
-    The state line that was seen before was garbled: no line and no manifest stood behind it. ForkError if the
-    log is another one.
+    The known state was damaged: no line proved it. Raise ForkError if the log is another one.
     """
     digest, lines = observed.since(known_head.seq, sealed)
     if digest != known_head.head:
@@ -364,8 +366,7 @@ def _sealed(state: State) -> tuple[str, ...]:
 
 
 def _check_unchanged(known_head: KnownHead, state: State) -> None:
-    """Raise IntegrityError if what follows from a manifest, or from lines that were sealed before, is not as
-    it was."""
+    """Raise IntegrityError if a fact of a manifest, or the sealed part of the log, changed."""
     for version, entry in state.versions.items():
         key = str(version)
         same = known_head.versions.get(key, {}).get("manifest") == str(entry.manifest)

@@ -1,7 +1,7 @@
-"""From a model's state to one artifact: which versions are candidates, and which of their artifacts answers.
+"""Resolve: choose one artifact of a model by its state.
 
-Pure: what must be read beside the state line (an older version's summary, a set of operators) is handed in.
-`docs/resolve.md` is the specification, `tests/vectors/resolve` its vectors, which other languages run too.
+Pure: callers hand in what is read beside the state line, such as summaries of older versions and operator sets.
+`docs/resolve.md` is the specification. Its vectors in `tests/vectors/resolve` are run in other languages too.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -32,7 +32,7 @@ class VersionCandidate(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """The reason for which an artifact is not the answer: a code for machines, a detail for people.
+    """The reason why an artifact is not the answer: a code for machines, a detail for people.
 
     `artifact` is its path; None if the whole version is not a candidate.
     """
@@ -86,7 +86,7 @@ class ResolveOutcome(NamedTuple):
 
 
 def no_operator_sets(digest: Digest) -> Any:
-    """For callers that have none: a device that needs one is an error of theirs."""
+    """The default: raise NotFoundError if a device needs an operator set."""
     raise NotFoundError(f"the operator set {digest} was not handed in")
 
 
@@ -120,7 +120,7 @@ def _candidate(state: State, version: Version) -> VersionCandidate:
 
 
 def rolled_out_to(state: State, tag: str | None, device: "Device | None", seed: str | None) -> list[Version]:
-    """The version that a device gets by a rollout of a channel, if it takes part; it comes before the channel's own."""
+    """List the version of a channel's rollout, if the device takes part. It comes before the channel's own version."""
     rollout = state.rollouts.get(tag or "")
     if rollout is None or seed is None:
         return []
@@ -142,9 +142,9 @@ def resolve_among(
     operator_sets: "OperatorSets" = no_operator_sets,
     any_version: bool = False,
 ) -> ResolveOutcome:
-    """The best artifact of the first version that has one. `any_version`: no tag was given.
+    """Return the best artifact of the first version with a matching one. `any_version`: no tag was given.
 
-    Versions are read one by one, and none after the one that answers.
+    Versions are read one by one, up to the one that answers.
     """
     looked_at = []
     answer: tuple[VersionCandidate | None, ArtifactSummary | None, int] = None, None, 0
@@ -168,7 +168,7 @@ def resolve_among(
 
 
 def _passed_over(state: State, lowest: Version | None) -> tuple[Rejection, ...]:
-    """The versions above the last one looked at that a name without a tag does not mean, as far as the state has them."""
+    """List the versions that a name without a tag skips, above the last candidate, as far as the state has them."""
     rejections = []
     for version, entry in state.versions.items():
         code = _withheld(version, entry)
