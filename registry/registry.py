@@ -30,7 +30,7 @@ from onnxreg.registry.transfer.exchange import Exchange, check_distinct
 from onnxreg.registry.transfer.export_files import folder_in
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.registry.transfer.result import TransferResult
-from onnxreg.registry.trust.checked_source import CheckedReader, check_no_rollback, checked_reader
+from onnxreg.registry.trust.checked_reader import CheckedReader, check_no_rollback, checked_reader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
@@ -680,7 +680,7 @@ class Registry:
         """Write the present files of a version into a directory; an earlier export there is replaced as a
         whole.
 
-        In a run directory (`transfer.run_directory`) they go into its `exports/`.
+        In a run directory (`transfer.export_files`) they go into its `exports/`.
         """
         from onnxreg.registry.transfer.export_files import check_target, materialize
 

@@ -185,7 +185,7 @@ def reset(
     The next answer is accepted like a first one. This gives up the proof that the registry went back, was
     rewritten or replaced, so ask its operator first.
     """
-    from onnxreg.registry.trust.witnesses import forget_witnessed
+    from onnxreg.registry.trust.checked_reader import forget_witnessed
 
     session: Session = context.obj
     remotes = session.remotes()

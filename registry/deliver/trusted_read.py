@@ -1,6 +1,6 @@
 """Trusted reads: every answer that a program acts on goes through here.
 
-`trust.checked_source` compares index files with known heads and with the trust file when they are read. In
+A `CheckedReader` compares index files with known heads and with the trust file when they are read. In
 addition, the version must be signed if the trust file demands it, and the channel of the query must keep the
 policy of its registry.
 """
@@ -40,7 +40,7 @@ def resolve(
     artifact matches. Raise also what `check_version_trust` raises.
 
     Args:
-        reader: a checked reader (`checked_source.checked_reader`).
+        reader: a reader of `checked_reader`.
         verify: raise IntegrityError if the index file contradicts the manifest of the version.
         seed: the device's random text in rollouts. A device without one takes part in none.
     """

@@ -13,7 +13,7 @@ from onnxreg.registry.log.commit import commit, load
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp
-from onnxreg.registry.trust.checked_source import CheckedReader
+from onnxreg.registry.trust.checked_reader import CheckedReader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import items, mapping, optional, required, text

@@ -20,7 +20,7 @@ from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.ledger import Ledger, channel_of
 from onnxreg.registry.store.protocol import Push, RegistryStore
 from onnxreg.registry.support.actor import stamp
-from onnxreg.registry.trust.checked_source import CheckedReader
+from onnxreg.registry.trust.checked_reader import CheckedReader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, GateError, InputError, NotFoundError

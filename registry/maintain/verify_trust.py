@@ -11,11 +11,10 @@ from onnxreg.registry.maintain.verification import Audit, Damage, VerifyReport, 
 from onnxreg.registry.store.abilities import carried_by
 from onnxreg.registry.store.archive.archive_reader import POLICIES, TRUST, ArchiveRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
-from onnxreg.registry.trust.checked_source import CheckedReader
+from onnxreg.registry.trust.checked_reader import CheckedReader, WitnessCheck
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.requirements import audit_head, audit_signatures, enforce_policies
-from onnxreg.registry.trust.witnesses import WitnessCheck
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import POLICY_LOG, Ref

@@ -18,7 +18,7 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import other_registry
 from onnxreg.registry.store.open import absolute, check_scheme, open_url, path_of
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
-from onnxreg.registry.trust.checked_source import CheckedReader
+from onnxreg.registry.trust.checked_reader import CheckedReader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import mapping, required, text

@@ -24,7 +24,7 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path, index_path, keys_of
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, IndexFile, MissingBlobError, StoredObject
 from onnxreg.registry.support.disk import Disk, host_errors
-from onnxreg.registry.trust.checked_source import CheckedReader
+from onnxreg.registry.trust.checked_reader import CheckedReader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import SERVED, IntegrityError, NotFoundError

@@ -27,7 +27,7 @@ from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest
 from onnxreg.registry.transfer.result import TransferResult
-from onnxreg.registry.trust.checked_source import CheckedReader, check_or_refresh
+from onnxreg.registry.trust.checked_reader import CheckedReader, check_or_refresh
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.errors import Advice, ConflictError, HostError, RegError
 from onnxreg.schema.core.progress import Progress

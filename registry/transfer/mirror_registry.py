@@ -28,7 +28,7 @@ from onnxreg.registry.transfer.bulk import send
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.registry.transfer.result import MirrorResult, skip_on_error
-from onnxreg.registry.trust.checked_source import WitnessGuard
+from onnxreg.registry.trust.checked_reader import WitnessGuard
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.requirements import check_copied, enforce_policies
 from onnxreg.registry.witness.copies import copy_log, read_files

@@ -27,7 +27,7 @@ from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.transfer.archive import choose, create_archive
-from onnxreg.registry.trust.checked_source import CheckedReader
+from onnxreg.registry.trust.checked_reader import CheckedReader
 from onnxreg.registry.trust.known_heads import KnownHeads, StaleNotice
 from onnxreg.schema.core.errors import ForkError, IntegrityError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref

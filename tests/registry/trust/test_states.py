@@ -17,7 +17,7 @@ from support.trust.world import LONG, MODEL, World
 from onnxreg.cli.main import main
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.trust.checked_source import CheckedReader
+from onnxreg.registry.trust.checked_reader import CheckedReader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
