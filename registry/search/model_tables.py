@@ -14,7 +14,7 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.state import State
+from onnxreg.schema.log.state import State, VersionEntry
 
 Row = tuple[Any, ...]
 
@@ -119,7 +119,7 @@ def read_rows(
     `sealed`: the versions of a catalog that was read before.
     """
     try:
-        return _rows(remote, directory, mark, lookup.read_state(remote, name), sealed)
+        return _rows(remote, directory, mark, lookup.state_of(remote, name, remote.view_index(name)), sealed)
     except (IntegrityError, NotFoundError, HostError) as error:
         return damaged(name, directory, error.message)
 
@@ -134,15 +134,15 @@ def _rows(
 ) -> ModelRows:
     catalog = _text(state.catalog)
     sealed = "[]" if catalog is None else catalogs.get(catalog) or _sealed(remote, state, state.catalog)
-    older = set() if catalog is None else {Version.parse(text) for text in json.loads(sealed)}
-    versions = len(older - state.versions.keys())
-    versions += sum(not entry.dropped for entry in state.versions.values())
+    versions = sum([not entry.dropped for entry in state.versions.values()])
+    older = [] if catalog is None else json.loads(sealed)
+    versions += sum([Version.parse(text) not in state.versions for text in older])
     summaries: list[Row] = []
     artifacts: list[Row] = []
-    for rank, version in _ranked(state):
+    for rank, version, entry in _ranked(state):
         summary = lookup.held_summary(state, version)
         if summary is not None:
-            held_paths = state.versions[version].held
+            held_paths = entry.held
             about = (summary.task, summary.family, summary.license, total_size(summary, held_paths))
             summaries.append((rank, str(version), str(summary.manifest), *about))
             artifacts += (
@@ -170,15 +170,18 @@ def _sealed(remote: DirectoryRegistry, state: State, catalog: Digest | None) -> 
     return json.dumps([str(version) for version, entry in entries.items() if not entry.dropped])
 
 
-def _ranked(state: State) -> Iterator[tuple[int, Version]]:
+def _ranked(state: State) -> Iterator[tuple[int, Version, VersionEntry]]:
     """Rank the summarised versions: usable releases from rank 0 up, newest first; the others below 0."""
-    summarised = map(Version.parse, filter(Version.is_version, state.summaries))
-    present = {v: state.versions[v] for v in summarised if v in state.versions}
-    entries = {v: entry for v, entry in present.items() if not entry.dropped}
-    releases = [v for v, entry in entries.items() if entry.usable and not v.is_prerelease]
-    releases.sort(key=lambda version: (version.precedence, entries[version].seq), reverse=True)
-    yield from enumerate(releases)
-    yield from ((-1 - position, v) for position, v in enumerate(sorted(entries.keys() - set(releases))))
+    releases: list[tuple[Version, VersionEntry]] = []
+    others: list[tuple[Version, VersionEntry]] = []
+    for version in map(Version.parse, filter(Version.is_version, state.summaries)):
+        entry = state.versions.get(version)
+        if entry is not None and not entry.dropped:
+            part = releases if entry.usable and not version.is_prerelease else others
+            part.append((version, entry))
+    releases.sort(key=lambda release: (release[0].precedence, release[1].seq), reverse=True)
+    yield from ((rank, *release) for rank, release in enumerate(releases))
+    yield from ((-1 - position, *other) for position, other in enumerate(sorted(others, key=itemgetter(0))))
 
 
 def _text(digest: Digest | None) -> str | None:

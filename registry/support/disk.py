@@ -7,6 +7,7 @@ import stat
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -251,11 +252,12 @@ def regular_size(path: Path) -> int | None:
 
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file; IntegrityError for a FIFO, device or symlink."""
-    flags = (
-        os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    )
+    return os.fdopen(_descriptor(path), "rb")
+
+
+def _descriptor(path: Path) -> int:
     try:
-        descriptor = os.open(path, flags)
+        descriptor = os.open(path, _READ_FLAGS)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise IntegrityError(f"{path.name} is not a regular file", IRREGULAR) from error
@@ -263,14 +265,19 @@ def open_regular(path: Path) -> BinaryIO:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise IntegrityError(f"{path.name} is not a regular file", IRREGULAR)
-    return os.fdopen(descriptor, "rb")
+    return descriptor
+
+
+_READ_FLAGS = (
+    os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+)
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
-    with open_regular(path) as file:
+    with FileIO(_descriptor(path)) as file:
         if os.fstat(file.fileno()).st_size > limit:
             raise IntegrityError(f"{path.name} is larger than {limit} bytes")
-        return file.read()
+        return file.readall()
 
 
 def check_outfile(target: Path) -> None:

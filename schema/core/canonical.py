@@ -135,16 +135,27 @@ def _check_tree(value: Any, label: str, is_plain: bool = True) -> _Tree:
     keys = 0
     level: list[Any] = [[value]]
     for _ in range(MAX_DEPTH):
-        objects = [container for container in level if isinstance(container, dict)]
-        keys += sum(map(len, objects))
-        below = [item for container in objects for item in container.values() if item.__class__ is not str]
-        below += [item for container in level if not isinstance(container, dict) for item in container]
-        kinds = {*map(type, below)}
-        is_plain = is_plain and kinds <= _PLAIN_TYPES and all(map(_has_ascii_keys, objects))
-        for number in _of_kinds(below, kinds, (int, float)):
-            if not -MAX_INTEGER <= number <= MAX_INTEGER and (reason := _beyond(number)):
-                raise InputError(f"{label} holds a {reason}{_at(value, number)}")
-        level = _of_kinds(below, kinds, (dict, list, tuple))
+        below: list[Any] = []
+        for container in level:
+            if isinstance(container, dict):
+                keys += len(container)
+                is_plain = is_plain and _has_ascii_keys(container)
+                below += container.values()
+            else:
+                below += container
+        level = []
+        for item in below:
+            kind = item.__class__
+            if kind is str:
+                continue
+            is_plain = is_plain and kind in _PLAIN_TYPES
+            if kind is dict:
+                level.append(item)
+            elif kind is int or isinstance(item, (int, float)):
+                if not -MAX_INTEGER <= item <= MAX_INTEGER and (reason := _beyond(item)):
+                    raise InputError(f"{label} holds a {reason}{_at(value, item)}")
+            elif isinstance(item, (dict, list, tuple)):
+                level.append(item)
         if not level:
             return _Tree(is_plain, keys)
     if any(level):
@@ -153,12 +164,6 @@ def _check_tree(value: Any, label: str, is_plain: bool = True) -> _Tree:
 
 
 _PLAIN_TYPES = frozenset({str, dict, list, tuple, int, bool, type(None)})
-
-
-def _of_kinds(items: list[Any], kinds: set[type], bases: tuple[type, ...]) -> list[Any]:
-    """The items of subclasses of `bases`; `kinds` are the types of all items, of which there are few."""
-    fitting = {kind for kind in kinds if issubclass(kind, bases)}
-    return [item for item in items if item.__class__ in fitting] if fitting else []
 
 
 def _has_ascii_keys(value: dict[Any, Any]) -> bool:

@@ -1,6 +1,7 @@
 """Strict reading of plain values from decoded JSON, without pydantic. A value of another type is an InputError."""
 
 from collections.abc import Callable, Collection, Mapping
+from operator import call, itemgetter
 from typing import Any, TypeVar
 
 from onnxreg.schema.core.errors import InputError
@@ -45,17 +46,18 @@ def record(
     """A reader of a JSON object with these keys, each read by its reader; other keys are ignored.
 
     Args:
-        make: takes the needed keys as its first arguments, in this order, and those of `more` by name.
+        make: takes the needed keys (at least two) as its first arguments, in this order, and those of `more` by name.
     """
-    needed_items, number = tuple(needed.items()), len(needed)
+    readers, number, values_of = tuple(needed.values()), len(needed), itemgetter(*needed)
 
     def read(value: Any) -> Value:
         given = mapping(value)
         try:
-            first = [read_item(given[key]) for key, read_item in needed_items]
+            first = map(call, readers, values_of(given))
         except KeyError:
-            absent = next(key for key in needed if key not in given)
-            raise InputError(f"{absent} is missing") from None
+            for key, read_item in needed.items():
+                read_item(required(given, key))
+            raise
         if len(given) == number:
             return make(*first)
         return make(*first, **{key: more[key](item) for key, item in given.items() if key in more})

@@ -277,7 +277,7 @@ class State:
         return next((version for version in self.newest if not version.is_prerelease), None)
 
 
-read_entries = table_of(Version.parse, VersionEntry.read)
+read_entries = table_of(Version.parse, _ENTRY)
 """The version table of a state line or catalog. Raise InputError if it is malformed."""
 _STATE = record(
     State,
@@ -286,7 +286,7 @@ _STATE = record(
         "name": lambda value: check_name(text(value)),
         "seq": count,
         "head": Digest.parse,
-        "channels": table_of(check_tag, Channel.read),
+        "channels": table_of(check_tag, _CHANNEL),
         "versions": read_entries,
         "summaries": mapping,
         "segments": array_of(Digest.parse),

@@ -206,7 +206,7 @@ _ARTIFACT = record(
         "state": text,
     },
     {
-        "files": array_of(FileSummary.read),
+        "files": array_of(_FILE),
         "opset": nullable(count),
         "ort_format": nullable(count),
         "operators": nullable(Digest.parse),
@@ -239,10 +239,10 @@ class VersionSummary:
     license: str | None = None
     profile: str | None = None
 
-    @cached_property
+    @property
     def shared_files(self) -> tuple[FileSummary, ...]:
         """The companions that every download has: all but the evidence."""
-        return tuple(entry for entry in self.files if entry.role not in EVIDENCE)
+        return tuple([entry for entry in self.files if entry.role not in EVIDENCE])
 
     @cached_property
     def download_sizes(self) -> tuple[int, ...]:
@@ -276,7 +276,7 @@ class VersionSummary:
 
     def after(self, attested: Mapping[Digest, str]) -> "VersionSummary":
         """With the effective states of the artifacts: what later evaluations say of them counts."""
-        if attested.keys().isdisjoint(artifact.digest for artifact in self.artifacts):
+        if not attested or attested.keys().isdisjoint(artifact.digest for artifact in self.artifacts):
             return self
         artifacts = tuple(artifact.after(attested.get(artifact.digest)) for artifact in self.artifacts)
         return replace(self, artifacts=artifacts)
@@ -292,8 +292,8 @@ _VERSION = record(
     {
         "manifest": Digest.parse,
         "size": count,
-        "artifacts": array_of(ArtifactSummary.read),
-        "files": array_of(FileSummary.read),
+        "artifacts": array_of(_ARTIFACT),
+        "files": array_of(_FILE),
     },
     dict.fromkeys(("task", "family", "license"), nullable(text)),
 )

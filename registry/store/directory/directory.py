@@ -229,12 +229,16 @@ class DirectoryRegistry(TreeFiles):
                 raise MissingBlobError(key.digest, self.url) from None
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
+        index = self.view_index(name)
+        return index and index._replace(token=Digest.of(index.data).hex)
+
+    def view_index(self, name: str) -> IndexFile | None:
+        """The index file without its token, which costs as much as reading it: to read, not to swap."""
         with host_errors(f"reading the index of {name}"):
             try:
-                data = read_bounded(self.root / index_path(name), MAX_DOCUMENT_BYTES)
+                return IndexFile(read_bounded(self.root / index_path(name), MAX_DOCUMENT_BYTES), "")
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        return IndexFile(data, Digest.of(data).hex)
 
     def names(self) -> Iterator[str]:
         index = self.root / "index"
