@@ -1,7 +1,7 @@
 """Tables of the search index, and their update from the index files."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -115,6 +115,20 @@ def stale(database: sqlite3.Connection, root: Path) -> set[str]:
     marks: dict[str, str | None] = {IDENTITY: scan.UNSETTLED, INDEX: None, **dict(rows)}
     changed = {path for path, mark in marks.items() if _mark(root / path) != mark}
     return set(marks) if IDENTITY in changed else changed
+
+
+def remember(database: sqlite3.Connection, marks: Mapping[str, str], models: int) -> None:
+    """Record paths that were listed, with their marks before, if the tables have all of so many models.
+
+    A directory with a damaged model is read again at each update.
+    """
+    with transaction(database):
+        (stored,) = database.execute("SELECT count(*) FROM models").fetchone()
+        if stored == models:
+            database.executemany("INSERT INTO places VALUES(?, ?)", marks.items())
+            database.execute(
+                "UPDATE places SET mark = '' WHERE path IN (SELECT place FROM models WHERE mark = '')"
+            )
 
 
 def _mark(path: Path) -> str | None:

@@ -229,7 +229,9 @@ class SearchIndex:
         with self._remote.staging() as directory:
             aside = directory / "search.sqlite"
             with opened(_connect(aside), keep=False) as database:
+                database.execute("PRAGMA synchronous = OFF")
                 self._fill(database, aside)
+            self._remote.disk.sync_file(aside)
             for beside in self._files()[1:]:
                 beside.unlink(missing_ok=True)
             aside.replace(self._file)

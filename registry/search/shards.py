@@ -3,8 +3,8 @@
 Each core has a share of the index files. This process reads the first share into the index; each other core has a
 process that reads its share into a SQLite file of its own (a shard) with the same tables. The shards are then copied
 into the index; SQLite copies rows far faster than Python makes them. Models that no shard holds (a process failed, a
-file changed just now) are read by the update that follows, as ever: so shards can make the first answer fast, but not
-wrong.
+file changed just now) are read by the update that follows, as ever, and it lists every directory that changed
+meanwhile: so shards can make the first answer fast, but not wrong.
 """
 
 import gc
@@ -40,43 +40,61 @@ def load(database: sqlite3.Connection, remote: DirectoryRegistry, file: Path | N
     workers = os.cpu_count() or 1
     if workers == 1 or not scan.has_more(remote.root, MIN_MODELS):
         return
-    models = list(_settled(remote.root, scan.clock(file)))
-    own, *shares = [models[start::workers] for start in range(workers)]
     with tempfile.TemporaryDirectory() as directory, suppress(*FAILURES):
-        shards = [Path(directory) / f"{number}.sqlite" for number in range(len(shares))]
-        with _readers(remote.root, shares, shards) as processes:
-            _fill(database, remote, own)
+        shards = [Path(directory) / f"{number}.sqlite" for number in range(workers - 1)]
+        with _readers(remote.root, shards) as processes:
+            marks, models = _listed(remote.root, scan.clock(file))
+            for number, (process, shard) in enumerate(zip(processes, shards, strict=True), 1):
+                _share(shard).write_text(json.dumps(models[number::workers]), "utf-8")
+                assert process.stdin is not None
+                process.stdin.close()
+            _fill(database, remote, models[::workers])
             for process, shard in zip(processes, shards, strict=True):
                 if process.wait() == 0:
                     with suppress(sqlite3.Error):
                         _copy(shard, database)
+        db.remember(database, marks, len(models))
 
 
-def _settled(root: Path, now: int) -> Iterator[Model]:
-    listing = scan.scan(root, db.INDEX, now)
-    for directory in (db.INDEX, *(f"{db.INDEX}/{name}" for name in listing.directories)):
-        for name, mark in scan.scan(root, directory, now).models.items():
-            if mark != scan.UNSETTLED:
-                yield name, directory, mark
+def _listed(root: Path, now: int) -> tuple[dict[str, str], list[Model]]:
+    """The marks of `registry.json` and of the directories of index files, taken before these are listed; the settled
+    models in them.
+    """
+    marks = {db.IDENTITY: scan.settled_mark((root / db.IDENTITY).stat(), now)}
+    models: list[Model] = []
+    paths = [db.INDEX]
+    for path in paths:
+        marks[path] = scan.settled_mark((root / path).stat(), now)
+        listing = scan.scan(root, path, now)
+        paths += [f"{path}/{name}" for name in listing.directories]
+        settled = [(name, path, mark) for name, mark in listing.models.items() if mark != scan.UNSETTLED]
+        if len(settled) < len(listing.models):
+            marks[path] = scan.UNSETTLED
+        models += settled
+    return marks, models
 
 
 @contextmanager
-def _readers(
-    root: Path, shares: Sequence[Sequence[Model]], shards: Sequence[Path]
-) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Start a process for each share and its shard; all have ended afterwards."""
+def _readers(root: Path, shards: Sequence[Path]) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Start a process for each shard; all have ended afterwards. A share is there when the process's input ends."""
     processes: list[subprocess.Popen[bytes]] = []
+    command = [sys.executable, "-P", "-m", "onnxreg.registry.search.shards", str(root.absolute())]
     try:
-        for share, shard in zip(shares, shards, strict=True):
-            request = shard.with_suffix(".json")
-            request.write_text(json.dumps([str(root.absolute()), share]), "utf-8")
-            command = [sys.executable, "-P", "-m", "onnxreg.registry.search.shards", str(request), str(shard)]
-            processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        for shard in shards:
+            process = subprocess.Popen(
+                [*command, str(shard)], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+            processes.append(process)
         yield processes
     finally:
         for process in processes:
-            process.kill()
-            process.wait()
+            with process:
+                process.kill()
+
+
+def _share(shard: Path) -> Path:
+    """The file of the models that a shard gets."""
+    return shard.with_suffix(".json")
 
 
 def _fill(database: sqlite3.Connection, remote: DirectoryRegistry, models: Sequence[Model]) -> None:
@@ -122,10 +140,11 @@ def _copy_kinds(database: sqlite3.Connection) -> str:
     return " ".join(f"WHEN {old} THEN {new}" for old, new in rows) or "WHEN NULL THEN NULL"
 
 
-def main(request: Path, shard: Path) -> None:
-    """Read the models of a request into a new shard, without indexes."""
-    root, models = json.loads(request.read_text("utf-8"))
-    remote = DirectoryRegistry.open(Path(root))
+def main(root: Path, shard: Path) -> None:
+    """Read a share of the models into a new shard, without indexes."""
+    remote = DirectoryRegistry.open(root)
+    sys.stdin.buffer.read()
+    models = json.loads(_share(shard).read_text("utf-8"))
     with closing(sqlite3.connect(shard, isolation_level=None)) as database:
         database.execute("PRAGMA journal_mode = OFF")
         database.execute("PRAGMA synchronous = OFF")
