@@ -244,7 +244,9 @@ class SearchIndex:
 
     def _fill(self, database: sqlite3.Connection, file: Path | None) -> None:
         db.create(database, self._remote.registry_id)
+        database.execute("PRAGMA foreign_keys = OFF")
         shards.load(database, self._remote, file)
+        database.execute("PRAGMA foreign_keys = ON")
         db.create_indexes(database)
         db.update(database, self._remote, file)
 
