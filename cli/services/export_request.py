@@ -171,9 +171,11 @@ class ExportRequest:
 
     @cached_property
     def _profile(self) -> "Profile | None":
+        if self.profile is None:
+            return None
         from onnxreg.converters.profiles.profile_catalog import find
 
-        return None if self.profile is None else find(self.profile)
+        return find(self.profile)
 
     def check(self) -> str | None:
         """Read recipe or profile and options, and look for files on this machine. Returns the model's name, if it has one."""

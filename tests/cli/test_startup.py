@@ -83,8 +83,7 @@ def test_verbs_that_validate_no_document_need_no_pydantic(words: list[str], home
 def test_a_stock_device_needs_no_reader_of_operators(home: Path) -> None:
     words = ["resolve", "acme/pii", "--device", "ort-desktop-1.23", "--json"]
     loaded(words, home)
-    unused = {"onnxreg.schema.manifest.operators", "onnxreg.schema.core.digest"}
-    assert not loaded(words, home) & unused
+    assert "onnxreg.schema.manifest.operators" not in loaded(words, home)
 
 
 @pytest.mark.parametrize("words", [["tag", "tiny", "edge"], ["push", "tiny", "./there"], ["key", "list"]])
