@@ -1,6 +1,5 @@
 """Both exporters of PyTorch behind one signature, and their graphs without traces of the machine."""
 
-import io
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -34,9 +33,7 @@ def export_torchscript(subject: TorchModel, opset: int, dynamic: bool, fold: boo
         "dynamo": False,
     }
     if subject.weight_bytes <= model_file.MAX_INLINE_WEIGHT_BYTES:
-        target = io.BytesIO()
-        _export(subject, target, options)
-        exported = _parse(target)
+        exported = _export_in_memory(subject, options)
     else:
         with model_file.scratch() as directory:
             _export(subject, str(directory / "model.onnx"), options)
@@ -101,10 +98,25 @@ def _export(subject: TorchModel, target: Any, options: dict[str, Any]) -> Any:
         ) from error
 
 
-def _parse(target: io.BytesIO) -> Any:
+class _Target:
+    """A file that refers to the bytes that are written to it, where `io.BytesIO` copies them."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    def flush(self) -> None:
+        """Do nothing: `write` keeps everything."""
+
+
+def _export_in_memory(subject: TorchModel, options: dict[str, Any]) -> Any:
     import onnx
 
-    return onnx.ModelProto.FromString(target.getbuffer())
+    target = _Target()
+    _export(subject, target, options)
+    return onnx.ModelProto.FromString(target.data)
 
 
 def _finish(exported: Any, subject: TorchModel) -> Any:

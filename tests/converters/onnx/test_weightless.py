@@ -54,14 +54,43 @@ def test_weights_that_are_not_raw() -> None:
     assert file.getvalue() == made.SerializeToString(deterministic=True)
 
 
+@pytest.mark.parametrize("size", [0, 4, 12, 16])
+def test_a_weight_of_another_size_than_its_shape(size: int) -> None:
+    made, file = model((3, 3)), io.BytesIO(b"before")
+    made.graph.initializer[1].raw_data = bytes(size)
+    file.seek(6)
+    write_model(made, file)
+    assert file.getvalue() == b"before" + made.SerializeToString(deterministic=True)
+
+
+@pytest.mark.parametrize("dims", [[-1], [], [2**40, 2**40]])
+def test_a_weight_of_an_invalid_shape(dims: list[int]) -> None:
+    made, file = model((3,)), io.BytesIO()
+    made.graph.initializer[0].dims[:] = dims
+    write_model(made, file)
+    assert file.getvalue() == made.SerializeToString(deterministic=True)
+
+
+def test_every_field_of_a_weight() -> None:
+    made, file = model((3,)), io.BytesIO()
+    weight = made.graph.initializer[0]
+    weight.doc_string = "a weight"
+    weight.data_location = TensorProto.EXTERNAL
+    weight.segment.begin = 1
+    weight.external_data.add(key="location", value="w.bin")
+    weight.metadata_props.add(key="a", value="b")
+    write_model(made, file)
+    assert file.getvalue() == made.SerializeToString(deterministic=True)
+
+
 UNKNOWN = b"\xfa\x3f\x01a"
 """A field of number 1023, as a later schema may have."""
 
 
-@pytest.mark.parametrize("is_inside", [False, True])
-def test_fields_of_a_later_schema_are_kept(is_inside: bool) -> None:
+@pytest.mark.parametrize("part", ["model", "graph", "weight"])
+def test_fields_of_a_later_schema_are_kept(part: str) -> None:
     made, file = model((3,)), io.BytesIO()
-    (made.graph if is_inside else made).MergeFromString(UNKNOWN)
+    {"model": made, "graph": made.graph, "weight": made.graph.initializer[0]}[part].MergeFromString(UNKNOWN)
     write_model(made, file)
     assert UNKNOWN in file.getvalue()
     assert file.getvalue() == made.SerializeToString(deterministic=True)
