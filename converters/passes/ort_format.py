@@ -36,7 +36,8 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
 
     `Fixed` bakes the optimizations of the converting machine in; for a target that is not amd64 the NCHWc layout
     is left out. The files are written beside the input. Where ONNX Runtime's version is among
-    `canonical_ort.PROVEN`, the file is made canonical, and both forms are run: their outputs must be equal to the bit.
+    `canonical_ort.PROVEN`, the file is made canonical and run: its outputs must be equal, to the bit, to those of the
+    optimized graph in memory or of the file as it was.
     """
 
     id = "OrtFormat"
@@ -74,8 +75,11 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
         target = subject.with_suffix(".ort")
         kind = "required_operators_and_types" if self.params.enable_type_reduction else "required_operators"
         config = subject.with_suffix(f".{kind}.config")
+        proven = onnxruntime.__version__ in canonical_ort.PROVEN
         try:
-            self._convert(subject, target)
+            session = self._convert(subject, target)
+            outputs = _outputs(session, self._feed) if proven else []
+            del session
             with quiet():
                 create_config_from_models([target], config, self.params.enable_type_reduction)
         except Exception as error:
@@ -89,9 +93,8 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
             ) from error
         if (scrubbed := scrub_config(config)) is not None:
             config.write_bytes(scrubbed[0])
-        proven = onnxruntime.__version__ in canonical_ort.PROVEN
         if proven:
-            self._canonicalize(target)
+            self._canonicalize(target, outputs)
         return OrtFiles(target, config, proven)
 
     def ensures(self, before: Mapping[str, Any], after: OrtFiles) -> dict[str, Any]:
@@ -103,7 +106,7 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
             raise ConversionError("ONNX Runtime's operator config names no operator")
         return {"canonical": after.reproducible}
 
-    def _convert(self, source: Path, target: Path) -> None:
+    def _convert(self, source: Path, target: Path) -> Any:
         import onnxruntime as ort
 
         options = session_options()
@@ -111,18 +114,22 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.add_session_config_entry("session.save_model_format", "ORT")
         disabled = None if self.params.target_platform == "amd64" else ["NchwcTransformer"]
-        ort.InferenceSession(
+        return ort.InferenceSession(
             str(source), options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
         )
 
-    def _canonicalize(self, path: Path) -> None:
+    def _canonicalize(self, path: Path, optimized: list[bytes]) -> None:
+        """Replace a file by its canonical form, whose outputs are `optimized`, those of its graph before it was
+        written.
+        """
         canonical = path.with_suffix(".canonical.ort")
         canonical_ort.canonicalize(path, canonical)
-        if _outputs(path, self._feed) != _outputs(canonical, self._feed):
+        outputs = _outputs(load_session(canonical), self._feed)
+        if outputs != optimized and outputs != _outputs(load_session(path), self._feed):
             canonical.unlink()
             raise ConversionError("the canonical ORT-format file gives other outputs than the original")
         canonical.replace(path)
 
 
-def _outputs(path: Path, feed: Mapping[str, Any]) -> list[bytes]:
-    return [output.tobytes() for output in run_session(load_session(path), feed).values()]
+def _outputs(session: Any, feed: Mapping[str, Any]) -> list[bytes]:
+    return [output.tobytes() for output in run_session(session, feed).values()]

@@ -128,11 +128,22 @@ def test_an_unproven_version_keeps_the_file_and_says_so(
 
 
 def test_outputs_that_differ_are_refused(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter([[b"1"], [b"2"]])
-    monkeypatch.setattr(ort_format, "_outputs", lambda path, feed: next(answers))
+    answers = iter([[b"1"], [b"2"], [b"3"]])
+    monkeypatch.setattr(ort_format, "_outputs", lambda session, feed: next(answers))
     with pytest.raises(ConversionError, match="other outputs than the original"):
         run("ort", OrtFormat(FEED), source, "fp32")
     assert not list(source.parent.glob("*.canonical.ort"))
+
+
+@pytest.mark.parametrize("answers", [["graph", "graph"], ["graph", "file", "file"]])
+def test_outputs_of_the_graph_or_of_the_original_file_are_taken(
+    source: Path, monkeypatch: pytest.MonkeyPatch, answers: list[str]
+) -> None:
+    given = iter(answers)
+    monkeypatch.setattr(ort_format, "_outputs", lambda session, feed: [next(given).encode()])
+    files, _ = run("ort", OrtFormat(FEED), source, "fp32")
+    assert files.reproducible
+    assert next(given, None) is None
 
 
 def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path) -> None:
