@@ -9,8 +9,8 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Generic, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from onnxreg.schema.core import pointer
 
@@ -78,8 +78,7 @@ def compare(old: Any, new: Any, tables: Tables) -> Iterator[JsonChange]:
     return _compare(old, new, tables, _Spot())
 
 
-@dataclass(frozen=True)
-class _Spot:
+class _Spot(NamedTuple):
     path: str = ""
     pattern: str = ""
     names: tuple[str, ...] = ()
@@ -88,13 +87,13 @@ class _Spot:
 
     def key(self, key: str) -> "_Spot":
         places = (pointer.child(self.places[0], key), pointer.child(self.places[1], key))
-        return replace(self, path=_join(self.path, key), pattern=_join(self.pattern, key), places=places)
+        return _Spot(_join(self.path, key), _join(self.pattern, key), self.names, self.within, places)
 
     def item(self, name: str, i: int = 0, j: int = 0) -> "_Spot":
         """The item of a list: at index i of the old one, j of the new one."""
         path, pattern = f"{self.path}[{_quote(name)}]", f"{self.pattern}[]"
         places = (pointer.child(self.places[0], i), pointer.child(self.places[1], j))
-        return replace(self, path=path, pattern=pattern, names=(*self.names, name), places=places)
+        return _Spot(path, pattern, (*self.names, name), self.within, places)
 
     def delta(self, op: Op, old: Any, new: Any) -> JsonChange:
         before, after = self.places
@@ -103,6 +102,8 @@ class _Spot:
 
 
 def _compare(old: Any, new: Any, tables: Tables, at: _Spot) -> Iterator[JsonChange]:
+    if old == new and same(old, new):
+        return
     if at.pattern in tables.pieces:
         yield from _leaf(old, new, at)
     elif at.pattern in tables.lists and _walkable(list, old, new):
@@ -135,7 +136,7 @@ def _named(old: list[Any], new: list[Any], tables: Tables, at: _Spot) -> Iterato
     for name, j in added:
         yield at.item(name, j=j).delta("added", None, new[j])
     for name, i, j in pairs:
-        yield from _compare(old[i], new[j], tables, replace(at.item(name, i, j), within=(old[i], new[j])))
+        yield from _compare(old[i], new[j], tables, at.item(name, i, j)._replace(within=(old[i], new[j])))
     order = [j for _, _, j in sorted(pairs, key=lambda pair: pair[1])]
     if order != sorted(order) or (named_item.positions and any(i != j for _, i, j in pairs)):
         yield at.delta("reordered", old, new)

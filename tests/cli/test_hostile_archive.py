@@ -19,7 +19,11 @@ Reg = Callable[..., Any]
 ARCHIVE = "a.onnxreg"
 FLAGS, METHOD, CHECKSUM, STORED, SIZE, ATTRIBUTES, OFFSET = 8, 10, 16, 20, 24, 38, 42
 """Fields of a record of the directory, from its beginning on (APPNOTE.TXT 4.3.12)."""
-HOLE = b"\0" * (MAX_DOCUMENT_BYTES + 1)
+
+
+def hole() -> bytes:
+    """More zeros than a document may have."""
+    return b"\0" * (MAX_DOCUMENT_BYTES + 1)
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +93,7 @@ def without(name: str) -> None:
 
 
 HOSTILE: dict[str, Callable[[], object]] = {
-    "a bomb": lambda: write(files() | {weights(): HOLE}, zipfile.ZIP_DEFLATED),
+    "a bomb": lambda: write(files() | {weights(): hole()}, zipfile.ZIP_DEFLATED),
     "packed with bzip2": lambda: write(files(), zipfile.ZIP_BZIP2),
     "packed with lzma": lambda: write(files(), zipfile.ZIP_LZMA),
     "a method that nobody knows": lambda: patch(METHOD, "<H", lambda _: 77),
@@ -112,8 +116,8 @@ HOSTILE: dict[str, Callable[[], object]] = {
     "absent weights": lambda: without(weights()),
     "an absent history": lambda: without(f"index/{NAME}.jsonl"),
     "no archive.json": lambda: without("archive.json"),
-    "an archive.json that is too large": lambda: write(files() | {"archive.json": HOLE}),
-    "a history that is too large": lambda: write(files() | {f"index/{NAME}.jsonl": HOLE}),
+    "an archive.json that is too large": lambda: write(files() | {"archive.json": hole()}),
+    "a history that is too large": lambda: write(files() | {f"index/{NAME}.jsonl": hole()}),
     "cut in the middle": lambda: os.truncate(ARCHIVE, Path(ARCHIVE).stat().st_size // 2),
     "another zip around": lambda: Path(ARCHIVE).write_bytes(b"PK\3\4" + Path(ARCHIVE).read_bytes()),
     "a hole of 5 GB": lambda: (Path(ARCHIVE).write_bytes(b""), os.truncate(ARCHIVE, 5 * 10**9)),

@@ -73,8 +73,8 @@ def directory(path: str) -> Prepare:
     return lambda root, outside: (_free(root / path) / "inside").mkdir(parents=True)
 
 
-def file(path: str, data: bytes = b"junk\n") -> Prepare:
-    return lambda root, outside: _free(root / path).write_bytes(data)
+def file(path: str, data: bytes = b"junk\n", times: int = 1) -> Prepare:
+    return lambda root, outside: _free(root / path).write_bytes(data * times)
 
 
 def sparse(path: str, size: int) -> Prepare:
@@ -178,7 +178,7 @@ INDEXES = {
     "empty": Tree(file(INDEX, b""), "integrity"),
     "line of 100 MiB": Tree(sparse(INDEX, 100 * 2**20), "integrity"),
     "line of 20 MiB": Tree(file(INDEX, b'{"registry":"' + b"x" * 20 * 2**20 + b'"}\n'), "integrity"),
-    "20 million lines": Tree(file(INDEX, b"\n" * 20_000_000), "integrity"),
+    "20 million lines": Tree(file(INDEX, b"\n", 20_000_000), "integrity"),
     "deep": Tree(file(INDEX, DEEP + b"\n"), "integrity"),
     "other algorithm": Tree(edit(INDEX, head="sha512:" + "0" * 128), "integrity"),
     "a lie about versions": Tree(edit(INDEX, versions={}), "integrity"),

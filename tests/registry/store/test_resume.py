@@ -205,15 +205,15 @@ def test_small_files_that_arrived_are_not_fetched_again(
 
 
 @pytest.mark.parametrize(
-    "torn",
-    [b"", bytes(3 * MIB), b"\xff" * (SIZE - 1), b"\xff" * SIZE, b"\xff" * (SIZE + 1)],
+    ("byte", "size"),
+    [(b"\0", 0), (b"\0", 3 * MIB), (b"\xff", SIZE - 1), (b"\xff", SIZE), (b"\xff", SIZE + 1)],
     ids=["empty", "zeros", "short", "same size", "too long"],
 )
 def test_a_torn_file_is_not_believed(
-    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest, torn: bytes
+    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest, byte: bytes, size: int
 ) -> None:
     arriving(other, weights).parent.mkdir(parents=True)
-    arriving(other, weights).write_bytes(torn)
+    arriving(other, weights).write_bytes(byte * size)
     arriving(other, weights).chmod(0o444)
     other.pull("acme/large", site.url)
     assert is_intact(other, made)

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from io import BytesIO
 
 import pytest
@@ -16,7 +17,11 @@ from onnxreg.registry.store.s3.range_answer import ByteRange, OpenAnswer
 from onnxreg.registry.store.s3.s3_url import S3Url
 
 RANGES = 64
-LARGE = random.Random(1).randbytes(RANGES * 2**18)
+
+
+@cache
+def large() -> bytes:
+    return random.Random(1).randbytes(RANGES * 2**18)
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +32,8 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def serving(seeks: bool) -> Iterator[tuple[RangeServer, S3Store]]:
     """A server that needs 0.15 s to read the large object, and a store that read a small one before."""
-    objects = {"at/small": b"small", "at/large": LARGE}
-    with range_server.running(objects, seeks, len(LARGE) / 0.15) as server:
+    objects = {"at/small": b"small", "at/large": large()}
+    with range_server.running(objects, seeks, len(large()) / 0.15) as server:
         store = S3Store(S3Url.parse(server.url))
         for _ in range(2):
             with opened(store, "small") as stream:
@@ -46,27 +51,27 @@ def opened(store: S3Store, key: str, start: int = 0) -> "range_stream.RangedRead
 
 def test_a_server_that_reads_whole_objects_is_asked_for_all_that_is_left() -> None:
     with serving(seeks=False) as (server, store), opened(store, "large") as stream:
-        assert stream.read() == LARGE
+        assert stream.read() == large()
         most = MAX_LONG_WAITS + MAX_BLOCKS_PER_STREAM + 2
         assert len(server.requests) <= most, server.requests
-        assert server.bytes_read <= most * len(LARGE)
+        assert server.bytes_read <= most * len(large())
         server.requests.clear()
         with opened(store, "large", 2**18) as again:
-            assert again.read() == LARGE[2**18 :]
+            assert again.read() == large()[2**18 :]
         assert len(server.requests) == 2, "the first range, then all that is left"
 
 
 def test_a_server_that_seeks_is_asked_for_ranges() -> None:
     with serving(seeks=True) as (server, store), opened(store, "large") as stream:
-        assert stream.read() == LARGE
+        assert stream.read() == large()
         assert len(server.requests) == RANGES
-        assert server.bytes_read == len(LARGE)
+        assert server.bytes_read == len(large())
 
 
 def test_a_stream_that_breaks_goes_on_where_it_broke() -> None:
     with serving(seeks=False) as (server, store), opened(store, "large") as stream:
         server.break_after = 2**20 + 5
-        assert stream.read() == LARGE
+        assert stream.read() == large()
         assert server.break_after == 0, "an answer with many ranges was cut"
 
 

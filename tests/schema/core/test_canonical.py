@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -55,7 +56,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 
 DEEP = canonical.MAX_DEPTH
-HOSTILE: dict[str, tuple[bytes, str]] = {
+HOSTILE: dict[str, tuple[bytes | Callable[[], bytes], str]] = {
     "empty": (b"", "not valid JSON"),
     "blank": (b"  ", "not valid JSON"),
     "truncated": (b'{"a": [1, 2', "not valid JSON"),
@@ -83,7 +84,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "-2**53": (b"[-9007199254740992]", "out of range"),
     "2**53 as a float": (b"[9007199254740992.0]", "out of range"),
     "1e20": (b"[1e20]", "out of range"),
-    "million digits": (b"[" + b"9" * 1_000_000 + b"]", "not valid JSON"),
+    "million digits": (lambda: b"[" + b"9" * 1_000_000 + b"]", "not valid JSON"),
     "4000 digits": (b"[" + b"9" * 4_000 + b"]", "out of range"),
     "leading zero": (b"[01]", "not valid JSON"),
     "hexadecimal": (b"[0x10]", "not valid JSON"),
@@ -97,22 +98,23 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "one level too deep": (b"[" * DEEP + b"0" + b"]" * DEEP, f"deeper than {DEEP}"),
     "one object too deep": (b'{"a":' * DEEP + b"0" + b"}" * DEEP, f"deeper than {DEEP}"),
     "100,000 brackets": (b"[" * 100_000, f"deeper than {DEEP}"),
-    "16 MiB of brackets": (b"[" * canonical.MAX_BYTES, f"deeper than {DEEP}"),
-    "16 MiB of objects": (b'{"a":' * (canonical.MAX_BYTES // 5), f"deeper than {DEEP}"),
-    "16 MiB of zeros": (b"[" + b"0," * (canonical.MAX_BYTES // 2 - 2) + b"0]", "too many values"),
-    "16 MiB of lists": (b"[" + b"[]," * (canonical.MAX_BYTES // 3 - 2) + b"0]", "too many values"),
-    "16 MiB of digits": (b"[" + b"9" * (canonical.MAX_BYTES - 2) + b"]", "not valid JSON"),
-    "16 MiB exponent": (b"[1e" + b"9" * (canonical.MAX_BYTES - 4) + b"]", "out of range"),
+    "16 MiB of brackets": (lambda: b"[" * canonical.MAX_BYTES, f"deeper than {DEEP}"),
+    "16 MiB of objects": (lambda: b'{"a":' * (canonical.MAX_BYTES // 5), f"deeper than {DEEP}"),
+    "16 MiB of zeros": (lambda: b"[" + b"0," * (canonical.MAX_BYTES // 2 - 2) + b"0]", "too many values"),
+    "16 MiB of lists": (lambda: b"[" + b"[]," * (canonical.MAX_BYTES // 3 - 2) + b"0]", "too many values"),
+    "16 MiB of digits": (lambda: b"[" + b"9" * (canonical.MAX_BYTES - 2) + b"]", "not valid JSON"),
+    "16 MiB exponent": (lambda: b"[1e" + b"9" * (canonical.MAX_BYTES - 4) + b"]", "out of range"),
     "a long key above many values": (
-        b'{"' + b"k" * 4_000_000 + b'": [' + b"0," * 900_000 + b"1e999]}",
+        lambda: b'{"' + b"k" * 4_000_000 + b'": [' + b"0," * 900_000 + b"1e999]}",
         "out of range",
     ),
-    "17 MiB": (b" " * (canonical.MAX_BYTES + 1), "too large"),
+    "17 MiB": (lambda: b" " * (canonical.MAX_BYTES + 1), "too large"),
 }
 
 
-@pytest.mark.parametrize(("data", "reason"), HOSTILE.values(), ids=HOSTILE.keys())
-def test_hostile_text_is_refused_at_once(data: bytes, reason: str) -> None:
+@pytest.mark.parametrize(("text", "reason"), HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_text_is_refused_at_once(text: bytes | Callable[[], bytes], reason: str) -> None:
+    data = text() if callable(text) else text
     started = time.process_time()
     with pytest.raises(InputError) as caught:
         canonical.decode(data, "openmed-onnx.json")
