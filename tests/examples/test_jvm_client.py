@@ -17,7 +17,8 @@ pytestmark = pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)
 
 
 def run_vectors(vectors: Path) -> subprocess.CompletedProcess[str]:
-    command = [str(jvm.JAVA), "-cp", jvm.classes(), "org.onnxreg.client.RunVectors", vectors]
+    program = ["-cp", jvm.classes(), "org.onnxreg.client.RunVectors", vectors]
+    command = [str(jvm.JAVA), *jvm.QUICK_START, *program]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
