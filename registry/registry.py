@@ -27,9 +27,9 @@ from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors, replace_f
 from onnxreg.registry.support.environment import default_root
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.exchange import Exchange, check_distinct
-from onnxreg.registry.transfer.export_files import folder_in
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.registry.transfer.result import TransferResult
+from onnxreg.registry.transfer.run_directory import folder_in
 from onnxreg.registry.trust.checked_reader import CheckedReader, check_no_rollback, checked_reader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.read_trust_file import load_trust

@@ -1,8 +1,4 @@
-"""Write a version as a directory of files: verified, in a fresh directory, swapped in as a whole.
-
-In the run directory of a training (Orchard's layout) a version goes into `exports/`, beside its `checkpoints/`: the
-manifest of an export calls its graph `exports/model.onnx`, and there it is.
-"""
+"""Write a version as a directory of files: verified, in a fresh directory, swapped in as a whole."""
 
 import ctypes
 import errno
@@ -21,6 +17,7 @@ from onnxreg.registry.store.protocol import BlobReader
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.registry.support.parallel import run_parallel
+from onnxreg.registry.transfer.run_directory import check_apart, prefix_in
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.formats.ort_package import MANIFEST, read_package, written_by_us
@@ -216,31 +213,3 @@ def write_package(
         for path, data in package.documents.items():
             (fresh / path).parent.mkdir(parents=True, exist_ok=True)
             (fresh / path).write_bytes(data)
-
-
-CHECKPOINTS, EXPORTS = "checkpoints", "exports"
-
-
-def folder_in(directory: Path) -> Path:
-    """The folder for the files of a version: `exports/` of a run directory, every other directory itself."""
-    is_run = (directory / CHECKPOINTS).is_dir() and not (directory / FILENAME).exists()
-    return directory / EXPORTS if is_run else directory
-
-
-def prefix_in(folder: Path) -> str:
-    """The prefix of a version's paths that this folder replaces; empty outside of a run directory."""
-    is_exports = folder.name == EXPORTS and (folder.parent / CHECKPOINTS).is_dir()
-    return f"{EXPORTS}/" if is_exports else ""
-
-
-def check_apart(paths: Iterable[str], prefix: str) -> None:
-    """InputError for two files that would have one path without the prefix."""
-    names: set[str] = set()
-    for path in paths:
-        name = path.removeprefix(prefix)
-        if name in names:
-            raise InputError(
-                f"{prefix}{name} and {name} would be one file in the {EXPORTS} of a run directory",
-                "write the version to another directory",
-            )
-        names.add(name)
