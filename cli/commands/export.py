@@ -268,7 +268,6 @@ def command(
         return
     with needs("export", "reg export"):
         from onnxreg.converters.engine.plan import ExportPlan
-        from onnxreg.converters.runtime.freed_memory import reuse_freed_memory
         from onnxreg.converters.search import check_search
         from onnxreg.converters.tasks.checkpoints import light_transformers
 
@@ -279,7 +278,6 @@ def command(
             session.warn(f"warning: {message}")
         registry = session.open(create=None)
         light_transformers.allow_light_import()
-        reuse_freed_memory()
         with session.steps(as_json) as progress:
             published, latency = export_service.publish(
                 registry, plan, new_version, progress, None if no_cache else request
