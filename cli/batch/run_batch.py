@@ -15,7 +15,6 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.errors import InterruptError, needs
 from onnxreg.cli.options.shared import read_delta_releases
 from onnxreg.cli.render import output
-from onnxreg.cli.services.delta_service import make_deltas_after_batch
 from onnxreg.cli.services.export_request import CodeTrust
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError, RegError
 from onnxreg.schema.core.ref import Ref
@@ -62,6 +61,8 @@ def run(session: Session, fleet: Fleet, as_json: bool) -> None:
     published = (Ref.parse(row.ref) for row in rows if row.status == "published" and row.ref)
     if interrupted:
         raise InterruptError(f"interrupted: {summary(rows)}", RERUN_HINT)
+    from onnxreg.cli.services.delta_service import make_deltas_after_batch
+
     make_deltas_after_batch(session, published, fleet.to, delta_releases, as_json)
     raise_failures(rows)
 

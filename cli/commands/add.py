@@ -18,7 +18,6 @@ from onnxreg.cli.options.shared import (
     read_delta_releases,
 )
 from onnxreg.cli.reports.publish_report import report_published
-from onnxreg.cli.services.delta_service import make_deltas_after_publish
 from onnxreg.cli.services.prove_service import proof_lines, prove_added
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
@@ -126,6 +125,8 @@ def command(
         report_published(session, published, as_json, proofs=proofs)
         if not as_json:
             session.say(*proof_lines(proofs))
+    from onnxreg.cli.services.delta_service import make_deltas_after_publish
+
     make_deltas_after_publish(session, registry, published, delta_releases, as_json)
 
 

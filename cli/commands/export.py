@@ -22,7 +22,6 @@ from onnxreg.cli.options.shared import (
 )
 from onnxreg.cli.reports.publish_report import report_published, write_out
 from onnxreg.cli.services import export_service
-from onnxreg.cli.services.delta_service import make_deltas_after_publish
 from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
 from onnxreg.cli.services.export_service import find_parent_file, show_earlier_export
 from onnxreg.cli.services.push_published import check_remote, report_and_push
@@ -285,6 +284,8 @@ def command(
     write_out(registry, published, output)
     outcome = partial(report_published, session, published, as_json, output, latency)
     report_and_push(session, published.ref, push, as_json, outcome)
+    from onnxreg.cli.services.delta_service import make_deltas_after_publish
+
     make_deltas_after_publish(session, registry, published, delta_releases, as_json)
 
 

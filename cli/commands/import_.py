@@ -14,7 +14,6 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, NewVersion, read_delta_releases
 from onnxreg.cli.render.output import table
 from onnxreg.cli.reports.publish_report import report_published
-from onnxreg.cli.services.delta_service import make_deltas_after_publish
 from onnxreg.cli.services.prove_service import proof_lines, prove_added
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
@@ -80,6 +79,8 @@ def command(
             registry = session.open(create=None)
             published = registry.fetch_oci(source, name, new_version, moving)
         report_published(session, published, as_json, differences=[])
+        from onnxreg.cli.services.delta_service import make_deltas_after_publish
+
         make_deltas_after_publish(session, registry, published, delta_releases, as_json)
         return
     if name is None:
@@ -101,6 +102,8 @@ def command(
         session.say("", "what was claimed otherwise:")
         rows = [(item["path"], _short(item["claimed"]), _short(item["found"])) for item in documents]
         session.say(*table(("FIELD", "CLAIMED", "FOUND"), rows))
+    from onnxreg.cli.services.delta_service import make_deltas_after_publish
+
     make_deltas_after_publish(session, registry, published, delta_releases, as_json)
 
 

@@ -11,7 +11,6 @@ from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Deltas, Json, RemoteArgument, check_model_first, read_delta_releases
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.transfer_report import Stopwatch, channels_to_json, report_transfer
-from onnxreg.cli.services.delta_service import make_deltas_after_push
 from onnxreg.registry.log import lookup
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.schema.core.errors import InputError
@@ -109,6 +108,8 @@ def command(
         result = registry.push(ref, destination, progress, restore, heal, channels, choice)
     url = registry.remotes.url_of(destination)
     report_transfer(session, "pushed", result, url, as_json, watch, channels, heal=heal)
+    from onnxreg.cli.services.delta_service import make_deltas_after_push
+
     make_deltas_after_push(session, registry, [result], destination, delta_releases, as_json)
 
 
@@ -137,6 +138,8 @@ def _push_many(
     else:
         _say(session, url, sent, watch)
     new = [model for model in sent if model.has_copied]
+    from onnxreg.cli.services.delta_service import make_deltas_after_push
+
     make_deltas_after_push(session, registry, new, remote, delta_releases, as_json)
     error = worst(item for model in sent for item in model.skipped)
     if error is not None:

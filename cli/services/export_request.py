@@ -147,9 +147,9 @@ class ExportRequest:
         from onnxreg.converters.engine.plan import plan_export
         from onnxreg.converters.source.toolchain import require
 
+        recipe, directory = _recipe(self)
         if self._profile is not None:
             require(*self._profile.modules)
-        recipe, directory = _recipe(self)
         promises = None if self._profile is None else self._profile.contract({}, None)
         arguments = (recipe, self.source, self.name, directory, self.trust.remote_code)
         plan = plan_export(*arguments, promises, self.label, _consent(self))

@@ -91,9 +91,11 @@ class AndroidProfile(Profile):
         return android_recipe.recipe_of(android_options, evaluation, search)
 
 
-BUILT_IN: Mapping[str, Profile] = {
-    "android": AndroidProfile(android_recipe.DOCUMENT, lambda parameters, suite: AndroidPromises())
-}
+def _android_promises(parameters: Mapping[str, Any], suite: Path | None) -> AndroidPromises:
+    return AndroidPromises()
+
+
+BUILT_IN: Mapping[str, Profile] = {"android": AndroidProfile(android_recipe.DOCUMENT, _android_promises)}
 
 
 def names() -> list[str]:

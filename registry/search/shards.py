@@ -35,10 +35,11 @@ Model = tuple[str, str, str]
 def load(database: sqlite3.Connection, remote: DirectoryRegistry, file: Path | None) -> None:
     """Fill an empty index with the models whose files are settled, if there are many and several cores.
 
-    `file`: the path of the database, None if it is in memory.
+    A store that reads index files by rules of its own, such as a server's, reads them itself. `file`: the path of the
+    database, None if it is in memory.
     """
     workers = os.cpu_count() or 1
-    if workers == 1 or not scan.has_more(remote.root, MIN_MODELS):
+    if workers == 1 or type(remote) is not DirectoryRegistry or not scan.has_more(remote.root, MIN_MODELS):
         return
     with tempfile.TemporaryDirectory() as directory, suppress(*FAILURES):
         shards = [Path(directory) / f"{number}.sqlite" for number in range(workers - 1)]

@@ -74,18 +74,14 @@ def run_parallel(
     """Apply `work` to every item on `WORKERS` threads, or `workers`; results in order. The first failure or Ctrl-C
     sets `stop`.
 
-    A single item, or a single worker, needs no other thread. After Ctrl-C, a thread that waits for something outside of
-    this process may go on for a while.
+    After Ctrl-C, a thread that waits for something outside of this process may go on for a while. So a single item has
+    a thread too: this one can set `stop` at once.
     """
-    pending, workers = list(items), workers or WORKERS
-    if min(len(pending), workers) <= 1:
-        with cancel_scope(stop):
-            return [work(item) for item in pending]
-    pool = ThreadPoolExecutor(workers)
+    pool = ThreadPoolExecutor(workers or WORKERS)
     futures: list[Future[Result]] = []
     try:
         with cancel_scope(stop):
-            futures += [submit(pool, work, item) for item in pending]
+            futures += [submit(pool, work, item) for item in items]
         wait(futures, return_when=FIRST_EXCEPTION)
         failed = [future for future in futures if future.done() and future.exception() is not None]
         return [future.result() for future in (failed or futures)]

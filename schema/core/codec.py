@@ -48,6 +48,8 @@ def record(
     Args:
         make: takes the needed keys (at least two) as its first arguments, in this order, and those of `more` by name.
     """
+    if len(needed) < 2:
+        raise ValueError("a record has at least two needed keys")
     readers, number, values_of = tuple(needed.values()), len(needed), itemgetter(*needed)
 
     def read(value: Any) -> Value:

@@ -163,7 +163,7 @@ raise SystemExit(main())
 
 
 def small_files(cache: Path, made: Input, count: int) -> Iterator[Row]:
-    """What `signed_requests` saves of a whole push."""
+    """What `SignedRequests` saves of a whole push."""
     del cache
     with bucket("seaweedfs") as (server, env):
         ours = reg(made, "reg, seaweedfs", env)

@@ -220,6 +220,9 @@ def test_links_lead_nowhere(site: Site, filled: Registry, tmp_path: Path) -> Non
         assert site.get(f"/{file}").status == 404, file
     for name in ("other", "org/tiny"):
         assert site.resolve({"ref": name}).status == 404
+    listed = {model["name"] for model in site.get("/v1/models").json["models"]}
+    assert "tiny" in listed
+    assert not listed & {"other", "org/tiny"}
     os.mkfifo(site.root / "index/pipe.jsonl")
     assert site.get("/index/pipe.jsonl").status == 404
 

@@ -1,5 +1,6 @@
 """What waits in another thread ends with the work that it is a part of."""
 
+import _thread
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -66,3 +67,15 @@ def test_control_c_does_not_wait_for_a_thread_that_hears_nothing() -> None:
         assert stop.is_set()
     finally:
         deaf.set()
+
+
+def test_control_c_stops_the_work_on_a_single_item() -> None:
+    stop = threading.Event()
+
+    def work(item: int) -> None:
+        _thread.interrupt_main()
+        sleep(3600)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_parallel(work, range(1), stop)
+    assert stop.is_set()
