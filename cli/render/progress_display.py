@@ -8,6 +8,7 @@ from rich import progress as bars
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.constrain import Constrain
 from rich.live import Live
+from rich.table import Column
 from rich.text import Text
 
 from onnxreg.cli.render import output
@@ -32,9 +33,9 @@ class ProgressDisplay(Progress):
         self._all = bars.Progress(
             _text(),
             bars.BarColumn(None),
-            bars.DownloadColumn(),
-            bars.TransferSpeedColumn(),
-            bars.TimeRemainingColumn(compact=True),
+            bars.DownloadColumn(table_column=Column(no_wrap=True)),
+            bars.TransferSpeedColumn(table_column=Column(no_wrap=True)),
+            bars.TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
             expand=True,
         )
         self._task = self._all.add_task(_fit(label, self._room), total=None)

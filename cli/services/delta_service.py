@@ -17,7 +17,8 @@ from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.abilities import local_file
 from onnxreg.registry.store.blobs import read_manifest
 from onnxreg.registry.store.protocol import Push, RegistryStore
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError, missing_extra
 from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.ref import Ref

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
 from onnxreg.registry.store.protocol import IncomingBlob
-from onnxreg.schema.core.digest import Digest, Piece
+from onnxreg.schema.core.descriptor import Piece
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError
 from onnxreg.schema.delta.choose import Route
 from onnxreg.schema.delta.delta_format import (

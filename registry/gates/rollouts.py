@@ -22,7 +22,8 @@ from onnxreg.registry.store.protocol import Push, RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.trust.checked_reader import CheckedReader
 from onnxreg.registry.trust.known_heads import KnownHeads
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, GateError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version

@@ -9,7 +9,8 @@ from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.references import optional_events
 from onnxreg.registry.store.protocol import Push, RegistryStore
 from onnxreg.registry.support.actor import stamp
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.delta.table import MAX_DELTAS, Delta, DeltaTable

@@ -25,7 +25,8 @@ from onnxreg.registry.log.index_file import (
 from onnxreg.registry.log.lookup import read_catalog
 from onnxreg.registry.log.replay import LogReplay, touches
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, InputError, IntegrityError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.delta.table import DeltaOffer, DeltaOffers, DeltaTable, inline

@@ -13,7 +13,8 @@ from onnxreg.registry.log.index_file import read_line
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.selection import ArtifactPaths, held_artifacts, held_files
 from onnxreg.registry.store.blobs import read_manifest
-from onnxreg.schema.core.digest import Digest, Piece
+from onnxreg.schema.core.descriptor import Piece
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import KINDS, Attest, OptionalEvent, Tag
 from onnxreg.schema.log.state import VersionEntry

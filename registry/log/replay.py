@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, InputError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import (

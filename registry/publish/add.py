@@ -22,7 +22,8 @@ from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.support.disk import regular_size
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, InputError, NotFoundError
 from onnxreg.schema.core.file_state import FileState
 from onnxreg.schema.core.ref import check_name

@@ -15,7 +15,8 @@ from typing import Any
 
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES
 from onnxreg.registry.support.disk import read_bounded, replace_file
-from onnxreg.schema.core.digest import Descriptor, Digest, Pieces
+from onnxreg.schema.core.descriptor import Descriptor, Pieces
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.file_state import FileState
 

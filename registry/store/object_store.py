@@ -35,7 +35,8 @@ from onnxreg.registry.store.protocol import (
     TreeFile,
 )
 from onnxreg.registry.store.streams import CheckedStream
-from onnxreg.schema.core.digest import Digest, Piece
+from onnxreg.schema.core.descriptor import Piece
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, IntegrityError, LostRaceError, NotFoundError, RemoteError
 
 SPOOL_BYTES = 2 * 2**20

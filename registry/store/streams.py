@@ -17,7 +17,8 @@ from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.abilities import BlockStream, ReportingStream
 from onnxreg.registry.support.disk import host_errors, open_regular
 from onnxreg.registry.support.parallel import check_stop
-from onnxreg.schema.core.digest import Digest, Piece
+from onnxreg.schema.core.descriptor import Piece
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError
 from onnxreg.schema.core.progress import Advance
 

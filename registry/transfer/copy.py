@@ -28,7 +28,8 @@ from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.transfer.plan import TransferPlan, TransferRequest, make_plan
 from onnxreg.registry.transfer.result import TransferResult
-from onnxreg.schema.core.digest import Digest, Piece
+from onnxreg.schema.core.descriptor import Piece
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, name_registry_in_hint
 from onnxreg.schema.core.progress import SILENT, Advance, Progress
 from onnxreg.schema.delta.table import Delta

@@ -2,8 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from onnxreg.schema.core.errors import InputError
 
@@ -83,54 +81,3 @@ def directory_digest(files: Mapping[str, Digest]) -> Digest:
     SHA-256 of one line `<sha256 of file>  <path>` for each file, sorted by path (the form `sha256sum` prints).
     """
     return Digest.of("".join(f"{files[path].hex}  {path}\n" for path in sorted(files)).encode())
-
-
-PIECE_BYTES = 8 * 2**20
-"""A file with more bytes than this has digests of its pieces."""
-MAX_PIECES = 256
-"""No file has more pieces; those of very large files are larger."""
-
-
-class Piece(NamedTuple):
-    """A part of a blob, from one offset up to another."""
-
-    start: int
-    stop: int
-    digest: Digest
-
-
-@dataclass(frozen=True, slots=True)
-class Pieces:
-    """The digests of a file's consecutive parts, `size` bytes each, the last one shorter.
-
-    With them a download is checked, resumed and repaired part by part, also if SHA-256 cannot be computed as the bytes
-    arrive (as in a browser).
-    """
-
-    size: int
-    digests: tuple[Digest, ...]
-
-    def spans(self, total: int) -> tuple[Piece, ...]:
-        """The pieces of a file with this many bytes, in order."""
-        starts = range(0, total, self.size)
-        return tuple(
-            Piece(start, min(start + self.size, total), digest)
-            for start, digest in zip(starts, self.digests, strict=True)
-        )
-
-
-def piece_size(total: int) -> int:
-    """The size of a file's pieces in bytes: `PIECE_BYTES`, doubled until there are at most `MAX_PIECES`."""
-    size = PIECE_BYTES
-    while size * MAX_PIECES < total:
-        size *= 2
-    return size
-
-
-@dataclass(frozen=True, slots=True)
-class Descriptor:
-    """The facts to fetch and check some bytes: digest, size in bytes, and the pieces of large files."""
-
-    digest: Digest
-    size: int
-    pieces: Pieces | None = None

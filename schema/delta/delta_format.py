@@ -7,7 +7,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import check_keys, count, items, mapping, required
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 
 MAGIC = b"ONXDELT1"

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import check_keys, count, items, mapping, required, sorted_paths, text
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG, check_name, check_tag
 from onnxreg.schema.core.version import Version

@@ -9,7 +9,8 @@ from __future__ import annotations
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Literal
 
-from onnxreg.schema.core.digest import Digest, Piece, Pieces
+from onnxreg.schema.core.descriptor import Piece, Pieces
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.paths import check_distinct
 from onnxreg.schema.manifest.family_rules import Graph, Tensor, check_artifacts
 from onnxreg.schema.manifest.mirrored_keys import LOSS, check_mirrored

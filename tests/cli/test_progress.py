@@ -44,6 +44,20 @@ def test_the_files_under_way_and_the_whole(width: int) -> None:
     assert "80.0/1,000.0 MB" in lines(drawn, width)[0] or "0.1/1.0 GB" in lines(drawn, width)[0]
 
 
+@pytest.mark.parametrize("seconds", [1e-6, 0.5, 40, 4_000, 400_000])
+def test_a_slow_transfer_takes_one_line_too(seconds: float) -> None:
+    """The time that is left can have hours and days."""
+    now = 1000.0
+    drawn = ProgressDisplay("pushing acme/a-model-with-a-name-that-is-long:1.2.0", 50, 8)
+    drawn._all.get_time = lambda: now
+    drawn.plan(2, 1_000_000_000)
+    with drawn.file("onnx/model_quantized.onnx", 300_000_000) as moved:
+        for count in (30_000_000, 5, 2_000):
+            now += seconds
+            moved(count)
+        assert len(lines(drawn, 50)) == 2
+
+
 def test_the_server_that_is_waited_for() -> None:
     drawn = ProgressDisplay("pulling", 60, 2)
     with server_waits.noted("minio.lab:9000") as request:

@@ -17,7 +17,8 @@ from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.directory.direct_io import past_cache
 from onnxreg.registry.store.protocol import CHUNK_BYTES, IncomingBlob
 from onnxreg.registry.support.disk import Disk
-from onnxreg.schema.core.digest import Digest, Piece
+from onnxreg.schema.core.descriptor import Piece
+from onnxreg.schema.core.digest import Digest
 
 MIN_RESUMABLE_BYTES = 2**20
 """Blobs with fewer bytes are fetched anew as a whole."""

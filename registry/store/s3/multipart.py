@@ -24,7 +24,8 @@ from onnxreg.registry.support.parallel import (
     result_of,
     submit,
 )
-from onnxreg.schema.core.digest import PIECE_BYTES, Digest, Piece
+from onnxreg.schema.core.descriptor import PIECE_BYTES, Piece
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, RemoteError
 from onnxreg.schema.core.progress import Advance
 

@@ -24,7 +24,8 @@ from onnxreg.converters.tasks.checkpoints import token_sample
 from onnxreg.converters.tasks.checkpoints.checkpoint import load_checkpoint
 from onnxreg.converters.tasks.checkpoints.task_heads import TOKENS
 from onnxreg.converters.tasks.task import Sample
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.manifest import Manifest

@@ -12,7 +12,8 @@ import pytest
 from onnx import numpy_helper, parser
 
 from onnxreg.converters.importers.packages.import_package import import_package, is_package
-from onnxreg.schema.core.digest import Descriptor, Digest, directory_digest
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest, directory_digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest

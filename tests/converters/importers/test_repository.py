@@ -9,7 +9,8 @@ import pytest
 
 from onnxreg.converters.importers.hub_repository import is_snapshot, resolve_links
 from onnxreg.converters.importers.reader_process import import_directory
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest

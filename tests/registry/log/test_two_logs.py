@@ -25,7 +25,8 @@ from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.registry.transfer.result import TransferResult
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, NotFoundError, RegError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version

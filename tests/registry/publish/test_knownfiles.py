@@ -13,7 +13,8 @@ from onnxreg.registry.publish import known_files
 from onnxreg.registry.publish.known_files import KnownFiles
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.store.directory.directory_push import DirectoryPush
-from onnxreg.schema.core.digest import PIECE_BYTES, Digest
+from onnxreg.schema.core.descriptor import PIECE_BYTES
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.file_state import WRITTEN_BACK_NANOSECONDS, FileState
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile

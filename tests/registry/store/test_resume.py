@@ -25,7 +25,8 @@ from onnxreg.registry.store.hash_stream import PieceHasher
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.net import retry
 from onnxreg.registry.transfer import copy
-from onnxreg.schema.core.digest import MAX_PIECES, PIECE_BYTES, Digest, Piece, piece_size
+from onnxreg.schema.core.descriptor import MAX_PIECES, PIECE_BYTES, Piece, piece_size
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, IntegrityError, RemoteError
 from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact

@@ -29,7 +29,8 @@ from onnxreg.registry.store.s3 import bucket, multipart
 from onnxreg.registry.store.s3.bucket import s3_remote
 from onnxreg.registry.store.streams import CheckedStream, metered
 from onnxreg.registry.transfer.copy import BlobTransfer
-from onnxreg.schema.core.digest import Digest, Piece
+from onnxreg.schema.core.descriptor import Piece
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, RemoteError
 from onnxreg.schema.manifest.draft import Draft
 

@@ -21,7 +21,8 @@ from onnxreg.registry.store.object_store import ObjectRegistry, ObjectStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import TransferRequest
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import LostRaceError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
