@@ -3,10 +3,6 @@
 from fnmatch import fnmatchcase
 
 WHY = {
-    ("verify of 4 GiB", "threads*"): (
-        "Python with the modules that read manifests starts in 0.3 s, on one core; then both hash at the same speed. The processor time is "
-        "1.04 to 1.10 of the peer's, with two, three or eight threads. The aim is missed."
-    ),
     ("proof of *", "numpy*"): (
         "The start of Python with onnx and pydantic takes 0.3 s of processor time; ours also takes the extremes of each channel, which say if the scales "
         "are those of a rule."
@@ -68,10 +64,6 @@ WHY = {
     ("push of an unchanged model", "aws*"): (
         "Ours reads the model's index file, and `registry.json`, to check that the place is still the same registry and that this build "
         "may write to it. The peer lists the prefix, one request for each thousand objects."
-    ),
-    ("android export, processor", "openmed"): (
-        "Four tenths are PyTorch and transformers themselves: their imports, and loading, running and exporting the module, which both "
-        "need. A fifth loads and runs each file, to compare it with the checkpoint. The peer compares nothing."
     ),
     (
         "reg serve, sending blobs, peak memory",
