@@ -67,7 +67,7 @@ class KnownHeads:
         self._warned = False
 
     def read(self, registry_id: str, name: str) -> "KnownHead | None":
-        """Read the known head of a model; None if there is none.
+        """Read the known head of a model; None if it is not known.
 
         Raise IntegrityError if the file cannot be read.
         """
@@ -78,7 +78,7 @@ class KnownHeads:
         return self._path(registry_id, name).is_file()
 
     def read_json(self, registry_id: str, name: str) -> Any:
-        """Read the known head of a model as JSON; None if there is none.
+        """Read the known head of a model as JSON; None if it is not known.
 
         Call it before the index file is read: what another process learns meanwhile must not count against it.
         """

@@ -106,7 +106,7 @@ def content_range(text: str) -> tuple[int, int, int]:
 
 
 def entity_tag(headers: Mapping[str, str] | Message) -> str:
-    """The ETag, which is sent back later; empty if there is none that could be."""
+    """The ETag, which is sent back later; empty if the answer has none that can be."""
     text = headers.get("ETag") or ""
     return text if _TAG.fullmatch(text) else ""
 
