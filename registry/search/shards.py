@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from pkgutil import resolve_name
 
 from onnxreg.registry.search import db, scan
 from onnxreg.registry.search.model_tables import ModelTables, read_rows
@@ -35,15 +36,14 @@ Model = tuple[str, str, str]
 def load(database: sqlite3.Connection, remote: DirectoryRegistry, file: Path | None) -> None:
     """Fill an empty index with the models whose files are settled, if there are many and several cores.
 
-    A store that reads index files by rules of its own, such as a server's, reads them itself. `file`: the path of the
-    database, None if it is in memory.
+    `file`: the path of the database, None if it is in memory.
     """
     workers = os.cpu_count() or 1
-    if workers == 1 or type(remote) is not DirectoryRegistry or not scan.has_more(remote.root, MIN_MODELS):
+    if workers == 1 or not scan.has_more(remote.root, MIN_MODELS):
         return
     with tempfile.TemporaryDirectory() as directory, suppress(*FAILURES):
         shards = [Path(directory) / f"{number}.sqlite" for number in range(workers - 1)]
-        with _readers(remote.root, shards) as processes:
+        with _readers(remote, shards) as processes:
             marks, models = _listed(remote.root, scan.clock(file))
             for number, (process, shard) in enumerate(zip(processes, shards, strict=True), 1):
                 _share(shard).write_text(json.dumps(models[number::workers]), "utf-8")
@@ -76,10 +76,15 @@ def _listed(root: Path, now: int) -> tuple[dict[str, str], list[Model]]:
 
 
 @contextmanager
-def _readers(root: Path, shards: Sequence[Path]) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Start a process for each shard; all have ended afterwards. A share is there when the process's input ends."""
+def _readers(remote: DirectoryRegistry, shards: Sequence[Path]) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Start a process for each shard; all have ended afterwards. A share is there when the process's input ends.
+
+    A process opens the registry by the same class: that of a server follows no links.
+    """
     processes: list[subprocess.Popen[bytes]] = []
-    command = [sys.executable, "-P", "-m", "onnxreg.registry.search.shards", str(root.absolute())]
+    store = f"{type(remote).__module__}:{type(remote).__qualname__}"
+    root = str(remote.root.absolute())
+    command = [sys.executable, "-P", "-m", "onnxreg.registry.search.shards", store, root]
     try:
         for shard in shards:
             process = subprocess.Popen(
@@ -141,9 +146,9 @@ def _copy_kinds(database: sqlite3.Connection) -> str:
     return " ".join(f"WHEN {old} THEN {new}" for old, new in rows) or "WHEN NULL THEN NULL"
 
 
-def main(root: Path, shard: Path) -> None:
+def main(store: type[DirectoryRegistry], root: Path, shard: Path) -> None:
     """Read a share of the models into a new shard, without indexes."""
-    remote = DirectoryRegistry.open(root)
+    remote = store.open(root)
     sys.stdin.buffer.read()
     models = json.loads(_share(shard).read_text("utf-8"))
     with closing(sqlite3.connect(shard, isolation_level=None)) as database:
@@ -154,4 +159,4 @@ def main(root: Path, shard: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(resolve_name(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))

@@ -10,13 +10,15 @@ import pytest
 from support.registries import grow
 
 from onnxreg.registry.search import scan, shards
+from onnxreg.registry.search.listing import ModelListing
 from onnxreg.registry.search.model_tables import ModelRows
 from onnxreg.registry.search.search_index import ArtifactKind, SearchIndex
+from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import index_path
 
 MODELS = 9
-Answer = tuple[list[object], list[str], list[object]]
+Answer = tuple[list[ModelListing], list[str], list[object]]
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +74,21 @@ def test_shards_hold_what_one_process_reads(
     assert copies == ["0.sqlite", "1.sqlite"]
     assert len(sharded[0]) == MODELS
     assert sharded == alone(home, monkeypatch)
+
+
+def test_the_shards_of_a_server_follow_no_links(
+    home: DirectoryRegistry, copies: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = (home.root / index_path(grow.model_name(0))).parent
+    names = {f"{directory.name}/{file.stem}" for file in directory.iterdir()}
+    directory.rename(tmp_path / "elsewhere")
+    directory.symlink_to(tmp_path / "elsewhere")
+    served = ServedRegistry.open(home.root)
+    sharded = answer(served)
+    assert len(copies) == 2
+    listed = {model.name for model in sharded[0]}
+    assert names and not listed & names and len(listed) == MODELS - len(names)
+    assert sharded == alone(served, monkeypatch)
 
 
 def test_a_damaged_index_file_is_reported_once(
