@@ -60,6 +60,7 @@ def benchmark(cache: Path, count: int = 11) -> list[Row]:
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
         few = grow.grow(Path(directory) / "few", FEW, VERSIONS, whole=[0])
         many = grow.grow(Path(directory) / "many", MANY, VERSIONS, whole=[0])
+        os.sync()  # or the kernel writes a hundred thousand files during the first questions
         return [
             *_one_model(python, few, many, count),
             *_all_models(python, few, many, count),
