@@ -97,7 +97,7 @@ class Pages:
     def of_error(self, error: RegError) -> Response:
         """An error as a page; a query that cannot be parsed is shown in its search field."""
         if isinstance(error, MisreadError):
-            html = self._rendering.page("search.html", asked=error.asked, error=error, instead=error.instead)
+            html = self._rendering.page("search.html", query=error.query, error=error, instead=error.instead)
         else:
             near = error.near if isinstance(error, UnknownModelError) else ()
             html = self._rendering.page("error.html", error=error, near=near)
@@ -154,7 +154,7 @@ class Pages:
         matches, damages = search.query(expression, "*", list, limit=MATCHES_PER_PAGE + 1)
         return self._rendering.page(
             "search.html",
-            asked=query,
+            query=query,
             error=None,
             matches=matches[:MATCHES_PER_PAGE],
             more=len(matches) > MATCHES_PER_PAGE,
@@ -245,7 +245,7 @@ class Pages:
                 sides = [_side(model, old), _side(ModelSnapshot(self._registry, new.name, index), new)]
                 difference = diff(sides[0].manifest, sides[1].manifest)
                 return self._rendering.page(
-                    "diff.html", found=views.ComparisonView(sides[0], sides[1], difference)
+                    "diff.html", comparison=views.ComparisonView(sides[0], sides[1], difference)
                 )
 
             return self._answers.answer_here((old, new, model.token), new.name, inner)
@@ -280,7 +280,7 @@ class MisreadError(InputError):
     def __init__(self, query: str, error: ExpressionError) -> None:
         super().__init__(error.message, error.advice)
         self.drawing = error.drawing
-        self.asked = query
+        self.query = query
         self.instead = query if _WORDS.fullmatch(query) else None
 
 
