@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 from support.registries import growing
 
@@ -64,8 +65,12 @@ def curves(kind: str, name: str) -> Iterator[Curve]:
 
 
 def _counted(kind: str, name: str, size: int, profiled: bool) -> growing.Counts:
+    """The steps get copies of one registry, so each has its own memory of the heads that it saw."""
     growing.PROFILED = profiled
-    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
+    with (
+        tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory,
+        patch.dict(os.environ, REG_STATE=f"{directory}/state"),
+    ):
         return growing.GROWTH[kind][name](size, Path(directory))
 
 

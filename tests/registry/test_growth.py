@@ -51,3 +51,20 @@ def test_no_step_is_worse_than_linear(
     else:
         limit = 0.1 if (kind, name) in FLAT else LINEAR
         assert {what: value for what, value in found.items() if value > limit} == {}
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("kind", ["blobs of a version", "versions of a model", "models"])
+def test_no_step_reaches_the_registry_that_others_start_from(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size, before = 7, {}
+    for number, step in enumerate(growing.GROWTH[kind].values()):
+        monkeypatch.setenv("REG_STATE", str(tmp_path / f"state-{number}"))
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        step(size, directory)
+        found = {path: path.read_bytes() for path in growing.stock().rglob("*") if path.is_file()}
+        assert {path: found.get(path) for path in before} == before
+        before = found
+    assert before

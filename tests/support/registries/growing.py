@@ -1,14 +1,19 @@
 """What each step costs as its input grows, counted: calls of functions, requests, bytes, files opened, syncs. No clock.
 
 A step takes a size and a directory, prepares so much, and returns its counts. `GROWTH` has all steps by what grows.
+Steps that start from the same registry get copies of one that a process makes once.
 """
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -44,11 +49,16 @@ class CountingStore:
 
     PAGE = 1000
 
-    def __init__(self) -> None:
+    def __init__(self, objects: Mapping[str, bytes] | None = None) -> None:
         self.url = "memory:"
         self.requests, self.sent, self.received = 0, 0, 0
         self._store = MemoryStore()
+        self._store.objects.update(objects or {})
         self._counting = threading.Lock()
+
+    @property
+    def objects(self) -> Mapping[str, bytes]:
+        return self._store.objects
 
     def _count(self, requests: int, sent: int = 0, received: int = 0) -> None:
         with self._counting:
@@ -155,6 +165,57 @@ def add(registry: Registry, name: str = NAME, blobs: int = 1, seed: str = "") ->
         return registry.add(draft(workspace, name, blobs, seed)).version
 
 
+def copy_of(make: Callable[[Path, int], object], size: int, root: Path) -> Registry:
+    """The registry that `make` makes with this size, at `root`. Files are links: whatever writes to a registry replaces them."""
+    shutil.copytree(_made_once(make, size), root, copy_function=os.link)
+    return Registry(root)
+
+
+@cache
+def _made_once(make: Callable[[Path, int], object], size: int) -> Path:
+    home = Path(tempfile.mkdtemp(dir=stock())) / "home"
+    make(home, size)
+    return home
+
+
+@cache
+def stock() -> Path:
+    """Where the registries are that are copied, until this process ends."""
+    directory = tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR"))
+    atexit.register(directory.cleanup)
+    return Path(directory.name)
+
+
+def make_blobs(root: Path, size: int) -> None:
+    """One version of so many files."""
+    add(Registry(root), blobs=size)
+
+
+def make_versions(root: Path, size: int) -> None:
+    """So many versions of one model, without their blobs."""
+    grow.grow(root, 1, size)
+
+
+def make_whole_versions(root: Path, size: int) -> None:
+    grow.grow(root, 1, size, [0])
+
+
+def make_models(root: Path, size: int) -> None:
+    """So many models of three versions, without their blobs."""
+    grow.grow(root, size, 3)
+
+
+def make_whole_models(root: Path, size: int) -> None:
+    grow.grow(root, size, 3, range(size))
+
+
+def make_small_models(root: Path, size: int) -> None:
+    """So many models of one version with one file."""
+    registry = Registry(root)
+    for number in range(size):
+        add(registry, grow.model_name(number))
+
+
 def every_version(registry: Registry) -> list[Version]:
     return list(lookup.all_versions(registry.store, registry.state(NAME)))
 
@@ -183,51 +244,56 @@ def add_blobs(size: int, root: Path) -> Counts:
 
 
 def push_blobs(size: int, root: Path) -> Counts:
-    return _push(root, lambda registry: [add(registry, blobs=size)])
+    registry, store = copy_of(make_blobs, size, root / "home"), CountingStore()
+    return _push(registry, store, ObjectRegistry.create(store))
 
 
 def push_versions(size: int, root: Path) -> Counts:
     """All of a history at once."""
-    return _push(root, every_version, grow.grow(root / "home", 1, size, [0]))
+    return _push_history(size, PROFILED)[0]
 
 
-def _push(
-    root: Path, made: Callable[[Registry], Iterable[Version]], registry: Registry | None = None
-) -> Counts:
-    registry = registry or Registry(root / "home")
-    versions = list(made(registry))
+@cache
+def _push_history(size: int, profiled: bool) -> tuple[Counts, Mapping[str, bytes]]:
+    """What the push of a history costs, and what a bucket holds afterwards."""
+    assert profiled == PROFILED
     store = CountingStore()
-    remote = ObjectRegistry.create(store)
+    with tempfile.TemporaryDirectory(dir=stock()) as directory:
+        registry = copy_of(make_whole_versions, size, Path(directory) / "home")
+        return _push(registry, store, ObjectRegistry.create(store)), store.objects
+
+
+def _push(registry: Registry, store: CountingStore, remote: ObjectRegistry) -> Counts:
+    """Push every version of the model."""
+    versions = every_version(registry)
     with counted(registry.store.root) as found:
         copy(registry.store, remote, TransferRequest(NAME, versions))
     return found | store.counts()
 
 
 def pull_blobs(size: int, root: Path) -> Counts:
-    registry = Registry(root / "home")
-    version = add(registry, blobs=size)
+    registry = copy_of(make_blobs, size, root / "home")
+    request = TransferRequest(NAME, every_version(registry))
     store = CountingStore()
     remote = ObjectRegistry.create(store)
-    copy(registry.store, remote, TransferRequest(NAME, [version]))
+    copy(registry.store, remote, request)
     store.requests = store.received = store.sent = 0
     other = Registry(root / "other")
     with counted(other.store.root) as found:
-        copy(remote, other.store, TransferRequest(NAME, [version]))
+        copy(remote, other.store, request)
     return found | store.counts()
 
 
 def verify_blobs(size: int, root: Path) -> Counts:
-    registry = Registry(root / "home")
-    add(registry, blobs=size)
-    return _verify(registry)
+    return _verify(copy_of(make_blobs, size, root / "home"))
 
 
 def verify_versions(size: int, root: Path) -> Counts:
-    return _verify(grow.grow(root / "home", 1, size, [0]))
+    return _verify(copy_of(make_whole_versions, size, root / "home"))
 
 
 def verify_models(size: int, root: Path) -> Counts:
-    return _verify(grow.grow(root / "home", size, 3, range(size)))
+    return _verify(copy_of(make_whole_models, size, root / "home"))
 
 
 def _verify(registry: Registry) -> Counts:
@@ -238,8 +304,8 @@ def _verify(registry: Registry) -> Counts:
 
 def collect_blobs(size: int, root: Path) -> Counts:
     """Everything is dropped and goes."""
-    registry = Registry(root / "home")
-    version = add(registry, blobs=size)
+    registry = copy_of(make_blobs, size, root / "home")
+    (version,) = every_version(registry)
     registry.drop(f"{NAME}:{version}")
     with counted(registry.store.root) as found:
         registry.gc()
@@ -247,14 +313,14 @@ def collect_blobs(size: int, root: Path) -> Counts:
 
 
 def resolve_among_versions(size: int, root: Path) -> Counts:
-    registry = grow.grow(root / "home", 1, size)
+    registry = copy_of(make_versions, size, root / "home")
     with counted(registry.store.root) as found:
         registry.resolve(NAME)
     return found
 
 
 def add_after_versions(size: int, root: Path) -> Counts:
-    registry = grow.grow(root / "home", 1, size)
+    registry = copy_of(make_versions, size, root / "home")
     with registry.workspace() as workspace:
         made = draft(workspace, NAME, 1, "next")
         with counted(registry.store.root) as found:
@@ -264,38 +330,35 @@ def add_after_versions(size: int, root: Path) -> Counts:
 
 def push_newest(size: int, root: Path) -> Counts:
     """One version more, where the remote has all before it."""
-    registry = grow.grow(root / "home", 1, size, [0])
-    store = CountingStore()
-    remote = ObjectRegistry.create(store)
-    copy(registry.store, remote, TransferRequest(NAME, every_version(registry)))
+    registry = copy_of(make_whole_versions, size, root / "home")
+    store = CountingStore(_push_history(size, PROFILED)[1])
     version = add(registry, seed="next")
-    store.requests = store.received = store.sent = 0
     with counted(registry.store.root) as found:
-        copy(registry.store, remote, TransferRequest(NAME, [version]))
+        copy(registry.store, ObjectRegistry(store), TransferRequest(NAME, [version]))
     return found | store.counts()
 
 
 def log_of_versions(size: int, root: Path) -> Counts:
-    registry = grow.grow(root / "home", 1, size)
+    registry = copy_of(make_versions, size, root / "home")
     with counted(registry.store.root) as found:
         assert len(registry.log(NAME)) > size
     return found
 
 
 def resolve_among_models(size: int, root: Path) -> Counts:
-    registry = grow.grow(root / "home", size, 3)
+    registry = copy_of(make_models, size, root / "home")
     with counted(registry.store.root) as found:
         registry.resolve(NAME)
     return found
 
 
 def search_new_index(size: int, root: Path) -> Counts:
-    return _search(grow.grow(root / "home", size, 3))
+    return _search(copy_of(make_models, size, root / "home"))
 
 
 def search_one_changed(size: int, root: Path) -> Counts:
     """What was written a moment ago may change within the same tick of the clock, and is read again: not here."""
-    registry, tick = grow.grow(root / "home", size, 3), scan.TICK_NANOSECONDS
+    registry, tick = copy_of(make_models, size, root / "home"), scan.TICK_NANOSECONDS
     scan.TICK_NANOSECONDS = 0
     try:
         _search(registry)
@@ -312,7 +375,7 @@ def _search(registry: Registry) -> Counts:
 
 
 def mirror_models(size: int, root: Path) -> Counts:
-    registry = grow.grow(root / "home", size, 3, range(size))
+    registry = copy_of(make_whole_models, size, root / "home")
     target = DirectoryRegistry.create(root / "mirror", mirror_of=registry.id)
     with counted(target.root) as found:
         assert mirror(registry.store, target).models == size
@@ -338,9 +401,7 @@ def mirror_again(size: int, root: Path) -> Counts:
 
 
 def _small_models(size: int, root: Path) -> tuple[Registry, ObjectRegistry, CountingStore]:
-    registry, store = Registry(root / "home"), CountingStore()
-    for number in range(size):
-        add(registry, grow.model_name(number))
+    registry, store = copy_of(make_small_models, size, root / "home"), CountingStore()
     return registry, ObjectRegistry.create(store, registry.id, mirror=True), store
 
 
