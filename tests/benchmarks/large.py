@@ -31,12 +31,13 @@ def write_model(folder: Path, mebibytes: int, trained: bool = False) -> list[Pat
     folder.mkdir()
     size = mebibytes * MIB // TENSORS
     model, weights = folder / "model.onnx", folder / "model.onnx.data"
-    draw, step = np.random.default_rng(1), np.random.default_rng(2)
+    draw = np.random.default_rng(1)
+    steps = np.random.default_rng(2).integers(0, 3, BLOCK_VALUES, dtype=np.uint16)
     with weights.open("wb") as sink:
         for _ in range(mebibytes * MIB // 2 // BLOCK_VALUES):
             block = draw.integers(0, 2**16, BLOCK_VALUES, dtype=np.uint16) & 0xBBFF
             if trained:
-                block += step.integers(0, 3, BLOCK_VALUES, dtype=np.uint16)
+                block += steps
             sink.write(block.data)
     tensors = []
     for number in range(TENSORS):

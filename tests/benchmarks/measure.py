@@ -19,6 +19,8 @@ Command = Sequence[str | Path]
 T = TypeVar("T")
 ROUNDS = 3
 """How often a comparison takes its pairs at most: again while its spread is too wide. All pairs count."""
+PAIRS, BUDGET = 3, 60
+"""A comparison ends after so many seconds, as soon as it has so many pairs, or as many as it asks for if these are fewer."""
 LIMIT = 0.15
 """The widest spread of a row. Aims differ from the peer by this much, so a wider row decides nothing."""
 ROUGH_LIMIT = 0.3
@@ -188,12 +190,20 @@ def pairs(
     theirs: Callable[[], T],
     count: int,
     value: Callable[[T], float] = attrgetter("wall"),
+    warm_up: bool = True,
 ) -> list[tuple[T, T]]:
-    """One warm-up of each, then `count` pairs in turn; in all up to `ROUNDS` times, while the ratio of `value` is wide."""
-    ours(), theirs()
-    measured: list[tuple[T, T]] = []
-    for _ in range(ROUNDS):
-        measured += [(ours(), theirs()) for _ in range(count)]
+    """One warm-up of each, then `count` pairs in turn; in all up to `ROUNDS` times, while the ratio of `value` is wide.
+
+    What moves a GiB each time needs no warm-up: little of it is cold.
+    """
+    if warm_up:
+        ours(), theirs()
+    began, measured = time.monotonic(), list[tuple[T, T]]()
+    for number in range(1, ROUNDS + 1):
+        while len(measured) < number * count:
+            if len(measured) >= min(count, PAIRS) and time.monotonic() - began > BUDGET:
+                return measured
+            measured.append((ours(), theirs()))
         if not row("", "", [(value(a), value(b)) for a, b in measured], "s", "").is_wide():
             break
     return measured

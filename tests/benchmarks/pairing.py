@@ -27,7 +27,7 @@ def pushes(
 ) -> list[Row]:
     """Each push goes to a fresh place, the peer's where it has a server of its own."""
     other = theirs_fresh or fresh
-    measured = pairs(lambda: ours.time_push(fresh()), lambda: theirs.time_push(other()), count)
+    measured = pairs(lambda: ours.time_push(fresh()), lambda: theirs.time_push(other()), count, warm_up=False)
     return rows_of(f"push of {made.amount},", ours, theirs, measured, aim)
 
 
@@ -49,9 +49,8 @@ def pulls_from(places: Mapping[Client, str], made: Input, aim: str, count: int) 
     def pull(client: Client) -> Run:
         return client.time_pull(places[client], made.fresh(), made.size)
 
-    return rows_of(
-        f"pull of {made.amount},", ours, theirs, pairs(lambda: pull(ours), lambda: pull(theirs), count), aim
-    )
+    measured = pairs(lambda: pull(ours), lambda: pull(theirs), count, warm_up=False)
+    return rows_of(f"pull of {made.amount},", ours, theirs, measured, aim)
 
 
 def rows_of(verb: str, ours: Client, theirs: Client, measured: list[tuple[Run, Run]], aim: str) -> list[Row]:

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -46,6 +47,17 @@ OF_THE_SYSTEM = {
 INSTALL_SECONDS: list[float] = []
 """What each call of `installed` took in this process, which is no part of a measurement."""
 
+PACKAGED = {
+    "nginx": "nginx-light",
+    "docker-registry": "docker-registry",
+    "skopeo": "skopeo",
+    "wrk": "wrk",
+    "chromium": "chromium",
+    "curl": "curl",
+    "node": "nodejs",
+}
+"""Programs that some groups need, and the packages of Debian that have them."""
+
 VERSION = "import importlib.metadata as m, json, sys; print(json.dumps([*map(m.version, sys.argv[1:])]))"
 
 
@@ -55,6 +67,15 @@ def installed(cache: Path, peer: str) -> Path:
     programs = environments.installed(cache.absolute() / "peers" / peer, *PEERS[peer])
     INSTALL_SECONDS.append(time.monotonic() - started)
     return programs
+
+
+def install(cache: Path) -> None:
+    """Make every environment, so that no group takes the time for it; say which cannot be made."""
+    for peer in PEERS:
+        try:
+            installed(cache, peer)
+        except (OSError, subprocess.SubprocessError) as error:
+            print(f"{peer} cannot be installed: {error}", file=sys.stderr, flush=True)
 
 
 def versions(cache: Path) -> dict[str, str]:

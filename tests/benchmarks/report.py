@@ -60,11 +60,11 @@ RUNS = f"""
 
 The spread of a row is half of the 95 % interval of its median ratio, over that median (the notch of a box plot: 1.57 interquartile
 ranges by the root of the number of pairs). If it exceeds {LIMIT * 100:.0f} %, the pairs are measured again, up to three times, and all of them
-count. The limit is {ROUGH_LIMIT * 100:.0f} % if a side takes less than 0.1 s, or if the sides differ more than ten times. A group with a
+count, but for no longer than a minute once there are three pairs. The limit is {ROUGH_LIMIT * 100:.0f} % if a side takes less than 0.1 s, or if the sides differ more than ten times. A group with a
 wider row is not written; `make bench GROUPS="--force GROUP"` writes it, and the table counts such rows.
 
 Load is the mean of one minute before and after, and includes that of the group itself. Groups that are missing here were
-measured before runs were recorded. `make bench-quick` measures a group for each headline: {", ".join(QUICK)}.
+measured before runs were recorded. The seconds are without those of the peers' environments, which a run of all makes first. `make bench-quick` measures a group for each headline: {", ".join(QUICK)}.
 """
 GROWING = ("blobs of a version", "versions of a model", "models", "pushers at once", "MiB of a file")
 """What grows, in the order of the page."""

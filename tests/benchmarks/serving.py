@@ -27,7 +27,7 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 MODELS, VERSIONS = 200, 5
 FEW, MANY = 10, 10_000
 BLOB = 512 * 2**20
-SECONDS = 5
+SECONDS = 3
 MLFLOW = "/api/2.0/mlflow"
 
 Question = tuple[str, list[Ask], list[Ask]]

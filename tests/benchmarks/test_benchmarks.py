@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import durability, peers, report, resolving, run
+from benchmarks import durability, measure, peers, report, resolving, run
 from benchmarks.measure import LIMIT, ROUGH_LIMIT, ROUNDS, Row, Run, pairs, row, spread_of
 
 STEADY, UNSTEADY = [1.0, 1.02, 0.98], [1.0, 1.6, 0.5]
@@ -59,6 +59,20 @@ def test_wide_pairs_are_measured_again_and_all_of_them_count(ratios: list[float]
     values = iter([1.0, *ratios * ROUNDS])
     measured = pairs(lambda: Run(next(values), 1, 1), lambda: Run(1, 1, 1), len(STEADY))
     assert [ours.wall for ours, _ in measured] == (ratios * ROUNDS)[: times * len(STEADY)]
+
+
+@pytest.mark.parametrize(("seconds", "count", "taken"), [(100, 5, 3), (100, 2, 2), (14, 5, 5), (1, 5, 15)])
+def test_a_comparison_ends_with_its_budget_but_has_three_pairs(
+    seconds: float, count: int, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ratios, passed = iter(UNSTEADY * 10), [0.0]
+
+    def ours() -> Run:
+        passed[0] += seconds
+        return Run(next(ratios), 1, 1)
+
+    monkeypatch.setattr(measure.time, "monotonic", lambda: passed[0])
+    assert len(pairs(ours, lambda: Run(1, 1, 1), count)) == taken
 
 
 @pytest.fixture
@@ -125,6 +139,26 @@ def test_a_group_that_cannot_be_measured_does_not_end_the_run(
     assert run.main(["ingest", "verify"]) == 1
     assert "ingest: not measured: wrk is missing" in capsys.readouterr().err
     assert "verify" in json.loads(results.read_text())["runs"]
+
+
+def test_what_a_group_lacks_is_said_before_the_first_group(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured_as(monkeypatch, STEADY)
+    monkeypatch.setitem(run.PROGRAMS, "hub", ("nginx", "curl"))
+    monkeypatch.setattr(run.shutil, "which", lambda program: None if program == "nginx" else program)
+    monkeypatch.setitem(run.BENCHMARKS, "hub", pytest.fail)
+    assert run.main(["verify", "hub"]) == 1
+    message = capsys.readouterr().err
+    assert message.index(
+        "hub: not measured: nginx is missing: apt-get install nginx-light\n"
+    ) < message.index("verify ...")
+    assert "verify" in json.loads(results.read_text())["runs"]
+
+
+def test_every_program_has_its_package() -> None:
+    assert {program for programs in run.PROGRAMS.values() for program in programs} == peers.PACKAGED.keys()
+    assert {*run.PROGRAMS, *run.OF_THE_DEMO} <= run.BENCHMARKS.keys()
 
 
 def test_an_unknown_group_is_refused() -> None:
