@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
+
+from support.made_once import made_once
 
 from benchmarks.measure import Command, Run, run
 from onnxreg.registry import Registry
@@ -60,19 +63,32 @@ class Input:
 
 @contextmanager
 def make_input(large: Sequence[int] = LARGE) -> Iterator[Input]:
-    """Large files of so many MiB and 300 of 4 to 64 KiB, none of which compresses."""
+    """A copy of the files and of their registry, with its own memory of the heads that it saw."""
+    kept = made_once(_make_files, tuple(large))
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
-        made = Input(*(Path(directory) / name for name in ("files", "home", "scratch")))
-        made.files.mkdir()
+        made = _input(Path(directory))
+        shutil.copytree(kept / "files", made.files)
+        shutil.copytree(kept / "home", made.home, copy_function=os.link)
         made.scratch.mkdir()
-        sizes = {f"large-{number}.bin": mebibytes * MIB for number, mebibytes in enumerate(large)}
-        sizes |= {f"small-{number:03}.bin": 4096 + number * 60 * 1024 // SMALL for number in range(SMALL)}
-        for name, size in sizes.items():
-            with (made.files / name).open("wb") as file:
-                for start in range(0, size, MIB):
-                    file.write(os.urandom(min(MIB, size - start)))
-        made.publish()
-        yield made
+        with patch.dict(os.environ, REG_STATE=f"{directory}/state"):
+            yield made
+
+
+def _input(directory: Path) -> Input:
+    return Input(directory / "files", directory / "home", directory / "scratch")
+
+
+def _make_files(directory: Path, large: Sequence[int]) -> None:
+    """Large files of so many MiB and 300 of 4 to 64 KiB, none of which compresses, published."""
+    made = _input(directory)
+    made.files.mkdir(parents=True)
+    sizes = {f"large-{number}.bin": mebibytes * MIB for number, mebibytes in enumerate(large)}
+    sizes |= {f"small-{number:03}.bin": 4096 + number * 60 * 1024 // SMALL for number in range(SMALL)}
+    for name, size in sizes.items():
+        with (made.files / name).open("wb") as file:
+            for start in range(0, size, MIB):
+                file.write(os.urandom(min(MIB, size - start)))
+    made.publish()
 
 
 def _size(directory: Path) -> int:

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
+from support.made_once import stock
 from support.registries import growing
 
 LINEAR = 1.1
@@ -64,7 +65,7 @@ def test_no_step_reaches_the_registry_that_others_start_from(
         directory = tmp_path / str(number)
         directory.mkdir()
         step(size, directory)
-        found = {path: path.read_bytes() for path in growing.stock().rglob("*") if path.is_file()}
+        found = {path: path.read_bytes() for path in stock().rglob("*") if path.is_file()}
         assert {path: found.get(path) for path in before} == before
         before = found
     assert before

@@ -4,7 +4,6 @@ A step takes a size and a directory, prepares so much, and returns its counts. `
 Steps that start from the same registry get copies of one that a process makes once.
 """
 
-import atexit
 import os
 import shutil
 import sys
@@ -34,6 +33,7 @@ from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
+from support.made_once import made_once, stock
 from support.registries import grow
 from support.registries.opened import opened
 
@@ -167,23 +167,8 @@ def add(registry: Registry, name: str = NAME, blobs: int = 1, seed: str = "") ->
 
 def copy_of(make: Callable[[Path, int], object], size: int, root: Path) -> Registry:
     """The registry that `make` makes with this size, at `root`. Files are links: whatever writes to a registry replaces them."""
-    shutil.copytree(_made_once(make, size), root, copy_function=os.link)
+    shutil.copytree(made_once(make, size), root, copy_function=os.link)
     return Registry(root)
-
-
-@cache
-def _made_once(make: Callable[[Path, int], object], size: int) -> Path:
-    home = Path(tempfile.mkdtemp(dir=stock())) / "home"
-    make(home, size)
-    return home
-
-
-@cache
-def stock() -> Path:
-    """Where the registries are that are copied, until this process ends."""
-    directory = tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR"))
-    atexit.register(directory.cleanup)
-    return Path(directory.name)
 
 
 def make_blobs(root: Path, size: int) -> None:
