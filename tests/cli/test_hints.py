@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,10 @@ EXCEPTIONS = {
 }
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for folder in LIBRARY:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8"))
+@cache
+def modules() -> dict[str, ast.Module]:
+    paths = [path for folder in LIBRARY for path in sorted((ROOT / folder).rglob("*.py"))]
+    return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text("utf-8")) for path in paths}
 
 
 def docstrings(tree: ast.Module) -> set[int]:
@@ -56,13 +57,13 @@ def codes(tree: ast.Module) -> Iterator[str]:
 
 
 def test_no_text_of_the_library_names_a_verb_or_an_option() -> None:
-    speaking = {path: texts for path, tree in modules() if (texts := commands(tree))}
+    speaking = {path: texts for path, tree in modules().items() if (texts := commands(tree))}
     assert {path: texts for path, texts in speaking.items() if path not in EXCEPTIONS} == {}
     assert set(EXCEPTIONS) <= set(speaking), "an exception that is not needed any more"
 
 
 def test_every_code_of_the_library_has_a_text_and_every_text_a_code() -> None:
-    stated = {code for _, tree in modules() for code in codes(tree)}
+    stated = {code for tree in modules().values() for code in codes(tree)}
     assert stated == set(hints.TEMPLATES)
 
 
