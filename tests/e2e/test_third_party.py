@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -56,11 +57,11 @@ def write_package(root: Path) -> None:
     (root / "tests" / "test_profiles.py").write_text(block("recipes.md", "python", "ProfileContract"))
 
 
-@pytest.fixture
-def package(tmp_path: Path, environment: dict[str, str]) -> Path:
-    """The package's own directory; what it was installed into is where `reg` looks."""
-    root, site = tmp_path / "package", tmp_path / "site"
-    write_package(root)
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the package's own directory, `package`, and `site`, which it was installed into."""
+    directory = tmp_path_factory.mktemp("installed")
+    write_package(directory / "package")
     words = [
         "install",
         "--quiet",
@@ -68,12 +69,19 @@ def package(tmp_path: Path, environment: dict[str, str]) -> Path:
         "--no-index",
         "--no-build-isolation",
         "--target",
-        str(site),
-        str(root),
+        str(directory / "site"),
+        str(directory / "package"),
     ]
     subprocess.run([sys.executable, "-m", "pip", *words], check=True)
-    environment["PYTHONPATH"] = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
-    return root
+    return directory
+
+
+@pytest.fixture
+def package(installed: Path, tmp_path: Path, environment: dict[str, str]) -> Path:
+    """The package's own directory; what it was installed into is where `reg` looks. Both are the test's own."""
+    shutil.copytree(installed, tmp_path, dirs_exist_ok=True)
+    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
+    return tmp_path / "package"
 
 
 def test_its_pass_and_its_profile_are_listed_and_run(reg: Reg, package: Path, tmp_path: Path) -> None:
