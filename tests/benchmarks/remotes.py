@@ -195,7 +195,7 @@ PARTS: dict[str, Callable[[Path, Input, int], Iterator[Row]]] = {
 }
 
 
-SLOW = frozenset({"mlflow", "again, mlflow", "ministack"})
+SLOW = frozenset({"mlflow", "again, sync", "again, dvc", "again, mlflow", "ministack"})
 """Parts that take minutes, and start with two pairs."""
 
 

@@ -28,6 +28,7 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.memory import MemoryStore
 from onnxreg.registry.store.object_store import ObjectRegistry, StoredObject
+from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.registry.transfer.plan import TransferRequest
@@ -201,8 +202,8 @@ def make_small_models(root: Path, size: int) -> None:
         add(registry, grow.model_name(number))
 
 
-def every_version(registry: Registry) -> list[Version]:
-    return list(lookup.all_versions(registry.store, registry.state(NAME)))
+def every_version(reader: RegistryReader) -> list[Version]:
+    return list(lookup.read_versions(reader, NAME)[1])
 
 
 def read_files(size: int, root: Path) -> Counts:
@@ -229,43 +230,37 @@ def add_blobs(size: int, root: Path) -> Counts:
 
 
 def push_blobs(size: int, root: Path) -> Counts:
-    registry, store = copy_of(make_blobs, size, root / "home"), CountingStore()
-    return _push(registry, store, ObjectRegistry.create(store))
+    return _push(make_blobs, size, PROFILED)[0]
 
 
 def push_versions(size: int, root: Path) -> Counts:
     """All of a history at once."""
-    return _push_history(size, PROFILED)[0]
+    return _push(make_whole_versions, size, PROFILED)[0]
 
 
 @cache
-def _push_history(size: int, profiled: bool) -> tuple[Counts, Mapping[str, bytes]]:
-    """What the push of a history costs, and what a bucket holds afterwards."""
+def _push(
+    make: Callable[[Path, int], object], size: int, profiled: bool
+) -> tuple[Counts, Mapping[str, bytes]]:
+    """What a push of every version of the model costs, once for each value of `PROFILED`, and what a bucket has then."""
     assert profiled == PROFILED
     store = CountingStore()
+    remote = ObjectRegistry.create(store)
     with tempfile.TemporaryDirectory(dir=stock()) as directory:
-        registry = copy_of(make_whole_versions, size, Path(directory) / "home")
-        return _push(registry, store, ObjectRegistry.create(store)), store.objects
-
-
-def _push(registry: Registry, store: CountingStore, remote: ObjectRegistry) -> Counts:
-    """Push every version of the model."""
-    versions = every_version(registry)
-    with counted(registry.store.root) as found:
-        copy(registry.store, remote, TransferRequest(NAME, versions))
-    return found | store.counts()
+        registry = copy_of(make, size, Path(directory) / "home")
+        versions = every_version(registry.store)
+        with counted(registry.store.root) as found:
+            copy(registry.store, remote, TransferRequest(NAME, versions))
+    return found | store.counts(), store.objects
 
 
 def pull_blobs(size: int, root: Path) -> Counts:
-    registry = copy_of(make_blobs, size, root / "home")
-    request = TransferRequest(NAME, every_version(registry))
-    store = CountingStore()
-    remote = ObjectRegistry.create(store)
-    copy(registry.store, remote, request)
+    store, other = CountingStore(_push(make_blobs, size, PROFILED)[1]), Registry(root / "other")
+    remote = ObjectRegistry(store)
+    versions = every_version(remote)
     store.requests = store.received = store.sent = 0
-    other = Registry(root / "other")
     with counted(other.store.root) as found:
-        copy(remote, other.store, request)
+        copy(remote, other.store, TransferRequest(NAME, versions))
     return found | store.counts()
 
 
@@ -290,7 +285,7 @@ def _verify(registry: Registry) -> Counts:
 def collect_blobs(size: int, root: Path) -> Counts:
     """Everything is dropped and goes."""
     registry = copy_of(make_blobs, size, root / "home")
-    (version,) = every_version(registry)
+    (version,) = every_version(registry.store)
     registry.drop(f"{NAME}:{version}")
     with counted(registry.store.root) as found:
         registry.gc()
@@ -316,7 +311,7 @@ def add_after_versions(size: int, root: Path) -> Counts:
 def push_newest(size: int, root: Path) -> Counts:
     """One version more, where the remote has all before it."""
     registry = copy_of(make_whole_versions, size, root / "home")
-    store = CountingStore(_push_history(size, PROFILED)[1])
+    store = CountingStore(_push(make_whole_versions, size, PROFILED)[1])
     version = add(registry, seed="next")
     with counted(registry.store.root) as found:
         copy(registry.store, ObjectRegistry(store), TransferRequest(NAME, [version]))
