@@ -130,16 +130,13 @@ def _peers(old: Path, new: Path, root: Path, cache: Path) -> Iterator[tuple[str,
     """The sizes of the differences that other tools make."""
     target = root / "other"
     for level in ("-3", "-19"):
-        if shutil.which("zstd"):
-            command = ["zstd", "-q", "-f", level, "--long=27", f"--patch-from={old}", new, "-o", target]
-            subprocess.run(command, check=True)
-            yield f"zstd {level} --patch-from", target.stat().st_size
-    if shutil.which("xdelta3"):
-        command = ["xdelta3", "-e", "-9", "-f", "-B", "100000000", "-s", old, new, target]
-        subprocess.run(list(map(str, command)), check=True)
-        yield "xdelta3 -9", target.stat().st_size
-    if shutil.which("casync"):
-        yield "casync, new chunks", _new_chunks(old, new, root / "chunks")
+        zstd = ["zstd", "-q", "-f", level, "--long=27", f"--patch-from={old}", new, "-o", target]
+        subprocess.run(zstd, check=True)
+        yield f"zstd {level} --patch-from", target.stat().st_size
+    xdelta = ["xdelta3", "-e", "-9", "-f", "-B", "100000000", "-s", old, new, target]
+    subprocess.run(list(map(str, xdelta)), check=True)
+    yield "xdelta3 -9", target.stat().st_size
+    yield "casync, new chunks", _new_chunks(old, new, root / "chunks")
     python = installed(cache, "hdiffpatch") / "python"
     for tool, code in (
         ("HDiffPatch", "import hdiffpatch as h; d = h.diff(a, b, compression='zlib')"),

@@ -55,6 +55,9 @@ PACKAGED = {
     "chromium": "chromium",
     "curl": "curl",
     "node": "nodejs",
+    "zstd": "zstd",
+    "xdelta3": "xdelta3",
+    "casync": "casync",
 }
 """Programs that some groups need, and the packages of Debian that have them."""
 

@@ -80,6 +80,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
 }
 
 PROGRAMS = {
+    "deltas": ("zstd", "xdelta3", "casync"),
     "javascript": ("nginx", "node", "chromium"),
     "oci oras": ("docker-registry",),
     "oci skopeo": ("docker-registry", "skopeo"),
