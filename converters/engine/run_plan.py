@@ -1,4 +1,4 @@
-"""Run a plan: load the source, run each step, and measure its result while the next step runs."""
+"""Run a plan: load the source, run each step, and measure its result while the next steps run."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 Results = Mapping[str, Future[StepResult]]
 
+MEASURING_THREADS = 2
+"""Two loads of a model in ONNX Runtime at once need little more memory than one; more save no time."""
+
 
 def execute(
     plan: ExportPlan, workspace: Path, cache: StepCache | None = None, progress: Progress = SILENT
@@ -47,7 +50,7 @@ def execute(
 
 
 class Execution:
-    """One run of a plan. Steps run one after the other; a second thread measures their results."""
+    """One run of a plan. Steps run one after the other; other threads measure their results."""
 
     def __init__(
         self, plan: ExportPlan, workspace: Path, cache: StepCache | None, progress: Progress
@@ -63,13 +66,13 @@ class Execution:
         self._names = {**plan.file_names, **outputs}
         self._loading = Lock()
         self._keeps_source = plan.promises.keeps_source or plan.evaluation is not None
-        self._last_start = [node.name for node in plan.nodes.values() if node.parent is None][-1]
+        self._starts = [node.name for node in plan.nodes.values() if node.parent is None]
 
     def run(self) -> Draft:
         self._steps.mkdir(parents=True)
         self._progress.step("loading the source")
         self._subject = subjects.load(self._plan, self._scratch / SUBJECT_DIRECTORY, self._cache)
-        with ThreadPoolExecutor(max_workers=1) as executor:
+        with ThreadPoolExecutor(MEASURING_THREADS) as executor:
             results = self._run_steps(executor)
         promises, evaluation = self._plan.promises, self._plan.evaluation
         if self._keeps_source:
@@ -124,7 +127,7 @@ class Execution:
         return step_files, key
 
     def _loaded(self) -> ExportSubject:
-        """Load the subject with its start, which a cached subject lacks. Both threads may call this."""
+        """Load the subject with its start, which a cached subject lacks. Any thread may call this."""
         with self._loading:
             if self._subject.start is None:
                 directory = Path(mkdtemp(dir=self._scratch)) / SUBJECT_DIRECTORY
@@ -151,7 +154,7 @@ class Execution:
     def _measure(
         self, node: StepNode, step_files: StepFiles, key: Key | None, previous: Results
     ) -> StepResult:
-        """Measure a step; all earlier steps are measured already, since one thread runs this in order."""
+        """Measure a step once those that it comes from are measured."""
         ancestors = [previous[ancestor.name].result() for ancestor in node.lineage()[1:]]
         subject = self._subject
         tolerance = self._tolerance(node, step_files)
@@ -168,7 +171,9 @@ class Execution:
         if key is not None and self._cache is not None:
             step_files.write(step)
             self._cache.keep("steps", key, step_files.directory, step_files.digests)
-        if node.name == self._last_start and not self._keeps_source:
+        if node.name == self._starts[-1] and not self._keeps_source:
+            for name in self._starts[:-1]:
+                previous[name].result()
             self._release()
         if node.name in self._outputs and result.has_files:
             result.read_facts()
