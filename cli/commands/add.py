@@ -52,7 +52,8 @@ def command(
     context: typer.Context,
     name: NewName,
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Models (.onnx, .ort) and their companions.")
+        list[Path] | None,
+        typer.Argument(metavar="[FILE]...", help="Models (.onnx, .ort) and their companions."),
     ] = None,
     members: Annotated[
         list[str] | None,

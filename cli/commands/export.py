@@ -65,6 +65,7 @@ def command(
     source: Annotated[
         str | None,
         typer.Argument(
+            metavar="SOURCE",
             help="A checkpoint directory, a hub id with optional @revision, or module:function.",
             show_default=False,
         ),
@@ -170,7 +171,9 @@ def command(
     ] = None,
     calibration: Annotated[
         Path | None,
-        typer.Option(help="With --certify: rows (.npz) to calibrate static INT8 with; left out without."),
+        typer.Option(
+            help="With --certify: rows (.npz) to calibrate static INT8 with; without them it is not tried."
+        ),
     ] = None,
     min_gold_chars: Annotated[
         int | None, typer.Option(help="Do not judge a label with fewer gold characters.")
@@ -212,8 +215,8 @@ def command(
 ) -> None:
     """Export a checkpoint for a task, or by a profile or a recipe; measure the results and publish them.
 
-    A step is not run again if its inputs, parameters and tools are those of an earlier export. Verdicts of
-    refused or unknown are published as such, and the export succeeds. For a document of another tool, a
+    A step is not run again if its inputs, parameters and tools are those of an earlier export. An artifact
+    that is refused or unknown is published with that verdict, and the export succeeds. For a document of another tool, a
     table says what each field became. See docs/tasks.md, docs/recipes.md, docs/vision.md.
 
     A recipe with the key `family` is a model family: backbone, heads and detector as one version. See
@@ -226,8 +229,7 @@ def command(
     here, and the exit status is that of the push.
 
     With --batch, many exports run at once, and a failed one does not stop the others. Run it again to do
-    what is not done yet. The exit status is that of the failures' family, or 7 if they have several
-    families. See docs/fleets.md.
+    what is not done yet. The exit status is that of the failures, or 7 if they have several. See docs/fleets.md.
 
     With --json: {ref, name, version, digest, manifest, states, output}; manifest is the document, states
     has the artifacts' states by path, output is a path or null; the manifest's

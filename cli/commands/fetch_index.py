@@ -18,7 +18,8 @@ EXAMPLES = (
 def command(
     context: typer.Context,
     names: Annotated[
-        list[str] | None, typer.Argument(help="Models, or patterns such as 'acme/*'; default: all.")
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Models, or patterns such as 'acme/*'; default: all."),
     ] = None,
     remote: RemoteOption = None,
     as_json: Json = False,

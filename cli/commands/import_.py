@@ -37,7 +37,8 @@ def command(
     source: Annotated[
         str,
         typer.Argument(
-            help="A directory: of OpenMed, of --output, a model package or a repository. Or hf://ORG/NAME[@REVISION], oci://HOST/REPOSITORY:TAG."
+            metavar="SOURCE",
+            help="A directory: of OpenMed, of --output, a model package or a repository. Or hf://ORG/NAME[@REVISION], oci://HOST/REPOSITORY:TAG.",
         ),
     ],
     name: Annotated[

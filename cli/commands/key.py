@@ -19,7 +19,7 @@ EXAMPLES = (
     "reg key show release-2026 --pem > release-2026.pem",
 )
 
-Name = Annotated[str, typer.Argument(help="The key's name.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.")]
 
 
 def new(

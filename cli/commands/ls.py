@@ -38,6 +38,7 @@ def command(
     name: Annotated[
         str | None,
         typer.Argument(
+            metavar="NAME",
             help="List the versions of this model, or the models that a pattern such as 'acme/*' names.",
             autocompletion=complete_name,
         ),

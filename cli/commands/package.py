@@ -22,7 +22,9 @@ EXAMPLES = (
 def command(
     context: typer.Context,
     ref: RefArgument,
-    directory: Annotated[Path, typer.Argument(help="A new directory, or an earlier package.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIRECTORY", help="A new directory, or an earlier package.")
+    ],
     formats: Annotated[
         list[str] | None,
         typer.Option("--format", help="Only artifacts of this format; may be repeated."),

@@ -12,7 +12,9 @@ EXAMPLES = ("reg passes", "reg passes OnnxFloatToFloat16 --json", "reg passes --
 
 def command(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(help="One pass; default: all of them.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One pass; default: all of them.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List all passes, including those of other packages, or the parameters of one, with their defaults.

@@ -98,7 +98,7 @@ def _toml(value: object) -> str:
 
 def approve(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="The policy: TOML, see docs/gates.md.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The policy: TOML, see docs/gates.md.")],
     target: Annotated[Path, typer.Option("--output", help="Write the approval to this file.")],
     key: Annotated[
         str | None, typer.Option(help="One of your keys; default: REG_SIGNING_KEY, else your only key.")
@@ -125,7 +125,7 @@ def approve(
 
 def set_policy(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="The policy: TOML, see docs/gates.md.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The policy: TOML, see docs/gates.md.")],
     remote: Annotated[str | None, typer.Option(help="Set it in this remote (a name, path or URL).")] = None,
     reason: Reason = None,
     dry_run: Annotated[

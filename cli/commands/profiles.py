@@ -45,7 +45,7 @@ def list_profiles(context: typer.Context, as_json: Json = False) -> None:
 
 def show(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The profile.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The profile.")],
     as_json: Json = False,
 ) -> None:
     """Show the recipe of a profile, to start your own from; comments list further parameters.

@@ -35,7 +35,7 @@ def command(
     """Move a channel to a version if it meets the policy (see `reg policy show`); otherwise exit status 8.
 
     Every demand is listed with its finding. The event of the move names the policy and has these findings
-    as evidence; everyone who resolves or pulls the channel checks them again.
+    as evidence; everyone who pulls the channel checks them again (docs/gates.md).
 
     With --json: {ref, channel, policy_holds, moved, before, findings: [{requirement, verdict, detail}]};
     before is the channel's previous version, or null.

@@ -10,11 +10,13 @@ from onnxreg.cli.render import output
 
 EXAMPLES = ("reg remote add origin /mnt/share/models", "reg remote list", "reg remote remove origin")
 
-Name = Annotated[str, typer.Argument(help="The remote's name.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The remote's name.")]
 
 
 def add(
-    context: typer.Context, name: Name, url: Annotated[str, typer.Argument(help="A path or URL.")]
+    context: typer.Context,
+    name: Name,
+    url: Annotated[str, typer.Argument(metavar="PATH|URL", help="A path or URL.")],
 ) -> None:
     """Give a registry elsewhere a name."""
     session: Session = context.obj

@@ -58,7 +58,8 @@ def command(
     """Pick one artifact for an app, with the files it needs.
 
     Without a tag, the newest release with a matching artifact wins. Certified artifacts come first, then
-    the preferred formats, then the smallest download. Artifacts that the registry does not hold do not
+    full precision (unless --format or --precision is given), then the preferred formats, then the smallest
+    download. Artifacts that the registry does not hold do not
     match (not-held). If nothing matches, the exit status is 3, with the nearest misses. If a governed
     channel points to a version that was not promoted, or no longer meets the policy, it is 8
     (docs/gates.md).

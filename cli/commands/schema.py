@@ -10,7 +10,9 @@ EXAMPLES = ("reg schema", "reg schema manifest-v2 > manifest-v2.json")
 
 
 def command(
-    name: Annotated[str | None, typer.Argument(help="The document; default: list all.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The document; default: list all.")
+    ] = None,
 ) -> None:
     """Print the JSON Schema of a document, or the names of the documents that have one."""
     from onnxreg.schema.formats import json_schema

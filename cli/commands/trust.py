@@ -21,7 +21,7 @@ EXAMPLES = (
     "reg trust reset ./share",
 )
 
-Name = Annotated[str, typer.Argument(help="Your name for the key.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Your name for the key.")]
 
 
 def show(context: typer.Context, as_json: Json = False) -> None:

@@ -102,7 +102,7 @@ def command(
                 Advice("ask-for-witnesses"),
             )
         raise IntegrityError(
-            f"{output.counted(len(report.damages), 'damage')}{left} in {(store or registry.store).url}",
+            f"{output.counted(len(report.damages), 'damaged part')}{left} in {(store or registry.store).url}",
             _why_left(report.damages) if repair else _remedy(report.damages, remote),
         )
 

@@ -132,7 +132,7 @@ def _needs(manifest: Manifest) -> Iterator[str]:
         )
         for other in artifacts[1:MAX_NAMES]:
             new = [name for name in _operator_names(other) if name not in _operator_names(first)]
-            opsets = "" if _opsets(other) == _opsets(first) else f"opset {_opsets(other)}; "
+            opsets = "" if _opsets(other) == _opsets(first) else f"opset {_opsets(other) or 'not recorded'}; "
             if new or opsets:
                 yield from manifest_view.keyed(
                     {"also": f"{other.path}: {opsets}{_operators(new) or ''}".rstrip("; ")}

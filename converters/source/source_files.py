@@ -10,7 +10,7 @@ from pathlib import Path
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
-from onnxreg.schema.core.errors import InputError, NotFoundError, RemoteError, missing_extra
+from onnxreg.schema.core.errors import Advice, InputError, NotFoundError, RemoteError, missing_extra
 from onnxreg.schema.core.file_state import SETTLED_NANOSECONDS, FileState
 
 CONFIG = "config.json"
@@ -49,6 +49,10 @@ def hub_id(source: str) -> str | None:
     """
     if Path(source).is_dir():
         return None
+    if Path(source).suffix in (".onnx", ".ort") and Path(source).is_file():
+        raise NotFoundError(
+            f"{source} is a file, not the directory of a checkpoint", Advice("add-file", file=source)
+        )
     if not HUB_ID.fullmatch(source) or Path(source).exists():
         raise NotFoundError(
             f"no such checkpoint directory: {source}", "give a directory or a hub id such as ORG/NAME"

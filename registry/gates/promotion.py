@@ -128,13 +128,15 @@ class Promoter:
         """Judge a version by the policy. If it passes, move the channel.
 
         Do nothing if it was promoted already under this policy. Raise InputError if no policy governs the channel;
-        ConflictError if another user moves it meanwhile.
+        NotFoundError if there is no such version; ConflictError if another user moves it meanwhile.
         """
         check_channel(channel)
         source = CheckedReader(self.store, self.known_heads)
         log = read_policies(source)
         rules = log.policy.covering(ref.name, channel)
         if not rules:
+            if not self.remote:
+                lookup.find(source, ref)
             raise InputError(
                 f"no policy governs {ref.name}:{channel} in {self.store.url}",
                 self._without_policy(ref, channel),

@@ -177,7 +177,7 @@ def _by_tag(remote: RegistryReader, state: State, ref: Ref, yanked: bool) -> Loc
     version = _version_of(state, ref.tag)
     entry = state.versions.get(version) or all_versions(remote, state).get(version)
     if entry is None or entry.dropped:
-        raise no_version(state.name, f"version {version}", state.versions)
+        raise no_version(state.name, f"version {version} in {remote.url}", state.versions)
     if ref.digest not in (None, entry.manifest):
         raise IntegrityError(
             f"{state.name}:{ref.tag} is {entry.manifest.short}..., not {ref.digest.short if ref.digest else ''}...",
@@ -195,7 +195,9 @@ def _version_of(state: State, tag: str | None) -> Version:
     if tag is None:
         version = state.newest_release()
         if version is None:
-            raise no_version(state.name, "version that is neither yanked nor a pre-release", state.versions)
+            raise no_version(
+                state.name, "usable release: each version is yanked or a pre-release", state.versions
+            )
         return version
     return version_of(state, tag)
 

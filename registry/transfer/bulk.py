@@ -121,7 +121,9 @@ def push_many(
     for name in names:
         result = send(store, remote, name, choose, remember, progress)
         if not result.versions and not result.skipped:
-            reason = f"{name} has no version" + ("" if every else " that is neither yanked nor a pre-release")
+            reason = f"{name} has no " + (
+                "version" if every else "usable release: each version is yanked or a pre-release"
+            )
             result.skipped.append(SkippedVersion(name, None, reason))
         yield result
 

@@ -206,7 +206,7 @@ def test_damage_is_4_and_every_damage_is_listed(reg: Reg, home: Path) -> None:
     assert done.status == 4
     kinds = [line.split()[0] for line in done.out.splitlines()[1:3]]
     assert sorted(kinds) == ["damaged", "short"]
-    assert done.err.startswith("error: 2 damages")
+    assert done.err.startswith("error: 2 damaged parts")
     report = reg("--registry", home, "verify", "--json")
     assert report.status == 4
     assert report.json["ok"] is False
@@ -337,7 +337,7 @@ def test_a_pull_that_fails_tells_what_is_there_and_makes_nothing_here(
         (("promote", "stable", "acme/pii"), "the version comes first: reg promote acme/pii stable"),
         (
             ("log", "acme/pii:0.2.0"),
-            "the name alone is acme/pii; a new version gets its number with --version 0.2.0",
+            "the name alone is acme/pii; `reg show acme/pii:0.2.0` shows the version; a new one gets its number with --version 0.2.0",
         ),
         (("add", "x.onnx", "--name", "x", "--version", "v1.0.0"), "did you mean 1.0.0?"),
         (("search", "pii"), "did you mean query or ls?"),

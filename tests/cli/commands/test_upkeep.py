@@ -61,7 +61,7 @@ def test_repair_uses_the_configured_remote_and_says_what_stays(
     done = reg("verify", "--repair")
     assert done.status == 4
     assert f"{copied} has no good copy" in done.out
-    assert done.err.startswith("error: 1 damage left in ")
+    assert done.err.startswith("error: 1 damaged part left in ")
 
 
 def test_repair_of_one_model_without_any_remote(reg: Reg, home: Path) -> None:
@@ -271,7 +271,7 @@ def test_a_remote_is_repaired_from_here(reg: Reg, registry: Registry, bucket: An
     found = reg("verify", "--remote", url, "--json")
     assert found.status == 4
     assert {damage["kind"] for damage in found.json["damages"]} == {"missing", "short"}
-    assert found.error["message"] == f"2 damages in {url}"
+    assert found.error["message"] == f"2 damaged parts in {url}"
     assert f"reg verify --remote {url} --repair --from REMOTE" in found.error["hint"]
     assert reg("verify", "--remote", url, "acme/pii:0.2.0").status == 0
     done = reg("verify", "--remote", url, "--repair", "--json")

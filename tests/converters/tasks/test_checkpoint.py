@@ -16,7 +16,7 @@ from onnxreg.converters.source.source_files import hub_id, locate
 from onnxreg.converters.tasks.checkpoints.checkpoint import load_checkpoint
 from onnxreg.converters.tasks.checkpoints.task_heads import TOKENS
 from onnxreg.converters.tasks.checkpoints.tokenizer import load_tokenizer
-from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError, RemoteError
+from onnxreg.schema.core.errors import Advice, HostError, InputError, NotFoundError, RegError, RemoteError
 
 Make = Callable[..., Path]
 
@@ -73,6 +73,13 @@ def test_a_half_precision_checkpoint_becomes_float32(checkpoint: Path) -> None:
     change(checkpoint / "config.json", dtype="float16")
     loaded = load_checkpoint(str(checkpoint), "x", TOKENS)
     assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
+
+
+def test_a_model_file_is_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"")
+    with pytest.raises(NotFoundError, match="is a file, not the directory of a checkpoint") as caught:
+        load_checkpoint(str(tmp_path / "model.onnx"), "x", TOKENS)
+    assert repr(caught.value.advice) == repr(Advice("add-file", file=str(tmp_path / "model.onnx")))
 
 
 def test_no_such_directory(tmp_path: Path) -> None:

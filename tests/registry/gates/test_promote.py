@@ -12,7 +12,14 @@ from onnxreg.registry.gates.promotion import PromotionEvidence
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConflictError, ForkError, GateError, InputError, IntegrityError
+from onnxreg.schema.core.errors import (
+    ConflictError,
+    ForkError,
+    GateError,
+    InputError,
+    IntegrityError,
+    NotFoundError,
+)
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.gates.policy import Policy, read_policy
 from onnxreg.schema.log.events import Attest
@@ -115,6 +122,8 @@ def test_other_channels_stay_free(registry: Registry) -> None:
     assert registry.resolve(f"{NAME}:beta").located.version == Version(1, 2, 0)
     with pytest.raises(InputError, match="no policy governs"):
         registry.promote(f"{NAME}:1.0.0", "beta")
+    with pytest.raises(NotFoundError, match=r"no version 9\.9\.9 in "):
+        registry.promote(f"{NAME}:9.9.9", "beta")
 
 
 def test_the_version_of_a_channel_must_meet_the_newest_policy(registry: Registry) -> None:

@@ -101,7 +101,9 @@ def test_a_model_without_a_release_is_listed(filled: Registry, other: Registry) 
     filled.yank("small:0.1.0")
     (sent,) = filled.push_many("sm*", str(other.store.root))
     assert not sent.has_copied
-    assert "neither yanked nor a pre-release" in sent.skipped[0].reason and sent.skipped[0].error is None
+    assert (
+        "each version is yanked or a pre-release" in sent.skipped[0].reason and sent.skipped[0].error is None
+    )
 
 
 @pytest.mark.parametrize(("glob", "near"), [("acm/*", "acme/ner"), ("smal?", None), ("smalk*", "small")])
