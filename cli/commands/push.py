@@ -129,6 +129,8 @@ def _push_many(
     if glob is not None and not lookup.PATTERN & set(glob) and not is_name(glob):
         raise InputError(f"not a model's name or a glob: {glob}", "a remote is named with --to")
     registry = session.open()
+    if glob in registry.remotes.urls and registry.store.read_index(glob) is None:
+        raise InputError(f"{glob} is a remote, not a model", f"name it with --to: reg push --all --to {glob}")
     watch = Stopwatch()
     with resumable(), session.progress("pushing", as_json) as progress:
         sent = registry.push_many(glob or "*", remote, every, progress, restore, heal, tags)

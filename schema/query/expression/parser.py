@@ -251,7 +251,9 @@ class _Parser:
 
 
 def _nearest(name: str, fields: Iterable[str]) -> str:
-    """The fields that were perhaps meant; else all of them."""
+    """The fields that were perhaps meant; else all of them. The name of a model is the value of a field."""
+    if "/" in name:
+        return f"write name = {name}"
     parts = {part.replace("-", "_"): None for part in name.lower().split(".") if len(part) > 2}
     suggestions = [field for part in parts for field in nearest(part, fields)]
     suggestions += [field for part in parts for field in fields if part in field]
