@@ -1,4 +1,4 @@
-"""transformers without PyTorch's compiler and sharded tensors: the same model, and both are there afterwards."""
+"""transformers without PyTorch's compiler, sympy and sharded tensors: the same model, and all are there afterwards."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ light_transformers.allow_light_import()
 model = load_model(Path({path!r}), TOKENS)
 with torch.no_grad():
     values = model(torch.arange(8)[None]).logits.flatten().tolist()
-heavy = ["torch.distributed.tensor", "torch._dynamo", "torch._dynamo.convert_frame"]
+heavy = ["torch.distributed.tensor", "torch._dynamo", "torch._dynamo.convert_frame", "sympy"]
 loaded = [name for name in heavy if name in sys.modules]
 from torch.distributed.tensor import DTensor
 doubled = torch.compile(lambda x: x * 2, backend="eager")(torch.ones(2)).tolist()
