@@ -191,17 +191,18 @@ def pairs(
     count: int,
     value: Callable[[T], float] = attrgetter("wall"),
     warm_up: bool = True,
+    budget: float = BUDGET,
 ) -> list[tuple[T, T]]:
     """One warm-up of each, then `count` pairs in turn; in all up to `ROUNDS` times, while the ratio of `value` is wide.
 
-    What moves a GiB each time needs no warm-up: little of it is cold.
+    What moves a GiB each time needs no warm-up: little of it is cold. `budget`: seconds.
     """
     if warm_up:
         ours(), theirs()
     began, measured = time.monotonic(), list[tuple[T, T]]()
     for number in range(1, ROUNDS + 1):
         while len(measured) < number * count:
-            if len(measured) >= min(count, PAIRS) and time.monotonic() - began > BUDGET:
+            if len(measured) >= min(count, PAIRS) and time.monotonic() - began > budget:
                 return measured
             measured.append((ours(), theirs()))
         if not row("", "", [(value(a), value(b)) for a, b in measured], "s", "").is_wide():
