@@ -83,14 +83,14 @@ verb, every 5 ms. Mapped files are not counted, whose pages the kernel drops if 
 processor time is 1.04 to 1.10 of that of the threads, with two, three or eight of ours.""",
     "prove": """Parent and child have their weights in files beside them. The peer divides and compares, and looks at nothing else.""",
     "scale": """Without an index a question reads every index file, checks each field and writes the index: about 0.5 ms of
-processor time for a model. The peer of these rows only reads the files and parses their state lines. Other programs ran meanwhile, which
-the first question, busy on all cores for seconds, feels most.""",
+processor time for a model. The peer of these rows only reads the files and parses their state lines. The files are on the disk before the
+first question: while the kernel still writes them, it takes 3.2 to 3.7 s.""",
     "resolve": "",
     "export": """The same kinds of file as OpenMed's converter makes; ours also measures the parity of each. Of our processor time
 four tenths are PyTorch and transformers themselves (imports; loading, running and exporting the module), which the peer needs too;
 a fifth loads and runs each file in ONNX Runtime, to compare it with the checkpoint; the rest makes, reads, hashes and publishes files. The
-goals of 0.8 of the peer's processor time and of its memory are met; 0.65 of its wall time is missed by 0.01. Measured on an AMD EPYC without
-AVX-512; a processor with it gave 0.74 and 0.90 before models were written and compared with fewer copies.""",
+goals of 0.65 of the peer's wall time and of its memory are met; that of 0.8 of its processor time is missed here, on an AMD EPYC with AVX-512.
+One without it gave 0.78, and 0.66 of the wall time, before two threads measured the files and PyTorch's symbolic shapes stayed out.""",
     "fleet": """Every encoder is a BERT of two layers and the width 128 with random weights of its own (17.5 MB), exported to fp32,
 compared with its checkpoint and pushed to one directory. The processor time is that of the scheduler, the four workers and `reg`; each
 worker imports torch once. The second row leaves out the processor time that other programs took meanwhile. Measured once ([many exports](fleets.md#a-dask-cluster)).""",

@@ -123,3 +123,11 @@ def test_bad_requests(reg: Reg, home: Path, tmp_path: Path, words: list[str], st
 def test_durations() -> None:
     times = {1.2: "1 s", 59.4: "59 s", 65: "1 min 05 s", 3600: "1 h 00 min", 8100: "2 h 15 min"}
     assert {seconds: output.duration(seconds) for seconds in times} == times
+
+
+def test_a_remote_in_the_place_of_a_model_is_named_with_to(reg: Reg, home: Path, tmp_path: Path) -> None:
+    assert reg("--registry", home, "remote", "add", "origin", tmp_path / "share").status == 0
+    done = reg("--registry", home, "push", "--all", "origin", "--json")
+    assert done.status == 2
+    assert done.error["hint"] == "name it with --to: reg push --all --to origin"
+    assert reg("--registry", home, "push", "--all", "--to", "origin").status == 0

@@ -138,6 +138,14 @@ def test_a_wrong_expression_is_drawn(reg: Reg) -> None:
 
 
 @pytest.mark.usefixtures("shop")
+def test_a_name_alone_gets_the_condition_that_means_it(reg: Reg) -> None:
+    name = "acme/pii"
+    assert reg("query", name, "--json").error["hint"] == f"write name = {name}"
+    matches = reg("query", f"name = {name}", "--json").json["matches"]
+    assert {match["name"] for match in matches} == {name}
+
+
+@pytest.mark.usefixtures("shop")
 def test_terminal_escapes_are_not_printed(reg: Reg) -> None:
     done = reg("query", "name = 'a\x1b[2J' and\x1b")
     assert done.status == 2
