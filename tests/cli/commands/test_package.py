@@ -42,7 +42,7 @@ def test_for_people_and_as_json(reg: Reg) -> None:
         (("acme/pii", "."), 2, "is the working directory"),
         (("acme/pii", "file"), 2, "file is a file"),
         (("acme/pii", "mine"), 2, "mine holds x, which no earlier package wrote"),
-        (("acme/pii",), 2, "directory"),
+        (("acme/pii",), 2, "reg package REF DIRECTORY"),
     ],
 )
 def test_refused_requests(reg: Reg, words: tuple[str, ...], status: int, message: str) -> None:
