@@ -90,7 +90,7 @@ PROGRAMS = {
     "serving nginx": ("nginx",),
     "serving small": ("wrk", "nginx"),
 }
-"""What groups need from the distribution."""
+"""Programs of the distribution that groups need."""
 OF_THE_DEMO = ("export", "certification", "deltas", "javascript")
 """Groups that need the checkpoints of the demo."""
 
@@ -122,7 +122,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def lacking(name: str) -> str:
-    """What this machine lacks for a group, and what to type; empty if there is all."""
+    """Name what a group needs and this machine lacks, and say what to type; empty if nothing is lacking."""
     lacks = [
         f"{program} is missing: apt-get install {peers.PACKAGED[program]}"
         for program in PROGRAMS.get(name, ())

@@ -1,4 +1,4 @@
-"""What several tests or benchmarks begin from, made once in a process and gone when it ends."""
+"""Starting points of several tests or benchmarks, made once in a process and removed when it ends."""
 
 import atexit
 import os
@@ -19,7 +19,7 @@ def made_once(make: Callable[..., object], *arguments: Any) -> Path:
 
 @cache
 def stock() -> Path:
-    """Where all of it is; on the disk of the benchmarks."""
+    """The directory of all of them, on the disk of the benchmarks."""
     directory = tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR"))
     atexit.register(directory.cleanup)
     return Path(directory.name)

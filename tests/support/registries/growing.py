@@ -242,7 +242,7 @@ def push_versions(size: int, root: Path) -> Counts:
 def _push(
     make: Callable[[Path, int], object], size: int, profiled: bool
 ) -> tuple[Counts, Mapping[str, bytes]]:
-    """What a push of every version of the model costs, once for each value of `PROFILED`, and what a bucket has then."""
+    """The cost of a push of every version of the model, once for each value of `PROFILED`, and what a bucket has then."""
     assert profiled == PROFILED
     store = CountingStore()
     remote = ObjectRegistry.create(store)
