@@ -121,7 +121,7 @@ def verify(
         read = f"{output.counted(report.blobs, 'blob')}, {output.size(report.size)}"
         session.say(f"read {read}: {'damaged' if report.damages else 'all intact'}")
     if report.damages:
-        count = output.counted(len(report.damages), "damage")
+        count = output.counted(len(report.damages), "damaged part")
         raise IntegrityError(f"{count} in {file}", "copy it again, or have it made again: reg archive create")
 
 

@@ -216,8 +216,8 @@ def command(
     """Export a checkpoint for a task, or by a profile or a recipe; measure the results and publish them.
 
     A step is not run again if its inputs, parameters and tools are those of an earlier export. An artifact
-    that is refused or unknown is published with that verdict, and the export succeeds. For a document of another tool, a
-    table says what each field became. See docs/tasks.md, docs/recipes.md, docs/vision.md.
+    that is refused or unknown is published with that verdict, and the export succeeds. For a document of
+    another tool, a table says what each field became. See docs/tasks.md, docs/recipes.md, docs/vision.md.
 
     A recipe with the key `family` is a model family: backbone, heads and detector as one version. See
     docs/families.md.
@@ -229,7 +229,8 @@ def command(
     here, and the exit status is that of the push.
 
     With --batch, many exports run at once, and a failed one does not stop the others. Run it again to do
-    what is not done yet. The exit status is that of the failures, or 7 if they have several. See docs/fleets.md.
+    what is not done yet. The exit status is that of the failures, or 7 if they have several. See
+    docs/fleets.md.
 
     With --json: {ref, name, version, digest, manifest, states, output}; manifest is the document, states
     has the artifacts' states by path, output is a path or null; the manifest's

@@ -59,10 +59,9 @@ def command(
 
     Without a tag, the newest release with a matching artifact wins. Certified artifacts come first, then
     full precision (unless --format or --precision is given), then the preferred formats, then the smallest
-    download. Artifacts that the registry does not hold do not
-    match (not-held). If nothing matches, the exit status is 3, with the nearest misses. If a governed
-    channel points to a version that was not promoted, or no longer meets the policy, it is 8
-    (docs/gates.md).
+    download. Artifacts that the registry does not hold do not match (not-held). If nothing matches, the
+    exit status is 3, with the nearest misses. If a governed channel points to a version that was not
+    promoted, or no longer meets the policy, it is 8 (docs/gates.md).
 
     The memory of a device must hold the weights, and of a decoder also the keys and values of the tokens of
     --context-tokens, by default of its longest context (docs/resolve.md).

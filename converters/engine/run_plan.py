@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Results = Mapping[str, Future[StepResult]]
 
 MEASURING_THREADS = 2
-"""Two loads of a model in ONNX Runtime at once need little more memory than one; more save no time."""
+"""With two, an android export takes 3 % less time and 4 % more memory than with one; more were not measured."""
 
 
 def execute(

@@ -128,7 +128,7 @@ class Promoter:
         """Judge a version by the policy. If it passes, move the channel.
 
         Do nothing if it was promoted already under this policy. Raise InputError if no policy governs the channel;
-        NotFoundError if there is no such version; ConflictError if another user moves it meanwhile.
+        NotFoundError if the version does not exist; ConflictError if another user moves the channel meanwhile.
         """
         check_channel(channel)
         source = CheckedReader(self.store, self.known_heads)
@@ -136,7 +136,7 @@ class Promoter:
         rules = log.policy.covering(ref.name, channel)
         if not rules:
             if not self.remote:
-                lookup.find(source, ref)
+                lookup.find(source, ref)  # the hint moves the channel to it
             raise InputError(
                 f"no policy governs {ref.name}:{channel} in {self.store.url}",
                 self._without_policy(ref, channel),

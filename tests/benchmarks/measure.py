@@ -199,7 +199,8 @@ def pairs(
     """
     if warm_up:
         ours(), theirs()
-    began, measured = time.monotonic(), list[tuple[T, T]]()
+    measured: list[tuple[T, T]] = []
+    began = time.monotonic()
     for number in range(1, ROUNDS + 1):
         while len(measured) < number * count:
             if len(measured) >= min(count, PAIRS) and time.monotonic() - began > budget:

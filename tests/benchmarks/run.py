@@ -4,8 +4,8 @@ make bench [GROUPS="GROUP ..."]     all groups, or these; the aim is an hour
 make bench-quick                    one group for each headline; the aim is 8 minutes
 
 `page` alone writes the page anew from the figures that are there. A group with a row that is still too wide after it was
-measured again is not written, and the exit status is 1; `--force` writes it, and the page says so. A run of all begins
-with the peers' environments, which is no part of its hour; what cannot be measured here is said before the first group.
+measured again is not written, and the exit status is 1; `--force` writes it, and the page says so. A run of all
+first makes the peers' environments, whose minutes do not count, and names the groups that cannot be measured here.
 """
 
 import argparse
@@ -107,12 +107,14 @@ def main(words: Sequence[str]) -> int:
     chosen = _chosen(options.groups)
     if not options.groups:
         peers.install(CACHE)
-    failures = [f"{name}: not measured: {why}" for name in chosen if (why := lacking(name))]
+    lacks = {name: lacking(name) for name in chosen}
+    failures = [f"{name}: not measured: {lack}" for name, lack in lacks.items() if lack]
     for failure in failures:
         print(failure, file=sys.stderr, flush=True)
     started = time.monotonic()
-    possible = [name for name in chosen if not lacking(name)]
-    failures += [failure for name in possible if (failure := _measure(name, options.force))]
+    for name, lack in lacks.items():
+        if not lack and (failure := _measure(name, options.force)):
+            failures.append(failure)
     report.write(report.load())
     minutes = (time.monotonic() - started) / 60
     print(f"{len(chosen)} groups in {minutes:.1f} minutes, {len(failures)} not written", file=sys.stderr)
