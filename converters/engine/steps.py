@@ -6,8 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from onnxreg.converters.passes import pass_catalog
-from onnxreg.converters.passes.base import Pass
-from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes.base import GraphPass, Pass
 from onnxreg.converters.passes.model_builder import GRAPH as GENERATOR
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.parent_scales import ParentScales

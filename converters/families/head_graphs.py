@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from onnxreg.converters.families.head_checkpoints import HeadCheckpoint, Layer
-from onnxreg.converters.passes.tools import int8_weights
+from onnxreg.converters.passes.tools.dynamic_quantizer import int8_codes, int8_scales
 from onnxreg.schema.core.errors import InputError
 
 Activation = Literal["Relu", "Tanh"]
@@ -166,8 +166,8 @@ def _quantize(weight: Any) -> tuple[Any, Any]:
     """Return the scales, float32 `[heads, 1, out]`, and the int8 codes of weights `[heads, in, out]`."""
     import numpy as np
 
-    steps = np.stack([int8_weights.scales(head, -1) for head in weight])
-    return steps, int8_weights.codes(weight, steps)
+    steps = np.stack([int8_scales(head, -1) for head in weight])
+    return steps, int8_codes(weight, steps)
 
 
 def _constant(name: str, value: int | list[int]) -> Any:

@@ -12,9 +12,9 @@ from onnxreg.converters.engine.output_checks import make_check
 from onnxreg.converters.families.head_graphs import OUTPUT
 from onnxreg.converters.onnx.facts import inspect_onnx
 from onnxreg.converters.passes import base
+from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
-from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.tools import graph, model_file, proof
 from onnxreg.converters.passes.tools.samples import Feed, digest
 from onnxreg.schema.core.errors import ConversionError, RegError

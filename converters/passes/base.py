@@ -1,15 +1,23 @@
 """The contract of a pass: one typed transformation that says what it needs, and proves what it did.
 
 Shaped like the passes of onnx/ir-py: the caller runs `requires`, `apply`, `ensures`, so that a pass cannot forget
-its own postconditions.
+its own postconditions. A `GraphPass` takes a valid graph, loses no output and keeps the opset that was requested; a
+`QuantizationPass` besides quantizes all the weights that it is asked for, or fails.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from onnxreg.converters.onnx.elements import tensor_bytes
+from onnxreg.converters.onnx.onnx_graph import graph_inputs
+from onnxreg.converters.onnx.weightless import without_weights
+from onnxreg.converters.passes.tools import graph, model_file
+from onnxreg.converters.passes.tools.parent_scales import ParentScales
+from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.schema.core.errors import ConversionError, InputError, first_line
 from onnxreg.schema.core.problems import refusal
 from onnxreg.schema.manifest.parts import Step
 
@@ -17,6 +25,8 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 Takes = Literal["module", "graph", "file", "checkpoint", "outputs"]
 """The subject of a pass: a `TorchModel`, an `onnx.ModelProto`, a graph's path, a checkpoint, or outputs."""
+
+Facts = Mapping[str, Any]
 
 
 class PassParams(BaseModel):
@@ -75,8 +85,98 @@ class Pass(ABC, Generic[In, Out]):
         """Return what was got, read from the output; raise ConversionError if that is not what was asked."""
 
 
-def _as_tuples(value: Any) -> Any:
-    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+class GraphPass(Pass[Any, Any]):
+    """A pass from `onnx.ModelProto` to `onnx.ModelProto`, changed in place or new.
+
+    A subclass adds to `observe` and `ensures` what it alone knows. That the graph runs, and how near it is to its
+    parent, is `proof.run`'s to show.
+    """
+
+    keeps_opset: ClassVar[bool] = True
+    keeps_types: ClassVar[bool] = True
+    tolerance: ClassVar[float | None] = None
+    """The largest distance from the parent, in parts of an output's largest value; None if numbers change."""
+
+    takes_scales: ClassVar[bool] = False
+    """True if the pass can quantize with the scales of a parent release."""
+
+    def __init__(
+        self, data: Sequence[Feed] | None = None, scales: ParentScales | None = None, **params: Any
+    ) -> None:
+        """Args:
+        data: inputs of the graph, one mapping of name to array for each run; a pass that measures uses them.
+        scales: for a pass that `takes_scales`; without, each weight gets its own.
+        """
+        super().__init__(**params)
+        self.data = data
+        self.scales = scales
+
+    def requires(self, subject: Any) -> None:
+        check_graph(subject, self.id)
+
+    def observe(self, subject: Any) -> Facts:
+        return {
+            "names": _names(subject),
+            "types": public_types(subject),
+            "opset": graph.default_opset(subject),
+            "weight_bytes": model_file.weight_bytes(subject),
+        }
+
+    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
+        if (got := _names(after)) != before["names"]:
+            raise ConversionError(f"{self.id} changed the inputs and outputs: {before['names']} became {got}")
+        if self.keeps_types and (types := public_types(after)) != before["types"]:
+            raise ConversionError(f"{self.id} changed the public types: {before['types']} became {types}")
+        opset = graph.default_opset(after)
+        if self.keeps_opset and opset != before["opset"]:
+            raise ConversionError(f"{self.id} changed the opset from {before['opset']} to {opset}")
+        weights = {"before": before["weight_bytes"], "after": model_file.weight_bytes(after)}
+        return {"opset": opset, "weight_bytes": weights}
+
+
+class QuantizationPass(GraphPass):
+    """Every constant weight of its `products` is quantized, those of the parameter `nodes_to_exclude` left out.
+
+    What `observe` finds of them are the facts `factors`, by name.
+    """
+
+    @property
+    @abstractmethod
+    def products(self) -> frozenset[str]:
+        """The operators whose weights are quantized."""
+
+    @property
+    def lack(self) -> str:
+        """The message for a graph without such a weight."""
+        return f"the graph has no {' or '.join(sorted(self.products))} with constant weights"
+
+    def requires(self, subject: Any) -> None:
+        super().requires(subject)
+        graph.refuse_unknown("node", self.params.nodes_to_exclude, graph.node_names(subject))
+
+    def observe(self, subject: Any) -> Facts:
+        graph.inline_functions(subject)
+        before = super().observe(subject)
+        self.prepare(subject)
+        factors = self.factors(subject)
+        size = sum(tensor_bytes(one.tensor) for one in factors.values())
+        return {**before, "factors": factors, "quantized_bytes": size}
+
+    def prepare(self, subject: Any) -> None:
+        """Change the graph before its weights are looked for. The default changes nothing."""
+
+    def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
+        result = super().ensures(before, after)
+        if not before["factors"]:
+            raise ConversionError("quantization reached none of the weights", self.lack)
+        if left := sorted(self.factors(after)):
+            raise ConversionError(f"quantization left weights in floating point: {', '.join(left)}")
+        counts = {"weights": len(before["factors"]), "quantized_bytes": before["quantized_bytes"]}
+        return {**result, **counts}
+
+    def factors(self, subject: Any) -> dict[str, graph.Factor]:
+        """The weights that are to be quantized, by name."""
+        return graph.factors(subject, self.products, self.params.nodes_to_exclude)
 
 
 def run(step: str, work: Pass[In, Out], subject: In, source: str | None = None) -> tuple[Out, Step]:
@@ -100,3 +200,33 @@ def skip(step: str, work: Pass[In, Out], source: str, reason: str) -> Step:
     params = work.params.model_dump(mode="json")
     recorded = {"name": step, "pass": work.id, "version": work.version, "params": params, "input": source}
     return Step.from_json({**recorded, "skipped": reason})
+
+
+def check_graph(subject: Any, step: str) -> None:
+    """Raise InputError, naming the pass, if `subject` is not a valid graph or a weight is shorter than its shape."""
+    import onnx
+
+    if not isinstance(subject, onnx.ModelProto):
+        raise InputError(f"{step} takes an ONNX graph, not {type(subject).__name__}")
+    for tensor in subject.graph.initializer:
+        if tensor.HasField("raw_data") and len(tensor.raw_data) != tensor_bytes(tensor):
+            raise InputError(f"{step}: the weight {tensor.name} has not as many bytes as its shape takes")
+    try:
+        onnx.checker.check_model(without_weights(subject))
+    except onnx.checker.ValidationError as error:
+        raise InputError(f"{step}: not a valid graph: {first_line(error)}") from error
+
+
+def public_types(subject: Any) -> dict[str, int]:
+    """The TensorProto element type of each input and output."""
+    values = (*subject.graph.input, *subject.graph.output)
+    return {value.name: value.type.tensor_type.elem_type for value in values}
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+
+
+def _names(subject: Any) -> tuple[list[str], list[str]]:
+    inputs = [value.name for value in graph_inputs(subject.graph)]
+    return inputs, [value.name for value in subject.graph.output]

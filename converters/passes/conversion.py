@@ -7,13 +7,13 @@ from pydantic import Field, model_validator
 
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.tools import graph, proof, samples, torch_model
-from onnxreg.converters.passes.tools.torch_export import (
+from onnxreg.converters.passes.tools.torch_model import (
     Export,
+    TorchModel,
     export_dynamo,
     export_torchscript,
     names_a_directory,
 )
-from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 EXPORTERS: dict[bool, tuple[str, Export]] = {

@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.passes import base
-from onnxreg.converters.passes.quantization_pass import QuantizationPass
-from onnxreg.converters.passes.tools import graph, int8_weights, matmul_weights
-from onnxreg.converters.passes.tools.dynamic_quantizer import quantize_dynamic
+from onnxreg.converters.passes.base import QuantizationPass
+from onnxreg.converters.passes.tools import graph
+from onnxreg.converters.passes.tools.dynamic_quantizer import quantize_dynamic, relative_error
 from onnxreg.converters.passes.tools.parent_scales import ScaleTransfer
 from onnxreg.schema.core.errors import ConversionError
 
@@ -24,7 +24,7 @@ class OnnxDynamicQuantization(QuantizationPass):
     """Quantize weights to 8 bits, `QInt8` symmetric or `QUInt8` with a zero point; activations are uint8 at run time.
 
     Per channel by default: on MiniLM it keeps the mean pooled cosine to the parent at .993 where per tensor
-    gives .963. `weight_error` in the result is what either loses of this graph's weights (`int8.relative_error`).
+    gives .963. `weight_error` in the result is what either loses of this graph's weights (`relative_error`).
     Every constant weight of a MatMul, Gemm or Conv that was asked for is quantized, or the pass fails, those of
     `nodes_to_exclude` left out. `Gather` among `op_types_to_quantize` quantizes embedding tables too, per table.
     """
@@ -48,7 +48,7 @@ class OnnxDynamicQuantization(QuantizationPass):
         weights = ((_array(one), one.channels) for one in before["factors"].values())
         return {
             **before,
-            "weight_error": int8_weights.relative_error(weights, signed=self.params.weight_type == "QInt8"),
+            "weight_error": relative_error(weights, signed=self.params.weight_type == "QInt8"),
             "tables": _tables(subject) if "Gather" in self.params.op_types_to_quantize else {},
         }
 
@@ -90,7 +90,7 @@ class OnnxDynamicQuantization(QuantizationPass):
         return frozenset(self.params.op_types_to_quantize) - {"Gather"}
 
 
-def _array(factor: matmul_weights.Factor) -> Any:
+def _array(factor: graph.Factor) -> Any:
     import numpy as np
     import onnx
 

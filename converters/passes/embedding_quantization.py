@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onnxreg.converters.onnx.elements import tensor_bytes
-from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.passes.tools import graph
 from onnxreg.converters.passes.tools.parent_scales import Codes, ScaleTransfer
 from onnxreg.schema.core.errors import ConversionError

@@ -7,7 +7,7 @@ from pydantic import AliasChoices, Field, PositiveInt, model_validator
 
 from onnxreg.converters.onnx.onnx_graph import graph_inputs
 from onnxreg.converters.passes import base
-from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.converters.passes.tools.proof import outputs
 from onnxreg.schema.core.errors import ConversionError, InputError

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from onnxreg.converters.passes import base
-from onnxreg.converters.passes.graph_pass import GraphPass, public_types
+from onnxreg.converters.passes.base import GraphPass, public_types
 from onnxreg.converters.passes.tools import graph, samples
 from onnxreg.converters.passes.tools.half_graph import (
     FLOAT,

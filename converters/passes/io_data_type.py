@@ -9,7 +9,7 @@ from pydantic import field_validator
 from onnxreg.converters.onnx.elements import ELEMENTS, element_name
 from onnxreg.converters.onnx.onnx_graph import graph_inputs
 from onnxreg.converters.passes import base
-from onnxreg.converters.passes.graph_pass import GraphPass, public_types
+from onnxreg.converters.passes.base import GraphPass, public_types
 from onnxreg.converters.passes.tools import graph
 from onnxreg.schema.core.errors import ConversionError, InputError
 

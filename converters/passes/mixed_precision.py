@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field, PositiveInt
 
 from onnxreg.converters.passes import base
-from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.passes.tools import graph, proof, samples
 from onnxreg.converters.passes.tools.half_graph import (
     count_halves,

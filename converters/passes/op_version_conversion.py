@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field
 
 from onnxreg.converters.onnx.weightless import replace_but_weights, without_weights
 from onnxreg.converters.passes import base
-from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.passes.tools import graph
 from onnxreg.schema.core.errors import ConversionError, InputError
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.passes import base
-from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.passes.tools import proof
 from onnxreg.schema.core.errors import InputError, RegError
 

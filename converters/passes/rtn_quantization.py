@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.passes import base
-from onnxreg.converters.passes.quantization_pass import QuantizationPass
-from onnxreg.converters.passes.tools import graph, matmul_weights
+from onnxreg.converters.passes.base import QuantizationPass
+from onnxreg.converters.passes.tools import graph
 from onnxreg.converters.passes.tools.parent_scales import Codes, ScaleTransfer
 from onnxreg.schema.core.errors import InputError, missing_extra
 
@@ -86,9 +86,7 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
         return f"the graph has no {' or '.join(sorted(self.products))} with a constant matrix{hint}"
 
 
-def _transfer_scales(
-    quantized: Any, factors: Mapping[str, matmul_weights.Factor], transfer: ScaleTransfer
-) -> None:
+def _transfer_scales(quantized: Any, factors: Mapping[str, graph.Factor], transfer: ScaleTransfer) -> None:
     """Quantize the matrices of each `MatMulNBits` of 8 bits again with the parent's scales."""
     import numpy as np
     import onnx
@@ -125,7 +123,7 @@ def _blocks(packed: Any, scales: Any, zeros: Any = None) -> Codes:
     return Codes(packed, scales.reshape(shape).astype(np.float32), middle)
 
 
-def _relative_error(factors: Mapping[str, matmul_weights.Factor], after: Any, bits: int) -> float:
+def _relative_error(factors: Mapping[str, graph.Factor], after: Any, bits: int) -> float:
     """The root of the squared error over the squared weights, all of them together; four significant digits."""
     import numpy as np
     import onnx

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.passes import base
-from onnxreg.converters.passes.quantization_pass import QuantizationPass
+from onnxreg.converters.passes.base import QuantizationPass
 from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.schema.core.errors import ConversionError, first_line

@@ -7,7 +7,7 @@ from pydantic import NonNegativeInt
 
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.passes import base
-from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.passes.tools import graph, model_file
 from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.schema.core.errors import ConversionError, InputError, first_line

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.converters.onnx.elements import tensor_bytes
-from onnxreg.converters.passes.tools import matmul_weights
 from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.inputs.recipe_file import SearchCandidate, SearchRequest
 
@@ -127,7 +126,7 @@ def choose(request: SearchRequest, has_tables: bool) -> Iterator[Candidate]:
 
 def measure_weights(graph: Any, size: int) -> WeightBytes:
     """Measure the constant weights of a graph (`onnx.ModelProto`) in a file of `size` bytes."""
-    factors = matmul_weights.factors(graph, frozenset(PRODUCTS), ())
+    factors = graph.factors(graph, frozenset(PRODUCTS), ())
     products = sum(tensor_bytes(factor.tensor) for factor in factors.values())
     read = {node.input[0] for node in graph.graph.node if node.op_type == "Gather"}
     tables = sum(

@@ -1,11 +1,21 @@
-"""ONNX Runtime's dynamic quantizer, without its detours: no copy of the weights, no loop over channels."""
+"""ONNX Runtime's dynamic quantizer, without its detours: no copy of the weights, no loop over channels.
 
-from collections.abc import Collection
+Symmetric signed 8-bit weights are computed in numpy, for all channels at once. The formulas are those of
+onnxruntime.quantization (`compute_scale_zp` and `quantize_nparray`), to the bit.
+"""
+
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from onnxreg.converters.onnx.weightless import without_weights
-from onnxreg.converters.passes.tools import graph, int8_weights
+from onnxreg.converters.passes.tools import graph
 from onnxreg.converters.passes.tools.parent_scales import Codes, ScaleTransfer
+
+LIMIT, REDUCED_LIMIT = 127, 64
+"""The largest code, and the largest with `reduce_range`."""
+
+STRIDE = 16
+"""`relative_error` looks at every so many rows of a weight."""
 
 
 def quantize_dynamic(
@@ -44,6 +54,54 @@ def quantize_dynamic(
     _keep_inputs(quantized, {value.name for value in model.graph.input})
     graph.clear_value_info(quantized)
     return quantized
+
+
+def relative_error(weights: Iterable[tuple[Any, int]], signed: bool = True) -> dict[str, float]:
+    """The relative error of 8-bit codes of float32 weights of rank 2 or more, each with its channel axis.
+
+    Signed codes are symmetric, unsigned ones have a zero point.
+
+    The root of the squared error over the squared weights, all of them together, with a scale per channel and with
+    one per tensor; every `STRIDE`-th row counts. Four significant digits.
+    """
+    import numpy as np
+
+    energy, lost = 0.0, {"per_channel": 0.0, "per_tensor": 0.0}
+    for weight, channels in weights:
+        rows = np.moveaxis(weight, channels, -1).reshape(-1, weight.shape[channels])
+        sample = rows[::STRIDE]
+        energy += _energy(sample)
+        for name, axis in (("per_channel", -1), ("per_tensor", None)):
+            lost[name] += _energy(sample - _restored(sample, rows, axis, signed))
+    return {name: float(f"{(value / energy) ** 0.5 if energy else 0.0:.4g}") for name, value in lost.items()}
+
+
+def int8_scales(weight: Any, axis: int | None, limit: int = LIMIT) -> Any:
+    """The float32 value of one code step, broadcastable to `weight`, for each index of `axis`.
+
+    The largest magnitude by `limit`; 1 if that is not a normal number, as in a channel of zeros.
+
+    Args:
+        weight: float32 of any rank.
+        axis: None for one scale for the whole tensor.
+    """
+    import numpy as np
+
+    others = tuple(at for at in range(weight.ndim) if axis is None or at != axis % weight.ndim)
+    low = weight.min(axis=others, keepdims=True, initial=0)
+    high = weight.max(axis=others, keepdims=True, initial=0)
+    wide = 2 * np.maximum(-low, high).astype(np.float64) / (2 * limit)
+    return np.where(wide < np.finfo(np.float32).tiny, 1, wide).astype(np.float32)
+
+
+def int8_codes(weight: Any, steps: Any) -> Any:
+    """The int8 codes of a float32 weight; `steps` as `int8_scales` gives them."""
+    import numpy as np
+
+    scaled = weight / steps
+    np.rint(scaled, out=scaled)
+    np.clip(scaled, -128, 127, out=scaled)
+    return scaled.astype(np.int8)
 
 
 def _quantizer(
@@ -116,7 +174,7 @@ def _transfer_scales(
 
 
 def _quantizer_class(transfer: ScaleTransfer | None) -> Any:
-    """ONNX Runtime's quantizer with per-channel int8 weights from `int8`, which gives the same numbers."""
+    """ONNX Runtime's quantizer with per-channel int8 weights from `int8_codes`, which gives the same numbers."""
     import onnx
     from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
 
@@ -169,11 +227,9 @@ def _quantizer_class(transfer: ScaleTransfer | None) -> Any:
                 )
                 return tuple(names)
             weight = onnx.numpy_helper.to_array(tensor)
-            limit = int8_weights.REDUCED_LIMIT if self.reduce_range and reduce_range else int8_weights.LIMIT
-            steps = int8_weights.scales(weight, channel_axis, limit)
-            codes = onnx.numpy_helper.from_array(
-                int8_weights.codes(weight, steps), f"{weight_name}_quantized"
-            )
+            limit = REDUCED_LIMIT if self.reduce_range and reduce_range else LIMIT
+            steps = int8_scales(weight, channel_axis, limit)
+            codes = onnx.numpy_helper.from_array(int8_codes(weight, steps), f"{weight_name}_quantized")
             flat_steps = steps.reshape(-1)
             scale = onnx.helper.make_tensor(
                 f"{weight_name}_scale", tensor.FLOAT, flat_steps.shape, flat_steps.tolist()
@@ -185,3 +241,23 @@ def _quantizer_class(transfer: ScaleTransfer | None) -> Any:
             return codes.name, zero.name, scale.name
 
     return Quantizer
+
+
+def _restored(sample: Any, rows: Any, axis: int | None, signed: bool) -> Any:
+    """Some rows of a weight after coding and decoding, with the scales of all rows."""
+    import numpy as np
+
+    if signed:
+        steps = int8_scales(rows, axis)
+        return int8_codes(sample, steps) * steps
+    others = None if axis is None else 0
+    low, high = rows.min(axis=others, initial=0), rows.max(axis=others, initial=0)
+    step = np.where(high > low, (high - low) / 255, 1)
+    zero = np.rint(-low / step)
+    return (np.clip(np.rint(sample / step) + zero, 0, 255) - zero) * step
+
+
+def _energy(values: Any) -> float:
+    import numpy as np
+
+    return float(np.square(values, dtype=np.float64).sum())

@@ -2,12 +2,17 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import count
 from typing import Any
 
 from onnxreg.converters.onnx.weightless import replace_but_weights, without_weights
 from onnxreg.schema.core.errors import ConversionError, InputError
+
+FLOATS = frozenset({1, 10})
+"""TensorProto element types that are quantized: float and float16."""
+_PASSING = frozenset({"Identity", "Transpose"})
 
 
 def containers(model: Any) -> Iterator[Any]:
@@ -26,6 +31,35 @@ def within(body: Any) -> Iterator[Any]:
             for attribute in node.attribute:
                 stack.extend([attribute.g] if attribute.HasField("g") else [])
                 stack.extend(attribute.graphs)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A stored weight (`onnx.TensorProto`) that a product reads, and the axis of its output channels."""
+
+    tensor: Any
+    channels: int
+
+
+def factors(model: Any, operators: Collection[str], excluded: Collection[str] = ()) -> dict[str, Factor]:
+    """The floating-point initializers of rank 2 or more that `operators` multiply by, by name.
+
+    `excluded` are names of nodes that do not count. The initializers count if they are read through Transpose or
+    Identity too, and in subgraphs; local functions are not looked into. A product of two values that are both
+    computed has none.
+    """
+    bodies = list(within(model.graph))
+    stored = {tensor.name: tensor for body in bodies for tensor in _weights(body)}
+    passing = {node.output[0]: node.input[0] for body in bodies for node in _nodes(body, _PASSING)}
+    result: dict[str, Factor] = {}
+    for body in bodies:
+        for node in _nodes(body, operators):
+            if node.name and node.name in excluded:
+                continue
+            for name in (_origin(value, passing) for value in node.input[:2]):
+                if name in stored:
+                    result.setdefault(name, Factor(stored[name], _channels(node)))
+    return result
 
 
 def count_operators(model: Any) -> dict[str, int]:
@@ -182,15 +216,6 @@ def copy(message: Any) -> Any:
     return detached
 
 
-def _read(node: Any) -> list[str]:
-    """The names that a node reads, its subgraphs' nodes included."""
-    names = list(node.input)
-    for attribute in node.attribute:
-        for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            names += [name for inner in within(body) for one in inner.node for name in one.input]
-    return names
-
-
 def second_names(model: Any) -> dict[str, str]:
     """The stored tensors of the main graph that an Identity gives a second name, by that name.
 
@@ -212,3 +237,31 @@ def drop_second_names(model: Any, names: Mapping[str, str]) -> None:
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     rename_values(model, names)
+
+
+def _read(node: Any) -> list[str]:
+    """The names that a node reads, its subgraphs' nodes included."""
+    names = list(node.input)
+    for attribute in node.attribute:
+        for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            names += [name for inner in within(body) for one in inner.node for name in one.input]
+    return names
+
+
+def _weights(body: Any) -> Iterator[Any]:
+    return (tensor for tensor in body.initializer if tensor.data_type in FLOATS and len(tensor.dims) >= 2)
+
+
+def _nodes(body: Any, operators: Collection[str]) -> Iterator[Any]:
+    return (node for node in body.node if node.op_type in operators and node.domain in ("", "ai.onnx"))
+
+
+def _origin(value: str, passing: Mapping[str, str]) -> str:
+    while value in passing:
+        value = passing[value]
+    return value
+
+
+def _channels(node: Any) -> int:
+    transposed = any(entry.name == "transB" and entry.i for entry in node.attribute)
+    return 0 if transposed or node.op_type == "Conv" else -1

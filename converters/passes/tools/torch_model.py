@@ -1,15 +1,27 @@
-"""The subject of `OnnxConversion`, and how to run it."""
+"""The subject of `OnnxConversion`: run it, or export it with either exporter of PyTorch, without traces of the machine."""
 
 import inspect
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, TypeVar
 
+from onnxreg.converters.onnx.internals import without_onnx_log
+from onnxreg.converters.onnx.quiet import quiet, quiet_logger
+from onnxreg.converters.onnx.weightless import without_weights
+from onnxreg.converters.passes.tools import model_file
 from onnxreg.converters.runtime.sessions import one_torch_thread
+from onnxreg.converters.source.toolchain import refuse_missing, require
 from onnxreg.schema.core.errors import ConversionError, first_line
 
 AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
+
+T = TypeVar("T")
+_lock = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -73,15 +85,6 @@ def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[st
     return results
 
 
-def _run_one(subject: TorchModel, feed: Mapping[str, Any]) -> dict[str, Any]:
-    import torch
-
-    given = [torch.from_numpy(feed[name]) for name in subject.inputs]
-    result = traceable(subject).eval()(*given)
-    tensors = result if isinstance(result, tuple) else (result,)
-    return {name: tensor.numpy() for name, tensor in zip(subject.outputs, tensors, strict=True)}
-
-
 @contextmanager
 def runner(subject: TorchModel) -> Iterator[Callable[[Mapping[str, Any]], dict[str, Any]]]:
     """Run the module, in its evaluation mode and on one thread, for one mapping of numpy arrays after the other.
@@ -107,6 +110,97 @@ def runner(subject: TorchModel) -> Iterator[Callable[[Mapping[str, Any]], dict[s
         module.train(training)
 
 
+Export = Callable[[TorchModel, int, bool, bool], Any]
+"""Export a module: its opset, whether axes are dynamic, whether constants are folded."""
+
+
+def export_torchscript(subject: TorchModel, opset: int, dynamic: bool, fold: bool = True) -> Any:
+    """Trace the module; its graphs of encoders are what the fusions of ONNX Runtime were made for."""
+    names = [*subject.inputs, *subject.outputs]
+    options = {
+        "input_names": list(subject.inputs),
+        "output_names": list(subject.outputs),
+        "dynamic_axes": {name: subject.axes_of(name) for name in names} if dynamic else None,
+        "opset_version": opset,
+        "do_constant_folding": fold,
+        "dynamo": False,
+    }
+    if subject.weight_bytes <= model_file.MAX_INLINE_WEIGHT_BYTES:
+        exported = _export_in_memory(subject, options)
+    else:
+        with model_file.scratch() as directory:
+            _export(subject, str(directory / "model.onnx"), options)
+            exported = model_file.load(directory / "model.onnx")
+    return _finish(exported, subject)
+
+
+def export_dynamo(subject: TorchModel, opset: int, dynamic: bool, fold: bool = True) -> Any:
+    """Export with `torch.export`, which always folds; what it writes about the machine and the source code is dropped.
+
+    Raises HostError if onnxscript is not installed.
+    """
+    require("onnxscript")
+    axes = tuple(subject.axes_of(name) for name in subject.inputs)
+    options = {
+        "input_names": list(subject.inputs),
+        "output_names": list(subject.outputs),
+        "dynamic_shapes": {"tensors": axes} if dynamic else None,
+        "opset_version": opset,
+        "dynamo": True,
+        "verbose": False,
+    }
+    with model_file.scratch() as directory:
+        path = directory / "model.onnx"
+        _export(subject, None, options).save(str(path), external_data=True)
+        exported = model_file.load(path)
+    model_file.drop(exported)
+    return _finish(exported, subject)
+
+
+def names_a_directory(exported: Any) -> str | None:
+    """A directory of this machine that a graph names outside its weights, if there is one."""
+    import torch
+
+    text = without_weights(exported).SerializeToString()
+    folders = {Path.home(), Path.cwd(), Path(torch.__file__).parents[1]}
+    return next(
+        (folder.name for folder in sorted(folders) if len(folder.parts) > 1 and str(folder).encode() in text),
+        None,
+    )
+
+
+class SortedSet(set[T], Generic[T]):
+    """A set whose texts come in sorted order; Python's order of texts differs from process to process."""
+
+    def __iter__(self) -> Iterator[T]:
+        items = list(super().__iter__())
+        return iter(sorted(items) if all(isinstance(item, str) for item in items) else items)  # type: ignore[type-var]
+
+
+@contextmanager
+def sorted_sets(module: Any) -> Iterator[None]:
+    """Inside, `set(...)` is a `SortedSet` in the code of a torch module and its parts, PyTorch's own left out.
+
+    Tracing numbers values in the order of calls, and models such as ModernBERT call a part once for each of
+    `set(config.layer_types)`: without this the names in the graph depend on `PYTHONHASHSEED`. Set literals are not reached.
+    """
+    with _lock, ExitStack() as undo:
+        for source in _sources(module):
+            if "set" not in vars(source):
+                source.__dict__["set"] = SortedSet
+                undo.callback(delattr, source, "set")
+        yield
+
+
+def _run_one(subject: TorchModel, feed: Mapping[str, Any]) -> dict[str, Any]:
+    import torch
+
+    given = [torch.from_numpy(feed[name]) for name in subject.inputs]
+    result = traceable(subject).eval()(*given)
+    tensors = result if isinstance(result, tuple) else (result,)
+    return {name: tensor.numpy() for name, tensor in zip(subject.outputs, tensors, strict=True)}
+
+
 def _takes_return_dict(module: Any) -> bool:
     return hasattr(module, "config") or "return_dict" in inspect.signature(module.forward).parameters
 
@@ -120,3 +214,84 @@ def _choose(result: Any, names: Sequence[str]) -> tuple[Any, ...]:
     if len(several) < len(names):
         raise ConversionError(f"the module gives {len(several)} outputs, not {', '.join(names)}")
     return tuple(several[: len(names)])
+
+
+def _export(subject: TorchModel, target: Any, options: dict[str, Any]) -> Any:
+    import torch
+
+    try:
+        with (
+            quiet(),
+            quiet_logger("torch.onnx"),
+            quiet_logger("onnxscript"),
+            without_onnx_log(),
+            one_torch_thread(),
+            sorted_sets(subject.module),
+            torch.no_grad(),
+        ):
+            return torch.onnx.export(traceable(subject), tuple(subject.inputs.values()), target, **options)
+    except Exception as error:
+        refuse_missing(error, "PyTorch's exporter")
+        raise ConversionError(
+            f"PyTorch could not export the model: {_root_cause(error)}",
+            "try another opset, or in a recipe OnnxConversion with use_dynamo_exporter: auto",
+        ) from error
+
+
+class _Target:
+    """A file that refers to the bytes that are written to it, where `io.BytesIO` copies them."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    def flush(self) -> None:
+        """Do nothing: `write` keeps everything."""
+
+
+def _export_in_memory(subject: TorchModel, options: dict[str, Any]) -> Any:
+    import onnx
+
+    target = _Target()
+    _export(subject, target, options)
+    return onnx.ModelProto.FromString(target.data)
+
+
+def _finish(exported: Any, subject: TorchModel) -> Any:
+    exported.producer_version = exported.producer_version.partition("+")[0]
+    _state_sizes(exported, subject)
+    return exported
+
+
+def _state_sizes(exported: Any, subject: TorchModel) -> None:
+    """Axes of the outputs that are not dynamic get their size, if the exporter did not find it."""
+    unknown = [
+        (value.name, index, dim)
+        for value in exported.graph.output
+        for index, dim in enumerate(value.type.tensor_type.shape.dim)
+        if not dim.HasField("dim_value") and index not in subject.axes_of(value.name)
+    ]
+    if unknown:
+        given = run(subject, [{name: item.numpy() for name, item in subject.inputs.items()}])[0]
+        for name, index, dim in unknown:
+            dim.dim_value = given[name].shape[index]
+
+
+def _root_cause(error: BaseException) -> str:
+    """The first cause of an error: the dynamo exporter wraps it in an explanation of its own."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return first_line(error, 300)
+
+
+def _sources(module: Any) -> list[ModuleType]:
+    """The Python modules in which the classes of a torch module and its parts are written."""
+    classes = {kind for part in module.modules() for kind in type(part).__mro__}
+    names = {kind.__module__ for kind in classes}
+    return [
+        sys.modules[name]
+        for name in sorted(names & sys.modules.keys())
+        if name.partition(".")[0] not in ("builtins", "torch", "onnxreg")
+    ]

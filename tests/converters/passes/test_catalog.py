@@ -11,7 +11,7 @@ from onnxreg.schema.core.errors import ConflictError, HostError, InputError
 
 PAGE = Path(__file__).parents[3] / "docs" / "passes.md"
 MODULE = '''
-from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes.base import GraphPass
 class Other(GraphPass):
     """Do nothing. And that well."""
     id = "Other"

@@ -8,9 +8,8 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 from onnxruntime.transformers.float16 import convert_np_to_float16
 
-from onnxreg.converters.passes.base import run
+from onnxreg.converters.passes.base import public_types, run
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
-from onnxreg.converters.passes.graph_pass import public_types
 from onnxreg.converters.passes.pass_contract import PassContract
 from onnxreg.converters.passes.tools import proof
 from onnxreg.converters.passes.tools.half_graph import to_float16, to_half

@@ -6,8 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxreg.converters.passes.base import run
-from onnxreg.converters.passes.graph_pass import public_types
+from onnxreg.converters.passes.base import public_types, run
 from onnxreg.converters.passes.io_data_type import OnnxIODataTypeConverter
 from onnxreg.converters.passes.pass_contract import PassContract
 from onnxreg.converters.passes.tools import proof

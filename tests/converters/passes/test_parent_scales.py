@@ -12,10 +12,10 @@ import pytest
 from onnxreg.converters.delta.extents import read_extents
 from onnxreg.converters.delta.make import ModelFile, make_delta
 from onnxreg.converters.passes import base
+from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.embedding_quantization import EmbeddingQuantization
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
-from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
 from onnxreg.converters.passes.tools import proof
 from onnxreg.converters.passes.tools.parent_scales import ParentScales

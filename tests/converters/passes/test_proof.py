@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.passes.tools import proof, samples
 from onnxreg.schema.core.errors import ConversionError, InputError
 

@@ -18,7 +18,7 @@ from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.evaluation.evaluate import SourceEvaluation
 from onnxreg.converters.evaluation.judgement import EvaluationError
 from onnxreg.converters.evaluation.metrics.embeddings import MeanCosine
-from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.rebuild import Materials, rebuild
 from onnxreg.converters.search import check_search, run_with_search
 from onnxreg.converters.search.candidates import WeightBytes, library
