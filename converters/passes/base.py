@@ -89,7 +89,7 @@ class GraphPass(Pass[Any, Any]):
     """A pass from `onnx.ModelProto` to `onnx.ModelProto`, changed in place or new.
 
     A subclass adds to `observe` and `ensures` what it alone knows. That the graph runs, and how near it is to its
-    parent, is `proof.run`'s to show.
+    parent, is the engine's to show.
     """
 
     keeps_opset: ClassVar[bool] = True

@@ -12,7 +12,7 @@ pytest collects the tests; nothing but pytest is needed to run them.
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import chdir
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,10 @@ from typing import Any
 
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import GraphPass
-from onnxreg.converters.passes.tools import proof
+from onnxreg.converters.passes.tools import model_file, proof, samples
+from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.schema.core.errors import InputError, RegError
+from onnxreg.schema.manifest.parts import Step
 
 
 class PassContract:
@@ -51,7 +53,7 @@ class PassContract:
 
     def test_the_result_is_proven_and_recorded(self) -> None:
         work = self.make()
-        _, step = proof.run("step", work, self.subject(), "parent", self.make().data)
+        _, step = run_and_compare("step", work, self.subject(), "parent", self.make().data)
         recorded = step.to_json()
         assert (recorded["pass"], recorded["version"]) == (work.id, work.version)
         assert recorded["result"]["parity"]["outputs"]
@@ -82,7 +84,7 @@ class PassContract:
         subject = self.subject()
         _wrap_output(subject, "Mystery", "com.example")
         subject.opset_import.add(domain="com.example", version=1)
-        assert_raises(RegError, lambda: proof.run("step", self.make(), subject, feeds=self.make().data))
+        assert_raises(RegError, lambda: run_and_compare("step", self.make(), subject, feeds=self.make().data))
 
     def test_a_local_function_is_kept_right_or_refused(self) -> None:
         subject = self.subject()
@@ -96,9 +98,43 @@ class PassContract:
 
     def _right_or_refused(self, subject: Any) -> None:
         try:
-            proof.run("step", self.make(), subject, feeds=self.make().data)
+            run_and_compare("step", self.make(), subject, feeds=self.make().data)
         except RegError as refused:
             assert refused.message
+
+
+def run_and_compare(
+    step: str,
+    work: base.Pass[Any, Any],
+    subject: Any,
+    source: str | None = None,
+    feeds: Sequence[Feed] | None = None,
+) -> tuple[Any, Step]:
+    """`base.run` for graphs; the step's result has `parity` besides, for each output of floats or integers.
+
+    Raises ConversionError if either graph does not load or run, gives NaN, or they differ by more than
+    `proof.MIN_COSINE` allows.
+
+    Args:
+        feeds: inputs to compare on; drawn with a seed to fit the graph if absent.
+    """
+    work.requires(subject)
+    bounds = samples.index_bounds(subject)
+    tolerance = proof.tolerance_of(work, subject)
+    parent = model_file.session(subject, f"the graph that {work.id} was given")
+    after, step_record = base.run(step, work, subject, source)
+    child = model_file.session(after, f"what {work.id} made")
+    feeds = samples.draw(after, bounds) if feeds is None else feeds
+    distances = proof.compare(
+        [proof.outputs(parent, feed, "the parent") for feed in feeds],
+        [proof.outputs(child, feed, f"what {work.id} made") for feed in feeds],
+        work.id,
+        tolerance,
+    )
+    parity = {"samples": len(feeds), "dataset": str(samples.digest(feeds)), "outputs": distances}
+    recorded = step_record.to_json()
+    recorded["result"] = {**recorded.get("result", {}), "parity": parity}
+    return after, Step.from_json(recorded)
 
 
 def assert_raises(family: type[RegError], work: Callable[[], Any]) -> None:

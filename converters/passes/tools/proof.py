@@ -1,19 +1,17 @@
-"""Running a graph pass, and proving its result: it loads, gives numbers, and is near its parent.
+"""The proof of a pass's result: it loads, gives numbers, and is near its parent.
 
 The checker accepts graphs that ONNX Runtime refuses, and converters leave graphs that run and mean something else.
-So what a pass made is run beside what it was made from, on seeded samples, and how far they are apart is recorded.
+So the outputs of what a pass made are compared with those of what it was made from.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onnxreg.converters.onnx.external_data import tensors
-from onnxreg.converters.passes import base
-from onnxreg.converters.passes.tools import model_file, samples
+from onnxreg.converters.passes.tools import model_file
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import numpy_type, run_session
 from onnxreg.schema.core.errors import ConversionError, first_line
-from onnxreg.schema.manifest.parts import Step
 
 MIN_COSINE = 0.5
 """The least cosine of an output with its parent's: below it the graph is wrong, not rounded."""
@@ -34,41 +32,6 @@ def tolerance_of(work: Any, subject: Any) -> float | None:
         return None
     kinds = {tensor.data_type for tensor in tensors(subject)}
     return max(stated, *(ROUNDINGS * step for kind, step in STEPS.items() if kind in kinds), 0.0)
-
-
-def run(
-    step: str,
-    work: base.Pass[Any, Any],
-    subject: Any,
-    source: str | None = None,
-    feeds: Sequence[Feed] | None = None,
-) -> tuple[Any, Step]:
-    """`base.run` for graphs; the step's result has `parity` besides, for each output that is of floats or
-    integers.
-
-    Raises ConversionError if either graph does not load or run, gives NaN, or they differ by more than
-    `MIN_COSINE` allows.
-
-    Args:
-        feeds: inputs to compare on; drawn with a seed to fit the graph if absent.
-    """
-    work.requires(subject)
-    bounds = samples.index_bounds(subject)
-    tolerance = tolerance_of(work, subject)
-    parent = model_file.session(subject, f"the graph that {work.id} was given")
-    after, step_record = base.run(step, work, subject, source)
-    child = model_file.session(after, f"what {work.id} made")
-    feeds = samples.draw(after, bounds) if feeds is None else feeds
-    distances = compare(
-        [outputs(parent, feed, "the parent") for feed in feeds],
-        [outputs(child, feed, f"what {work.id} made") for feed in feeds],
-        work.id,
-        tolerance,
-    )
-    parity = {"samples": len(feeds), "dataset": str(samples.digest(feeds)), "outputs": distances}
-    recorded = step_record.to_json()
-    recorded["result"] = {**recorded.get("result", {}), "parity": parity}
-    return after, Step.from_json(recorded)
 
 
 def outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:

@@ -8,8 +8,7 @@ import pytest
 
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
-from onnxreg.converters.passes.pass_contract import PassContract
-from onnxreg.converters.passes.tools import proof
+from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.schema.core.errors import InputError
 
 
@@ -43,7 +42,7 @@ def test_every_choice_is_what_the_file_holds(weight_type: str, per_channel: bool
     work = OnnxDynamicQuantization(
         weight_type=weight_type, per_channel=per_channel, reduce_range=reduce_range
     )
-    after, step = proof.run("int8", work, model())
+    after, step = run_and_compare("int8", work, model())
     stored = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in after.graph.initializer}
     codes = stored["first_quantized"].astype(int)
     assert str(stored["first_quantized"].dtype) == {"QInt8": "int8", "QUInt8": "uint8"}[weight_type]
@@ -67,7 +66,7 @@ def test_the_error_of_unsigned_weights_is_what_their_codes_lose() -> None:
 
 
 def test_excluded_nodes_stay() -> None:
-    after, step = proof.run("int8", OnnxDynamicQuantization(nodes_to_exclude=["node1"]), model())
+    after, step = run_and_compare("int8", OnnxDynamicQuantization(nodes_to_exclude=["node1"]), model())
     assert step.result["weights"] == 1
     assert "second" in {tensor.name for tensor in after.graph.initializer}
 
@@ -80,7 +79,7 @@ def test_an_excluded_node_that_is_not_there_is_an_input_error() -> None:
 def test_a_weight_that_is_used_twice_under_two_names() -> None:
     """As the layers of ALBERT come out of PyTorch."""
     before = model("again = Identity(first) h = MatMul(x, first) y = MatMul(h, again)", first=(40, 40))
-    after, step = proof.run("int8", OnnxDynamicQuantization(), before)
+    after, step = run_and_compare("int8", OnnxDynamicQuantization(), before)
     assert [tensor.name for tensor in after.graph.initializer if "quantized" in tensor.name] == [
         "first_quantized"
     ]
@@ -96,6 +95,6 @@ def test_convolutions() -> None:
     weight = np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32)
     graph.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
     work = OnnxDynamicQuantization(op_types_to_quantize=["Conv"], weight_type="QUInt8", per_channel=False)
-    _, step = proof.run("int8", work, graph)
+    _, step = run_and_compare("int8", work, graph)
     assert (step.result["weights"], step.result["operators"]["ConvInteger"]) == (1, 1)
     assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.99

@@ -8,7 +8,7 @@ import pytest
 
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.embedding_quantization import EmbeddingQuantization
-from onnxreg.converters.passes.pass_contract import PassContract
+from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.converters.passes.tools import graph, proof
 from onnxreg.schema.core.errors import ConversionError
 
@@ -39,7 +39,7 @@ class TestContract(PassContract):
 def test_every_row_keeps_its_own_scale() -> None:
     before = model()
     table = onnx.numpy_helper.to_array(before.graph.initializer[0])
-    after, step = proof.run("rows", EmbeddingQuantization(), model())
+    after, step = run_and_compare("rows", EmbeddingQuantization(), model())
     ids = np.arange(ROWS)
     (rows,) = (result["rows"] for result in proof.all_outputs(after, [{"ids": ids}], "rows"))
     largest = np.abs(table).max(axis=1, keepdims=True)

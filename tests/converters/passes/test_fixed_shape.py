@@ -8,8 +8,7 @@ import pytest
 
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.fixed_shape import DynamicToFixedShape
-from onnxreg.converters.passes.pass_contract import PassContract
-from onnxreg.converters.passes.tools import proof
+from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.schema.core.errors import InputError
 
 
@@ -47,7 +46,7 @@ WAYS = (
 def test_every_way_gives_the_same_bytes_and_true_shapes() -> None:
     found = set()
     for way in WAYS:
-        after, step = proof.run("fixed", DynamicToFixedShape(**way), model())
+        after, step = run_and_compare("fixed", DynamicToFixedShape(**way), model())
         assert step.result["shapes"] == {"ids": [3, 7], "mask": [3, 7], "y": [3, 7, 4], "z": [3, 4]}
         assert step.result["parity"]["outputs"]["y"]["max_abs_diff"] == 0
         found.add(after.SerializeToString(deterministic=True))
@@ -56,7 +55,7 @@ def test_every_way_gives_the_same_bytes_and_true_shapes() -> None:
 
 
 def test_one_axis_stays_dynamic() -> None:
-    _, step = proof.run("fixed", DynamicToFixedShape(dim_param=["batch"], dim_value=[1]), model())
+    _, step = run_and_compare("fixed", DynamicToFixedShape(dim_param=["batch"], dim_value=[1]), model())
     assert step.result["shapes"]["y"] == [1, "sequence", 4]
 
 

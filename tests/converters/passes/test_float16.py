@@ -10,7 +10,7 @@ from onnxruntime.transformers.float16 import convert_np_to_float16
 
 from onnxreg.converters.passes.base import public_types, run
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
-from onnxreg.converters.passes.pass_contract import PassContract
+from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.converters.passes.tools import proof
 from onnxreg.converters.passes.tools.half_graph import to_float16, to_half
 from onnxreg.schema.core.errors import ConversionError, InputError
@@ -59,7 +59,7 @@ class TestContractOfPlainHalf(PassContract):
     ],
 )
 def test_two_readers_in_float32_of_one_value_do_not_collide(params: dict[str, Any]) -> None:
-    half, step = proof.run("fp16", OnnxFloatToFloat16(**params), model())
+    half, step = run_and_compare("fp16", OnnxFloatToFloat16(**params), model())
     onnx.checker.check_model(half, full_check=True)
     assert step.result["parity"]["outputs"]["logits"]["cosine"] > 0.999
     assert step.result["weight_bytes"] == {"before": 6400, "after": 3200}
@@ -82,7 +82,7 @@ def test_operators_that_stay_read_float32() -> None:
     ],
 )
 def test_public_types(keep: Any, types: dict[str, int]) -> None:
-    half, _ = proof.run("fp16", OnnxFloatToFloat16(keep_io_types=keep), model())
+    half, _ = run_and_compare("fp16", OnnxFloatToFloat16(keep_io_types=keep), model())
     assert public_types(half) == types
 
 
@@ -146,7 +146,7 @@ def evaluate(graph: Any, rows: int = 4) -> tuple[Any, Any]:
 
 
 def test_overflowing_nodes_stay_float32_and_are_recorded() -> None:
-    half, step = proof.run("fp16", OnnxFloatToFloat16(), norm())
+    half, step = run_and_compare("fp16", OnnxFloatToFloat16(), norm())
     assert step.result["overflowing"] == ["Mul_2", "ReduceMean_3", "Sqrt_4"]
     expected, got = evaluate(half)
     np.testing.assert_allclose(got, expected, rtol=1e-2, atol=1e-3)

@@ -8,8 +8,7 @@ import pytest
 
 from onnxreg.converters.passes.base import public_types, run
 from onnxreg.converters.passes.io_data_type import OnnxIODataTypeConverter
-from onnxreg.converters.passes.pass_contract import PassContract
-from onnxreg.converters.passes.tools import proof
+from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 ROUNDING = 1e-2
@@ -37,14 +36,14 @@ class TestContract(PassContract):
 
 
 def test_the_default_is_the_output_logits_and_half_to_float() -> None:
-    after, step = proof.run("io", OnnxIODataTypeConverter(), model())
+    after, step = run_and_compare("io", OnnxIODataTypeConverter(), model())
     assert step.result["converted"] == ["logits"]
     assert public_types(after) == {"ids": INT64, "bias": FLOAT16, "logits": FLOAT, "hidden": FLOAT16}
     assert step.result["parity"]["outputs"]["logits"]["max_abs_diff"] < ROUNDING
 
 
 def test_everything_by_pattern_and_an_output_that_is_read_inside_too() -> None:
-    after, step = proof.run("io", OnnxIODataTypeConverter(name_pattern=".*"), model())
+    after, step = run_and_compare("io", OnnxIODataTypeConverter(name_pattern=".*"), model())
     assert step.result["converted"] == ["bias", "logits", "hidden"]
     assert set(public_types(after).values()) == {INT64, FLOAT}
     assert all(node.name.startswith("Cast_") for node in after.graph.node if node.op_type == "Cast")
@@ -54,16 +53,18 @@ def test_everything_by_pattern_and_an_output_that_is_read_inside_too() -> None:
 @pytest.mark.parametrize(("source", "pattern"), [(FLOAT16, ".*"), (FLOAT16, "bias"), (FLOAT16, "logits")])
 def test_bfloat16(source: int, pattern: str) -> None:
     work = OnnxIODataTypeConverter(name_pattern=pattern, source_dtype=source, target_dtype=BFLOAT16)
-    after, step = proof.run("io", work, model())
+    after, step = run_and_compare("io", work, model())
     assert {public_types(after)[name] for name in step.result["converted"]} == {BFLOAT16}
     assert all(each["cosine"] > 0.9999 for each in step.result["parity"]["outputs"].values())
-    back, _ = proof.run("back", OnnxIODataTypeConverter(name_pattern=".*", source_dtype=BFLOAT16), after)
+    back, _ = run_and_compare(
+        "back", OnnxIODataTypeConverter(name_pattern=".*", source_dtype=BFLOAT16), after
+    )
     assert BFLOAT16 not in public_types(back).values()
 
 
 def test_integers() -> None:
     work = OnnxIODataTypeConverter(name_pattern="ids", source_dtype=INT64, target_dtype=INT32)
-    after, step = proof.run("io", work, model())
+    after, step = run_and_compare("io", work, model())
     assert public_types(after)["ids"] == INT32
     assert step.result["parity"]["outputs"]["logits"]["max_abs_diff"] == 0
 
@@ -104,6 +105,6 @@ def test_a_subgraph_reads_the_value_under_its_new_name() -> None:
         " y = If(c) <then_branch = t () => (float16[n] u) { u = Add(x, x) },"
         " else_branch = e () => (float16[n] v) { v = Identity(x) }> }"
     )
-    after, step = proof.run("io", OnnxIODataTypeConverter(name_pattern="."), parsed)
+    after, step = run_and_compare("io", OnnxIODataTypeConverter(name_pattern="."), parsed)
     assert public_types(after) == {"c": 9, "x": FLOAT, "y": FLOAT}
     assert step.result["parity"]["outputs"]["y"]["max_abs_diff"] == 0

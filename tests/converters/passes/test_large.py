@@ -17,7 +17,8 @@ from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantizati
 from onnxreg.converters.passes.fixed_shape import DynamicToFixedShape
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.op_version_conversion import OnnxOpVersionConversion
-from onnxreg.converters.passes.tools import model_file, proof
+from onnxreg.converters.passes.pass_contract import run_and_compare
+from onnxreg.converters.passes.tools import model_file
 from onnxreg.registry import Registry
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
@@ -56,7 +57,7 @@ def feeds() -> list[dict[str, Any]]:
 
 
 def convert(path: Path, work: Pass[Any, Any], limit: int) -> tuple[Path, Any]:
-    after, step = proof.run("step", work, model_file.load(path), feeds=feeds())
+    after, step = run_and_compare("step", work, model_file.load(path), feeds=feeds())
     target = path.with_name("out") / "model.onnx"
     target.parent.mkdir()
     model_file.save(after, target, limit)

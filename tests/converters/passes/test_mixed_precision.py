@@ -8,7 +8,7 @@ import pytest
 
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.mixed_precision import OrtMixedPrecision
-from onnxreg.converters.passes.pass_contract import PassContract
+from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.converters.passes.tools import proof, samples
 from onnxreg.converters.passes.tools.model_file import session
 from onnxreg.schema.core.errors import ConversionError, InputError
@@ -39,7 +39,7 @@ class TestContract(PassContract):
 
 
 def test_only_what_overflows_or_loses_too_much_stays_float32() -> None:
-    half, step = proof.run("mixed", OrtMixedPrecision(), model())
+    half, step = run_and_compare("mixed", OrtMixedPrecision(), model())
     found = step.result
     assert found["overflowing"] == ["Mul/3", "Mul/4"] == found["float32_nodes"]
     assert (found["minimal"], found["trials"]) == (True, 1)
@@ -89,7 +89,7 @@ def test_without_a_search_the_list_decides_or_fails() -> None:
 @pytest.mark.parametrize("search", [True, False])
 def test_listed_operators_stay_float32_though_the_search_needs_none(search: bool) -> None:
     work = OrtMixedPrecision(op_block_list=["Relu", "Add"], search=search, atol=1)
-    half, step = proof.run("mixed", work, long())
+    half, step = run_and_compare("mixed", work, long())
     assert step.result["float32_nodes"] == ["Add_2", "Relu_1"]
     inferred = onnx.shape_inference.infer_shapes(half).graph
     kinds = {
@@ -101,7 +101,7 @@ def test_listed_operators_stay_float32_though_the_search_needs_none(search: bool
 
 
 def test_without_a_list_nothing_stays_that_the_tolerance_does_not_need() -> None:
-    _, step = proof.run("mixed", OrtMixedPrecision(atol=1), long())
+    _, step = run_and_compare("mixed", OrtMixedPrecision(atol=1), long())
     assert step.result["float32_nodes"] == []
 
 

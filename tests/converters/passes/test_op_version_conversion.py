@@ -8,8 +8,8 @@ import pytest
 
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.op_version_conversion import OnnxOpVersionConversion
-from onnxreg.converters.passes.pass_contract import PassContract
-from onnxreg.converters.passes.tools import graph, proof
+from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
+from onnxreg.converters.passes.tools import graph
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 
@@ -35,7 +35,7 @@ class TestContract(PassContract):
 
 @pytest.mark.parametrize(("target", "ir"), [(17, 8), (20, 9), (21, 10), (23, 11)])
 def test_the_file_says_the_opset_and_its_ir_version(target: int, ir: int) -> None:
-    after, step = proof.run("opset", OnnxOpVersionConversion(target_opset=target), model())
+    after, step = run_and_compare("opset", OnnxOpVersionConversion(target_opset=target), model())
     assert (graph.default_opset(after), after.ir_version) == (target, ir)
     assert step.result["opset"] == target
     assert (step.result["opset_before"], step.result["ir_version"]) == (18, ir)
@@ -67,7 +67,7 @@ def test_operators_absent_from_an_older_opset_are_refused(body: str, opset: int,
 def test_an_opset_too_new_for_onnx_runtime_is_refused() -> None:
     newest = onnx.defs.onnx_opset_version()
     with pytest.raises(ConversionError, match="ONNX Runtime cannot load what OnnxOpVersionConversion made"):
-        proof.run("opset", OnnxOpVersionConversion(target_opset=newest), model())
+        run_and_compare("opset", OnnxOpVersionConversion(target_opset=newest), model())
 
 
 @pytest.mark.parametrize("target", [6, 99])
@@ -93,5 +93,5 @@ def test_local_functions_are_inlined() -> None:
         ' { y = local.f(x) } <domain: "local", opset_import: ["" : 18]>'
         " f (x) => (y) { a = Constant<value = int64[1] {1}>() y = ReduceMax(x, a) }"
     )
-    after, _ = proof.run("opset", OnnxOpVersionConversion(target_opset=17), parsed)
+    after, _ = run_and_compare("opset", OnnxOpVersionConversion(target_opset=17), parsed)
     assert (len(after.functions), [entry.domain for entry in after.opset_import]) == (0, [""])

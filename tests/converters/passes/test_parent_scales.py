@@ -16,8 +16,8 @@ from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.embedding_quantization import EmbeddingQuantization
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
+from onnxreg.converters.passes.pass_contract import run_and_compare
 from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
-from onnxreg.converters.passes.tools import proof
 from onnxreg.converters.passes.tools.parent_scales import ParentScales
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core.descriptor import Descriptor
@@ -62,7 +62,7 @@ def model(drift: float = 0.0, change: Callable[[dict[str, Any]], None] = lambda 
 
 def run(kind: str, subject: Any, scales: ParentScales | None = None) -> tuple[Any, Mapping[str, Any]]:
     work, params = PASSES[kind]
-    after, step = proof.run("step", work(scales=scales, **params), subject)
+    after, step = run_and_compare("step", work(scales=scales, **params), subject)
     return after, step.to_json()["result"]
 
 

@@ -1,4 +1,4 @@
-"""`proof.run`: what runs, gives numbers and is near its parent, or nothing is emitted."""
+"""`run_and_compare`: what runs, gives numbers and is near its parent, or nothing is emitted."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,8 @@ import onnx
 import pytest
 
 from onnxreg.converters.passes.base import GraphPass
-from onnxreg.converters.passes.tools import proof, samples
+from onnxreg.converters.passes.pass_contract import run_and_compare
+from onnxreg.converters.passes.tools import samples
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 
@@ -63,9 +64,9 @@ def test_a_tolerance_allows_a_few_roundings_of_the_weights_own_type(kind: Any, s
         return change
 
     feeds = [{"x": np.full((1, 4), 1, kind)}]
-    proof.run("few", changing(off(4), 1e-6), subject(), feeds=feeds)
+    run_and_compare("few", changing(off(4), 1e-6), subject(), feeds=feeds)
     with pytest.raises(ConversionError, match="from the parent's, the most is"):
-        proof.run("many", changing(off(20), 1e-6), subject(), feeds=feeds)
+        run_and_compare("many", changing(off(20), 1e-6), subject(), feeds=feeds)
 
 
 def onnx_name(kind: Any) -> str:
@@ -113,24 +114,24 @@ def taller(subject: Any) -> None:
 )
 def test_forbidden_changes_of_a_pass_are_refused(change: Callable[[Any], None], message: str) -> None:
     with pytest.raises(ConversionError, match=message):
-        proof.run("x", changing(change), model())
+        run_and_compare("x", changing(change), model())
 
 
 def test_a_difference_is_on_record_and_limited_where_the_pass_says() -> None:
-    _, step = proof.run("x", changing(scale(1.01)), model())
+    _, step = run_and_compare("x", changing(scale(1.01)), model())
     found = step.result["parity"]
     assert found["samples"] == 2
     assert found["outputs"]["y"]["cosine"] == pytest.approx(1)
     assert found["outputs"]["y"]["max_abs_diff"] > 0.01
     with pytest.raises(ConversionError, match=r"the output y is .* from the parent's, the most is"):
-        proof.run("x", changing(scale(1.01), 1e-3), model())
+        run_and_compare("x", changing(scale(1.01), 1e-3), model())
 
 
 def test_a_parent_that_gives_no_numbers_is_named() -> None:
     broken = model()
     scale(np.nan)(broken)
     with pytest.raises(ConversionError, match="the graph that Change was given has NaN"):
-        proof.run("x", changing(lambda subject: None), broken)
+        run_and_compare("x", changing(lambda subject: None), broken)
 
 
 def test_a_parent_that_does_not_load_is_named() -> None:
@@ -138,14 +139,14 @@ def test_a_parent_that_does_not_load_is_named() -> None:
     broken.graph.node[0].domain = "com.example"
     broken.opset_import.add(domain="com.example", version=1)
     with pytest.raises(ConversionError, match="cannot load the graph that Change was given"):
-        proof.run("x", changing(lambda subject: None), broken)
+        run_and_compare("x", changing(lambda subject: None), broken)
 
 
 def test_a_graph_that_is_not_valid_is_an_input_error() -> None:
     broken = model()
     broken.graph.node[0].input[0] = "nothing"
     with pytest.raises(InputError, match="not a valid graph"):
-        proof.run("x", changing(lambda subject: None), broken)
+        run_and_compare("x", changing(lambda subject: None), broken)
 
 
 def test_drawn_samples_fit_the_graph_and_repeat() -> None:

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from onnxreg.converters.passes.base import run
-from onnxreg.converters.passes.pass_contract import PassContract
+from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
 from onnxreg.converters.passes.tools import proof
 from onnxreg.schema.core.errors import ConversionError, InputError
@@ -43,7 +43,7 @@ def test_the_recorded_error_is_that_of_the_products(bits: int, symmetric: bool, 
     work = OnnxBlockWiseRtnQuantization(
         bits=bits, is_symmetric=symmetric, block_size=block_size, accuracy_level=1
     )
-    after, step = proof.run(
+    after, step = run_and_compare(
         "int4", work, model("y = MatMul(x, first)"), feeds=[{"x": np.eye(72, dtype=np.float32)}]
     )
     weight = onnx.numpy_helper.to_array(model().graph.initializer[0])
@@ -55,7 +55,7 @@ def test_the_recorded_error_is_that_of_the_products(bits: int, symmetric: bool, 
 
 
 def test_nodes_and_attributes_of_the_file() -> None:
-    after, step = proof.run("int4", OnnxBlockWiseRtnQuantization(accuracy_level=4), model())
+    after, step = run_and_compare("int4", OnnxBlockWiseRtnQuantization(accuracy_level=4), model())
     (first, _) = after.graph.node
     attributes = {entry.name: entry.i for entry in first.attribute}
     assert (first.op_type, first.domain) == ("MatMulNBits", "com.microsoft")
@@ -70,7 +70,7 @@ def test_nodes_and_attributes_of_the_file() -> None:
 
 
 def test_a_weight_that_two_nodes_share_is_stored_once() -> None:
-    after, _ = proof.run(
+    after, _ = run_and_compare(
         "int4", OnnxBlockWiseRtnQuantization(), model("h = MatMul(x, first) y = MatMul(h, first)")
     )
     names = [tensor.name for tensor in after.graph.initializer]
@@ -78,7 +78,7 @@ def test_a_weight_that_two_nodes_share_is_stored_once() -> None:
 
 
 def test_excluded_nodes_stay() -> None:
-    after, step = proof.run("int4", OnnxBlockWiseRtnQuantization(nodes_to_exclude=["node0"]), model())
+    after, step = run_and_compare("int4", OnnxBlockWiseRtnQuantization(nodes_to_exclude=["node0"]), model())
     assert step.result["weights"] == 1
     assert "first" in {tensor.name for tensor in after.graph.initializer}
 
@@ -111,7 +111,7 @@ GEMMS = {
 @pytest.mark.parametrize(("body", "count"), GEMMS.values(), ids=GEMMS)
 def test_a_gemm_is_a_product_too(body: str, count: int) -> None:
     work = OnnxBlockWiseRtnQuantization(bits=8, block_size=16, gemm=True)
-    after, step = proof.run("int8", work, model(body))
+    after, step = run_and_compare("int8", work, model(body))
     kinds = [node.op_type for node in after.graph.node]
     assert (kinds.count("Gemm"), kinds.count("MatMulNBits")) == (0, count)
     assert step.result["weights"] == count
@@ -123,7 +123,7 @@ def test_a_gemm_is_a_product_too(body: str, count: int) -> None:
 def test_a_gemm_is_left_alone_where_it_is_excluded_or_not_asked_for() -> None:
     body = "h = Gemm <transB = 1> (x, first) y = MatMul(h, second)"
     for params in ({}, {"gemm": True, "nodes_to_exclude": ["node0"]}):
-        after, step = proof.run("int4", OnnxBlockWiseRtnQuantization(**params), model(body))
+        after, step = run_and_compare("int4", OnnxBlockWiseRtnQuantization(**params), model(body))
         assert [node.op_type for node in after.graph.node] == ["Gemm", "MatMulNBits"]
         assert step.result["weights"] == 1
 

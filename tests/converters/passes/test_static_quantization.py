@@ -8,9 +8,9 @@ import onnx
 import pytest
 
 from onnxreg.converters.passes.base import run
-from onnxreg.converters.passes.pass_contract import PassContract
+from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.converters.passes.static_quantization import OnnxStaticQuantization
-from onnxreg.converters.passes.tools import proof, samples
+from onnxreg.converters.passes.tools import samples
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 
 
@@ -45,7 +45,7 @@ class TestContract(PassContract):
 @pytest.mark.parametrize("quant_format", ["QDQ", "QOperator"])
 def test_formats_and_methods(quant_format: str, method: str) -> None:
     work = OnnxStaticQuantization(data(), quant_format=quant_format, calibrate_method=method)
-    after, step = proof.run("int8", work, model(), feeds=data(3))
+    after, step = run_and_compare("int8", work, model(), feeds=data(3))
     operators = step.result["operators"]
     assert ("QLinearConv" in operators) is (quant_format == "QOperator")
     assert ("Conv" in operators) is (quant_format == "QDQ")

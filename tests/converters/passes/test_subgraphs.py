@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from onnxreg.converters.passes.pass_catalog import BUILT_IN
-from onnxreg.converters.passes.tools import proof
+from onnxreg.converters.passes.pass_contract import run_and_compare
 from onnxreg.converters.passes.tools.graph import within
 from onnxreg.schema.core.errors import ConversionError
 
@@ -56,7 +56,7 @@ PLACES = [(BRANCHES, False), (BRANCHES, True), (LOOP, False)]
 def test_reached(name: str, place: tuple[str, bool]) -> None:
     subject = model(*place)
     given = feeds(subject)
-    _, step = proof.run("x", BUILT_IN[name](given), subject, feeds=given)
+    _, step = run_and_compare("x", BUILT_IN[name](given), subject, feeds=given)
     assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.95
     if name != "OnnxOpVersionConversion":
         assert step.result.get("float16_weights", step.result.get("weights")) == 2
@@ -67,14 +67,14 @@ def test_reached(name: str, place: tuple[str, bool]) -> None:
 def test_refused(name: str, place: tuple[str, bool]) -> None:
     subject = model(*place)
     with pytest.raises(ConversionError, match="left weights in floating point: w"):
-        proof.run("x", BUILT_IN[name](feeds(subject)), subject, feeds=feeds(subject))
+        run_and_compare("x", BUILT_IN[name](feeds(subject)), subject, feeds=feeds(subject))
 
 
 @pytest.mark.parametrize("place", PLACES[:2], ids=["branch", "branch's own"])
 def test_a_gemm_in_a_branch_is_reached_by_blocks(place: tuple[str, bool]) -> None:
     subject = model(BRANCHES.replace("MatMul(h, w)", "Gemm <transB = 1> (h, w)"), place[1])
     work = BUILT_IN["OnnxBlockWiseRtnQuantization"](gemm=True)
-    after, step = proof.run("x", work, subject, feeds=feeds(subject))
+    after, step = run_and_compare("x", work, subject, feeds=feeds(subject))
     assert step.result["weights"] == 2
     assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.95
     assert not any(node.op_type == "Gemm" for body in within(after.graph) for node in body.node)

@@ -9,8 +9,7 @@ import pytest
 
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.conversion import OnnxConversion
-from onnxreg.converters.passes.pass_contract import PassContract
-from onnxreg.converters.passes.tools import proof
+from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.passes.transformers_optimization import OrtTransformersOptimization
 from onnxreg.schema.core.errors import InputError
@@ -36,7 +35,9 @@ class TestContract(PassContract):
 
 
 def test_no_fusion_is_a_result() -> None:
-    _, step = proof.run("fused", OrtTransformersOptimization(opt_level=0), model("y = MatMul(x, weight)"))
+    _, step = run_and_compare(
+        "fused", OrtTransformersOptimization(opt_level=0), model("y = MatMul(x, weight)")
+    )
     assert (step.result["fused"], step.result["fusions"]) == ({}, 0)
     assert step.result["nodes"] == {"before": 1, "after": 1}
 
@@ -55,7 +56,7 @@ def encoder(bert: Path) -> bytes:
 
 def test_an_encoder_gets_one_attention_for_each_layer(encoder: bytes) -> None:
     subject = onnx.ModelProto.FromString(encoder)
-    after, step = proof.run("fused", OrtTransformersOptimization(num_heads=4, hidden_size=32), subject)
+    after, step = run_and_compare("fused", OrtTransformersOptimization(num_heads=4, hidden_size=32), subject)
     assert step.result["fused"]["com.microsoft:Attention"] == 2
     assert step.result["nodes"]["after"] < step.result["nodes"]["before"] / 5
     assert step.result["parity"]["outputs"]["logits"]["max_abs_diff"] < 1e-3
@@ -64,7 +65,7 @@ def test_an_encoder_gets_one_attention_for_each_layer(encoder: bytes) -> None:
 
 def test_onnx_runtime_alone(encoder: bytes) -> None:
     work = OrtTransformersOptimization(only_onnxruntime=True, opt_level=1)
-    _, step = proof.run("fused", work, onnx.ModelProto.FromString(encoder))
+    _, step = run_and_compare("fused", work, onnx.ModelProto.FromString(encoder))
     assert step.result["fused"] == {}
     assert step.result["nodes"]["after"] < step.result["nodes"]["before"]
 
