@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from onnxreg.converters.prove.stored_value import StoredValue, read_array, unpack_nibbles
+from onnxreg.converters.prove.formula import StoredValue, read_array, unpack_nibbles
 
 CHUNK_ELEMENTS = 2**17
 """Weights that are compared at once: they stay in the processor's cache."""

@@ -5,14 +5,19 @@ Those of operators that compute on codes are in `quantized_operators.py`.
 
 from math import prod
 
-from onnxreg.converters.prove.formula import Formula, array_of, constant, number, same_arrays, split
-from onnxreg.converters.prove.rewriter import Rewriter, rule
-from onnxreg.converters.prove.stored_value import (
+from onnxreg.converters.prove.formula import (
+    Formula,
     NibbleTensor,
     QuantizationParameters,
     StoredValue,
+    array_of,
+    constant,
+    number,
+    same_arrays,
+    split,
     unpack_nibbles,
 )
+from onnxreg.converters.prove.rewriter import Rewriter, rule
 
 MICROSOFT = "com.microsoft:"
 MOVES = frozenset(

@@ -1,11 +1,9 @@
 """Match the formulas of two graphs: the same operators on the same operands, and constants of one place compared."""
 
-from onnxreg.converters.prove.compare_values import compare
-from onnxreg.converters.prove.comparison import Comparison
-from onnxreg.converters.prove.formula import COMMUTATIVE, INPUT, Formula, UnprovableError
+from onnxreg.converters.prove.comparison import Comparison, compare
+from onnxreg.converters.prove.formula import COMMUTATIVE, INPUT, Formula, StoredValue, UnprovableError
 from onnxreg.converters.prove.operators import is_random
 from onnxreg.converters.prove.shapes import Shapes
-from onnxreg.converters.prove.stored_value import StoredValue
 
 LIKENESS_DEPTH = 7
 """Operators in a row that decide which operand is which."""

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from onnxreg.converters.prove.formula import Formula, array_of, constant
+from onnxreg.converters.prove.formula import ArrayTensor, Formula, StoredValue, array_of, constant
 from onnxreg.converters.prove.integer_rewrites import MICROSOFT, coded
 from onnxreg.converters.prove.rewriter import Rewriter, rule
-from onnxreg.converters.prove.stored_value import ArrayTensor, StoredValue
 
 
 @rule("quantized-operator", "QLinearMatMul")

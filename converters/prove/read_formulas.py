@@ -24,15 +24,14 @@ from onnxreg.converters.prove.formula import (
     ARGUMENT,
     INPUT,
     Formula,
+    StoredValue,
     UnprovableError,
     constant,
     number,
 )
 from onnxreg.converters.prove.polynomial import Symbol, of_symbol
 from onnxreg.converters.prove.rewriter import Rewriter
-from onnxreg.converters.prove.shape_rules import Dims
-from onnxreg.converters.prove.shapes import Shapes
-from onnxreg.converters.prove.stored_value import StoredValue
+from onnxreg.converters.prove.shapes import Dims, Shapes
 from onnxreg.schema.manifest.manifest import TensorSpec
 
 MAX_DEPTH = 32
