@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.families.find_checkpoints import checkpoint_of
+from onnxreg.converters.families.head_checkpoints import checkpoint_of
 from onnxreg.converters.families.head_graphs import BATCH
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.conversion import OnnxConversion

@@ -26,9 +26,7 @@ from onnxreg.converters.families.family_files import (
     head_paths,
 )
 from onnxreg.converters.families.family_plan import FamilyPlan
-from onnxreg.converters.families.find_checkpoints import checkpoint_of, read_heads
-from onnxreg.converters.families.fitting_evidence import HeldOut, outputs_of
-from onnxreg.converters.families.head_checkpoints import HeadCheckpoint
+from onnxreg.converters.families.head_checkpoints import HeadCheckpoint, checkpoint_of, read_heads
 from onnxreg.converters.families.head_graphs import INDEX, INPUT, MASKED, OUTPUT, fused_graph, head_graph
 from onnxreg.converters.families.precisions import (
     PLAIN,
@@ -38,6 +36,7 @@ from onnxreg.converters.families.precisions import (
     write,
     write_precisions,
 )
+from onnxreg.converters.families.rows import HeldOut, outputs_of
 from onnxreg.converters.passes.tools import proof, samples, torch_model
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session

@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onnxreg.converters.families.fitting_evidence import RowEmbeddings
 from onnxreg.converters.families.head_graphs import BATCH, INPUT, Values, make_graph
-from onnxreg.converters.families.rows import keys_of
+from onnxreg.converters.families.rows import RowEmbeddings, keys_of
 from onnxreg.converters.families.statistics import Interval, least_rows, wilson
 from onnxreg.converters.runtime.npz import check_finite
 from onnxreg.schema.core.errors import InputError

@@ -26,9 +26,9 @@ from onnxreg.converters.families.build_members import (
 from onnxreg.converters.families.detector import Detector, fit
 from onnxreg.converters.families.draft_family import draft_of
 from onnxreg.converters.families.family_plan import TASK, FamilyPlan, MemberPlans
-from onnxreg.converters.families.fitting_evidence import Embedder
 from onnxreg.converters.families.head_graphs import INPUT, OUTPUT
 from onnxreg.converters.families.precisions import PLAIN, MemberFile
+from onnxreg.converters.families.rows import Embedder
 from onnxreg.converters.passes.tools import proof
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import digest_file

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from onnxreg.converters.families.find_checkpoints import member_of, plain
+from onnxreg.converters.families.head_checkpoints import member_of, plain
 from onnxreg.converters.families.precisions import PLAIN, Precision
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.paths import check_distinct

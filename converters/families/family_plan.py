@@ -8,7 +8,7 @@ from typing import Any
 from onnxreg.converters.engine.read_recipe import RecipeDocument
 from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan, plan_evaluation
 from onnxreg.converters.families.backbone import code_digests, find_factory
-from onnxreg.converters.families.find_checkpoints import checkpoint_of, head_files
+from onnxreg.converters.families.head_checkpoints import checkpoint_of, head_files
 from onnxreg.converters.families.rows import read_rows
 from onnxreg.converters.passes.tools.samples import digest
 from onnxreg.converters.source.source_files import CONFIG, digest_file, weight_files

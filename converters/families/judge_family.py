@@ -6,8 +6,8 @@ from typing import Any
 
 from onnxreg.converters.engine.output_checks import make_check
 from onnxreg.converters.families.detector import VERDICT, Detector
-from onnxreg.converters.families.fitting_evidence import HeldOut, RowEmbeddings, outputs_of
 from onnxreg.converters.families.precisions import Check
+from onnxreg.converters.families.rows import HeldOut, RowEmbeddings, outputs_of
 from onnxreg.converters.families.statistics import PairedTest, wilson
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.family_file import FamilyLimits

@@ -7,9 +7,14 @@ from shlex import quote
 from types import MappingProxyType
 from typing import Any
 
-from onnxreg.converters.importers.companions import check_labels, describe
 from onnxreg.converters.importers.import_files import Intake
-from onnxreg.converters.importers.judge_files import check_format, default_format, read_model
+from onnxreg.converters.importers.judge_files import (
+    check_format,
+    check_labels,
+    default_format,
+    describe,
+    read_model,
+)
 from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.converters.onnx.kv_cache import with_kv_caches
 from onnxreg.converters.onnx.mobile_rules import android_warnings

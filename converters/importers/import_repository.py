@@ -17,7 +17,7 @@ from onnxreg.converters.importers.weight_compare import compare_weights
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.onnx.stored_tensors import Arrays, read_tensors
-from onnxreg.converters.source.model_card import read_metadata
+from onnxreg.converters.source.source_files import read_metadata
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.formats.hub_layout import is_companion, is_model, stem_of
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact

@@ -1,4 +1,4 @@
-"""The directory of a checkpoint, and its files that take part in an export."""
+"""The directory of a checkpoint, its files that take part in an export, and its model card."""
 
 import hashlib
 import os
@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
@@ -31,6 +32,21 @@ TOKENIZER = (
     "vocab.txt",
 )
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?(?:@[\w./-]+)?")
+_TOKENIZER = frozenset(
+    {"vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json"}
+)
+_ROLES = {
+    "config.json": "config",
+    "id2label.json": "labels",
+    "recall_delta.json": "report",
+    "sentencepiece.bpe.model": "tokenizer",
+    "spiece.model": "tokenizer",
+    "spm.model": "tokenizer",
+}
+_known: dict[FileState, Digest] = {}
+CARD = "README.md"
+MAX_CARD_BYTES = 2**20
+_FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)^---\s*$", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -77,6 +93,77 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
     return Location(directory, name, directory.name)
 
 
+def weight_files(directory: Path) -> list[str]:
+    """The weight files that will be read, safetensors before pickles; empty if there are none.
+
+    Raises InputError for a shard that the index names but that is missing.
+    """
+    for index, single in (SAFE_WEIGHTS, PICKLE_WEIGHTS):
+        if (directory / single).is_file():
+            return [single]
+        if (directory / index).is_file():
+            return [index, *_shards(directory, index)]
+    return []
+
+
+def taking_part(directory: Path, code: bool) -> list[str]:
+    """The files of a checkpoint that shape an export, sorted: config, weights, tokenizer, and code if it may run."""
+    names = {CONFIG, *weight_files(directory), *TOKENIZER}
+    if code:
+        names |= {path.name for path in directory.glob("*.py")}
+    return sorted(name for name in names if (directory / name).is_file())
+
+
+def digest_files(directory: Path, names: Iterable[str]) -> Digest:
+    """The digest of a directory that holds these files of another one, see `directory_digest`."""
+    return directory_digest({name: digest_file(directory / name) for name in names})
+
+
+def role_of(path: str) -> str:
+    """The role of a companion by its file name: config, labels, tokenizer, report, operator-config or other."""
+    name = path.rpartition("/")[2]
+    if name in _TOKENIZER or (name.startswith("tokenizer") and name.endswith((".json", ".model"))):
+        return "tokenizer"
+    return "operator-config" if name.endswith(".config") else _ROLES.get(name, "other")
+
+
+def digest_file(path: Path) -> Digest:
+    """The SHA-256 of a file's bytes; one whose state is known, and was settled then, is not read again.
+
+    What another process writes through a memory map meanwhile is not noticed.
+    """
+    with path.open("rb") as file:
+        before = FileState.of(os.fstat(file.fileno()))
+        if before in _known:
+            return _known[before]
+        settled = before.is_settled(time.time_ns(), SETTLED_NANOSECONDS)
+        digest = Digest(hashlib.file_digest(file, "sha256").hexdigest())
+        if settled and before == FileState.of(os.fstat(file.fileno())):
+            _known[before] = digest
+    return digest
+
+
+def read_metadata(directory: Path) -> dict[str, Any]:
+    """The metadata of a model card; empty without a card that can be read."""
+    import yaml
+
+    card = directory / CARD
+    if not card.is_file() or card.stat().st_size > MAX_CARD_BYTES:
+        return {}
+    match = _FRONT_MATTER.match(card.read_text(encoding="utf-8", errors="replace"))
+    try:
+        value = yaml.safe_load(match[1]) if match else None
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def read_license(directory: Path) -> str | None:
+    """The licence that the model card states in its metadata, None if it states none."""
+    license_name = read_metadata(directory).get("license")
+    return license_name if isinstance(license_name, str) else None
+
+
 def _download(name: str, revision: str | None, code: bool, more: Sequence[str]) -> Path:
     try:
         from huggingface_hub import errors, snapshot_download
@@ -119,19 +206,6 @@ def _download(name: str, revision: str | None, code: bool, more: Sequence[str]) 
         ) from error
 
 
-def weight_files(directory: Path) -> list[str]:
-    """The weight files that will be read, safetensors before pickles; empty if there are none.
-
-    Raises InputError for a shard that the index names but that is missing.
-    """
-    for index, single in (SAFE_WEIGHTS, PICKLE_WEIGHTS):
-        if (directory / single).is_file():
-            return [single]
-        if (directory / index).is_file():
-            return [index, *_shards(directory, index)]
-    return []
-
-
 def _shards(directory: Path, index: str) -> list[str]:
     value = canonical.decode((directory / index).read_bytes(), index)
     table = value.get("weight_map") if isinstance(value, dict) else None
@@ -142,56 +216,3 @@ def _shards(directory: Path, index: str) -> list[str]:
         if "/" in shard or "\\" in shard or not (directory / shard).is_file():
             raise InputError(f"{index} names a shard that is missing: {shard[:80]!r}")
     return shards
-
-
-def taking_part(directory: Path, code: bool) -> list[str]:
-    """The files of a checkpoint that shape an export, sorted: config, weights, tokenizer, and code if it may run."""
-    names = {CONFIG, *weight_files(directory), *TOKENIZER}
-    if code:
-        names |= {path.name for path in directory.glob("*.py")}
-    return sorted(name for name in names if (directory / name).is_file())
-
-
-def digest_files(directory: Path, names: Iterable[str]) -> Digest:
-    """The digest of a directory that holds these files of another one, see `directory_digest`."""
-    return directory_digest({name: digest_file(directory / name) for name in names})
-
-
-_TOKENIZER = frozenset(
-    {"vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json"}
-)
-_ROLES = {
-    "config.json": "config",
-    "id2label.json": "labels",
-    "recall_delta.json": "report",
-    "sentencepiece.bpe.model": "tokenizer",
-    "spiece.model": "tokenizer",
-    "spm.model": "tokenizer",
-}
-
-
-def role_of(path: str) -> str:
-    """The role of a companion by its file name: config, labels, tokenizer, report, operator-config or other."""
-    name = path.rpartition("/")[2]
-    if name in _TOKENIZER or (name.startswith("tokenizer") and name.endswith((".json", ".model"))):
-        return "tokenizer"
-    return "operator-config" if name.endswith(".config") else _ROLES.get(name, "other")
-
-
-_known: dict[FileState, Digest] = {}
-
-
-def digest_file(path: Path) -> Digest:
-    """The SHA-256 of a file's bytes; one whose state is known, and was settled then, is not read again.
-
-    What another process writes through a memory map meanwhile is not noticed.
-    """
-    with path.open("rb") as file:
-        before = FileState.of(os.fstat(file.fileno()))
-        if before in _known:
-            return _known[before]
-        settled = before.is_settled(time.time_ns(), SETTLED_NANOSECONDS)
-        digest = Digest(hashlib.file_digest(file, "sha256").hexdigest())
-        if settled and before == FileState.of(os.fstat(file.fileno())):
-            _known[before] = digest
-    return digest

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from pydantic import PositiveInt
 
 from onnxreg.converters.passes.tools.torch_model import TorchModel
-from onnxreg.converters.source.model_card import read_license
+from onnxreg.converters.source.source_files import read_license
 from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks.checkpoints import companion_files, token_sample
 from onnxreg.converters.tasks.checkpoints.checkpoint import LoadedCheckpoint, find_checkpoint, load_located

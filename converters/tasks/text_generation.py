@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.source.model_card import read_license
 from onnxreg.converters.source.scrub import read_json
-from onnxreg.converters.source.source_files import CONFIG, locate, taking_part, weight_files
+from onnxreg.converters.source.source_files import CONFIG, locate, read_license, taking_part, weight_files
 from onnxreg.converters.tasks.checkpoints.checkpoint import located_source
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task
 from onnxreg.schema.core.errors import InputError

@@ -1,7 +1,6 @@
 """`reg import` of a directory that OpenMed's converter wrote.
 
-`survey` lists what is there, `artifacts` reads the graphs again, `claimed` compares them with the version 1
-manifest.
+`openmed` surveys what is there, `artifacts` reads the graphs again and compares them with the version 1 manifest.
 
 Start with `openmed.py`.
 """

@@ -1,18 +1,38 @@
-"""`reg import`: adopting a directory that OpenMed's converter wrote, trusting its files and none of its claims."""
+"""`reg import`: adopting a directory that OpenMed's converter wrote, trusting its files and none of its claims.
+
+A `Survey` of the directory reads its files, and checks that they are one export.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.importers.companions import check_labels, describe
 from onnxreg.converters.importers.draft_json import Difference
 from onnxreg.converters.importers.import_files import Intake
-from onnxreg.converters.importers.openmed.artifacts import CONFIG_VERDICTS, check_formats, make_artifacts
-from onnxreg.converters.importers.openmed.manifest_claims import artifact_differences, compare, read_segmenter
-from onnxreg.converters.importers.openmed.survey import Survey, survey
-from onnxreg.converters.source.scrub import scrub
+from onnxreg.converters.importers.judge_files import check_labels, describe
+from onnxreg.converters.importers.openmed.artifacts import (
+    CONFIG_VERDICTS,
+    LocatedArtifact,
+    artifact_differences,
+    check_formats,
+    compare,
+    files_in,
+    inspect_all,
+    locate,
+    make_artifacts,
+    named_file,
+    read_segmenter,
+)
+from onnxreg.converters.importers.weight_compare import compare_weights
+from onnxreg.converters.onnx.facts import GraphFacts, inspect_onnx, inspect_ort
+from onnxreg.converters.onnx.stored_tensors import Arrays, read_tensors
+from onnxreg.converters.source.scrub import read_json, scrub
+from onnxreg.converters.source.source_files import role_of
+from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
 from onnxreg.schema.core.ref import check_name
-from onnxreg.schema.manifest.draft import Draft
+from onnxreg.schema.manifest.draft import Draft, DraftFile
+from onnxreg.schema.manifest.manifest import TensorSpec, read_manifest
 from onnxreg.schema.manifest.manifest_v1 import ManifestV1
 from onnxreg.schema.manifest.rules import FILENAME
 
@@ -28,6 +48,26 @@ _READ_AGAIN = (
     "label_map_path",
     "tokenizer",
 )
+_HINT = "the directory mixes files of two exports; export again into an empty directory"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """One consistent export.
+
+    `facts` are by path, of every model file that an artifact needs; `base` is the one the others were made from, ""
+    if no model could be read. `left_out` are files that the manifest does not name as an artifact or companion,
+    `incomparable` models whose weights have no counterpart by name in the base.
+    """
+
+    root: Path
+    manifest: ManifestV1
+    artifacts: tuple[LocatedArtifact, ...]
+    companions: tuple[DraftFile, ...]
+    facts: Mapping[str, GraphFacts]
+    base: str
+    left_out: tuple[str, ...]
+    incomparable: tuple[str, ...]
 
 
 def import_openmed(directory: Path, workspace: Path, *, name: str) -> tuple[Draft, list[Difference]]:
@@ -73,6 +113,53 @@ def import_openmed(directory: Path, workspace: Path, *, name: str) -> tuple[Draf
     return Draft(name, workspace, artifacts, export.companions, fields, intake.file_states), differences
 
 
+def survey(directory: Path) -> Survey:
+    """Read a directory and raise InputError if it is not one whole export (see `openmed.import_openmed`)."""
+    manifest = _read_manifest(directory)
+    located = tuple(locate(directory, claim) for claim in manifest.artifacts)
+    facts = inspect_all(directory, located)
+    companions = _companions(directory, manifest)
+    named_paths = _named(located, facts, companions)
+    left_out = tuple(path for path in files_in(directory, directory) if path not in named_paths)
+    incomparable = refuse_mixture(directory, facts | _leftovers(directory, left_out)) if facts else []
+    _refuse_foreign_report(directory, manifest, left_out)
+    base = base_of(facts) if facts else ""
+    return Survey(directory, manifest, located, companions, facts, base, left_out, tuple(incomparable))
+
+
+def base_of(models: Mapping[str, GraphFacts]) -> str:
+    """The path of the full-precision ONNX file that the others were made from; else the first file."""
+    full = [
+        path for path, facts in models.items() if facts.ort_format is None and facts.precision == "float32"
+    ]
+    return next(iter([*full, *models]))
+
+
+def refuse_mixture(root: Path, models: Mapping[str, GraphFacts]) -> list[str]:
+    """Raise InputError if two model files cannot come from one export.
+
+    All must have the inputs and outputs of the base (`base_of`), in name, type and static axes, and its
+    weights, within the tolerances of `weight_compare`. Returns the paths of files whose weights have no
+    counterpart by name and shape, so that nothing could be compared: for an .ort file the optimizer may
+    explain that; for a float ONNX file it is refused.
+    """
+    base = base_of(models)
+    for path, facts in models.items():
+        _check_same_contract(facts.inputs, models[base].inputs, path, base, "inputs")
+        _check_same_contract(facts.outputs, models[base].outputs, path, base, "outputs")
+    if models[base].weights.weights_total == models[base].weights.weights_quantized:
+        return [path for path in models if path != base]
+    reference = Arrays(read_tensors(root / base))
+    unknown = []
+    for path, facts in models.items():
+        if path == base or compare_weights(reference, Arrays(read_tensors(root / path)), path, base):
+            continue
+        if facts.ort_format is None:
+            raise InputError(f"no weight of {path} has a counterpart in {base}", _HINT)
+        unknown.append(path)
+    return unknown
+
+
 def _differences(export: Survey, described: Mapping[str, Any]) -> list[Difference]:
     claimed = export.manifest.to_json()
     differences = compare(claimed, described, "", ("task", "family", "max_sequence_length"))
@@ -108,3 +195,106 @@ def _recipe(scrubbed: list[str], differences: list[Difference]) -> dict[str, Any
     result = {"scrubbed": sorted(scrubbed), "differences": [difference.path for difference in differences]}
     step = {"name": "import", "pass": "import", "version": 1, "params": {}, "result": result}
     return {"profile": PROFILE, "profile_version": 1, "steps": [step], "tools": {}}
+
+
+def _read_manifest(directory: Path) -> ManifestV1:
+    path = directory / FILENAME
+    if not directory.is_dir():
+        raise NotFoundError(
+            f"there is no directory {directory.name}", "give the directory that the converter wrote"
+        )
+    if not path.is_file():
+        raise InputError(
+            f"{directory.name} has no {FILENAME} and no manifest.json: it is neither a finished export nor a model package",
+            Advice("add-single-files"),
+        )
+    manifest = read_manifest(path.read_bytes())
+    if not isinstance(manifest, ManifestV1):
+        raise InputError(
+            f"{FILENAME} has format version 2: this directory comes from onnxreg",
+            Advice("import-export"),
+        )
+    if not manifest.artifacts:
+        raise InputError(f"{FILENAME} names no artifacts", "export the model again")
+    return manifest
+
+
+def _companions(root: Path, manifest: ManifestV1) -> tuple[DraftFile, ...]:
+    """The files that the manifest names beside its artifacts, each once, by role."""
+    roles: dict[str, str] = {}
+    for path, role in ((manifest.config_path, "config"), (manifest.label_map_path, "labels")):
+        if path is not None:
+            roles.setdefault(named_file(root, path, role), role)
+    for path in _reports(manifest):
+        roles.setdefault(named_file(root, path, "report"), "claimed-report")
+    for path in (manifest.tokenizer.files if manifest.tokenizer else None) or ():
+        if named_file(root, path, "tokenizer file") != FILENAME and role_of(path) != "report":
+            roles.setdefault(path, "tokenizer")
+    for item in manifest.segmenter.resource_files if manifest.segmenter else ():
+        roles.setdefault(named_file(root, item.path, "segmenter file"), "segmenter")
+    return tuple(DraftFile(role, path) for path, role in roles.items())
+
+
+def _reports(manifest: ManifestV1) -> list[str]:
+    claims = [
+        manifest.recall_delta_path,
+        *(a.metadata.recall_delta_path for a in manifest.artifacts if a.metadata),
+    ]
+    return list(dict.fromkeys(path for path in claims if path is not None))
+
+
+def _named(
+    located: tuple[LocatedArtifact, ...], facts: Mapping[str, GraphFacts], companions: tuple[DraftFile, ...]
+) -> set[str]:
+    paths = {FILENAME, *(file.path for file in companions), *facts}
+    paths |= {path for item in located for path in (item.main, *(file.path for file in item.sidecars))}
+    return paths | {
+        (Path(path).parent / at).as_posix()
+        for path, model_facts in facts.items()
+        for at in model_facts.external_data
+    }
+
+
+def _leftovers(root: Path, left_out: tuple[str, ...]) -> dict[str, GraphFacts]:
+    """Models that the manifest does not name: they are not taken, but a foreign one shows a mixed directory."""
+    facts = {path: inspect_ort(root / path) for path in left_out if path.endswith(".ort")}
+    return facts | {path: inspect_onnx(root / path) for path in left_out if path.endswith(".onnx")}
+
+
+def _refuse_foreign_report(root: Path, manifest: ManifestV1, left_out: tuple[str, ...]) -> None:
+    for path in (*_reports(manifest), *(path for path in left_out if role_of(path) == "report")):
+        report = read_json(root / path)
+        source = report.get("source_model_id") if isinstance(report, dict) else None
+        if None not in (source, manifest.source_model_id) and source != manifest.source_model_id:
+            raise InputError(
+                f"{path} is about another model than {FILENAME}",
+                "the directory mixes files of two exports; export again into an empty directory",
+            )
+
+
+def _check_same_contract(
+    specs: tuple[TensorSpec, ...], expected: tuple[TensorSpec, ...], path: str, base: str, side: str
+) -> None:
+    if len(specs) != len(expected) or not all(map(_compatible, specs, expected)):
+        raise InputError(
+            f"{path} and {base} have different {side}: {_line(specs)} and {_line(expected)}", _HINT
+        )
+
+
+def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
+    """Equal but for axes that are dynamic in one of them: the ORT converter fixes those it can infer."""
+    axes = zip(a.shape, b.shape, strict=False)
+    same = all(x.value == y.value for x, y in axes if x.kind == y.kind == "static")
+    return (
+        (a.name, a.dtype) == (b.name, b.dtype)
+        and same
+        and (len(a.shape) == len(b.shape) or not (a.shape and b.shape))
+    )
+
+
+def _line(specs: tuple[TensorSpec, ...]) -> str:
+    parts = []
+    for spec in specs:
+        dims = ",".join(dim.text for dim in spec.shape)
+        parts.append(f"{spec.name} {spec.dtype}[{dims}]")
+    return "; ".join(parts)

@@ -5,14 +5,19 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from onnxreg.converters.importers.add_files import graph_fields
-from onnxreg.converters.importers.companions import check_labels, describe
 from onnxreg.converters.importers.draft_json import Difference
 from onnxreg.converters.importers.import_files import Intake
-from onnxreg.converters.importers.judge_files import check_format, default_format, read_model
-from onnxreg.converters.importers.packages.package_files import PackageTree
+from onnxreg.converters.importers.judge_files import (
+    check_format,
+    check_labels,
+    default_format,
+    describe,
+    read_model,
+)
 from onnxreg.converters.importers.packages.package_survey import (
     PackageFacts,
     PackageSurvey,
+    PackageTree,
     SurveyedBuild,
     survey_package,
 )

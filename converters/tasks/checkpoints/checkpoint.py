@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.onnx.quiet import silent_transformers
-from onnxreg.converters.source.model_card import CARD
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.source.source_files import (
+    CARD,
     CONFIG,
     Location,
     digest_files,

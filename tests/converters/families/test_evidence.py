@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxreg.converters.families.fitting_evidence import Embedder, HeldOut
 from onnxreg.converters.families.head_graphs import make_graph
+from onnxreg.converters.families.rows import Embedder, HeldOut
 from onnxreg.converters.passes.tools import model_file
 from onnxreg.schema.core.errors import InputError
 

@@ -16,12 +16,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.families import small
 
-from onnxreg.converters.families import build_members, family_files, fitting_evidence
+from onnxreg.converters.families import build_members, family_files, rows
 from onnxreg.converters.families import export_family as export
 from onnxreg.converters.families.backbone import export_backbone
 from onnxreg.converters.families.family_files import check_paths
-from onnxreg.converters.families.fitting_evidence import outputs_of
 from onnxreg.converters.families.head_graphs import MASKED
+from onnxreg.converters.families.rows import outputs_of
 from onnxreg.converters.passes.tools.samples import digest
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.sessions import load_session
@@ -221,7 +221,7 @@ def test_each_row_goes_through_each_backbone_once(
     def loading(path: Path) -> Any:
         return sessions.setdefault(path.name, load_session(path))
 
-    monkeypatch.setattr(fitting_evidence, "outputs_of", counting)
+    monkeypatch.setattr(rows, "outputs_of", counting)
     monkeypatch.setattr(export, "load_session", loading)
     small.export(small.document(), family.source, tmp_path)
     assert set(seen.values()) == {1}

@@ -6,7 +6,7 @@ from support.families.seeded import embedded
 
 from onnxreg.converters.families import judge_family
 from onnxreg.converters.families.detector import detector_graph, fit
-from onnxreg.converters.families.fitting_evidence import HeldOut
+from onnxreg.converters.families.rows import HeldOut
 from onnxreg.converters.passes.tools import model_file
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.family_file import FamilyLimits

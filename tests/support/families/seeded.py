@@ -5,9 +5,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from onnxreg.converters.families.fitting_evidence import RowEmbeddings
 from onnxreg.converters.families.head_checkpoints import HeadCheckpoint, Layer
-from onnxreg.converters.families.rows import keys_of
+from onnxreg.converters.families.rows import RowEmbeddings, keys_of
 from onnxreg.converters.passes.tools.samples import digest
 
 WIDTH = 24

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.converters.source.model_card import read_license
+from onnxreg.converters.source.source_files import read_license
 
 
 @pytest.mark.parametrize(
