@@ -12,7 +12,7 @@ from onnxreg.converters.engine.profile_promises import ProfilePromises
 from onnxreg.converters.engine.read_recipe import RecipeDocument
 from onnxreg.converters.engine.recorded_files import check_code, check_data, with_data
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.evaluation.recall_judgement import read_minimum_evidence
+from onnxreg.converters.evaluation.recall_rule import read_minimum_evidence
 from onnxreg.converters.evaluation.suite import read_bytes
 from onnxreg.converters.families.export_family import make_family
 from onnxreg.converters.families.family_plan import DOCUMENT, FamilyPlan, plan_family, read_family

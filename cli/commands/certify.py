@@ -108,7 +108,7 @@ def _recomputed(reader: "RegistryReader", artifact: "Artifact", document: "Evalu
     from onnxreg.registry.store.blobs import read_blob
 
     with needs("evaluate", "reg certify --recompute"):
-        from onnxreg.converters.evaluation.recompute import recompute
+        from onnxreg.converters.evaluation.certificate import recompute
 
         return list(recompute(document, lambda digest: read_blob(reader, digest), artifact.path))
 

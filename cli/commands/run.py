@@ -196,8 +196,7 @@ def _answer(
 def _text_model(files: "UnpackedArtifact") -> "TextModel":
     """The artifact with the tokenizer, labels and config of its version. InputError without a tokenizer."""
     from onnxreg.converters.source.scrub import read_json
-    from onnxreg.converters.texts.text_model import TextModel, refuse
-    from onnxreg.converters.texts.text_tokenizer import TextTokenizer
+    from onnxreg.converters.texts.text_model import TextModel, TextTokenizer, refuse
 
     manifest = files.manifest
     companions = (*reversed(manifest.files), *files.artifact.files)

@@ -7,8 +7,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
 
 if TYPE_CHECKING:
-    from onnxreg.converters.texts.run_texts import ClassScores, TextAnswer
-    from onnxreg.converters.texts.vectors import TextVector, TextVectors
+    from onnxreg.converters.texts.run_texts import ClassScores, TextAnswer, TextVector, TextVectors
 
 MAX_VALUES, MAX_CLASSES, MAX_TEXT_CHARACTERS = 6, 10, 40
 """The most that people are shown of a vector, of the classes of a text, and of a text in a table."""
@@ -28,9 +27,7 @@ def to_json(answer: "TextAnswer") -> dict[str, Any]:
 
 def show(session: Session, answer: "TextAnswer", texts: Sequence[str]) -> None:
     """Print an answer for people."""
-    from onnxreg.converters.texts.completion import GreedyCompletion
-    from onnxreg.converters.texts.run_texts import ClassScores, ContextAnswer
-    from onnxreg.converters.texts.vectors import TextVectors
+    from onnxreg.converters.texts.run_texts import ClassScores, ContextAnswer, GreedyCompletion, TextVectors
 
     match answer:
         case ClassScores():

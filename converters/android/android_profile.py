@@ -8,12 +8,12 @@ from typing import Any
 from onnxreg.converters.engine.profile_promises import ProfileOutput, ProfilePromises
 from onnxreg.converters.evaluation.judgement import JudgedArtifact
 from onnxreg.converters.evaluation.openmed_report import FILENAME, MirroredFields, write_report
-from onnxreg.converters.evaluation.recall_judgement import RecallJudgement
+from onnxreg.converters.evaluation.recall_rule import RecallJudgement
 from onnxreg.converters.onnx.mobile_rules import OPSET, android_warnings, check_contract
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
+from onnxreg.converters.source.source_files import CONFIG
 from onnxreg.converters.tasks.checkpoints.companion_files import write_config
 from onnxreg.converters.tasks.task import ExportSubject
-from onnxreg.converters.tasks.text import CONFIG
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
 FP32, FP16, INT8, ORT = "model.onnx", "model_fp16.onnx", "model_int8.onnx", "model.ort"

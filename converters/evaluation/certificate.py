@@ -1,31 +1,53 @@
 """Certificates: the figures behind the verdict on one artifact, and, if they are published, the scores behind those.
 
 A certificate is an evaluation document (`schema.gates.evaluation`) with a record for each metric. Aggregates only: no
-text, id, span or offset of the suite.
+text, id, span or offset of the suite. `recompute` derives the verdict from the published item scores alone.
 """
 
 import hashlib
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
-from onnxreg.converters.evaluation.judgement import JudgedArtifact, Judgement
-from onnxreg.converters.evaluation.resample import LEVEL, RESAMPLES, SEED
-from onnxreg.converters.evaluation.scores import ScoreTable
+from onnxreg.converters.evaluation.judgement import JudgedArtifact, Judgement, combine
+from onnxreg.converters.evaluation.metrics import metric_catalog
+from onnxreg.converters.evaluation.metrics.metric import blame_metric
+from onnxreg.converters.evaluation.scores import LEVEL, RESAMPLES, SEED, ScoreTable
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.gates.evaluation import EvaluationDocument
+from onnxreg.schema.core.errors import Advice, ConversionError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.gates.evaluation import EvaluationDocument, MetricRecord
 from onnxreg.schema.log.summary import CERTIFICATE, ITEM_SCORES
 from onnxreg.schema.manifest.draft import Draft, DraftFile
 
 DIRECTORY = "certificates"
+RELATIVE_TOLERANCE = 1e-9
+"""Two machines add floats in another order."""
 
 
-def path_of(artifact: str) -> str:
-    """The path of the certificate of the artifact at a path."""
-    return f"{DIRECTORY}/{artifact}.json"
+@dataclass(frozen=True)
+class FigureDifference:
+    """A figure of a certificate that is not what its item scores give. `metric` is "" for the verdict as a whole."""
+
+    metric: str
+    key: str
+    recorded: Any
+    recomputed: Any
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "metric": self.metric,
+            "key": self.key,
+            "recorded": self.recorded,
+            "recomputed": self.recomputed,
+        }
+
+    def __str__(self) -> str:
+        return f"{self.metric or 'the verdict'}: {self.key} is {self.recorded}, recomputed {self.recomputed}"
 
 
 def write(
@@ -48,6 +70,72 @@ def write(
     document = _document(plan, item, subject, draft.root / item.artifact.path, scores)
     path.write_bytes(canonical.encode(document) + b"\n")
     yield DraftFile(CERTIFICATE, path_of(item.artifact.path))
+
+
+def recompute(
+    certificate: EvaluationDocument, read: Callable[[Digest], bytes], label: str
+) -> list[FigureDifference]:
+    """Compare every figure of a certificate with what its item scores give; empty if all are the same.
+
+    Args:
+        read: reads the bytes of a published file.
+        label: the name of the certificate in messages.
+
+    Raises NotFoundError if no item scores were published, InputError for a metric that is not installed or is of another
+    version here, IntegrityError for scores that are not those of the certificate.
+    """
+    judgements: list[Judgement] = []
+    differences: list[FigureDifference] = []
+    for recorded in certificate.metrics:
+        table = _table(recorded, read, label)
+        metric = metric_catalog.find(recorded.metric)
+        if metric.version != recorded.version:
+            raise InputError(
+                f"{label} was judged by {recorded.metric} version {recorded.version}, this build has {metric.version}",
+                f"install the version of {recorded.package or 'onnxreg'} that wrote it",
+            )
+        try:
+            with blame_metric(metric.id):
+                judgement = metric.judge(table, recorded.limit, recorded.settings)
+        except (ConversionError, InputError) as error:
+            raise IntegrityError(
+                f"{label}: the item scores do not fit the metric {recorded.metric}"
+            ) from error
+        judgements.append(judgement)
+        differences += _differences(recorded.metric, recorded.to_json(), record(judgement))
+    state = combine(judgements)[0] if judgements else "unknown"
+    if state != certificate.state:
+        differences.append(FigureDifference("", "state", certificate.state, state))
+    return differences
+
+
+def path_of(artifact: str) -> str:
+    """The path of the certificate of the artifact at a path."""
+    return f"{DIRECTORY}/{artifact}.json"
+
+
+def record(judgement: Judgement) -> dict[str, Any]:
+    """The record of one metric, in JSON form: see `schema.gates.evaluation.MetricRecord`."""
+    value: dict[str, Any] = {
+        "metric": judgement.metric.id,
+        "version": judgement.metric.version,
+        "direction": judgement.metric.direction,
+        "rule": judgement.rule,
+        "limit": judgement.limit,
+        "parent": judgement.parent,
+        "value": judgement.value,
+        "loss": judgement.loss,
+        "samples": judgement.samples,
+        "groups": judgement.groups,
+        "state": judgement.state,
+        "reasons": list(judgement.reasons),
+        "settings": dict(judgement.settings),
+    }
+    if judgement.interval is not None:
+        value["interval"] = list(judgement.interval)
+    if judgement.metric.package is not None:
+        value["package"] = judgement.metric.package
+    return value
 
 
 def _document(
@@ -84,30 +172,6 @@ def _document(
     return EvaluationDocument.from_json(value, "certificate").to_json()
 
 
-def record(judgement: Judgement) -> dict[str, Any]:
-    """The record of one metric, in JSON form: see `schema.gates.evaluation.MetricRecord`."""
-    value: dict[str, Any] = {
-        "metric": judgement.metric.id,
-        "version": judgement.metric.version,
-        "direction": judgement.metric.direction,
-        "rule": judgement.rule,
-        "limit": judgement.limit,
-        "parent": judgement.parent,
-        "value": judgement.value,
-        "loss": judgement.loss,
-        "samples": judgement.samples,
-        "groups": judgement.groups,
-        "state": judgement.state,
-        "reasons": list(judgement.reasons),
-        "settings": dict(judgement.settings),
-    }
-    if judgement.interval is not None:
-        value["interval"] = list(judgement.interval)
-    if judgement.metric.package is not None:
-        value["package"] = judgement.metric.package
-    return value
-
-
 def _resampling(tables: tuple[ScoreTable, ...]) -> dict[str, Any]:
     unit = "group" if any(table.is_grouped for table in tables) else "item"
     return {"unit": unit, "level": LEVEL, "resamples": RESAMPLES, "seed": SEED}
@@ -116,3 +180,33 @@ def _resampling(tables: tuple[ScoreTable, ...]) -> dict[str, Any]:
 def _digest(path: Path) -> Digest:
     with path.open("rb") as stream:
         return Digest(hashlib.file_digest(stream, "sha256").hexdigest())
+
+
+def _table(recorded: MetricRecord, read: Callable[[Digest], bytes], label: str) -> ScoreTable:
+    if recorded.item_scores is None:
+        raise NotFoundError(
+            f"{label} has no item scores, so its verdict cannot be recomputed", Advice("publish-item-scores")
+        )
+    path = recorded.item_scores.path
+    data = read(recorded.item_scores.digest)
+    try:
+        return ScoreTable.decode(data, path)
+    except InputError as error:
+        raise IntegrityError(error.message) from error
+
+
+def _differences(
+    metric: str, recorded: dict[str, Any], recomputed: dict[str, Any]
+) -> Iterator[FigureDifference]:
+    for key in sorted((recorded.keys() | recomputed.keys()) - {"item_scores", "package"}):
+        old, new = recorded.get(key), recomputed.get(key)
+        if not _same(old, new):
+            yield FigureDifference(metric, key, old, new)
+
+
+def _same(old: Any, new: Any) -> bool:
+    if isinstance(old, list | tuple) and isinstance(new, list | tuple):
+        return len(old) == len(new) and all(map(_same, old, new))
+    if isinstance(old, float) and isinstance(new, float):
+        return math.isclose(old, new, rel_tol=RELATIVE_TOLERANCE, abs_tol=RELATIVE_TOLERANCE)
+    return bool(old == new)

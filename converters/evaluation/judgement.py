@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from onnxreg.converters.evaluation.resample import Interval
-from onnxreg.converters.evaluation.scores import ScoreTable
+from onnxreg.converters.evaluation.scores import Interval, ScoreTable
 from onnxreg.schema.core.errors import ConversionError
 from onnxreg.schema.manifest.draft import DraftArtifact
 

@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.evaluation.judgement import JudgedArtifact
-from onnxreg.converters.evaluation.recall_judgement import METRIC, RecallJudgement
 from onnxreg.converters.evaluation.recall_rule import (
     MAX_RECALL_LOSS,
+    METRIC,
     RULE,
     Decision,
     LabelRecall,
     MinimumEvidence,
+    RecallJudgement,
     weakness,
 )
-from onnxreg.converters.evaluation.resample import RESAMPLES, SEED, Interval
+from onnxreg.converters.evaluation.scores import RESAMPLES, SEED, Interval
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.draft import Verdict

@@ -9,15 +9,16 @@ that is proved refuses.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.fixture import Fixture
-from onnxreg.converters.evaluation.judgement import State
-from onnxreg.converters.evaluation.resample import RESAMPLES, SEED, Interval, percentiles
-from onnxreg.converters.evaluation.scores import Floats, Integers
+from onnxreg.converters.evaluation.judgement import Judgement, MetricIdentity, State
+from onnxreg.converters.evaluation.scores import RESAMPLES, SEED, Floats, Integers, Interval, percentiles
+from onnxreg.converters.evaluation.suite import Fixture
+from onnxreg.schema.core.codec import count, mapping, number
 from onnxreg.schema.core.errors import InputError
 
 RULE = "G4/point"
@@ -26,6 +27,8 @@ MIN_GOLD_SPANS = round(1 / MAX_RECALL_LOSS)
 """With fewer gold spans of equal length, losing one is a loss of the limit or more."""
 MAX_LISTED_LABELS = 20
 """Labels that one reason names."""
+
+METRIC = "character_recall"
 
 
 @dataclass(frozen=True)
@@ -68,69 +71,6 @@ class LabelRecall:
     informedness: float | None = None
 
 
-def label_recalls(counts: CharacterCounts, resampled: Floats) -> list[LabelRecall]:
-    """Per-label recall and loss, in the order of the labels; `resampled` is what `resample_losses` made of the counts."""
-    return [
-        _label(counts, column, label, int(counts.spans[column]), resampled[:, column])
-        for column, label in enumerate(counts.labels)
-    ]
-
-
-def _label(counts: CharacterCounts, column: int, label: str, spans: int, losses: Floats) -> LabelRecall:
-    gold = int(counts.gold[:, column].sum())
-    if gold == 0:
-        return LabelRecall(label, spans, gold)
-    parent_hits, candidate_hits = int(counts.parent[:, column].sum()), int(counts.candidate[:, column].sum())
-    outside, alarms = counts.characters - gold, int(counts.claimed[column]) - parent_hits
-    rate = alarms / outside if outside else 1.0
-    return LabelRecall(
-        label,
-        spans,
-        gold,
-        parent=parent_hits / gold,
-        candidate=candidate_hits / gold,
-        loss=(parent_hits - candidate_hits) / gold,
-        interval=percentiles(losses),
-        false_alarms=rate,
-        informedness=parent_hits / gold - rate,
-    )
-
-
-def resample_losses(counts: CharacterCounts, resamples: int = RESAMPLES, seed: int = SEED) -> Floats:
-    """The loss of every label in resampled suites: (resamples, labels), NaN if a resample has no gold.
-
-    Whole groups of fixtures are drawn with replacement (see `resample`), since the characters of one text are not
-    independent. The order of the fixtures does not matter.
-    """
-    labels = len(counts.labels)
-    result = np.full((resamples, labels), np.nan)
-    if not counts.gold.size:
-        return result
-    rows = _sums(np.hstack([counts.gold, counts.parent - counts.candidate]), counts.groups)
-    rows, size = rows[np.lexsort(rows.T)], len(rows)
-    draws = np.random.RandomState(seed)
-    for number in range(resamples):
-        times = np.bincount(draws.randint(0, size, size, dtype=np.int64), minlength=size)
-        total = times @ rows
-        np.divide(total[labels:], total[:labels], out=result[number], where=total[:labels] > 0)
-    return result
-
-
-def _sums(rows: Integers, groups: Integers) -> Integers:
-    """Add the rows of each group."""
-    sums = np.zeros((int(groups.max()) + 1, rows.shape[1]), dtype=np.int64)
-    np.add.at(sums, groups, rows)
-    return sums
-
-
-def largest_loss(resampled: Floats, columns: Sequence[int]) -> Interval | None:
-    """The interval of the largest loss over some labels, at least 0; None without labels."""
-    if not columns:
-        return None
-    losses = resampled[:, list(columns)]
-    return percentiles(np.where(np.isnan(losses), 0.0, losses).max(axis=1, initial=0.0))
-
-
 @dataclass(frozen=True)
 class MinimumEvidence:
     """Below these a label proves nothing.
@@ -166,9 +106,79 @@ class Decision:
         return tuple(item for item in self.gated if over_limit(item))
 
 
-def over_limit(item: LabelRecall) -> bool:
-    """Strictly below the limit passes."""
-    return item.loss is not None and not item.loss < MAX_RECALL_LOSS
+@dataclass(frozen=True, kw_only=True)
+class RecallJudgement(Judgement):
+    """A judgement with the figures of each label. `other_labels` counts gold spans of labels that the model lacks."""
+
+    measured: Sequence[LabelRecall]
+    decision: Decision
+    minimum_evidence: MinimumEvidence
+    other_labels: Mapping[str, int]
+
+    def checks(self, name: str, dataset: str) -> list[dict[str, Any]]:
+        """One check per label, its value the candidate's recall, and one for the largest loss; `samples` are gold spans."""
+        decision = self.decision
+        checks: list[dict[str, Any]] = []
+        for item in self.measured:
+            verdict = "unknown"
+            if item in decision.gated:
+                verdict = "fail" if over_limit(item) else "pass"
+            checks.append(
+                {
+                    "name": f"{METRIC}/{item.label}",
+                    "metric": METRIC,
+                    "value": item.candidate,
+                    "verdict": verdict,
+                }
+                | {"samples": item.spans, "dataset": dataset}
+            )
+        overall = {"certified": "pass", "refused": "fail"}.get(decision.state, "unknown")
+        checks.append(
+            {
+                "name": "quant_recall_delta",
+                "metric": METRIC,
+                "value": decision.largest_loss,
+                "verdict": overall,
+            }
+            | {
+                "limit": MAX_RECALL_LOSS,
+                "samples": sum(item.spans for item in decision.gated),
+                "dataset": dataset,
+            }
+            | ({"interval": list(self.interval)} if self.interval else {})
+        )
+        return checks
+
+
+def judge_recall(
+    metric: MetricIdentity, counts: CharacterCounts, limit: float, settings: Mapping[str, Any]
+) -> RecallJudgement:
+    """Apply the rule `G4/point` to the counts of characters."""
+    minimum = read_minimum_evidence(settings)
+    others = {label: count(spans) for label, spans in mapping(settings.get("other_labels", {})).items()}
+    resampled = resample_losses(counts)
+    measured = label_recalls(counts, resampled)
+    fixtures = len(counts.groups)
+    decision = decide(measured, list(others), fixtures, minimum)
+    gold = int(counts.gold.sum())
+    return RecallJudgement(
+        metric=metric,
+        rule=RULE,
+        limit=limit,
+        parent=int(counts.parent.sum()) / gold if gold else None,
+        value=int(counts.candidate.sum()) / gold if gold else None,
+        loss=decision.largest_loss,
+        interval=largest_loss(resampled, [measured.index(item) for item in decision.gated]),
+        samples=fixtures,
+        groups=int(counts.groups[-1]) + 1 if fixtures else 0,
+        state=decision.state,
+        reasons=decision.reasons,
+        settings=settings,
+        measured=measured,
+        decision=decision,
+        minimum_evidence=minimum,
+        other_labels=others,
+    )
 
 
 def decide(
@@ -194,6 +204,47 @@ def decide(
         f"{minimum.gold_chars} gold characters and a parent's recall above chance of at least {minimum.parent_recall}"
     )
     return Decision("certified", (proof, *notes), gated, largest)
+
+
+def label_recalls(counts: CharacterCounts, resampled: Floats) -> list[LabelRecall]:
+    """Per-label recall and loss, in the order of the labels; `resampled` is what `resample_losses` made of the counts."""
+    return [
+        _label(counts, column, label, int(counts.spans[column]), resampled[:, column])
+        for column, label in enumerate(counts.labels)
+    ]
+
+
+def resample_losses(counts: CharacterCounts, resamples: int = RESAMPLES, seed: int = SEED) -> Floats:
+    """The loss of every label in resampled suites: (resamples, labels), NaN if a resample has no gold.
+
+    Whole groups of fixtures are drawn with replacement (see `resample`), since the characters of one text are not
+    independent. The order of the fixtures does not matter.
+    """
+    labels = len(counts.labels)
+    result = np.full((resamples, labels), np.nan)
+    if not counts.gold.size:
+        return result
+    rows = _sums(np.hstack([counts.gold, counts.parent - counts.candidate]), counts.groups)
+    rows, size = rows[np.lexsort(rows.T)], len(rows)
+    draws = np.random.RandomState(seed)
+    for resample in range(resamples):
+        times = np.bincount(draws.randint(0, size, size, dtype=np.int64), minlength=size)
+        total = times @ rows
+        np.divide(total[labels:], total[:labels], out=result[resample], where=total[:labels] > 0)
+    return result
+
+
+def largest_loss(resampled: Floats, columns: Sequence[int]) -> Interval | None:
+    """The interval of the largest loss over some labels, at least 0; None without labels."""
+    if not columns:
+        return None
+    losses = resampled[:, list(columns)]
+    return percentiles(np.where(np.isnan(losses), 0.0, losses).max(axis=1, initial=0.0))
+
+
+def over_limit(item: LabelRecall) -> bool:
+    """Strictly below the limit passes."""
+    return item.loss is not None and not item.loss < MAX_RECALL_LOSS
 
 
 def thin_evidence(fixtures: Sequence[Fixture], gold_chars: int) -> Iterator[str]:
@@ -226,6 +277,42 @@ def weakness(item: LabelRecall, minimum: MinimumEvidence) -> str | None:
             f"{item.false_alarms or 0.0:.4f} of the other characters, the difference must reach {minimum.parent_recall}"
         )
     return None
+
+
+def read_minimum_evidence(settings: Mapping[str, Any]) -> MinimumEvidence:
+    """Read the least evidence among the settings of the metric. Raises InputError if they are malformed or out of range."""
+    default = MinimumEvidence()
+    return MinimumEvidence(
+        count(settings.get("min_gold_chars", default.gold_chars)),
+        number(settings.get("min_parent_recall", default.parent_recall)),
+    )
+
+
+def _label(counts: CharacterCounts, column: int, label: str, spans: int, losses: Floats) -> LabelRecall:
+    gold = int(counts.gold[:, column].sum())
+    if gold == 0:
+        return LabelRecall(label, spans, gold)
+    parent_hits, candidate_hits = int(counts.parent[:, column].sum()), int(counts.candidate[:, column].sum())
+    outside, alarms = counts.characters - gold, int(counts.claimed[column]) - parent_hits
+    rate = alarms / outside if outside else 1.0
+    return LabelRecall(
+        label,
+        spans,
+        gold,
+        parent=parent_hits / gold,
+        candidate=candidate_hits / gold,
+        loss=(parent_hits - candidate_hits) / gold,
+        interval=percentiles(losses),
+        false_alarms=rate,
+        informedness=parent_hits / gold - rate,
+    )
+
+
+def _sums(rows: Integers, groups: Integers) -> Integers:
+    """Add the rows of each group."""
+    sums = np.zeros((int(groups.max()) + 1, rows.shape[1]), dtype=np.int64)
+    np.add.at(sums, groups, rows)
+    return sums
 
 
 def _nothing(fixtures: int, with_gold: Sequence[LabelRecall]) -> list[str]:

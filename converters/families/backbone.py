@@ -19,8 +19,7 @@ from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.source.scrub import scrub
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.tasks.checkpoints import image_sample, torch_weights
-from onnxreg.converters.tasks.checkpoints.checkpoint import load_model
-from onnxreg.converters.tasks.checkpoints.task_heads import IMAGES
+from onnxreg.converters.tasks.checkpoints.checkpoint import IMAGES, load_model
 from onnxreg.converters.tasks.code import factory
 from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.converters.tasks.code.factory import Factory

@@ -7,15 +7,15 @@ from pydantic.fields import FieldInfo
 
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
-from onnxreg.converters.tasks.pooling import Pooling
 from onnxreg.converters.tasks.task import Task
 from onnxreg.converters.tasks.text import (
     FeatureExtraction,
+    Pooling,
     QuestionAnswering,
     TextClassification,
+    TextGeneration,
     TokenClassification,
 )
-from onnxreg.converters.tasks.text_generation import TextGeneration
 from onnxreg.schema.core.errors import InputError, nearest
 
 ALIASES: Mapping[str, str] = {

@@ -1,4 +1,4 @@
-"""Tasks of checkpoints that read tokens, one for each head; `pooling` is in a file of its own."""
+"""Tasks of checkpoints that read tokens, one for each head, and `text-generation`: a decoder, for `ModelBuilder`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,23 +7,33 @@ from typing import Any, ClassVar
 from pydantic import PositiveInt
 
 from onnxreg.converters.passes.tools.torch_model import TorchModel
-from onnxreg.converters.source.source_files import read_license
+from onnxreg.converters.source.scrub import read_json
+from onnxreg.converters.source.source_files import CONFIG, locate, read_license, taking_part, weight_files
 from onnxreg.converters.source.toolchain import require
-from onnxreg.converters.tasks.checkpoints import companion_files, token_sample
-from onnxreg.converters.tasks.checkpoints.checkpoint import LoadedCheckpoint, find_checkpoint, load_located
-from onnxreg.converters.tasks.checkpoints.task_heads import (
+from onnxreg.converters.tasks.checkpoints import companion_files, sentence_files, token_sample
+from onnxreg.converters.tasks.checkpoints.checkpoint import (
     BATCH,
     ENCODER,
     SEQUENCE,
     SPANS,
     TEXTS,
     TOKENS,
+    LoadedCheckpoint,
     TaskHead,
+    find_checkpoint,
+    load_located,
+    located_source,
 )
-from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Task, TaskOptions
+from onnxreg.converters.tasks.checkpoints.sentence_files import Mode, SentenceConfig
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.draft import DraftFile
+from onnxreg.schema.manifest.manifest import Source
 
-CONFIG, LABELS = "config.json", "id2label.json"
+LABELS = "id2label.json"
+HEAD_SUFFIX = "ForCausalLM"
+GENERATION_CONFIG = "generation_config.json"
+"""Optional settings of text generation."""
 
 
 class TextOptions(TaskOptions, title="Options"):
@@ -82,13 +92,6 @@ class TextTask(Task):
         return {}
 
 
-def torch_model(module: Any, examples: dict[str, Any], outputs: Mapping[str, tuple[str, ...]]) -> TorchModel:
-    """Wrap a module with the dynamic axes of its outputs; those of the inputs are batch and sequence."""
-    axis_names = {**dict.fromkeys(examples, (BATCH, SEQUENCE)), **outputs}
-    axes = {name: dict(enumerate(names)) for name, names in axis_names.items()}
-    return TorchModel(module, examples, tuple(outputs), axes)
-
-
 class FeatureExtraction(TextTask):
     """The encoder alone: `last_hidden_state`, `[batch, sequence, hidden]`.
 
@@ -104,6 +107,49 @@ class FeatureExtraction(TextTask):
     def companions(self, checkpoint: LoadedCheckpoint, name: str, directory: Path) -> list[DraftFile]:
         paths = companion_files.write_sentence_files(directory, checkpoint, name)
         return [DraftFile("other", path) for path in paths]
+
+
+class PoolingOptions(TextOptions, title="Options"):
+    """`mode` and `normalize` in place of the checkpoint's own; a checkpoint that has none is pooled by `mean`."""
+
+    mode: Mode | None = None
+    normalize: bool | None = None
+
+
+class Pooling(TextTask):
+    """An encoder and the pooling of its token vectors: `embeddings`, `[batch, hidden]`."""
+
+    id = "pooling"
+    head = ENCODER
+
+    Options = PoolingOptions
+
+    def find(self, source: str) -> LocatedSource:
+        checkpoint_source = find_checkpoint(source, self.head, self.trust_remote_code, sentences=True)
+        if self.options.mode is None:
+            sentence_files.read(checkpoint_source.location)
+        return checkpoint_source
+
+    def longest(self, checkpoint: LoadedCheckpoint) -> int:
+        trained = self._config(checkpoint).max_length
+        return min(super().longest(checkpoint), trained or self.options.max_seq_length)
+
+    def module(self, checkpoint: LoadedCheckpoint, examples: dict[str, Any]) -> TorchModel:
+        config = self._config(checkpoint)
+        module = pooled(checkpoint.model, config.mode or "mean", config.normalize)
+        return torch_model(module, examples, {"embeddings": (BATCH,)})
+
+    def resolved_options(self, checkpoint: LoadedCheckpoint) -> dict[str, Any]:
+        config = self._config(checkpoint)
+        return {"pooling": {"mode": config.mode or "mean", "normalize": config.normalize}}
+
+    def _config(self, checkpoint: LoadedCheckpoint) -> SentenceConfig:
+        """Return the checkpoint's configuration, overridden by the options."""
+        options, mode, normalize = self.options, self.options.mode, self.options.normalize
+        config = SentenceConfig() if options.mode else sentence_files.read(checkpoint.directory)
+        return SentenceConfig(
+            mode or config.mode, config.normalize if normalize is None else normalize, config.max_length
+        )
 
 
 class QuestionAnswering(TextTask):
@@ -125,6 +171,61 @@ class TokenClassification(TextTask):
 
     id = "token-classification"
     head = TOKENS
+
+
+class TextGeneration(Task):
+    """A Hugging Face checkpoint of a causal language model, which `ModelBuilder` takes unchanged.
+
+    Nothing is loaded here and no code of the checkpoint is run. The pass compares its graph with the
+    checkpoint itself.
+    """
+
+    id = "text-generation"
+
+    def find(self, source: str) -> LocatedSource:
+        location = locate(source)
+        directory = location.directory
+        _check(directory)
+        names = taking_part(directory, code=False)
+        names += [GENERATION_CONFIG] if (directory / GENERATION_CONFIG).is_file() else []
+        return located_source(location, names)
+
+    def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
+        origin = source.origin or Source.from_json({"id": name, "digest": str(source.digest)})
+        fields = {"task": self.id, "family": _config(source.location).get("model_type")}
+        license_name = read_license(source.location)
+        fields |= {} if license_name is None else {"license": license_name}
+        return ExportSubject(origin, Sample((), ()), source.location, fields=fields)
+
+
+def torch_model(module: Any, examples: dict[str, Any], outputs: Mapping[str, tuple[str, ...]]) -> TorchModel:
+    """Wrap a module with the dynamic axes of its outputs; those of the inputs are batch and sequence."""
+    axis_names = {**dict.fromkeys(examples, (BATCH, SEQUENCE)), **outputs}
+    axes = {name: dict(enumerate(names)) for name, names in axis_names.items()}
+    return TorchModel(module, examples, tuple(outputs), axes)
+
+
+def pooled(encoder: Any, mode: Mode, normalize: bool) -> Any:
+    """Wrap an encoder to return `embeddings`, `[batch, hidden]`, as sentence-transformers does.
+
+    Only positions that `attention_mask` leaves in count. `mean` averages them, `max` takes each dimension,
+    `cls` the first position, `last` the last one. `normalize` makes each embedding as long as 1.
+    """
+    import torch
+
+    pool = {"mean": _mean, "cls": _first, "max": _max, "last": _last}[mode]
+
+    class Pooled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = encoder
+
+        def forward(self, **inputs: Any) -> Any:
+            hidden = self.encoder(**inputs, return_dict=True).last_hidden_state
+            embeddings = pool(hidden, inputs["attention_mask"])
+            return torch.nn.functional.normalize(embeddings, p=2.0, dim=1) if normalize else embeddings
+
+    return Pooled().eval()
 
 
 def _write_companions(
@@ -155,3 +256,50 @@ def _fields(
         fields |= {"labels": list(checkpoint.labels), "label_map_path": LABELS}
     license_name = read_license(checkpoint.directory)
     return fields if license_name is None else {**fields, "license": license_name}
+
+
+def _check(directory: Path) -> None:
+    architectures = _config(directory).get("architectures") or []
+    if not any(str(name).endswith(HEAD_SUFFIX) for name in architectures):
+        names = ", ".join(map(str, architectures))[:200] or "nothing"
+        raise InputError(
+            f"not a causal language model: config.json says {names}",
+            "text-generation exports decoders such as LlamaForCausalLM",
+        )
+    if not weight_files(directory):
+        raise InputError(
+            "the checkpoint has no weights: neither model.safetensors nor pytorch_model.bin",
+            "give the directory that save_pretrained wrote",
+        )
+
+
+def _config(directory: Path) -> dict[str, Any]:
+    path = directory / CONFIG
+    value = read_json(path) if path.is_file() else None
+    if not isinstance(value, dict):
+        raise InputError(
+            "the checkpoint has no config.json that can be read",
+            "give the directory that save_pretrained wrote",
+        )
+    return value
+
+
+def _mean(hidden: Any, mask: Any) -> Any:
+    counts = mask.unsqueeze(-1).to(hidden.dtype)
+    return (hidden * counts).sum(1) / counts.sum(1).clamp(min=1e-9)
+
+
+def _first(hidden: Any, mask: Any) -> Any:
+    return hidden[:, 0]
+
+
+def _max(hidden: Any, mask: Any) -> Any:
+    return hidden.masked_fill(mask.unsqueeze(-1) == 0, -1e9).amax(1)
+
+
+def _last(hidden: Any, mask: Any) -> Any:
+    """Take the last unmasked position, also with padding at the left."""
+    import torch
+
+    last = (mask * torch.arange(mask.shape[1], device=mask.device)).argmax(1)
+    return hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[-1])).squeeze(1)

@@ -1,7 +1,7 @@
 """An artifact on texts: the kind of answer that its graph gives, decided by its inputs and outputs.
 
 A token classifier tags spans, a text classifier scores classes, a graph with `start_logits` and `end_logits` answers
-questions; the others give vectors (`vectors`) or text (`completion`). Spans and answers are decoded as in an
+questions; the others give vectors or text. Spans and answers are decoded as in an
 evaluation. Scores of classes are made as pipelines of transformers make them: by the sigmoid if the classes do not
 exclude each other, or there is only one; not at all for a regression; otherwise by the softmax.
 """
@@ -9,6 +9,7 @@ exclude each other, or there is only one; not at all for a regression; otherwise
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,16 @@ import numpy as np
 from onnxreg.converters.evaluation.decode import NOTHING, decode, tag_scheme
 from onnxreg.converters.evaluation.scores import Floats
 from onnxreg.converters.evaluation.tasks.extractive_answers import STRIDE, AnswerSpan, best_span
-from onnxreg.converters.evaluation.tasks.token_spans import tags_of
-from onnxreg.converters.evaluation.windows import TokenWindow, kept_tokens
+from onnxreg.converters.evaluation.tasks.token_spans import TokenWindow, kept_tokens, tags_of
+from onnxreg.converters.passes.tools.causal_model import SETTINGS
 from onnxreg.converters.tasks.task_catalog import ALIASES
-from onnxreg.converters.texts import completion, vectors
-from onnxreg.converters.texts.text_model import TextModel, numbers_of, refuse
-from onnxreg.converters.texts.text_tokenizer import TextTokenizer, TokenRow
-from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.converters.texts.text_model import TextModel, TextTokenizer, TokenRow, numbers_of, refuse
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.errors import Advice, ConversionError, InputError
+
+TEXT_OUTPUTS = ("embeddings", "sentence_embedding", "text_embeds")
+OF_TOKENS = ("last_hidden_state", "token_embeddings")
+"""Outputs that are taken if a graph has several, the first choice first."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +70,60 @@ class ContextAnswer:
         return {"text": self.text, "start": self.start, "end": self.end, "score": self.score}
 
 
-TextAnswer = (
-    list[TaggedSpan] | ClassScores | ContextAnswer | vectors.TextVectors | completion.GreedyCompletion | None
-)
+@dataclass(frozen=True)
+class GreedyCompletion:
+    """The text that follows a prompt; `finish` is `end` if the model ended it, `length` if the limit did."""
+
+    text: str
+    tokens: int
+    finish: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"completion": {"text": self.text, "tokens": self.tokens, "finish": self.finish}}
+
+
+@dataclass(frozen=True)
+class TextVector:
+    """A text's vector, float64 `[size]`; if the graph gives one for each token, those too, `[tokens, size]`."""
+
+    text: str
+    vector: Floats
+    row: TokenRow
+    tokens: Floats | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        value = {"text": self.text, "vector": self.vector.tolist(), "truncated": self.row.is_cut}
+        if self.tokens is None:
+            return value
+        parts = zip(self.row.tokens, self.row.offsets.tolist(), self.tokens.tolist(), strict=True)
+        return value | {
+            "tokens": [
+                {"token": token, "start": start, "end": end, "vector": vector}
+                for token, (start, end), vector in parts
+            ]
+        }
+
+
+@dataclass(frozen=True)
+class TextVectors:
+    """The vectors of texts. `pooling` is `graph`, or `mean` if it is over the tokens that the graph gives."""
+
+    vectors: tuple[TextVector, ...]
+    pooling: str
+
+    @property
+    def similarity(self) -> Floats:
+        """The cosine of each text with each, float64 `[texts, texts]`."""
+        rows = np.stack([item.vector for item in self.vectors])
+        units = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        return np.asarray(units @ units.T)
+
+    def to_json(self) -> dict[str, Any]:
+        embeddings = [item.to_json() for item in self.vectors]
+        return {"embeddings": embeddings, "pooling": self.pooling, "similarity": self.similarity.tolist()}
+
+
+TextAnswer = list[TaggedSpan] | ClassScores | ContextAnswer | TextVectors | GreedyCompletion | None
 """Spans of a token classifier, scores of a text classifier, a part of a context (None: no answer), vectors, or
 the text that follows."""
 
@@ -101,20 +156,12 @@ def run_texts(
     if is_classifier:
         return classify_text(model, _one(texts), context)
     if "logits" not in gives:
-        return vectors.embed(model, texts)
+        return embed(model, texts)
     if task == "text-generation" or model.runner.has_past:
-        return completion.complete(model, _one(texts), max_tokens)
+        return complete(model, _one(texts), max_tokens)
     if not model.labels:
         raise refuse(model.graph.name, "gives a value for each token, and its version has no labels for them")
     return tag_spans(model, _one(texts))
-
-
-def _one(texts: Sequence[str]) -> str:
-    if len(texts) != 1:
-        raise InputError(
-            "this model takes one text at a time", "several are compared by models that give embeddings"
-        )
-    return texts[0]
 
 
 def classify_text(model: TextModel, text: str, pair: str | None = None) -> ClassScores:
@@ -127,13 +174,6 @@ def classify_text(model: TextModel, text: str, pair: str | None = None) -> Class
     return ClassScores(
         tuple((labels[number], float(scores[number])) for number in order), activation, row.is_cut
     )
-
-
-def _activation(config: Mapping[str, Any], count: int) -> str:
-    problem = config.get("problem_type")
-    if problem == "regression":
-        return "none"
-    return "sigmoid" if problem == "multi_label_classification" or count == 1 else "softmax"
 
 
 def activate(logits: Floats, activation: str) -> Floats:
@@ -163,14 +203,6 @@ def tag_spans(model: TextModel, text: str) -> list[TaggedSpan]:
     return list(_spans(text, decode(tags, offsets, len(text), scheme).tolist(), scheme.names))
 
 
-def _spans(text: str, labels: Sequence[int], names: Sequence[str]) -> Iterator[TaggedSpan]:
-    for label, group in groupby(range(len(text)), key=lambda index: labels[index]):
-        indices = list(group)
-        if label != NOTHING:
-            start, end = indices[0], indices[-1] + 1
-            yield TaggedSpan(start, end, names[label], text[start:end])
-
-
 def text_windows(tokenizer: TextTokenizer, text: str) -> Iterator[TokenWindow]:
     """Cut a text into windows, as `evaluation.windows` does with a tokenizer of Transformers."""
     rows, overlap = list(tokenizer.windows(text)), tokenizer.overlap()
@@ -192,6 +224,60 @@ def answer_question(model: TextModel, question: str, context: str) -> ContextAns
     return ContextAnswer(context[best.start : best.end], best.start, best.end, score)
 
 
+def complete(model: TextModel, prompt: str, max_tokens: int) -> GreedyCompletion:
+    """Continue a prompt by at most so many tokens, greedily.
+
+    Raise InputError for a prompt without tokens; ConversionError if the graph does not run.
+    """
+    prompt_ids = model.tokenizer.ids(prompt)
+    ends, ids, finish = _ends(model), list(prompt_ids), "length"
+    while len(ids) < len(prompt_ids) + max_tokens:
+        feed = np.asarray([ids], dtype=np.int64)
+        outputs = model.run({"input_ids": feed, "attention_mask": np.ones_like(feed)})
+        token = int(numbers_of(outputs, "logits")[-1].argmax())
+        if token in ends:
+            finish = "end"
+            break
+        ids.append(token)
+    start, text = model.tokenizer.text(prompt_ids), model.tokenizer.text(ids)
+    added = (
+        text.removeprefix(start) if text.startswith(start) else model.tokenizer.text(ids[len(prompt_ids) :])
+    )
+    return GreedyCompletion(added, len(ids) - len(prompt_ids), finish)
+
+
+def embed(model: TextModel, texts: Sequence[str]) -> TextVectors:
+    """The vectors of texts; what is longer than the model takes is cut at its end.
+
+    Raise ConversionError if the graph does not run, or gives no vectors.
+    """
+    vectors = tuple(_vector(model, text) for text in texts)
+    return TextVectors(vectors, "graph" if vectors[0].tokens is None else "mean")
+
+
+def _one(texts: Sequence[str]) -> str:
+    if len(texts) != 1:
+        raise InputError(
+            "this model takes one text at a time", "several are compared by models that give embeddings"
+        )
+    return texts[0]
+
+
+def _activation(config: Mapping[str, Any], count: int) -> str:
+    problem = config.get("problem_type")
+    if problem == "regression":
+        return "none"
+    return "sigmoid" if problem == "multi_label_classification" or count == 1 else "softmax"
+
+
+def _spans(text: str, labels: Sequence[int], names: Sequence[str]) -> Iterator[TaggedSpan]:
+    for label, group in groupby(range(len(text)), key=lambda index: labels[index]):
+        indices = list(group)
+        if label != NOTHING:
+            start, end = indices[0], indices[-1] + 1
+            yield TaggedSpan(start, end, names[label], text[start:end])
+
+
 def _read_window(model: TextModel, row: TokenRow) -> tuple[AnswerSpan, float, float]:
     """The best answer in a window, its probability, and the score of none: both logits of the first token."""
     outputs = model.run(row.inputs)
@@ -208,3 +294,37 @@ def _probability(logits: Floats, chosen: Any, among: Any) -> float:
     if not chosen.any():
         return 0.0
     return float(activate(logits[among], "softmax")[chosen[among]].max())
+
+
+def _ends(model: TextModel) -> set[int]:
+    """The tokens that end a text, of onnxruntime-genai's settings beside the graph, else of the config."""
+    path: Path = model.graph.parent / SETTINGS
+    settings: Mapping[str, Any] = model.config
+    if path.is_file():
+        value = canonical.decode(path.read_bytes(), SETTINGS)
+        settings = value.get("model", {}) if isinstance(value, dict) else {}
+    ends = settings.get("eos_token_id")
+    return {end for end in (ends if isinstance(ends, list) else [ends]) if isinstance(end, int)}
+
+
+def _vector(model: TextModel, text: str) -> TextVector:
+    row = model.tokenizer.row(text)
+    outputs = model.run(row.inputs)
+    name = _chosen(outputs, 2, TEXT_OUTPUTS)
+    if name is not None:
+        return TextVector(text, numbers_of(outputs, name), row)
+    name = _chosen(outputs, 3, OF_TOKENS)
+    if name is None:
+        raise ConversionError(f"{model.graph.name} gives no vectors: {', '.join(outputs)}")
+    tokens = numbers_of(outputs, name)
+    mask = row.inputs["attention_mask"][0].astype(bool)
+    return TextVector(text, tokens[mask].mean(axis=0), row, tokens)
+
+
+def _chosen(outputs: Mapping[str, Any], axes: int, names: Sequence[str]) -> str | None:
+    """The output of one row with so many axes: one of these names, else the only one if it has none of tokens."""
+    fitting = [name for name, array in outputs.items() if array.ndim == axes and array.shape[0] == 1]
+    named = [name for name in names if name in fitting]
+    if named:
+        return named[0]
+    return fitting[0] if len(outputs) == len(fitting) == 1 else None

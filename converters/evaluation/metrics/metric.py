@@ -15,8 +15,7 @@ from onnxreg.converters.evaluation.judgement import (
     MetricIdentity,
     State,
 )
-from onnxreg.converters.evaluation.resample import paired_interval
-from onnxreg.converters.evaluation.scores import Floats, ScoreTable
+from onnxreg.converters.evaluation.scores import Floats, ScoreTable, paired_interval
 from onnxreg.converters.source.toolchain import distributions
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, missing_extra
 

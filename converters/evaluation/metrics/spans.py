@@ -8,12 +8,18 @@ from typing import Any
 import numpy as np
 
 from onnxreg.converters.evaluation.decode import NOTHING
-from onnxreg.converters.evaluation.fixture import Fixture
 from onnxreg.converters.evaluation.judgement import Judgement
 from onnxreg.converters.evaluation.metrics.metric import Metric, strict_entities
-from onnxreg.converters.evaluation.recall_judgement import METRIC, judge_recall, read_minimum_evidence
-from onnxreg.converters.evaluation.recall_rule import MAX_RECALL_LOSS, CharacterCounts, thin_evidence
+from onnxreg.converters.evaluation.recall_rule import (
+    MAX_RECALL_LOSS,
+    METRIC,
+    CharacterCounts,
+    judge_recall,
+    read_minimum_evidence,
+    thin_evidence,
+)
 from onnxreg.converters.evaluation.scores import Floats, ScoreTable
+from onnxreg.converters.evaluation.suite import Fixture
 from onnxreg.schema.core.errors import InputError
 
 TASKS = frozenset({"token-classification"})

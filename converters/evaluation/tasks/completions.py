@@ -7,9 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator
-from onnxreg.converters.evaluation.tasks.text_rows import output, plain, text_of
-from onnxreg.converters.tasks.checkpoints.tokenizer import load_tokenizer
+from onnxreg.converters.evaluation.tasks.task_evaluator import (
+    ModelInput,
+    TaskEvaluator,
+    output,
+    plain,
+    text_of,
+)
+from onnxreg.converters.tasks.checkpoints.checkpoint import load_tokenizer
 from onnxreg.schema.core.errors import InputError
 
 MAX_TOKENS = 2048
@@ -79,7 +84,7 @@ class Completions(TaskEvaluator):
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Likelihood:
         scored = model_input.context
-        logits = output(outputs, "logits", model_input)[scored - 1].astype(np.float64)
+        logits = output(outputs, "logits")[scored - 1].astype(np.float64)
         tokens = model_input.feed["input_ids"][0, scored]
         own = logits[np.arange(len(tokens)), tokens]
         largest = logits.max(axis=1)

@@ -7,8 +7,14 @@ from typing import Any
 import numpy as np
 
 from onnxreg.converters.evaluation.scores import Floats
-from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput
-from onnxreg.converters.evaluation.tasks.text_rows import TextEvaluator, number_of, output, plain, text_of
+from onnxreg.converters.evaluation.tasks.task_evaluator import (
+    ModelInput,
+    TextEvaluator,
+    number_of,
+    output,
+    plain,
+    text_of,
+)
 from onnxreg.schema.core.errors import InputError
 
 MAX_DOCUMENTS = 1000
@@ -58,8 +64,8 @@ class Embeddings(TextEvaluator):
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Floats:
         if "embeddings" in outputs:
-            return np.asarray(output(outputs, "embeddings", model_input), dtype=np.float64)
-        states = output(outputs, "last_hidden_state", model_input)
+            return np.asarray(output(outputs, "embeddings"), dtype=np.float64)
+        states = output(outputs, "last_hidden_state")
         mask = model_input.feed["attention_mask"][0].astype(bool)
         return np.asarray(states[mask].astype(np.float64).mean(axis=0))
 

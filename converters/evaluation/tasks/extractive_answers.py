@@ -7,8 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput
-from onnxreg.converters.evaluation.tasks.text_rows import TextEvaluator, output, plain, text_of
+from onnxreg.converters.evaluation.tasks.task_evaluator import (
+    ModelInput,
+    TextEvaluator,
+    output,
+    plain,
+    text_of,
+)
 from onnxreg.schema.core.errors import InputError
 
 MAX_ANSWER_TOKENS = 30
@@ -101,7 +106,7 @@ class Answers(TextEvaluator):
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> tuple[AnswerSpan, float]:
         """The best answer, and the score of none: both logits of the first token."""
-        start, end = (output(outputs, f"{name}_logits", model_input) for name in ("start", "end"))
+        start, end = (output(outputs, f"{name}_logits") for name in ("start", "end"))
         return best_span(start.astype(np.float64), end.astype(np.float64), model_input.context), float(
             start[0] + end[0]
         )

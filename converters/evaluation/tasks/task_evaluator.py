@@ -1,7 +1,9 @@
-"""The contract of a task's evaluation."""
+"""The contract of a task's evaluation, and of those whose items are texts, cut to the length of the version."""
 
+import copy
+import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,13 +27,6 @@ class ModelInput:
     item: int
     feed: Feed
     context: Any = None
-
-
-def numbers(values: Any) -> Any:
-    """The values of an output. Raises ConversionError for NaN, which would be read as some class."""
-    if np.isnan(values).any():
-        raise ConversionError("the model gives NaN for an item of the evaluation suite")
-    return values
 
 
 class TaskEvaluator(ABC):
@@ -97,3 +92,67 @@ class TaskEvaluator(ABC):
     @abstractmethod
     def prediction(self, item: Any, parts: Sequence[Any]) -> Any:
         """Make the prediction for an item from all its runs."""
+
+
+class TextEvaluator(TaskEvaluator):
+    """An evaluator of a checkpoint with a tokenizer. A text or pair longer than the model takes is cut at its end."""
+
+    def feeds(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> Iterator[Feed]:
+        """Yield one row of tokens for each text (or pair), int64 `[1, tokens]`."""
+        if not texts:
+            return
+        tokenizer = copy.deepcopy(self.subject.loaded.tokenizer)
+        names = tuple(self.subject.sample.feeds[0])
+        encoded = tokenizer(
+            list(texts),
+            None if pairs is None else list(pairs),
+            truncation=True,
+            max_length=self.max_length,
+            return_token_type_ids="token_type_ids" in names,
+        )
+        for number in range(len(texts)):
+            yield {name: np.asarray([encoded[name][number]], dtype=np.int64) for name in names}
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest row."""
+        return int(self.subject.resolved_options["max_seq_length"])
+
+
+def numbers(values: Any) -> Any:
+    """The values of an output. Raises ConversionError for NaN, which would be read as some class."""
+    if np.isnan(values).any():
+        raise ConversionError("the model gives NaN for an item of the evaluation suite")
+    return values
+
+
+def plain(text: str) -> str:
+    """A text in Unicode's composed form, with single spaces: two that differ in these alone are one content."""
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+def text_of(row: Mapping[str, Any], key: str, position: str, required: bool = True) -> str | None:
+    """A text of an item. Raises InputError if it is missing, empty or not a text."""
+    value = row.get(key)
+    if value is None and not required:
+        return None
+    if not isinstance(value, str) or not value:
+        raise InputError(f"{position}: `{key}` is missing or empty")
+    return value
+
+
+def number_of(row: Mapping[str, Any], key: str, position: str) -> float | None:
+    """A number of an item, None without. Raises InputError if it is not a finite number."""
+    value = row.get(key)
+    if value is None:
+        return None
+    if type(value) not in (int, float):
+        raise InputError(f"{position}: `{key}` must be a number")
+    return float(value)
+
+
+def output(outputs: Mapping[str, Any], name: str) -> Any:
+    """An output of a run of one row, without its first axis. ConversionError if it is missing or has NaN."""
+    if name not in outputs or outputs[name].shape[:1] != (1,):
+        raise ConversionError(f"the model has no output called {name} with one row for each row of its input")
+    return numbers(outputs[name][0])

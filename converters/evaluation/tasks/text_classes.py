@@ -4,8 +4,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput
-from onnxreg.converters.evaluation.tasks.text_rows import TextEvaluator, output, plain, text_of
+from onnxreg.converters.evaluation.tasks.task_evaluator import (
+    ModelInput,
+    TextEvaluator,
+    output,
+    plain,
+    text_of,
+)
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 
@@ -52,7 +57,7 @@ class TextClasses(TextEvaluator):
         return [ModelInput(number, feed) for number, feed in enumerate(feeds)]
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> int:
-        logits = output(outputs, "logits", model_input)
+        logits = output(outputs, "logits")
         if logits.shape != (len(self.labels),):
             raise ConversionError(
                 f"the model gives logits of shape {logits.shape}, expected {(len(self.labels),)}",

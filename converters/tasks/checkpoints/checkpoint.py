@@ -1,7 +1,11 @@
-"""Load a trained checkpoint: refuse random weights, and run none of its code without consent."""
+"""Load a trained checkpoint: refuse random weights, and run none of its code without consent.
+
+A `TaskHead` is the class of transformers that loads a checkpoint, and the outputs of its graph. The tokenizer is the fast one;
+each of its tokens must have an embedding.
+"""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +24,48 @@ from onnxreg.converters.source.source_files import (
 from onnxreg.converters.source.toolchain import refuse_missing, require
 from onnxreg.converters.tasks.checkpoints import sentence_files
 from onnxreg.converters.tasks.checkpoints.light_transformers import light_import
-from onnxreg.converters.tasks.checkpoints.task_heads import TaskHead
-from onnxreg.converters.tasks.checkpoints.tokenizer import check_vocabulary, load_tokenizer
 from onnxreg.converters.tasks.task import LocatedSource
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.manifest.manifest import Source
 
 ADAPTER_CONFIG = "adapter_config.json"
 """Refers to another model, which transformers would load if peft is installed; no digest covers that."""
+
+BATCH, SEQUENCE = "batch", "sequence"
+
+
+@dataclass(frozen=True)
+class TaskHead:
+    """`suffix` is the end of the names of its classes, `BertForTokenClassification` and
+    `AutoModelForTokenClassification`.
+
+    `outputs` are the dynamic axes, the first ones, of each output; `labelled` says that the last axis counts
+    labels.
+    """
+
+    suffix: str
+    description: str
+    outputs: Mapping[str, tuple[str, ...]]
+    labelled: bool = False
+
+    @property
+    def auto_class(self) -> str:
+        return f"AutoModel{self.suffix}"
+
+    def of_use(self, parameter: str) -> bool:
+        """Tell if the outputs depend on a parameter: hidden states do not depend on the pooler of BERT."""
+        return bool(self.suffix) or parameter.partition(".")[0] != "pooler"
+
+
+ENCODER = TaskHead("", "encoder", {"last_hidden_state": (BATCH, SEQUENCE)})
+SPANS = TaskHead(
+    "ForQuestionAnswering",
+    "question answerer",
+    {"start_logits": (BATCH, SEQUENCE), "end_logits": (BATCH, SEQUENCE)},
+)
+IMAGES = TaskHead("ForImageClassification", "image classifier", {"logits": (BATCH,)}, labelled=True)
+TEXTS = TaskHead("ForSequenceClassification", "text classifier", {"logits": (BATCH,)}, labelled=True)
+TOKENS = TaskHead("ForTokenClassification", "token classifier", {"logits": (BATCH, SEQUENCE)}, labelled=True)
 
 
 @dataclass(frozen=True)
@@ -136,6 +174,48 @@ def load_model(directory: Path, head: TaskHead) -> Any:
         raise InputError("the checkpoint has no weights", "give the directory that save_pretrained wrote")
     with silent_transformers():
         return _load_model(directory, head, trust_remote_code=False)
+
+
+def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
+    """Load a fast tokenizer that pads and truncates only on request; InputError if the checkpoint has none."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            directory, use_fast=True, local_files_only=True, trust_remote_code=trust_remote_code
+        )
+    except Exception as error:
+        refuse_missing(error, "the tokenizer of the checkpoint")
+        reason = str(error).replace(str(directory), "the checkpoint").strip() or type(error).__name__
+        raise InputError(
+            f"the tokenizer of the checkpoint could not be loaded: {reason.splitlines()[0][:300]}",
+            "the checkpoint must hold a tokenizer.json",
+        ) from error
+    if not tokenizer.is_fast:
+        raise InputError(
+            f"{type(tokenizer).__name__} has no fast form, so there is no tokenizer.json to ship",
+            "convert the tokenizer with transformers and save it beside the checkpoint",
+        )
+    if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
+        raise InputError(
+            "the checkpoint has no tokenizer: nothing but special tokens is in its vocabulary",
+            "save the tokenizer beside the model: tokenizer.save_pretrained(DIRECTORY)",
+        )
+    # A padding or truncation baked into tokenizer.json would make every app run at full length.
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.backend_tokenizer.no_truncation()
+    return tokenizer
+
+
+def check_vocabulary(model: Any, tokenizer: Any) -> None:
+    """Raise InputError for a token without a row in the embedding table."""
+    rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
+    highest = max(tokenizer.get_vocab().values(), default=-1)
+    if rows is not None and highest >= rows:
+        raise InputError(
+            f"the tokenizer has tokens up to {highest}, but the model has embeddings for {rows}",
+            "give the tokenizer that the checkpoint was trained with, or resize the embeddings and train them",
+        )
 
 
 def _raw_config(directory: Path) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from onnxreg.converters.tasks.code.definition import Definition
-from onnxreg.converters.tasks.code.factory import Factory
+from onnxreg.converters.tasks.code.factory import Definition, Factory
 from onnxreg.schema.core.errors import Advice, InputError
 
 MAX_SHOWN = 300

@@ -1,4 +1,9 @@
-"""`module:function`: a function that makes a torch module, found and hashed without running it."""
+"""`module:function`: a function that makes a torch module, found and hashed without running it.
+
+Its definition is found in the text of the files that the digest covers. A name counts as defined if each statement that
+binds it at the top of its module is a `def` or a `class`, or an import of such a name from another covered file. What a file
+imports from anywhere else (`from subprocess import getoutput`) is not its own.
+"""
 
 import ast
 import importlib
@@ -9,14 +14,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from traceback import extract_tb
 from typing import Any
 
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import distribution_of, distributions
-from onnxreg.converters.tasks.code.definition import Definition, find_definition, parse
 from onnxreg.converters.tasks.code.import_factory import SourceLoader, import_context, is_installed
 from onnxreg.schema.core.digest import directory_digest
 from onnxreg.schema.core.errors import Advice, ConversionError, InputError, IntegrityError, NotFoundError
@@ -25,6 +29,17 @@ from onnxreg.schema.manifest.parts import Code
 FACTORY_HINT = "a factory is module:function, or path/to/file.py:function; it returns a torch.nn.Module"
 _RECORDED = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
 """The module of a factory as a manifest names it: never a path."""
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A `def` or `class` by its name, in a file: its name in the digest, and its path."""
+
+    label: str
+    file: Path
+    function: str
 
 
 @dataclass(frozen=True)
@@ -117,6 +132,69 @@ def find_recorded(name: str, folder: Path) -> Factory:
     return factory
 
 
+def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
+    """Call a factory: a torch module with whatever weights it begins with. What it prints goes to stderr.
+
+    Raises InputError if it is not there, is of another distribution than its module, gives something else, or imports
+    code beside it that its digest does not cover, which is not run; ConversionError if it raises.
+    """
+    import torch
+
+    own = {path.resolve() for path in factory.files.values()}
+    with (
+        import_context(factory.file.name, factory.paths, own),
+        torch.random.fork_rng(devices=[]),
+        quiet(),
+        redirect_stdout(sys.stderr),
+    ):
+        torch.manual_seed(0)
+        try:
+            module = _function(factory)(**arguments)
+        except InputError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise _raised(factory, error) from error
+    if not isinstance(module, torch.nn.Module):
+        raise InputError(
+            f"{factory.name} gives a {type(module).__name__}, not a torch.nn.Module", FACTORY_HINT
+        )
+    return module
+
+
+def find_definition(files: Mapping[str, Path], label: str, function: str) -> Definition:
+    """Find the definition of a name of the module `label`; `files` are all that the digest covers.
+
+    Raises InputError if it is not defined in these files, or if a file cannot be parsed.
+    """
+    file, name, visited = label, function, set[tuple[str, str]]()
+    while file in files and (file, name) not in visited:
+        visited.add((file, name))
+        statements = list(_binding(_module(files[file], file), name))
+        if statements and all(
+            isinstance(statement, ast.FunctionDef | ast.ClassDef) for statement in statements
+        ):
+            return Definition(file, files[file], name)
+        if len(statements) != 1 or not isinstance(statements[0], ast.ImportFrom):
+            break
+        file, name = _import_origin(files, file, statements[0], name)
+    raise InputError(
+        f"{label} does not define {function}, by def or class",
+        "only what the files of the source themselves define can be allowed",
+    )
+
+
+def parse(path: Path, label: str) -> ast.Module | None:
+    """The syntax tree of a Python file; None if it is not Python. InputError if it is too deeply nested to be parsed."""
+    try:
+        return ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return None
+    except (MemoryError, RecursionError) as error:
+        raise InputError(
+            f"{label} cannot be parsed: it is nested too deeply", "look at who made it"
+        ) from error
+
+
 def _parts(source: str) -> tuple[str, str]:
     if not is_factory(source):
         raise InputError(f"{source[:80]!r} is not a factory", FACTORY_HINT)
@@ -168,35 +246,6 @@ def _imports(path: Path, label: str) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
             names = [node.module]
         yield from (name.partition(".")[0] for name in names)
-
-
-def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
-    """Call a factory: a torch module with whatever weights it begins with. What it prints goes to stderr.
-
-    Raises InputError if it is not there, is of another distribution than its module, gives something else, or imports
-    code beside it that its digest does not cover, which is not run; ConversionError if it raises.
-    """
-    import torch
-
-    own = {path.resolve() for path in factory.files.values()}
-    with (
-        import_context(factory.file.name, factory.paths, own),
-        torch.random.fork_rng(devices=[]),
-        quiet(),
-        redirect_stdout(sys.stderr),
-    ):
-        torch.manual_seed(0)
-        try:
-            module = _function(factory)(**arguments)
-        except InputError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise _raised(factory, error) from error
-    if not isinstance(module, torch.nn.Module):
-        raise InputError(
-            f"{factory.name} gives a {type(module).__name__}, not a torch.nn.Module", FACTORY_HINT
-        )
-    return module
 
 
 def _raised(factory: Factory, error: BaseException) -> ConversionError:
@@ -253,3 +302,53 @@ def _imported(factory: Factory) -> Any:
         for name in [name for name in sys.modules if name.partition(".")[0] == top]:
             del sys.modules[name]
     return importlib.import_module(factory.module)
+
+
+def _module(path: Path, label: str) -> ast.Module:
+    if (module := parse(path, label)) is None:
+        raise InputError(f"{label} is not valid Python")
+    return module
+
+
+def _binding(module: ast.Module, name: str) -> Iterator[ast.AST]:
+    """The statements and expressions that bind a name at the top of a module."""
+    yield from (node for node in ast.walk(module) if isinstance(node, ast.Global) and name in node.names)
+    nodes: list[ast.AST] = [*module.body]
+    while nodes:
+        node = nodes.pop()
+        if name in _names(node):
+            yield node
+        if not isinstance(node, _SCOPES):
+            nodes.extend(ast.iter_child_nodes(node))
+
+
+def _names(node: ast.AST) -> set[str | None]:
+    """The names that a node itself binds."""
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return {node.name}
+        case ast.Import() | ast.ImportFrom():
+            return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        case ast.Name(ctx=ast.Store() | ast.Del()):
+            return {node.id}
+        case ast.ExceptHandler() | ast.MatchAs() | ast.MatchStar():
+            return {node.name}
+        case ast.MatchMapping():
+            return {node.rest}
+        case _:
+            return set()
+
+
+def _import_origin(
+    files: Mapping[str, Path], label: str, statement: ast.ImportFrom, name: str
+) -> tuple[str, str]:
+    """The covered file that a name is imported from, or "", and its name there."""
+    folder, module = PurePosixPath(label).parent, (statement.module or "").split(".")
+    if statement.level:
+        base = PurePosixPath(*folder.parts[: max(len(folder.parts) - statement.level + 1, 0)])
+    else:
+        base = PurePosixPath()
+    target = base.joinpath(*module)
+    candidates = (f"{target}.py", str(target / "__init__.py"))
+    original = next(alias.name for alias in statement.names if name == (alias.asname or alias.name))
+    return next((file for file in candidates if file in files), ""), original

@@ -21,8 +21,7 @@ from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.run import self_test
 from onnxreg.converters.tasks.checkpoints import token_sample
-from onnxreg.converters.tasks.checkpoints.checkpoint import load_checkpoint
-from onnxreg.converters.tasks.checkpoints.task_heads import TOKENS
+from onnxreg.converters.tasks.checkpoints.checkpoint import TOKENS, load_checkpoint
 from onnxreg.converters.tasks.task import Sample
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest

@@ -97,8 +97,7 @@ def test_values_beyond_a_limit_are_refused(value: dict[str, float], asked: dict[
 
 @pytest.mark.parametrize("longest", [1, 5, 40, 512])
 def test_sample_covers_padding_and_the_longest_row(bert: Any, longest: int) -> None:
-    from onnxreg.converters.tasks.checkpoints.checkpoint import load_checkpoint
-    from onnxreg.converters.tasks.checkpoints.task_heads import TOKENS
+    from onnxreg.converters.tasks.checkpoints.checkpoint import TOKENS, load_checkpoint
 
     tokenizer = load_checkpoint(str(bert), "x", TOKENS).tokenizer
     inputs = ("input_ids", "attention_mask", "token_type_ids")

@@ -12,12 +12,12 @@ import pytest
 
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.evaluation.fixture import Fixture, TextSpan
 from onnxreg.converters.evaluation.judgement import EvaluationError
 from onnxreg.converters.evaluation.metrics import metric_catalog
 from onnxreg.converters.evaluation.metrics.metric import Metric
 from onnxreg.converters.evaluation.metrics.metric_contract import MetricContract
-from onnxreg.converters.evaluation.resample import percentiles
+from onnxreg.converters.evaluation.scores import percentiles
+from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.converters.evaluation.tasks.completions import Likelihood
 from onnxreg.converters.evaluation.tasks.embeddings import Texts
 from onnxreg.converters.evaluation.tasks.extractive_answers import Question

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from onnxreg.converters.evaluation.fixture import Fixture, TextSpan
 from onnxreg.converters.evaluation.metrics import metric_catalog
 from onnxreg.converters.evaluation.metrics.metric import Metric
 from onnxreg.converters.evaluation.scores import ScoreTable
+from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.converters.evaluation.tasks.completions import Likelihood
 from onnxreg.converters.evaluation.tasks.embeddings import Texts
 from onnxreg.converters.evaluation.tasks.extractive_answers import Question

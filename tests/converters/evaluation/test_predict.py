@@ -14,11 +14,10 @@ import transformers
 from onnx import TensorProto, helper
 from support.evaluation import subject_of
 
-from onnxreg.converters.evaluation.fixture import Fixture
 from onnxreg.converters.evaluation.predict import artifact_runner, parent_runner, predict
+from onnxreg.converters.evaluation.suite import Fixture
 from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRow, LabelledRows
-from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, Run
-from onnxreg.converters.evaluation.tasks.text_rows import output
+from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, Run, output
 from onnxreg.converters.evaluation.tasks.token_spans import TokenSpans
 from onnxreg.schema.core.errors import ConversionError
 

@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxreg.converters.evaluation.decode import Integers
-from onnxreg.converters.evaluation.fixture import Fixture, TextSpan
 from onnxreg.converters.evaluation.metrics.spans import CharacterRecall, tally_of
 from onnxreg.converters.evaluation.recall_rule import (
     CharacterCounts,
@@ -15,6 +14,7 @@ from onnxreg.converters.evaluation.recall_rule import (
     resample_losses,
 )
 from onnxreg.converters.evaluation.scores import ScoreTable
+from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 
 LABELS = ("A", "B")
 

@@ -1,6 +1,5 @@
 import pytest
 
-from onnxreg.converters.evaluation.fixture import Fixture, TextSpan
 from onnxreg.converters.evaluation.recall_rule import (
     MAX_LISTED_LABELS,
     Decision,
@@ -9,7 +8,7 @@ from onnxreg.converters.evaluation.recall_rule import (
     decide,
     thin_evidence,
 )
-from onnxreg.converters.evaluation.suite import Suite
+from onnxreg.converters.evaluation.suite import Fixture, Suite, TextSpan
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 

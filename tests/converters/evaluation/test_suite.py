@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from onnxreg.converters.evaluation.fixture import Fixture, TextSpan
-from onnxreg.converters.evaluation.suite import load
+from onnxreg.converters.evaluation.suite import Fixture, TextSpan, load
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 

@@ -6,7 +6,7 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.converters.evaluation.windows import windows
+from onnxreg.converters.evaluation.tasks.token_spans import windows
 from onnxreg.schema.core.errors import InputError
 
 WORDS = ["Ada", "Bo", "meets", "Oslo", "in", "xyzzy"]

@@ -13,9 +13,7 @@ import pytest
 from onnxreg.cli import hints
 from onnxreg.converters.source import source_files
 from onnxreg.converters.source.source_files import hub_id, locate
-from onnxreg.converters.tasks.checkpoints.checkpoint import load_checkpoint
-from onnxreg.converters.tasks.checkpoints.task_heads import TOKENS
-from onnxreg.converters.tasks.checkpoints.tokenizer import load_tokenizer
+from onnxreg.converters.tasks.checkpoints.checkpoint import TOKENS, load_checkpoint, load_tokenizer
 from onnxreg.schema.core.errors import Advice, HostError, InputError, NotFoundError, RegError, RemoteError
 
 Make = Callable[..., Path]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from onnxreg.converters.tasks.code import factory
-from onnxreg.converters.tasks.code.definition import find_definition
+from onnxreg.converters.tasks.code.factory import find_definition
 from onnxreg.schema.core.errors import InputError
 
 OWN = {

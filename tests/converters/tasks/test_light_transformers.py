@@ -7,8 +7,7 @@ from pathlib import Path
 
 import torch
 
-from onnxreg.converters.tasks.checkpoints.checkpoint import load_model
-from onnxreg.converters.tasks.checkpoints.task_heads import TOKENS
+from onnxreg.converters.tasks.checkpoints.checkpoint import TOKENS, load_model
 
 LOAD = """
 import json, sys
@@ -16,7 +15,7 @@ import torch
 from pathlib import Path
 from onnxreg.converters.tasks.checkpoints import light_transformers
 from onnxreg.converters.tasks.checkpoints.checkpoint import load_model
-from onnxreg.converters.tasks.checkpoints.task_heads import TOKENS
+from onnxreg.converters.tasks.checkpoints.checkpoint import TOKENS
 light_transformers.allow_light_import()
 model = load_model(Path({path!r}), TOKENS)
 with torch.no_grad():

@@ -8,10 +8,9 @@ import onnx
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from onnxreg.converters.evaluation import windows as evaluation
+from onnxreg.converters.evaluation.tasks import token_spans as evaluation
 from onnxreg.converters.texts.run_texts import TaggedSpan, run_texts, tag_spans, text_windows
-from onnxreg.converters.texts.text_model import TextModel
-from onnxreg.converters.texts.text_tokenizer import TextTokenizer
+from onnxreg.converters.texts.text_model import TextModel, TextTokenizer
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 WORDS = ["[UNK]", "[CLS]", "[SEP]", "Anna", "Keller", "met", "Bob"]
