@@ -10,7 +10,7 @@ from typing import Any
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.onnx.quiet import silent_transformers
-from onnxreg.converters.profiles.profile_catalog import PATH, task_recipe
+from onnxreg.converters.profiles.task_profiles import PATH, task_recipe
 from onnxreg.converters.source.source_files import hub_id, locate
 from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks import task_catalog

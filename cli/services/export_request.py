@@ -316,7 +316,7 @@ def _recipe_without_options(request: ExportRequest) -> "tuple[RecipeFile, Path]"
             recipe = recipe.with_options(checkpoint=str(checkpoint.absolute()))
         return recipe, request.recipe.parent
     if request.task is not None:
-        from onnxreg.converters.profiles.profile_catalog import task_recipe
+        from onnxreg.converters.profiles.task_profiles import task_recipe
 
         options = _own(request.options)
         _check_task_options(options)

@@ -1,7 +1,4 @@
-"""Every profile by name: ours, and those that other packages bring as entry points of the group `onnxreg.profiles`.
-
-Each task has a built-in recipe besides: full precision, and INT8 beside it if that is asked for.
-"""
+"""Every profile by name: ours, and those that other packages bring as entry points of the group `onnxreg.profiles`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -13,17 +10,10 @@ from onnxreg.converters.android import android_recipe
 from onnxreg.converters.android.android_profile import AndroidPromises
 from onnxreg.converters.engine.profile_promises import ProfilePromises
 from onnxreg.converters.engine.read_recipe import PROFILE_KEYS, from_value, read_document
-from onnxreg.converters.passes.conversion import NEWEST, OLDEST
-from onnxreg.converters.tasks import task_catalog
-from onnxreg.converters.tasks.text import TextTask
-from onnxreg.schema.core.errors import Advice, HostError, InputError, suggest
+from onnxreg.schema.core.errors import HostError, InputError, suggest
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 GROUP = "onnxreg.profiles"
-OPSET = 14
-PATH = "model.onnx"
-EVERYTHING = ("MatMul", "Gemm", "Gather")
-"""The operators that INT8 quantizes, embedding tables (`Gather`) included."""
 
 
 def _no_promises(parameters: Mapping[str, Any], suite: Path | None) -> ProfilePromises:
@@ -130,54 +120,3 @@ def find(name: str) -> Profile:
             raise HostError(f"{entry.value} is not a profile", "report it to the authors of its package")
         return replace(profile, name=name, package=None if entry.dist is None else entry.dist.name)
     raise InputError(f"no profile is called {name[:80]!r}", suggest(name, names()))
-
-
-def task_recipe(
-    task: str,
-    quantize: bool = False,
-    opset: int | None = None,
-    max_seq_length: int | None = None,
-    path: str = PATH,
-    int8_embeddings: bool = False,
-) -> RecipeFile:
-    """The recipe of a task. INT8 is written to `<path without .onnx>_int8.onnx`.
-
-    Raises InputError for a task that there is not, or that has no recipe without more options, and an opset that
-    PyTorch does not export to; for `int8_embeddings` without `quantize`.
-
-    Args:
-        opset: 14 if absent.
-        max_seq_length: in tokens; the task's own if absent.
-        int8_embeddings: quantize the embedding tables too, which are most of the bytes of a small encoder.
-    """
-    kind = task_catalog.find(task, TextTask)
-    if not issubclass(kind, TextTask):
-        raise InputError(f"the task {kind.id} has no recipe of its own: write one", Advice("write-recipe"))
-    if int8_embeddings and not quantize:
-        raise InputError(
-            "int8-embeddings is about the INT8 artifact, which nobody asked for", Advice("add-quantize")
-        )
-    params = {"target_opset": _target_opset(opset)}
-    steps: list[dict[str, Any]] = [{"name": "fp32", "pass": "OnnxConversion", "params": params}]
-    outputs = [{"step": "fp32", "path": path}]
-    if quantize:
-        work = {"name": "int8", "pass": "OnnxDynamicQuantization", "input": "fp32"}
-        steps.append({**work, "params": {"op_types_to_quantize": EVERYTHING}} if int8_embeddings else work)
-        outputs.append({"step": "int8", "path": f"{path.removesuffix('.onnx')}_int8.onnx"})
-    value = {
-        "task": kind.id,
-        "options": {} if max_seq_length is None else {"max_seq_length": max_seq_length},
-        "steps": steps,
-        "outputs": outputs,
-        "checks": [{"output": path, "metric": "max_abs_diff", "share": 0.001}],
-    }
-    return RecipeFile.from_json(value, f"the recipe of {task}")
-
-
-def _target_opset(opset: int | None) -> int:
-    target = OPSET if opset is None else opset
-    if not OLDEST <= target <= NEWEST:
-        raise InputError(
-            f"there is no opset {target} to export to", f"PyTorch's exporters support {OLDEST} to {NEWEST}"
-        )
-    return target

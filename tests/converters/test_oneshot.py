@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from onnxreg.converters import export
-from onnxreg.converters.profiles.profile_catalog import TextTask
+from onnxreg.converters.profiles.task_profiles import TextTask
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, RemoteError
 

@@ -244,7 +244,7 @@ def test_a_model_that_gives_nan_has_no_prediction(
     with pytest.raises(ConversionError, match="gives NaN"):
         evaluator.read(window, {"logits": logits})
     with pytest.raises(ConversionError, match="gives NaN"):
-        output({"logits": np.array([[0.5, np.nan]])}, "logits", window)
+        output({"logits": np.array([[0.5, np.nan]])}, "logits")
 
 
 def test_a_row_that_gives_nan_is_not_the_right_class(tmp_path: Path) -> None:
