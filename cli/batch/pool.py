@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from onnxreg.cli.batch.jobs import Job
-from onnxreg.cli.services.free_memory import free_memory
+from onnxreg.cli.services.export_service import free_memory
 from onnxreg.converters.source.source_files import weight_files
 from onnxreg.converters.tasks.checkpoints import light_transformers
 from onnxreg.schema.core.errors import HostError, RegError

@@ -23,8 +23,12 @@ from onnxreg.cli.options.shared import (
 from onnxreg.cli.reports.publish_report import report_published, write_out
 from onnxreg.cli.services import export_service
 from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
-from onnxreg.cli.services.export_service import find_parent_file, show_earlier_export
-from onnxreg.cli.services.push_published import check_remote, report_and_push
+from onnxreg.cli.services.export_service import (
+    check_remote,
+    find_parent_file,
+    report_and_push,
+    show_earlier_export,
+)
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
 

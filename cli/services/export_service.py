@@ -1,16 +1,21 @@
-"""Exports between converters and registry: run a plan, or recognise an earlier run, and publish it."""
+"""Exports between converters and registry: run a plan, or recognise an earlier run, publish it, and push it.
 
-from collections.abc import Mapping
+A decoder is built only if the memory for it is free on this machine.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from onnxreg.cli import hints
 from onnxreg.cli.context import Session
-from onnxreg.cli.services.free_memory import check_memory
-from onnxreg.cli.services.push_published import report_and_push
+from onnxreg.cli.options.shared import read_delta_releases
 from onnxreg.registry.support import environment
-from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError
 from onnxreg.schema.core.progress import Progress
+from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.units import parse_size
 from onnxreg.schema.core.version import Version
 
@@ -27,20 +32,8 @@ if TYPE_CHECKING:
 BATCH_WIDE_OPTIONS = ("trust_remote_code", "allow_code")
 """The settings of every job of a batch."""
 
-
-def cache_at(root: Path) -> "StepCache":
-    """The cache of export steps of the registry in a directory."""
-    from onnxreg.converters.engine.cache import StepCache
-
-    return StepCache(root / "local" / "cache")
-
-
-def cache_limit() -> int:
-    """Bytes: `REG_CACHE_SIZE`, such as `20GB`, else 10 GiB."""
-    from onnxreg.converters.engine.cache import MAX_CACHE_BYTES
-
-    limit = environment.read("REG_CACHE_SIZE")
-    return parse_size(limit) if limit else MAX_CACHE_BYTES
+QUANTIZED = "onnx-int8"
+"""The format of files that have scales to take."""
 
 
 def publish(
@@ -70,23 +63,6 @@ def publish(
         return add(registry, plan, run_with_search(plan, workspace, None, progress), version, progress), None
 
 
-def _publish_family(
-    registry: "Registry",
-    plan: "FamilyPlan",
-    version: Version | None,
-    progress: Progress,
-    workspace: Path,
-) -> "tuple[PublishedVersion, LatencyTable]":
-    """Export and publish a family; the latency of a new version is put on record."""
-    from onnxreg.converters.families.export_family import export_family
-
-    draft, latency = export_family(plan, workspace, progress)
-    published = registry.add(draft, version)
-    if published.new:
-        registry.attest_benchmark(published.ref, latency.document(published.manifest).encode())
-    return published, latency
-
-
 def add(
     registry: "Registry",
     plan: "ExportPlan",
@@ -104,6 +80,177 @@ def add(
     published = registry.add(draft, version)
     registry.attest_benchmark(published.ref, latency.document(published.manifest).encode())
     return published
+
+
+def show_earlier_export(
+    session: Session,
+    request: "ExportRequest",
+    version: Version | None,
+    as_json: bool,
+    push: str | None = None,
+) -> bool:
+    """Show what the same request published, if its source and tools are unchanged; else return False.
+
+    If a remote is named, `push` sends the version there.
+    """
+    from onnxreg.cli.reports.publish_report import report_existing
+    from onnxreg.converters.engine.export_memory import find_export_of_request
+    from onnxreg.registry.support.environment import default_root
+
+    earlier = find_export_of_request(cache_at(session.registry or default_root()), request.values)
+    if earlier is None:
+        return False
+    from onnxreg.registry.publish.existing import find_existing
+
+    existing = find_existing(session.reader(), earlier.name, earlier.manifest, version)
+    if existing is None:
+        return False
+    ref = Ref(earlier.name, str(existing.version))
+    report = partial(
+        report_existing, session, ref, earlier.manifest, existing.manifest, existing.states, as_json
+    )
+    report_and_push(session, ref, push, as_json, report)
+    return True
+
+
+def report_and_push(
+    session: Session, ref: Ref, remote: str | None, as_json: bool, report: Callable[..., None]
+) -> None:
+    """Call `report`, and push the version if a remote is named.
+
+    With `as_json` the push comes first, and the report has the key `pushed`: what `reg push --json` prints, or null if the
+    push failed. Raises what the push raises.
+    """
+    if remote is None:
+        report()
+    elif not as_json:
+        report()
+        _push(session, ref, remote, as_json)
+    else:
+        pushed = None
+        try:
+            pushed = _push(session, ref, remote, as_json)
+        finally:
+            report(pushed=pushed)
+
+
+def check_remote(session: Session, remote: str | None) -> None:
+    """Raise InputError or NotFoundError for an impossible remote before an export that may take an hour."""
+    if remote is not None:
+        session.remotes().url_of(remote)
+
+
+def check_one(**options: object) -> None:
+    """Raise InputError unless exactly one of these options is set."""
+    names = [f"--{name}" for name, value in options.items() if value is not None]
+    if len(names) != 1:
+        *first, last = (f"--{name}" for name in options)
+        message = (
+            f"{' and '.join(names)} contradict each other" if names else "nothing says what to export for"
+        )
+        raise InputError(message, f"see `reg export --help`: give {', '.join(first)} or {last}")
+
+
+def check_alone(option: str, others: Mapping[str, object]) -> None:
+    """Raise InputError if an option is set that the job file says for each job."""
+    name = next(
+        (key for key, value in others.items() if value is not None and key not in BATCH_WIDE_OPTIONS), None
+    )
+    if name is not None:
+        label = "SOURCE" if name == "source" else f"--{name.replace('_', '-')}"
+        raise InputError(
+            f"--{option} and {label} contradict each other", "say it in the job file, row by row"
+        )
+
+
+def check_needs(option: str, others: Mapping[str, object]) -> None:
+    """Raise InputError if an option is set without the option that it belongs to."""
+    name = next((key for key, value in others.items() if value is not None), None)
+    if name is not None:
+        raise InputError(f"--{name} goes with --{option}", f"name a job file: --{option} FILE")
+
+
+def find_parent_file(session: Session, parent: str) -> Path:
+    """The file that `--scales-from` names: a path, or the quantized artifact of a version in the registry.
+
+    Raises NotFoundError if the version or its file is not there, InputError if it has none or several such artifacts.
+    """
+    if (path := Path(parent)).is_file():
+        return path
+    registry = session.open()
+    published = registry.get(parent)
+    artifacts = [item for item in published.manifest.artifacts if item.format == QUANTIZED]
+    if not artifacts:
+        raise InputError(
+            f"{published.ref} has no scales to take: it has no file of the format {QUANTIZED}",
+            "name another version: --scales-from NAME:VERSION",
+        )
+    if len(artifacts) > 1:
+        paths = ", ".join(item.path for item in artifacts)
+        raise InputError(
+            f"{published.ref} has {len(artifacts)} files of the format {QUANTIZED}: {paths}",
+            f"pull it and name one: reg pull {published.ref} old, then --scales-from old/{artifacts[0].path}",
+        )
+    (artifact,) = artifacts
+    if not registry.store.has({artifact.digest}):
+        raise NotFoundError(
+            f"{artifact.path} of {published.ref} is not in this registry",
+            f"fetch it: reg pull {published.ref}",
+        )
+    return registry.store.blob_path(artifact.digest)
+
+
+def check_memory(plan: "ExportPlan") -> None:
+    """Raise HostError if a plan builds a decoder that takes more memory than is free; unknown sizes pass."""
+    from onnxreg.converters.passes.model_builder import ModelBuilder, peak_memory
+
+    source = plan.source.location
+    if not isinstance(source, Path) or all(node.kind is not ModelBuilder for node in plan.nodes.values()):
+        return
+    peak, free = peak_memory(source), free_memory()
+    if peak is not None and free is not None and peak > free:
+        raise HostError(
+            f"building the decoder takes about {peak / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free",
+            "close other programs, or export it on a machine with more memory",
+        )
+
+
+def free_memory(root: Path = Path("/")) -> int | None:
+    """Bytes available without swapping, no more than the control group allows; None if that is unknown."""
+    limits = [_available(root), _left_in_group(root / "sys/fs/cgroup")]
+    return min((size for size in limits if size is not None), default=None)
+
+
+def cache_at(root: Path) -> "StepCache":
+    """The cache of export steps of the registry in a directory."""
+    from onnxreg.converters.engine.cache import StepCache
+
+    return StepCache(root / "local" / "cache")
+
+
+def cache_limit() -> int:
+    """Bytes: `REG_CACHE_SIZE`, such as `20GB`, else 10 GiB."""
+    from onnxreg.converters.engine.cache import MAX_CACHE_BYTES
+
+    limit = environment.read("REG_CACHE_SIZE")
+    return parse_size(limit) if limit else MAX_CACHE_BYTES
+
+
+def _publish_family(
+    registry: "Registry",
+    plan: "FamilyPlan",
+    version: Version | None,
+    progress: Progress,
+    workspace: Path,
+) -> "tuple[PublishedVersion, LatencyTable]":
+    """Export and publish a family; the latency of a new version is put on record."""
+    from onnxreg.converters.families.export_family import export_family
+
+    draft, latency = export_family(plan, workspace, progress)
+    published = registry.add(draft, version)
+    if published.new:
+        registry.attest_benchmark(published.ref, latency.document(published.manifest).encode())
+    return published, latency
 
 
 def _publish_cached(
@@ -138,97 +285,47 @@ def _publish_cached(
     return published
 
 
-def check_one(**options: object) -> None:
-    """Raise InputError unless exactly one of these options is set."""
-    names = [f"--{name}" for name, value in options.items() if value is not None]
-    if len(names) != 1:
-        *first, last = (f"--{name}" for name in options)
-        message = (
-            f"{' and '.join(names)} contradict each other" if names else "nothing says what to export for"
-        )
-        raise InputError(message, f"see `reg export --help`: give {', '.join(first)} or {last}")
+def _available(root: Path) -> int | None:
+    with suppress(OSError, ValueError, IndexError):
+        for line in (root / "proc/meminfo").read_text("ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
 
 
-def check_alone(option: str, others: Mapping[str, object]) -> None:
-    """Raise InputError if an option is set that the job file says for each job."""
-    name = next(
-        (key for key, value in others.items() if value is not None and key not in BATCH_WIDE_OPTIONS), None
-    )
-    if name is not None:
-        label = "SOURCE" if name == "source" else f"--{name.replace('_', '-')}"
-        raise InputError(
-            f"--{option} and {label} contradict each other", "say it in the job file, row by row"
-        )
+def _left_in_group(group: Path) -> int | None:
+    with suppress(OSError, ValueError):
+        limit, used = ((group / f"memory.{name}").read_text("ascii") for name in ("max", "current"))
+        return max(0, int(limit) - int(used))
+    return None
 
 
-def check_needs(option: str, others: Mapping[str, object]) -> None:
-    """Raise InputError if an option is set without the option that it belongs to."""
-    name = next((key for key, value in others.items() if value is not None), None)
-    if name is not None:
-        raise InputError(f"--{name} goes with --{option}", f"name a job file: --{option} FILE")
+def _push(session: Session, ref: Ref, remote: str, as_json: bool) -> dict[str, Any]:
+    """Push a version, and say so unless `as_json`. Returns the document of `reg push --json`."""
+    from onnxreg.cli.errors import resumable
+    from onnxreg.cli.reports import transfer_report
+    from onnxreg.cli.services.delta_service import make_deltas_after_push
+
+    registry, watch = session.open(), transfer_report.Stopwatch()
+    with _still_published(ref, remote), resumable(), session.progress(f"pushing {ref}", as_json) as progress:
+        result = registry.push(ref, remote, progress)
+    url = registry.remotes.url_of(remote)
+    if not as_json:
+        session.say("")
+        transfer_report.report_transfer(session, "pushed", result, url, as_json, watch)
+    make_deltas_after_push(session, registry, [result], remote, read_delta_releases(None), as_json)
+    return transfer_report.to_json(result, url)
 
 
-QUANTIZED = "onnx-int8"
-"""The format of files that have scales to take."""
+@contextmanager
+def _still_published(ref: Ref, remote: str) -> Iterator[None]:
+    """Say in an error of the body that the version is published, and how to push it again."""
+    try:
+        yield
+    except RegError as error:
+        from shlex import quote
 
-
-def find_parent_file(session: Session, parent: str) -> Path:
-    """The file that `--scales-from` names: a path, or the quantized artifact of a version in the registry.
-
-    Raises NotFoundError if the version or its file is not there, InputError if it has none or several such artifacts.
-    """
-    if (path := Path(parent)).is_file():
-        return path
-    registry = session.open()
-    published = registry.get(parent)
-    artifacts = [item for item in published.manifest.artifacts if item.format == QUANTIZED]
-    if not artifacts:
-        raise InputError(
-            f"{published.ref} has no scales to take: it has no file of the format {QUANTIZED}",
-            "name another version: --scales-from NAME:VERSION",
-        )
-    if len(artifacts) > 1:
-        paths = ", ".join(item.path for item in artifacts)
-        raise InputError(
-            f"{published.ref} has {len(artifacts)} files of the format {QUANTIZED}: {paths}",
-            f"pull it and name one: reg pull {published.ref} old, then --scales-from old/{artifacts[0].path}",
-        )
-    (artifact,) = artifacts
-    if not registry.store.has({artifact.digest}):
-        raise NotFoundError(
-            f"{artifact.path} of {published.ref} is not in this registry",
-            f"fetch it: reg pull {published.ref}",
-        )
-    return registry.store.blob_path(artifact.digest)
-
-
-def show_earlier_export(
-    session: Session,
-    request: "ExportRequest",
-    version: Version | None,
-    as_json: bool,
-    push: str | None = None,
-) -> bool:
-    """Show what the same request published, if its source and tools are unchanged; else return False.
-
-    If a remote is named, `push` sends the version there.
-    """
-    from onnxreg.cli.reports.publish_report import report_existing
-    from onnxreg.converters.engine.export_memory import find_export_of_request
-    from onnxreg.registry.support.environment import default_root
-    from onnxreg.schema.core.ref import Ref
-
-    earlier = find_export_of_request(cache_at(session.registry or default_root()), request.values)
-    if earlier is None:
-        return False
-    from onnxreg.registry.publish.existing import find_existing
-
-    existing = find_existing(session.reader(), earlier.name, earlier.manifest, version)
-    if existing is None:
-        return False
-    ref = Ref(earlier.name, str(existing.version))
-    report = partial(
-        report_existing, session, ref, earlier.manifest, existing.manifest, existing.states, as_json
-    )
-    report_and_push(session, ref, push, as_json, report)
-    return True
+        error.message = f"{ref} is published here, but not pushed: {error.message}"
+        again = f"to try again: reg push {ref} {quote(remote)}"
+        error.advice = f"{hints.text(error.advice)}; {again}" if error.advice else again
+        raise

@@ -7,7 +7,7 @@ import pytest
 
 from onnxreg.cli.batch import pool
 from onnxreg.cli.batch.jobs import Job
-from onnxreg.cli.services.free_memory import free_memory
+from onnxreg.cli.services.export_service import free_memory
 from onnxreg.schema.inputs.job import JobRow
 
 GB = 10**9
