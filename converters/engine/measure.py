@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.passes.tools import model_file, proof, samples
+from onnxreg.converters.passes.tools import model_file, samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.tasks.labelled_inputs import LabelledInputs
@@ -53,7 +53,7 @@ def run_session(session: Any, feeds: Sequence[Feed], label: str) -> Outputs:
 
     The outputs are copies: an array of ONNX Runtime keeps all memory of its session's runs.
     """
-    runs = (proof.outputs(session, feed, label) for feed in feeds)
+    runs = (samples.outputs(session, feed, label) for feed in feeds)
     return [{name: copy(value) for name, value in outputs.items()} for outputs in runs]
 
 
@@ -85,7 +85,8 @@ def accuracy(path: Path, data: LabelledInputs) -> dict[str, float]:
     session = load_session(path)
     rows = session.get_inputs()[0].shape[0]
     return data.accuracy(
-        lambda feed: proof.outputs(session, feed, path.name), rows if isinstance(rows, int) else ROWS_PER_RUN
+        lambda feed: samples.outputs(session, feed, path.name),
+        rows if isinstance(rows, int) else ROWS_PER_RUN,
     )
 
 
@@ -105,8 +106,8 @@ def _counting(array: Any, feed: Feed, per_token: bool) -> Any:
 def parity(
     expected: Outputs, actual: Outputs, feeds: Sequence[Feed], label: str, tolerance: float | None
 ) -> dict[str, Any]:
-    """Compute the `parity` of a step's result: see `proof.compare`."""
-    comparison = proof.compare(expected, actual, label, tolerance)
+    """Compute the `parity` of a step's result: see `samples.compare`."""
+    comparison = samples.compare(expected, actual, label, tolerance)
     return {"samples": len(feeds), "dataset": str(samples.digest(feeds)), "outputs": comparison}
 
 

@@ -18,7 +18,7 @@ from onnxreg.converters.engine.step import StepFiles, StepResult, make
 from onnxreg.converters.engine.steps import StepNode, file_name
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes.base import skip
-from onnxreg.converters.passes.tools import proof, samples, torch_model
+from onnxreg.converters.passes.tools import samples, torch_model
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.source.toolchain import tools
@@ -188,7 +188,7 @@ class Execution:
         """Return the tolerance for the graph's precision, if its pass has one."""
         if not step_files.files or getattr(node.kind, "tolerance", None) is None:
             return None
-        return proof.tolerance_of(node.kind, load_onnx(step_files.main))
+        return samples.tolerance_of(node.kind, load_onnx(step_files.main))
 
     def _run_source(self, feeds: Sequence[Feed]) -> Outputs:
         start = self._loaded().start

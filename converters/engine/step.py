@@ -259,7 +259,7 @@ class StepResult:
     def step(self) -> Step:
         """Record of the step, with the distance of its result from its parent.
 
-        Raises ConversionError if it does not run, gives NaN, or differs from its parent; see `proof.compare`.
+        Raises ConversionError if it does not run, gives NaN, or differs from its parent; see `samples.compare`.
         """
         recorded = self.step_files.step.to_json()
         if not self.has_files or "parity" in recorded.get("result", {}) or not self.feeds:

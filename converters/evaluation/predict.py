@@ -19,7 +19,7 @@ import numpy as np
 
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, Run, TaskEvaluator
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.passes.tools import causal_model, graph, proof, torch_model
+from onnxreg.converters.passes.tools import causal_model, graph, samples, torch_model
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.sessions import load_session
@@ -167,7 +167,7 @@ def artifact_runner(path: Path, per_token: Collection[str] = ()) -> "Runner":
             )
         if isinstance(length, int):
             return _run_padded(session, feed, length, per_token, path.name)
-        return proof.outputs(session, feed, path.name)
+        return samples.outputs(session, feed, path.name)
 
     gives = {item.name: len(item.shape) for item in session.get_outputs()}
     if past or isinstance(length, int) or path.suffix != ".onnx" or _is_dynamic(path):
@@ -203,5 +203,5 @@ def _run_padded(
             "evaluate the other artifacts: evaluation: {artifacts: [...]}, or state max_seq_length",
         )
     padded = {name: np.pad(array, ((0, 0), (0, length - own))) for name, array in feed.items()}
-    outputs = proof.outputs(session, padded, label)
+    outputs = samples.outputs(session, padded, label)
     return {name: array[:, :own] if name in per_token else array for name, array in outputs.items()}

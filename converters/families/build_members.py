@@ -37,7 +37,7 @@ from onnxreg.converters.families.precisions import (
     write_precisions,
 )
 from onnxreg.converters.families.rows import HeldOut, outputs_of
-from onnxreg.converters.passes.tools import proof, samples, torch_model
+from onnxreg.converters.passes.tools import samples, torch_model
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.schema.core.errors import ConversionError, InputError
@@ -178,7 +178,7 @@ def make_fused(
     files = []
     for precision, path in fused_paths(document):
         graph = fused_graph(heads, document.heads.activation, document.opset, quantized=precision == "int8")
-        (outputs,) = proof.all_outputs(graph, [feed], FUSED)
+        (outputs,) = samples.all_outputs(graph, [feed], FUSED)
         answers = _by_head(outputs[OUTPUT], heads)
         limit = FUSED_TOLERANCE if precision == PLAIN else document.limits.parity.int8
         checks = compare_fused(expected, answers, feed, limit)

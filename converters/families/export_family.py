@@ -29,7 +29,7 @@ from onnxreg.converters.families.family_plan import TASK, FamilyPlan, MemberPlan
 from onnxreg.converters.families.head_graphs import INPUT, OUTPUT
 from onnxreg.converters.families.precisions import PLAIN, MemberFile
 from onnxreg.converters.families.rows import Embedder
-from onnxreg.converters.passes.tools import proof
+from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.tasks.task import ExportSubject, Sample
@@ -232,7 +232,7 @@ def _embedded(plan: EvaluationPlan, backbone: Path) -> EvaluationPlan:
     for item in plan.suite.items:
         if IMAGE in item.feed:
             session = session or load_session(backbone)
-            embedding = proof.outputs(session, item.feed, BACKBONE)[EMBEDDING]
+            embedding = samples.outputs(session, item.feed, BACKBONE)[EMBEDDING]
             item = LabelledRow({INPUT: embedding}, item.label, item.output)
         items.append(item)
     return replace(plan, suite=replace(plan.suite, items=tuple(items)))

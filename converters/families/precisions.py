@@ -15,7 +15,7 @@ from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
-from onnxreg.converters.passes.tools import graph, model_file, proof
+from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.converters.passes.tools.samples import Feed, digest
 from onnxreg.schema.core.errors import ConversionError, RegError
 from onnxreg.schema.inputs.family_file import FamilyLimits
@@ -86,7 +86,7 @@ def write_precisions(
                 model, step = base.run(
                     precision, _pass(precision, member.feeds), graph.copy(member.graph), PLAIN
                 )
-            outputs = proof.all_outputs(model, member.feeds, label)
+            outputs = samples.all_outputs(model, member.feeds, label)
             limit = getattr(limits.parity, precision)
             checks = compare(expected, outputs, member.feeds, label, limit, relative=bool(files))
             checks += write(model, workspace / path, limits, member.role, precision)
@@ -124,12 +124,12 @@ def compare(
 
     An output of booleans has the check `agreement` alone.
 
-    Raises ConversionError as `proof.compare` does.
+    Raises ConversionError as `samples.compare` does.
 
     Args:
         relative: the limit is in parts of the output's largest value (at least 1).
     """
-    proof.compare(expected, outputs, label)
+    samples.compare(expected, outputs, label)
     checks = []
     for name, array in expected[0].items():
         parity = agreement(expected, outputs, name)
@@ -150,7 +150,7 @@ def compare_fused(expected: Outputs, outputs: Outputs, feed: Feed, limit: float 
     `max_relative_diff` is that of the worst head, in parts of its own largest logit (at least 1): a head of
     large logits hides nothing of the others.
     """
-    proof.compare(expected, outputs, "fused")
+    samples.compare(expected, outputs, "fused")
     parity = agreement(expected, outputs, OUTPUT)
     heads = (agreement([one], [other], OUTPUT) for one, other in zip(expected, outputs, strict=True))
     worst = max(head.max_abs_diff / head.scale for head in heads)

@@ -9,7 +9,7 @@ from typing import Any
 
 from onnxreg.converters.families.head_checkpoints import member_of
 from onnxreg.converters.families.head_graphs import INPUT
-from onnxreg.converters.passes.tools import proof
+from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import digest
 from onnxreg.converters.runtime import npz
 from onnxreg.converters.runtime.npz import Arrays, check_finite
@@ -115,7 +115,7 @@ def outputs_of(session: Any, rows: Any) -> Arrays:
 
     name = session.get_inputs()[0].name
     batches = [
-        proof.outputs(session, {name: rows[start : start + BATCH_ROWS]}, "the graph")
+        samples.outputs(session, {name: rows[start : start + BATCH_ROWS]}, "the graph")
         for start in range(0, len(rows), BATCH_ROWS)
     ]
     return {output: np.concatenate([arrays[output] for arrays in batches]) for output in batches[0]}

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from onnxreg.converters.passes import base
-from onnxreg.converters.passes.tools import graph, proof, samples, torch_model
+from onnxreg.converters.passes.tools import graph, samples, torch_model
 from onnxreg.converters.passes.tools.torch_model import (
     Export,
     TorchModel,
@@ -138,7 +138,7 @@ def agreement(subject: TorchModel, exported: Any) -> float:
 
     feeds = samples.draw(exported)
     expected = torch_model.run(subject, feeds)
-    got = proof.all_outputs(exported, feeds, "the exported graph")
-    distances = proof.compare(expected, got, "the exported graph")
+    got = samples.all_outputs(exported, feeds, "the exported graph")
+    distances = samples.compare(expected, got, "the exported graph")
     scales = {name: max(float(np.abs(one[name]).max(initial=0)) for one in expected) for name in distances}
     return max(distance["max_abs_diff"] / max(scales[name], 1.0) for name, distance in distances.items())

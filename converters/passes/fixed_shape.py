@@ -9,7 +9,7 @@ from onnxreg.converters.onnx.onnx_graph import graph_inputs
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.passes.tools import graph, model_file, samples
-from onnxreg.converters.passes.tools.proof import outputs
+from onnxreg.converters.passes.tools.samples import outputs
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 

@@ -12,7 +12,7 @@ from pydantic import Field, PositiveInt
 
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import GraphPass
-from onnxreg.converters.passes.tools import graph, proof, samples
+from onnxreg.converters.passes.tools import graph, samples
 from onnxreg.converters.passes.tools.half_graph import (
     count_halves,
     halved_operators,
@@ -61,7 +61,7 @@ class OrtMixedPrecision(GraphPass):
         graph.name_nodes(subject)
         feeds = samples.draw(subject) if self.data is None else self.data
         samples.check(feeds, subject, self.id)
-        expected = proof.all_outputs(subject, feeds, "the graph that OrtMixedPrecision was given")
+        expected = samples.all_outputs(subject, feeds, "the graph that OrtMixedPrecision was given")
         beyond = overflowing(subject, feeds)
         forced = beyond | self._listed(subject)
         distances: dict[frozenset[str], float] = {}
@@ -146,8 +146,8 @@ class OrtMixedPrecision(GraphPass):
         import numpy as np
 
         try:
-            got = proof.all_outputs(trial, feeds, "the trial")
-            distances = proof.compare(expected, got, "the trial")
+            got = samples.all_outputs(trial, feeds, "the trial")
+            distances = samples.compare(expected, got, "the trial")
         except ConversionError:
             return float("inf")
         scales = {

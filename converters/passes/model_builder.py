@@ -18,7 +18,7 @@ from onnxreg.converters.onnx.facts import inspect_onnx
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.onnx.quantized_share import weight_type
 from onnxreg.converters.passes import base
-from onnxreg.converters.passes.tools import causal_model, graph, model_file, proof, samples
+from onnxreg.converters.passes.tools import causal_model, graph, model_file, samples
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.scrub import scrub_file
 from onnxreg.converters.source.source_files import weight_files
@@ -206,7 +206,7 @@ def _parity(checkpoint: Path, directory: Path, tolerance: float | None) -> dict[
     tokens = np.random.default_rng(samples.SEED).integers(0, settings["vocab_size"], (1, SAMPLE_TOKENS))
     got = _logits(load_session(directory / GRAPH), tokens, settings["decoder"]["head_size"])
     expected = _torch_logits(checkpoint, tokens)
-    distances = proof.compare([{"logits": expected}], [{"logits": got}], "the decoder", tolerance)
+    distances = samples.compare([{"logits": expected}], [{"logits": got}], "the decoder", tolerance)
     return {"samples": 1, "dataset": str(samples.digest([{"input_ids": tokens}])), "outputs": distances}
 
 
@@ -218,7 +218,7 @@ def _logits(session: Any, tokens: Any, head_size: int) -> Any:
     steps = []
     for at in (slice(0, SAMPLE_TOKENS - 1), slice(SAMPLE_TOKENS - 1, SAMPLE_TOKENS)):
         feed = {item.name: _input(item, tokens, at, past, head_size) for item in session.get_inputs()}
-        arrays = proof.outputs(session, feed, "the decoder")
+        arrays = samples.outputs(session, feed, "the decoder")
         steps.append(arrays.pop("logits"))
         past = {name.replace("present", "past_key_values"): array for name, array in arrays.items()}
     return np.concatenate(steps, axis=1)

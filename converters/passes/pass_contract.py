@@ -20,7 +20,7 @@ from typing import Any
 
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import GraphPass
-from onnxreg.converters.passes.tools import model_file, proof, samples
+from onnxreg.converters.passes.tools import model_file, samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.manifest.parts import Step
@@ -113,21 +113,21 @@ def run_and_compare(
     """`base.run` for graphs; the step's result has `parity` besides, for each output of floats or integers.
 
     Raises ConversionError if either graph does not load or run, gives NaN, or they differ by more than
-    `proof.MIN_COSINE` allows.
+    `samples.MIN_COSINE` allows.
 
     Args:
         feeds: inputs to compare on; drawn with a seed to fit the graph if absent.
     """
     work.requires(subject)
     bounds = samples.index_bounds(subject)
-    tolerance = proof.tolerance_of(work, subject)
+    tolerance = samples.tolerance_of(work, subject)
     parent = model_file.session(subject, f"the graph that {work.id} was given")
     after, step_record = base.run(step, work, subject, source)
     child = model_file.session(after, f"what {work.id} made")
     feeds = samples.draw(after, bounds) if feeds is None else feeds
-    distances = proof.compare(
-        [proof.outputs(parent, feed, "the parent") for feed in feeds],
-        [proof.outputs(child, feed, f"what {work.id} made") for feed in feeds],
+    distances = samples.compare(
+        [samples.outputs(parent, feed, "the parent") for feed in feeds],
+        [samples.outputs(child, feed, f"what {work.id} made") for feed in feeds],
         work.id,
         tolerance,
     )

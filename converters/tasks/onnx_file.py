@@ -7,7 +7,7 @@ from typing import Any
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.graph_operators import find_schema
 from onnxreg.converters.onnx.onnx_graph import check_model, graph_inputs, load_onnx
-from onnxreg.converters.passes.tools import proof, samples
+from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import digest_files
@@ -109,7 +109,7 @@ def _custom_operators(model: Any) -> Iterator[str]:
 
 def _outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:
     try:
-        return proof.outputs(session, feed, label)
+        return samples.outputs(session, feed, label)
     except ConversionError as error:
         raise ConversionError(
             error.message, "give inputs that it takes: options: {data: samples.npz}, see docs/recipes.md"

@@ -13,7 +13,7 @@ from onnxreg.converters.onnx.external_data import tensors
 from onnxreg.converters.onnx.onnx_graph import operator_uses
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.onnx.weightless import MAX_SMALL_ELEMENTS, without_weights
-from onnxreg.converters.passes.tools import graph, model_file, proof
+from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.schema.core.errors import ConversionError
 
@@ -156,7 +156,7 @@ def values_beyond(subject: Any, feeds: Sequence[Feed]) -> set[str]:
     inputs = {item.name for item in watched.get_inputs()}
     weights = {tensor.name: to_array(tensor) for tensor in subject.graph.initializer if tensor.name in inputs}
     for feed in feeds:
-        for name, array in proof.outputs(watched, {**weights, **feed}, "the graph").items():
+        for name, array in samples.outputs(watched, {**weights, **feed}, "the graph").items():
             sizes = np.abs(array[np.isfinite(array) & (np.abs(array) < SENTINEL)])
             largest[name] = max(largest.get(name, 0.0), float(sizes.max(initial=0)))
     return {name for name, value in largest.items() if value > LARGEST}

@@ -16,7 +16,7 @@ from onnxreg.converters.families.backbone import (
     load_backbone,
     subject_of,
 )
-from onnxreg.converters.passes.tools import proof
+from onnxreg.converters.passes.tools import samples
 
 ENCODER = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -44,7 +44,7 @@ def test_graph_gives_the_logits_of_the_checkpoint_and_the_embedding_behind_them(
     loaded = load_backbone(tmp_path)
     graph, _ = export_backbone(subject_of(loaded), 18)
     images = np.random.default_rng(0).normal(size=(3, 3, 16, 16)).astype(np.float32)
-    (outputs,) = proof.all_outputs(graph, [{INPUT: images}], "backbone")
+    (outputs,) = samples.all_outputs(graph, [{INPUT: images}], "backbone")
     with torch.no_grad():
         expected = model(torch.from_numpy(images)).logits.numpy()
         read = model.classifier(torch.from_numpy(outputs[EMBEDDING])).numpy()

@@ -9,7 +9,7 @@ import pytest
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.embedding_quantization import EmbeddingQuantization
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
-from onnxreg.converters.passes.tools import graph, proof
+from onnxreg.converters.passes.tools import graph, samples
 from onnxreg.schema.core.errors import ConversionError
 
 ROWS, SIZE = 40, 16
@@ -41,7 +41,7 @@ def test_every_row_keeps_its_own_scale() -> None:
     table = onnx.numpy_helper.to_array(before.graph.initializer[0])
     after, step = run_and_compare("rows", EmbeddingQuantization(), model())
     ids = np.arange(ROWS)
-    (rows,) = (result["rows"] for result in proof.all_outputs(after, [{"ids": ids}], "rows"))
+    (rows,) = (result["rows"] for result in samples.all_outputs(after, [{"ids": ids}], "rows"))
     largest = np.abs(table).max(axis=1, keepdims=True)
     assert (np.abs(rows - table) <= largest / 127 / 2 * 1.001).all()
     assert (rows[7] == 0).all()

@@ -11,7 +11,7 @@ from onnxruntime.transformers.float16 import convert_np_to_float16
 from onnxreg.converters.passes.base import public_types, run
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
-from onnxreg.converters.passes.tools import proof
+from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.half_graph import to_float16, to_half
 from onnxreg.schema.core.errors import ConversionError, InputError
 
@@ -156,7 +156,7 @@ def test_onnx_runtime_on_a_cpu_does_not_show_the_overflow() -> None:
     """Why ranges are looked at: without them the proof holds, and other runtimes get NaN or 0."""
     plain = to_float16(norm())
     feed = {"x": np.random.default_rng(1).normal(size=(4, 40)).astype(np.float32)}
-    on_a_cpu = proof.all_outputs(plain, [feed], "the graph")[0]["logits"]
+    on_a_cpu = samples.all_outputs(plain, [feed], "the graph")[0]["logits"]
     with pytest.warns(RuntimeWarning, match="overflow encountered in multiply"):
         expected, got = evaluate(plain)
     np.testing.assert_allclose(on_a_cpu, expected, rtol=1e-2, atol=1e-3)

@@ -9,7 +9,7 @@ import pytest
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
-from onnxreg.converters.passes.tools import proof
+from onnxreg.converters.passes.tools import samples
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 
@@ -47,7 +47,7 @@ def test_the_recorded_error_is_that_of_the_products(bits: int, symmetric: bool, 
         "int4", work, model("y = MatMul(x, first)"), feeds=[{"x": np.eye(72, dtype=np.float32)}]
     )
     weight = onnx.numpy_helper.to_array(model().graph.initializer[0])
-    session = proof.model_file.session(after)
+    session = samples.model_file.session(after)
     got = session.run(None, {"x": np.eye(72, dtype=np.float32)})[0]
     error = float(np.linalg.norm(got - weight) / np.linalg.norm(weight))
     assert step.result["weight_error"] == pytest.approx(error, rel=1e-2)
