@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeVar
 
 from onnxreg.cli.batch.jobs import Job
 from onnxreg.cli.services.export_service import free_memory
+from onnxreg.converters.runtime import export_process
 from onnxreg.converters.source.source_files import weight_files
-from onnxreg.converters.tasks.checkpoints import light_transformers
 from onnxreg.schema.core.errors import HostError, RegError
 
 Item = TypeVar("Item")
@@ -134,7 +134,7 @@ def serve(pipe: "Connection[Any, Any]", work: Callable[[Any], Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.dup2(2, 1)
-    light_transformers.allow_light_import()
+    export_process.prepare()
     with suppress(EOFError, OSError, KeyboardInterrupt):
         while True:
             pipe.send(work(pipe.recv()))

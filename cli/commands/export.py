@@ -273,9 +273,11 @@ def command(
     elif not no_cache and show_earlier_export(session, request, new_version, as_json, push):
         return
     with needs("export", "reg export"):
+        from onnxreg.converters.runtime import export_process
+
+        export_process.prepare()
         from onnxreg.converters.engine.plan import ExportPlan
         from onnxreg.converters.search import check_search
-        from onnxreg.converters.tasks.checkpoints import light_transformers
 
         plan = request.family() or request.plan()
         if isinstance(plan, ExportPlan) and plan.recipe.search is not None:
@@ -283,7 +285,6 @@ def command(
         for message in plan.warnings():
             session.warn(f"warning: {message}")
         registry = session.open(create=None)
-        light_transformers.allow_light_import()
         with session.steps(as_json) as progress:
             published, latency = export_service.publish(
                 registry, plan, new_version, progress, None if no_cache else request

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from onnxreg.converters.onnx.ort import canonical_ort
+from onnxreg.converters.onnx.ort import canonical_ort, ort_operators
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.passes import base
 from onnxreg.converters.runtime.sessions import load_session, run_session, session_options
-from onnxreg.converters.source.scrub import scrub_config
 from onnxreg.schema.core.errors import ConversionError, HostError
 
 
@@ -70,7 +69,6 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
         Raise OSError if the disk is full, which ONNX Runtime does not say.
         """
         import onnxruntime
-        from onnxruntime.tools.ort_format_model import create_config_from_models
 
         target = subject.with_suffix(".ort")
         kind = "required_operators_and_types" if self.params.enable_type_reduction else "required_operators"
@@ -80,8 +78,9 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
             session = self._convert(subject, target)
             outputs = _outputs(session, self._feed) if proven else []
             del session
-            with quiet():
-                create_config_from_models([target], config, self.params.enable_type_reduction)
+            config.write_text(
+                ort_operators.config(target, self.params.enable_type_reduction), encoding="utf-8"
+            )
         except Exception as error:
             full = shutil.disk_usage(target.parent).free < subject.stat().st_size
             for path in (target, config):
@@ -91,8 +90,6 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
             raise ConversionError(
                 f"ONNX Runtime could not write ORT format: {type(error).__name__}"
             ) from error
-        if (scrubbed := scrub_config(config)) is not None:
-            config.write_bytes(scrubbed[0])
         if proven:
             self._canonicalize(target, outputs)
         return OrtFiles(target, config, proven)

@@ -135,7 +135,7 @@ def _walk(graph: Any, outer: ChainMap[str, Value], uses: list[OperatorUse], dept
         if len(uses) > MAX_NODES:
             raise ValueError("too many nodes")
         for attribute in sorted(attributes, key=lambda item: text(item.Name())):
-            for subgraph in _subgraphs(attribute):
+            for subgraph in subgraphs(attribute):
                 _walk(subgraph, values, uses, depth + 1)
 
 
@@ -157,7 +157,7 @@ def _use(node: Any, attributes: list[Any], values: ChainMap[str, Value]) -> Oper
     )
 
 
-def _subgraphs(attribute: Any) -> list[Any]:
+def subgraphs(attribute: Any) -> list[Any]:
     if attribute.Type() == _GRAPH:
         return [attribute.G()]
     if attribute.Type() == _GRAPHS:

@@ -15,6 +15,7 @@ from onnxruntime.tools.ort_format_model import create_config_from_models
 
 from onnxreg.converters.onnx.facts import inspect_onnx, inspect_ort
 from onnxreg.converters.onnx.operator_config import read_operator_config
+from onnxreg.converters.onnx.ort import ort_operators
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Operator
 
@@ -73,6 +74,19 @@ def test_contract_operators_and_versions(conditional: Path) -> None:
     assert facts.fields()["ort_format"] == facts.ort_format
     assert facts.opset_imports["ai.onnx"] == 18
     assert (facts.weights, facts.precision) == (source.weights, "float32")
+
+
+@pytest.mark.parametrize("with_types", [False, True])
+def test_the_config_is_that_of_onnxruntime_without_comments(
+    conditional: Path, with_types: bool, tmp_path: Path
+) -> None:
+    theirs = tmp_path / CONFIG
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        create_config_from_models([conditional], theirs, with_types)
+        gc.collect()
+    lines = [line for line in theirs.read_text().splitlines(keepends=True) if not line.startswith("#")]
+    assert ort_operators.config(conditional, with_types) == "".join(lines)
 
 
 def test_operators_come_from_the_config(conditional: Path, config_text: str, tmp_path: Path) -> None:
