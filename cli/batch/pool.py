@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from onnxreg.cli.batch.jobs import Job
 from onnxreg.cli.services.export_service import free_memory
-from onnxreg.converters.runtime import export_process
+from onnxreg.converters import export_process
 from onnxreg.converters.source.source_files import weight_files
 from onnxreg.schema.core.errors import HostError, RegError
 

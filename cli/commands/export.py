@@ -273,7 +273,7 @@ def command(
     elif not no_cache and show_earlier_export(session, request, new_version, as_json, push):
         return
     with needs("export", "reg export"):
-        from onnxreg.converters.runtime import export_process
+        from onnxreg.converters import export_process
 
         export_process.prepare()
         from onnxreg.converters.engine.plan import ExportPlan
