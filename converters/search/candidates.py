@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.converters.onnx.elements import tensor_bytes
+from onnxreg.converters.passes.tools.graph import factors
 from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.inputs.recipe_file import SearchCandidate, SearchRequest
 
@@ -126,8 +127,8 @@ def choose(request: SearchRequest, has_tables: bool) -> Iterator[Candidate]:
 
 def measure_weights(graph: Any, size: int) -> WeightBytes:
     """Measure the constant weights of a graph (`onnx.ModelProto`) in a file of `size` bytes."""
-    factors = graph.factors(graph, frozenset(PRODUCTS), ())
-    products = sum(tensor_bytes(factor.tensor) for factor in factors.values())
+    weights = factors(graph, frozenset(PRODUCTS))
+    products = sum(tensor_bytes(factor.tensor) for factor in weights.values())
     read = {node.input[0] for node in graph.graph.node if node.op_type == "Gather"}
     tables = sum(
         tensor_bytes(tensor)
