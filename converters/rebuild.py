@@ -19,7 +19,7 @@ from onnxreg.converters.families.family_plan import DOCUMENT, FamilyPlan, plan_f
 from onnxreg.converters.profiles import profile_catalog
 from onnxreg.converters.source.source_files import HUB_ID
 from onnxreg.converters.tasks.code.consent import Consent
-from onnxreg.schema.core.codec import mapping, optional, text
+from onnxreg.schema.core.canonical import mapping, optional, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress

@@ -36,8 +36,7 @@ from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.core.ref import POLICY_LOG, Ref, check_name
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version, check_name
 from onnxreg.schema.log.events import Expire
 from onnxreg.schema.manifest.rules import FILENAME
 

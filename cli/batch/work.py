@@ -19,8 +19,7 @@ from onnxreg.cli.services import export_service
 from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
 from onnxreg.schema.core.errors import ConflictError, HostError, NotFoundError, RegError
 from onnxreg.schema.core.progress import SILENT
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 
 if TYPE_CHECKING:
     from onnxreg.converters.engine.plan import ExportPlan

@@ -20,7 +20,7 @@ from onnxreg.cli.options.shared import (
 from onnxreg.cli.reports.publish_report import report_published
 from onnxreg.cli.services.prove_service import proof_lines, prove_added
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.pipeline import check_member
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.registry.deliver.coverage import DeviceCoverage, coverage
 from onnxreg.schema.core.errors import GateError, InputError
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.query.requirements import Query
 
 EXAMPLES = (

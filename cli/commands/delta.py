@@ -7,8 +7,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
 from onnxreg.cli.render import output
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 
 if TYPE_CHECKING:
     from onnxreg.cli.services.delta_service import DeltaReport

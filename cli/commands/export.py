@@ -30,7 +30,7 @@ from onnxreg.cli.services.export_service import (
     show_earlier_export,
 )
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 
 EXAMPLES = (
     "reg export ./checkpoint --profile android --name acme/pii-small",

@@ -16,7 +16,7 @@ from onnxreg.cli.render.output import table
 from onnxreg.cli.reports.publish_report import report_published
 from onnxreg.cli.services.prove_service import proof_lines, prove_added
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 
 if TYPE_CHECKING:
     from onnxreg.converters.importers.draft_json import ImportResult

@@ -11,8 +11,7 @@ from onnxreg.cli.options.shared import Json, MaxAge, Offline, RefArgument, Remot
 from onnxreg.cli.render import output
 from onnxreg.registry.deliver import trusted_read
 from onnxreg.registry.deliver.resolution import NoAnswerError, Resolution
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.summary import ArtifactSummary
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import Rejection

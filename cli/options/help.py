@@ -183,12 +183,12 @@ def _plain_message(error: TyperException) -> str:
         return text
     from pydantic import ValidationError
 
-    from onnxreg.schema.core import problems
+    from onnxreg.schema.core import document
 
     if not isinstance(cause, ValidationError):
         return text
-    problem = problems.first(cause)
-    return text.replace(problem["msg"], problems.words(problem))
+    problem = document.first(cause)
+    return text.replace(problem["msg"], document.words(problem))
 
 
 def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> str:

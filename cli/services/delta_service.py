@@ -21,8 +21,7 @@ from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError, missing_extra
 from onnxreg.schema.core.progress import Progress
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.table import Delta, DeltaTable
 
 if TYPE_CHECKING:

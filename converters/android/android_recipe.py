@@ -14,8 +14,8 @@ from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.recall_rule import MinimumEvidence
 from onnxreg.converters.onnx.mobile_rules import OPSET
 from onnxreg.converters.source.toolchain import require
+from onnxreg.schema.core.document import refusal
 from onnxreg.schema.core.errors import Advice, InputError, suggest
-from onnxreg.schema.core.problems import refusal
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from onnxreg.converters.onnx.elements import ELEMENTS, FLOATS
-from onnxreg.schema.core.codec import count, items, mapping
+from onnxreg.schema.core.canonical import count, items, mapping
 from onnxreg.schema.core.errors import InputError
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.document import InvalidValueError, Place
 from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
-from onnxreg.schema.core.problems import InvalidValueError, Place
 from onnxreg.schema.core.text_files import parse_yaml, strict_loader
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 

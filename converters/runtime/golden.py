@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import items, mapping, number, required, text
+from onnxreg.schema.core.canonical import items, mapping, number, required, text
 from onnxreg.schema.core.errors import InputError
 
 ROLE = "golden"

@@ -14,7 +14,7 @@ from onnxreg.converters.source.source_files import hub_id
 from onnxreg.converters.tasks.code.consent import NO_CONSENT, Consent
 from onnxreg.converters.tasks.labelled_inputs import LabelledInputs
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.problems import refusal
+from onnxreg.schema.core.document import refusal
 from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.manifest import Source
 from onnxreg.schema.manifest.parts import Code

@@ -17,8 +17,7 @@ from onnxreg.registry.store.blobs import read_blob, read_consistently
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.choose import Route, RoutePlanner
 from onnxreg.schema.delta.table import Delta, DeltaTable
 from onnxreg.schema.log.state import State

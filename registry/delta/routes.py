@@ -13,7 +13,7 @@ from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.store.protocol import RegistryReader, innermost
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.delta.choose import Route, RoutePlanner
 from onnxreg.schema.delta.table import Delta, DeltaOffers, DeltaTable
 

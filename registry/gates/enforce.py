@@ -16,7 +16,7 @@ from onnxreg.registry.log.lookup import LocatedVersion, state_of
 from onnxreg.registry.store.blobs import check_summary, read_consistently
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, GateError, InputError, IntegrityError, RegError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.policy import Policy, Rule
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import RolloutStep, Tag

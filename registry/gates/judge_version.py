@@ -10,7 +10,7 @@ from onnxreg.registry.store.blobs import read_manifest
 from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.signatures import signatures
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.channel_rules import GateFinding, PromotionCandidate, evaluate
 from onnxreg.schema.gates.policy import Rule
 from onnxreg.schema.inputs.trust_file import Trust

@@ -16,11 +16,10 @@ from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.trust.checked_reader import CheckedReader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import items, mapping, optional, required, text
+from onnxreg.schema.core.canonical import items, mapping, optional, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, GateError, InputError
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.gates.channel_rules import GateFinding
 from onnxreg.schema.log.events import Tag, check_channel
 

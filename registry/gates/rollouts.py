@@ -25,8 +25,7 @@ from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, GateError, InputError, NotFoundError
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import RolloutStep, Tag
 from onnxreg.schema.log.rollout import Rollout, percent

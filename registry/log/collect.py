@@ -21,8 +21,7 @@ from onnxreg.registry.support.actor import NOBODY, TIME_FORMAT, stamp
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
-from onnxreg.schema.core.ref import check_name
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.log.events import Fence, Publish
 from onnxreg.schema.log.state import newest_of
 

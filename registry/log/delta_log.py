@@ -12,7 +12,7 @@ from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.delta.table import MAX_DELTAS, Delta, DeltaTable
 from onnxreg.schema.log.events import Deltas
 

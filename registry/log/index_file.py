@@ -5,7 +5,7 @@ from typing import Any
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.logline import LogLine, LogLineHeader, verify_chain
 from onnxreg.schema.log.state import SEGMENT_LINES, State, VersionEntry, known_part
 from onnxreg.schema.log.summary import completed

@@ -28,7 +28,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, InputError, IntegrityError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.delta.table import DeltaOffer, DeltaOffers, DeltaTable, inline
 from onnxreg.schema.log.events import Deltas, Drop, Event, Expire, Purge, Tag, Untag, check_channel
 from onnxreg.schema.log.logline import Line, LogLine, LogLineHeader, Via, genesis, walk_chain

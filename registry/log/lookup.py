@@ -22,8 +22,7 @@ from onnxreg.schema.core.errors import (
     NotFoundError,
     suggest,
 )
-from onnxreg.schema.core.ref import Ref, check_name
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version, check_name
 from onnxreg.schema.log.rollout import Rollout
 from onnxreg.schema.log.state import Channel, State, VersionEntry, no_version, read_entries, version_of
 from onnxreg.schema.log.summary import VersionSummary

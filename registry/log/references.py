@@ -15,7 +15,7 @@ from onnxreg.registry.log.selection import ArtifactPaths, held_artifacts, held_f
 from onnxreg.registry.store.blobs import read_manifest
 from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import KINDS, Attest, OptionalEvent, Tag
 from onnxreg.schema.log.state import VersionEntry
 from onnxreg.schema.log.summary import operator_set

@@ -14,7 +14,7 @@ from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.store.blobs import read_manifest
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.errors import Advice, IntegrityError, NotFoundError, suggest
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Hold
 from onnxreg.schema.log.summary import EVIDENCE
 

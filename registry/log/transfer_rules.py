@@ -12,7 +12,7 @@ from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.selection import EVERYTHING, Selection, check_held
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, ForkError, NotFoundError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Attest, Publish, Unyank, Yank
 from onnxreg.schema.log.logline import LogLine, LogLineHeader, Via
 

@@ -35,7 +35,7 @@ from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.progress import SILENT, Advance, Progress
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 
 WORKERS = max(parallel.WORKERS, os.cpu_count() or 1)
 """Threads that read blobs."""

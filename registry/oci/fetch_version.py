@@ -18,7 +18,7 @@ from onnxreg.registry.transfer.copy import BlobMover
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.evaluation import EVALUATION, RECALL_DELTA
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from onnxreg.registry.store.net.http_rules import is_loopback
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 
 SCHEME = "oci://"
 _URL = re.compile(r"oci://([^/@\s?#]+)/([^:@\s?#]+)(?::([^@/\s]+))?(?:@(\S+))?")

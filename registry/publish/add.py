@@ -26,8 +26,7 @@ from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, InputError, NotFoundError
 from onnxreg.schema.core.file_state import FileState
-from onnxreg.schema.core.ref import check_name
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.log.events import Hold, Publish
 from onnxreg.schema.log.summary import artifact_states, operator_set, verdicts_of
 from onnxreg.schema.manifest.draft import Draft

@@ -10,7 +10,7 @@ from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.state import VersionEntry
 from onnxreg.schema.log.summary import ArtifactStates, artifact_states, verdicts_of_json
 

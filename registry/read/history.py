@@ -5,7 +5,7 @@ from onnxreg.registry.read.versions import read_log
 from onnxreg.registry.store.blobs import read_blob, read_manifest
 from onnxreg.registry.store.protocol import MissingBlobError, RegistryReader
 from onnxreg.schema.compare.version_history import HistoryEntry
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import artifact_states, verdicts_of
 from onnxreg.schema.manifest.manifest import Manifest

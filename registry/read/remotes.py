@@ -21,7 +21,7 @@ from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.trust.checked_reader import CheckedReader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import mapping, required, text
+from onnxreg.schema.core.canonical import mapping, required, text
 from onnxreg.schema.core.errors import (
     Advice,
     ConflictError,

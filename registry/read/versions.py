@@ -10,8 +10,7 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.store.blobs import read_blob, read_consistently, read_manifest, read_plain_manifest
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.ref import Ref, check_name
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version, check_name
 from onnxreg.schema.log.state import State
 from onnxreg.schema.log.summary import ArtifactStates, artifact_states, verdicts_of
 

@@ -19,7 +19,7 @@ from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import effective_state
 from onnxreg.schema.query.expression.fields import of_artifact, of_version

@@ -7,7 +7,7 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import VersionSummary
 

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any
 
 from onnxreg.schema.core.budget import spend
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.query.expression.tree import (
     And,
     FieldComparison,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, missing_extra
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, KeyRotation, Release, Signature, pae
 from onnxreg.schema.signing.keys import PublicKey
 

@@ -37,8 +37,7 @@ from onnxreg.registry.witness.copies import proof_files
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, InputError, IntegrityError, RegError, at
 from onnxreg.schema.core.progress import SILENT, Advance, Progress
-from onnxreg.schema.core.ref import POLICY_LOG, Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest, make_pl
 from onnxreg.registry.transfer.result import SkippedVersion, TransferResult, skip_on_error
 from onnxreg.schema.core.errors import Advice, ConflictError, IntegrityError, NotFoundError, suggest
 from onnxreg.schema.core.progress import Progress
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import check_channel
 from onnxreg.schema.log.state import VersionEntry, newest_of, no_channel
 

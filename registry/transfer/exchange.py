@@ -31,8 +31,7 @@ from onnxreg.registry.trust.checked_reader import CheckedReader, check_or_refres
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.errors import Advice, ConflictError, HostError, RegError
 from onnxreg.schema.core.progress import Progress
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.state import State
 
 

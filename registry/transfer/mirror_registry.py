@@ -41,8 +41,7 @@ from onnxreg.schema.core.errors import (
     RemoteError,
 )
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.core.ref import POLICY_LOG
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Drop, Expire, Purge
 from onnxreg.schema.log.state import VersionEntry

@@ -25,7 +25,7 @@ from onnxreg.registry.store.blobs import check_summary
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, IntegrityError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Attest, Hold, OptionalEvent, Publish, Restore, Tag
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import Channel, VersionEntry

@@ -6,7 +6,7 @@ from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.lookup import LocatedVersion
 from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.support.disk import host_errors
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 
 
 def record(store: LocalStore, located: LocatedVersion, registry_id: str) -> None:

@@ -18,7 +18,7 @@ from onnxreg.schema.core.errors import (
     RegError,
     RemoteError,
 )
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Tag
 
 ERRORS_BY_SEVERITY = (IntegrityError, ConflictError, NotFoundError)

@@ -19,8 +19,7 @@ from onnxreg.registry.trust.signatures import (
     signatures_of,
 )
 from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, InputError, IntegrityError, RegError, at
-from onnxreg.schema.core.ref import POLICY_LOG
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.gates.approval import approved_bytes, unapproved
 from onnxreg.schema.gates.policy import Policy
 from onnxreg.schema.inputs.trust_file import SignatureRequirement, Trust

@@ -9,7 +9,7 @@ from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.signing.crypto import is_valid
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.inputs.trust_file import Trust, TrustedKey
 from onnxreg.schema.log.events import Attest
 from onnxreg.schema.log.logline import LogLine

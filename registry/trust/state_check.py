@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from onnxreg.registry.log.ledger import Fetch, Ledger
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import mapping
+from onnxreg.schema.core.canonical import mapping
 from onnxreg.schema.core.errors import (
     VERIFY_ADVICE,
     ConflictError,
@@ -17,7 +17,7 @@ from onnxreg.schema.core.errors import (
     NotFoundError,
     RegError,
 )
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.consistency import check_visible
 from onnxreg.schema.log.events import decode_event
 from onnxreg.schema.log.known_head import KnownHead, ObservedIndex, Sealed

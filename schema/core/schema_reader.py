@@ -12,8 +12,8 @@ from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
-from onnxreg.schema.core.codec import array_of, flag, mapping, number, text
-from onnxreg.schema.core.codec import path as read_path
+from onnxreg.schema.core.canonical import array_of, flag, mapping, number, text
+from onnxreg.schema.core.canonical import path as read_path
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.paths import PATTERN as PATH

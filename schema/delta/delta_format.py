@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import check_keys, count, items, mapping, required
+from onnxreg.schema.core.canonical import check_keys, count, items, mapping, required
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError

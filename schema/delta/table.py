@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import check_keys, count, items, mapping, optional, required, text
+from onnxreg.schema.core.canonical import check_keys, count, items, mapping, optional, required, text
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.ref import check_name
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.delta.delta_format import MAX_OLD_FILES, read_descriptor
 
 FORMAT = "onnxreg-deltas"

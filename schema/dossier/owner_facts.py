@@ -15,7 +15,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import items, mapping, required, text
+from onnxreg.schema.core.canonical import items, mapping, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Document, First, Items, ModelName, Table, Text
 from onnxreg.schema.core.errors import InputError

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from uuid import NAMESPACE_URL, uuid5
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.formats import model_card as card
 from onnxreg.schema.formats.model_card import Json, properties
 from onnxreg.schema.gates.faithfulness import RecordedProof

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import flag, items, mapping, number, optional, required, text
+from onnxreg.schema.core.canonical import flag, items, mapping, number, optional, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Count, Document, First, FrozenDict, Items, JsonObject, RelPath, Text
 from onnxreg.schema.core.errors import InputError

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import mapping, required
+from onnxreg.schema.core.canonical import mapping, required
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Count, Document, First, Items, Text
 from onnxreg.schema.core.errors import InputError

@@ -28,7 +28,7 @@ from fnmatch import fnmatchcase
 from typing import Any, get_args
 
 from onnxreg.schema.compare.severity import Severity
-from onnxreg.schema.core.codec import count, flag, items, mapping, number, required, text
+from onnxreg.schema.core.canonical import count, flag, items, mapping, number, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.text_files import read_toml

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from onnxreg.schema.core.document import FrozenDict, JsonObject, ModelName, Text
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, ModelStatements
 
 

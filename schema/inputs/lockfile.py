@@ -13,11 +13,10 @@ from itertools import pairwise
 from typing import Any
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import items, mapping, optional, path, required, text
+from onnxreg.schema.core.canonical import items, mapping, optional, path, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError
-from onnxreg.schema.core.ref import Ref, check_name, check_registry_id
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version, check_name, check_registry_id
 from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.query.request import ResolveRequest
 

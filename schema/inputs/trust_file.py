@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from onnxreg.schema.core.codec import count, flag, items, mapping, optional, required, text
+from onnxreg.schema.core.canonical import count, flag, items, mapping, optional, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id

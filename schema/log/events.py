@@ -10,12 +10,11 @@ from functools import cache
 from typing import Any, ClassVar
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import check_keys, count, items, mapping, required, sorted_paths, text
+from onnxreg.schema.core.canonical import check_keys, count, items, mapping, required, sorted_paths, text
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.ref import POLICY_LOG, check_name, check_tag
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name, check_tag
 from onnxreg.schema.log.rollout import percent, salt
 from onnxreg.schema.log.summary import STATES
 from onnxreg.schema.signing.line_signature import read_sig

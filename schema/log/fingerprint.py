@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from onnxreg.schema.core.codec import items, mapping
+from onnxreg.schema.core.canonical import items, mapping
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.log.state import State
 

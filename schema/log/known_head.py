@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from onnxreg.schema.core.codec import array_of, count, items, mapping, nullable, record, table_of, text
+from onnxreg.schema.core.canonical import array_of, count, items, mapping, nullable, record, table_of, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, ForkError, InputError, IntegrityError
 from onnxreg.schema.log.consistency import check_claims

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import check_keys, count, text
+from onnxreg.schema.core.canonical import check_keys, count, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id

@@ -6,10 +6,10 @@ The state line carries it; `schema.query.cohort` says which devices take part. `
 import re
 from typing import Any, NamedTuple
 
-from onnxreg.schema.core.codec import count, nullable, number, record, text
+from onnxreg.schema.core.canonical import count, nullable, number, record, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 
 _SALT = re.compile(r"[0-9a-f]{32}")
 

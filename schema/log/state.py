@@ -20,7 +20,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import (
+from onnxreg.schema.core.canonical import (
     array_of,
     count,
     flag,
@@ -37,8 +37,7 @@ from onnxreg.schema.core.codec import (
 )
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError, suggest
-from onnxreg.schema.core.ref import check_name, check_registry_id, check_tag
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version, check_name, check_registry_id, check_tag
 from onnxreg.schema.log.rollout import Rollout
 from onnxreg.schema.log.summary import VersionSummary, effective_state, known_summary
 

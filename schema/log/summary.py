@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import (
+from onnxreg.schema.core.canonical import (
     array_of,
     count,
     items,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import count, items, mapping, required, text
+from onnxreg.schema.core.canonical import count, items, mapping, required, text
 from onnxreg.schema.core.errors import InputError
 
 Types = Mapping[str, frozenset[str]]

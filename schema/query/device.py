@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onnxreg.schema.core.codec import items, mapping, required, text
+from onnxreg.schema.core.canonical import items, mapping, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, suggest
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.summary import ArtifactSummary
 from onnxreg.schema.query.requirements import Requirement
 from onnxreg.schema.query.runtimes import OLDEST_FORMAT, RELEASES, Runtime, runtime

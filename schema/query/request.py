@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import mapping, optional, required, text
+from onnxreg.schema.core.canonical import mapping, optional, required, text
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.query.requirements import Query
 

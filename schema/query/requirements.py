@@ -7,7 +7,7 @@ not meet is why it is rejected. `docs/resolve.md` is the specification.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onnxreg.schema.core.codec import count, flag, items, mapping, number, optional, text
+from onnxreg.schema.core.canonical import count, flag, items, mapping, number, optional, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.log.summary import STATES, ArtifactSummary, VersionSummary

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.state import State, VersionEntry, version_of
 from onnxreg.schema.log.summary import ArtifactSummary, VersionSummary
 from onnxreg.schema.query.requirements import ONE_MEMBER, Query, Ranking, judge, presence

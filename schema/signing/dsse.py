@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import items, mapping, required, text
+from onnxreg.schema.core.canonical import items, mapping, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.ref import check_name
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.signing.keys import PublicKey, decode_base64
 
 MEDIA_TYPE = "application/vnd.dsse.envelope.v1+json"

@@ -18,7 +18,7 @@ from onnxreg.registry.registry import Registry
 from onnxreg.registry.store.layout import index_path
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Publish
 from onnxreg.schema.log.state import State
 from onnxreg.schema.manifest.operators import read_operator_set

@@ -19,8 +19,7 @@ from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.delta_log import offered
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.progress import SILENT
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 
 NAME = "acme/pii"
 NODE = shutil.which("node")

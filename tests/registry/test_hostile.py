@@ -190,7 +190,7 @@ def test_a_line_has_room_for_a_signature_and_news_of_an_upgrade() -> None:
 
 
 def _version() -> Any:
-    from onnxreg.schema.core.version import Version
+    from onnxreg.schema.core.ref import Version
 
     return Version(1, 0, 0)
 

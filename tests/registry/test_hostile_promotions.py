@@ -16,7 +16,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, GateError, RegError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.log.events import Tag
 

@@ -14,7 +14,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.rules import FILENAME
 from onnxreg.schema.query.requirements import Query

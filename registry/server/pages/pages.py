@@ -34,8 +34,7 @@ from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.compare.version_history import HistoryRow, ModelHistory, model_history
 from onnxreg.schema.core.errors import InputError, NotFoundError, RegError
-from onnxreg.schema.core.ref import Ref, check_name
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version, check_name
 from onnxreg.schema.formats.hub_layout import layout
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.query.expression import parser

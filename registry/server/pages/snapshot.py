@@ -15,8 +15,7 @@ from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
 from onnxreg.schema.compare.version_history import HistoryEntry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RegError, nearest
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.gates.faithfulness import RecordedProof
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.state import VersionEntry

@@ -11,8 +11,7 @@ from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview, overview
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.table import Delta
 from onnxreg.schema.log.logline import LogLine, LogLineHeader
 from onnxreg.schema.log.state import State, VersionEntry

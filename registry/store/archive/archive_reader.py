@@ -21,11 +21,10 @@ from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, MissingBlobError, StoredObject
 from onnxreg.registry.support.disk import host_errors, refuse_directory
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import items, mapping, required, text
+from onnxreg.schema.core.canonical import items, mapping, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, HostError, InputError, IntegrityError, NotFoundError
-from onnxreg.schema.core.ref import POLICY_LOG, check_name
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name
 
 SUFFIX = ".onnxreg"
 SUFFIXES = (SUFFIX, ".zip")

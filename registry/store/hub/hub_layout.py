@@ -17,8 +17,7 @@ from onnxreg.registry.store.hub.hub_client import HubFile, Operation
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.core.paths import check_path
-from onnxreg.schema.core.ref import check_name, check_tag
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version, check_name, check_tag
 from onnxreg.schema.formats.hub_layout import LayoutFile, layout
 from onnxreg.schema.gates.policy_coverage import is_plainly_free, rules_in_force
 from onnxreg.schema.log.state import State

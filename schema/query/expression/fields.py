@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from onnxreg.schema.core.version import Version
+    from onnxreg.schema.core.ref import Version
     from onnxreg.schema.log.state import State, VersionEntry
     from onnxreg.schema.log.summary import ArtifactSummary, VersionSummary
 

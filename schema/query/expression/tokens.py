@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.core.units import MAX_SIZE_BYTES, SIZE_UNITS
-from onnxreg.schema.core.version import Version
 from onnxreg.schema.query.expression.fields import FieldKind
 from onnxreg.schema.query.expression.tree import Literal
 

@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from onnxreg.schema.core.budget import spend
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.query.expression.fields import FieldValues
 
 Value = str | int | float | Version

@@ -13,7 +13,7 @@ from onnxreg.registry.log.selection import Selection
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError, NotFoundError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.draft import Draft
 
 ONE = f"{NAME}:1.0.0"

@@ -28,8 +28,7 @@ from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.delta_format import COPY, DeltaHeader, Span
 from onnxreg.schema.delta.table import Delta, DeltaOffers
 

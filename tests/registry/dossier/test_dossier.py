@@ -29,8 +29,7 @@ from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.dossier.dossier import Dossier, DossierTable
 from onnxreg.schema.gates.faithfulness import statement
 from onnxreg.schema.gates.statement_types import PROOF

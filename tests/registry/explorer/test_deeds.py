@@ -30,8 +30,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Publish
 from onnxreg.schema.log.known_head import KnownHead, ObservedIndex, compare
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, Draft, DraftArtifact, Verdict

@@ -20,7 +20,7 @@ from onnxreg.schema.core.errors import (
     IntegrityError,
     NotFoundError,
 )
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.policy import Policy, read_policy
 from onnxreg.schema.log.events import Attest
 

@@ -10,7 +10,7 @@ from onnxreg.registry.log.ledger import Ledger, replay
 from onnxreg.registry.log.replay import LogReplay
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, IntegrityError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Attest, Event, Publish, Tag, Unyank, Yank
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import SEGMENT_LINES, VersionEntry

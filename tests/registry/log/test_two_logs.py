@@ -28,8 +28,7 @@ from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, NotFoundError, RegError
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Drop, Expire, Publish
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile

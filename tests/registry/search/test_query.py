@@ -31,8 +31,7 @@ from onnxreg.registry.search.search_index import SearchIndex
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.core.errors import HostError, InputError
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.query.expression import parser
 from onnxreg.schema.query.expression.fields import FIELDS, LABELLED
 

@@ -30,9 +30,8 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.progress import SILENT
-from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import format_size
-from onnxreg.schema.core.version import Version
 from onnxreg.schema.manifest.draft import DraftFile
 
 FROZEN = Path(__file__).parents[2] / "fixtures" / "registry-v1" / "tree"

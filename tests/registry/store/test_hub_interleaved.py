@@ -30,7 +30,7 @@ from onnxreg.registry.store.layout import BlobKey, new_identity
 from onnxreg.registry.store.net.retry import UnansweredError
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import TransferRequest
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 NAMES = ("acme/one", "acme/two")

@@ -37,7 +37,7 @@ from onnxreg.schema.core.errors import (
     NotFoundError,
     RemoteError,
 )
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 MakeDraft = Callable[..., Draft]

@@ -32,7 +32,7 @@ from onnxreg.registry.transfer.result import MirrorResult
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, InputError, NotFoundError, RemoteError
 from onnxreg.schema.core.progress import Progress
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]

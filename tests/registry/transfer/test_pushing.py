@@ -23,8 +23,7 @@ from onnxreg.schema.core.errors import (
     NotFoundError,
     RegError,
 )
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Tag
 from onnxreg.schema.manifest.draft import Draft
 

@@ -20,7 +20,7 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.signing.crypto import sign_release
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 
 Do = Callable[[World, Tree], None]
 STRICT = ("[[require]]", 'models = ["acme/*"]', "lines = true", "versions = true")

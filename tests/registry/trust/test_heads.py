@@ -30,8 +30,7 @@ from onnxreg.registry.transfer.archive import choose, create_archive
 from onnxreg.registry.trust.checked_reader import CheckedReader
 from onnxreg.registry.trust.known_heads import KnownHeads, StaleNotice
 from onnxreg.schema.core.errors import ForkError, IntegrityError
-from onnxreg.schema.core.ref import POLICY_LOG, Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.log import known_head
 from onnxreg.schema.manifest.draft import Draft

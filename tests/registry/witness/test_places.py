@@ -24,7 +24,7 @@ from onnxreg.registry.transfer.archive import create_archive
 from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.registry.witness.inspection import inspect, verify_log
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.witness.merkle_map import MapEntry, MerkleMap
 
 Grow = Callable[[str], None]

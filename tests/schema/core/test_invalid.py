@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from onnxreg.schema.core.document import called
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.problems import called
 from onnxreg.schema.inputs.job import JobRow
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 

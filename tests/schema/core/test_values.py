@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 
 PART = st.from_regex(r"[a-z0-9](?:[a-z0-9_-]{0,20}[a-z0-9])?", fullmatch=True)
 NAMES = st.one_of(PART, st.tuples(PART, PART).map("/".join))

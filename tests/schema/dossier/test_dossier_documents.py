@@ -6,7 +6,7 @@ import pytest
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.dossier.dossier import Citation, DossierCell
 from onnxreg.schema.dossier.dossier_profile import DossierProfile
 from onnxreg.schema.dossier.owner_facts import FactsStatement, OwnerFacts

@@ -9,7 +9,7 @@ import pytest
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.formats.provenance import provenance
 from onnxreg.schema.formats.sbom import BomSubject
 from onnxreg.schema.manifest.manifest import Manifest

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.formats.sbom import BomSubject, bill
 from onnxreg.schema.manifest.manifest import Manifest
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Publish, Tag, Unyank, Yank
 from onnxreg.schema.log.known_head import KnownHead, ObservedIndex, compare
 from onnxreg.schema.log.logline import LogLine, genesis

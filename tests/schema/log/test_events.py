@@ -7,8 +7,7 @@ import pytest
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.ref import POLICY_LOG
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.log.events import Hold, decode_event
 from onnxreg.schema.log.logline import LogLine, genesis
 from onnxreg.schema.log.state import VersionEntry

@@ -24,8 +24,7 @@ from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import LostRaceError, NotFoundError
-from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Expire, Publish
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 from support.explorer.explorer import Run, Scenario

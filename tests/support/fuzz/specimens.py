@@ -13,7 +13,7 @@ from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.delta.table import Delta, DeltaTable
 from onnxreg.schema.log import events as kinds
 from onnxreg.schema.log.logline import Via

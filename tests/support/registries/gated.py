@@ -12,7 +12,7 @@ from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.log.events import Event, Tag
 from onnxreg.schema.log.logline import LogLine, genesis

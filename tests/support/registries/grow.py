@@ -19,7 +19,7 @@ from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Publish, Tag, Yank
 from onnxreg.schema.log.state import newest_of
 from onnxreg.schema.log.summary import operator_set, summarize

@@ -32,7 +32,7 @@ from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.registry.transfer.plan import TransferRequest
-from onnxreg.schema.core.version import Version
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from support.made_once import made_once, stock
 from support.registries import grow
