@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from onnxreg.registry.deliver import trusted_read
+from onnxreg.registry.deliver.resolution import resolve
 from onnxreg.registry.delta.routes import DeltaPolicy
 from onnxreg.registry.log.selection import Selection, download_files
 from onnxreg.registry.read.versions import PublishedVersion
@@ -46,7 +46,7 @@ def lock_again(reader: RegistryReader, before: Lockfile, names: Collection[str] 
 
 
 def _locked(reader: RegistryReader, request: ResolveRequest) -> LockedArtifact:
-    resolution = trusted_read.resolve(reader, request.ref, request.query, request.device, verify=True)
+    resolution = resolve(reader, request.ref, request.query, request.device, verify=True)
     return LockedArtifact(
         request,
         reader.registry_id,

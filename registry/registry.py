@@ -30,9 +30,8 @@ from onnxreg.registry.transfer.exchange import Exchange, check_distinct
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.registry.transfer.run_directory import folder_in
-from onnxreg.registry.trust.checked_reader import CheckedReader, check_no_rollback, checked_reader
+from onnxreg.registry.trust.checked_reader import CheckedReader, check_no_rollback, checked_reader, load_trust
 from onnxreg.registry.trust.known_heads import KnownHeads
-from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -424,7 +423,7 @@ class Registry:
         """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons if none
         does. A device with a seed takes part in rollouts.
         """
-        from onnxreg.registry.deliver.trusted_read import resolve
+        from onnxreg.registry.deliver.resolution import resolve
         from onnxreg.schema.query.requirements import Query
 
         reader = checked_reader(remote or self.store, self.heads, remote is not None)

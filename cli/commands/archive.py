@@ -12,7 +12,7 @@ from onnxreg.cli.render import output
 from onnxreg.schema.core.errors import IntegrityError
 
 if TYPE_CHECKING:
-    from onnxreg.registry.store.abilities import Carried
+    from onnxreg.registry.store.protocol import Carried
 
 EXAMPLES = (
     "reg archive create pii.onnxreg acme/pii-small:1.2.0 acme/pii-small:1.1.0",
@@ -102,7 +102,7 @@ def verify(
     """
     from onnxreg.registry.maintain.verify_trust import verify_trusted
     from onnxreg.registry.store.archive.archive_reader import open_archive
-    from onnxreg.registry.trust.read_trust_file import load_trust, read_trust_file
+    from onnxreg.registry.trust.checked_reader import load_trust, read_trust_file
 
     session: Session = context.obj
     archive = open_archive(file)

@@ -43,7 +43,7 @@ def command(
     """
     from onnxreg.registry.gates.statements import StatementReader
     from onnxreg.registry.read.versions import read_log
-    from onnxreg.registry.trust.read_trust_file import load_trust
+    from onnxreg.registry.trust.checked_reader import load_trust
     from onnxreg.registry.trust.signatures import judge_lines
 
     session: Session = context.obj

@@ -13,8 +13,7 @@ from onnxreg.cli.render import output
 from onnxreg.cli.reports.search_report import fail, index, search_of, tell_time, warn_unfinished
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
-from onnxreg.registry.store.abilities import LocalStore
-from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.registry.store.protocol import LocalStore, RegistryReader
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import check_name
 

@@ -9,8 +9,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options import query_options
 from onnxreg.cli.options.shared import Json, MaxAge, Offline, RefArgument, RemoteOption
 from onnxreg.cli.render import output
-from onnxreg.registry.deliver import trusted_read
-from onnxreg.registry.deliver.resolution import NoAnswerError, Resolution
+from onnxreg.registry.deliver.resolution import NoAnswerError, Resolution, resolve
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.summary import ArtifactSummary
 from onnxreg.schema.query.requirements import Query
@@ -76,9 +75,7 @@ def command(
     target_device = query_options.read_one_device(device)
     reader = session.limited(max_age).reader(remote, offline)
     try:
-        resolution = trusted_read.resolve(
-            reader, Ref.parse(ref), query, target_device, verify, session.heads(), seed
-        )
+        resolution = resolve(reader, Ref.parse(ref), query, target_device, verify, session.heads(), seed)
     except NoAnswerError as error:
         if as_json:
             output.write_json(error.to_json())

@@ -13,8 +13,7 @@ from onnxreg.cli.errors import needs
 from onnxreg.cli.options import query_options
 from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
 from onnxreg.cli.render import output
-from onnxreg.registry.deliver import trusted_read
-from onnxreg.registry.deliver.resolution import Resolution
+from onnxreg.registry.deliver.resolution import Resolution, resolve
 from onnxreg.registry.support.disk import check_given
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref
@@ -105,7 +104,7 @@ def command(
         check_given(feeds, '--input takes a .npz or .json file, such as {"x": [[1, 2, 3, 4]]}')
     session: Session = context.obj
     reader = session.reader(remote)
-    answer = trusted_read.resolve(reader, Ref.parse(ref), query, query_options.read_one_device(device))
+    answer = resolve(reader, Ref.parse(ref), query, query_options.read_one_device(device))
     with _unpacked(session, reader, answer, as_json) as files:
         if text:
             result = _answer(session, files, TextRequest(text, passage, max_tokens), as_json)

@@ -61,7 +61,7 @@ def command(
     from onnxreg.registry.gates.proofs import latest_proofs
     from onnxreg.registry.log.commit import load
     from onnxreg.registry.read.versions import read_version
-    from onnxreg.registry.trust.read_trust_file import load_trust
+    from onnxreg.registry.trust.checked_reader import load_trust
     from onnxreg.schema.formats.provenance import provenance
     from onnxreg.schema.formats.sbom import BomSubject, bill
 

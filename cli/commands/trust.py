@@ -33,7 +33,7 @@ def show(context: typer.Context, as_json: Json = False) -> None:
     log}, in seconds.
     """
     from onnxreg.registry.support.environment import trust_file
-    from onnxreg.registry.trust.read_trust_file import load_trust
+    from onnxreg.registry.trust.checked_reader import load_trust
     from onnxreg.registry.trust.summary import heads_json, keys_json, requirements_json
 
     session: Session = context.obj

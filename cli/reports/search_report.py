@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from onnxreg.cli import hints
 from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
-from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.registry.store.protocol import LocalStore, RegistryReader
 from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError, at
 from onnxreg.schema.core.progress import SILENT, Progress
 

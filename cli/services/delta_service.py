@@ -14,9 +14,8 @@ from onnxreg.registry.log.delta_log import offered, publish_deltas
 from onnxreg.registry.log.ledger import mirror_error
 from onnxreg.registry.log.selection import held_files
 from onnxreg.registry.store import hash_stream
-from onnxreg.registry.store.abilities import local_file
 from onnxreg.registry.store.blobs import read_manifest
-from onnxreg.registry.store.protocol import Push, RegistryStore
+from onnxreg.registry.store.protocol import Push, RegistryStore, local_file
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError, missing_extra

@@ -13,12 +13,12 @@ from functools import partial
 from onnxreg.registry.conformance.trial import PromiseTrial, Scratch, TrialOutcome, judge, trials_of
 from onnxreg.registry.conformance.writers import push_and_pull
 from onnxreg.registry.store import promises
-from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.directory.scratch import PROBE, staging
 from onnxreg.registry.store.fsspec_store import PROTOCOLS
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.promises import DirectoryScratch, IndexSwapper, SwapScratch
+from onnxreg.registry.store.protocol import LocalStore
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.errors import InputError, RemoteError
 from onnxreg.schema.core.progress import SILENT, Progress

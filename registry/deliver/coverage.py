@@ -9,8 +9,13 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from onnxreg.registry.deliver.resolution import NoAnswerError, Resolution, resolve_in, version_candidates
-from onnxreg.registry.deliver.trusted_read import check_version_trust
+from onnxreg.registry.deliver.resolution import (
+    NoAnswerError,
+    Resolution,
+    check_version_trust,
+    resolve_in,
+    version_candidates,
+)
 from onnxreg.registry.delta.routes import offered_deltas
 from onnxreg.registry.log.lookup import find_in, state_of
 from onnxreg.registry.store.blobs import read_blob, read_consistently
@@ -142,7 +147,7 @@ def coverage(
     """Resolve for each device, in order; of a pipeline, resolve each member.
 
     Raise NotFoundError for an unknown model or version; IntegrityError and GateError as
-    `trusted_read.check_version_trust`.
+    `resolution.check_version_trust`.
 
     Args:
         since: estimate also the update of a device that has its answer from this version.

@@ -10,7 +10,7 @@ from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.store.blobs import read_manifest
 from onnxreg.registry.store.protocol import RegistryReader
-from onnxreg.registry.trust.read_trust_file import load_trust
+from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.signatures import SignatureVerdict, judge_lines
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError

@@ -1,7 +1,7 @@
 """Rules of channels: policies, promotion with evidence, and the check of every governed read.
 
 `PolicyLog` is the registry's own log of policies, `Promoter` moves a channel if its rules hold, `enforce`
-checks that what a governed channel holds was promoted. `deliver.trusted_read` decides cheaply that a channel has no
+checks that what a governed channel holds was promoted. `deliver.resolution` decides cheaply that a channel has no
 rules.
 
 Start with `enforce.py`, then `promotion.py`. The rules in words: docs/gates.md.

@@ -7,7 +7,7 @@ from onnxreg.registry.gates.gate_history import attestations, evaluation_of, man
 from onnxreg.registry.gates.proofs import recorded_proofs
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.store.blobs import read_manifest
-from onnxreg.registry.trust.read_trust_file import load_trust
+from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.signatures import signatures
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Version

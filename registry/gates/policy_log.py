@@ -11,7 +11,7 @@ from onnxreg.registry.log.ledger import mirror_error
 from onnxreg.registry.signing.keys import line_signer
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support.actor import stamp
-from onnxreg.registry.trust.read_trust_file import load_trust
+from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.requirements import missing_approvals
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (

@@ -9,7 +9,7 @@ from onnxreg.registry.gates.gate_history import attestations
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.index_file import read_line
 from onnxreg.registry.read.versions import PublishedVersion, read_version
-from onnxreg.registry.trust.read_trust_file import load_trust
+from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.signatures import judge_for
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.gates.statement_types import PROOF

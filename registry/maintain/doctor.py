@@ -15,14 +15,13 @@ from onnxreg.registry.maintain import leftovers
 from onnxreg.registry.maintain.verification import stray_files
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store import promises
-from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.directory.scratch import PROBE, is_held, staging
 from onnxreg.registry.store.layout import LAYOUT_VERSION, Kind, note_path, read_identity
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.promises import DirectoryScratch, IndexSwapper
-from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.store.protocol import LocalStore, RegistryStore
 from onnxreg.registry.store.require_cas import unguarded
 from onnxreg.registry.support.disk import READ_ONLY, host_errors
 from onnxreg.schema.core.errors import Advice, IntegrityError, RegError

@@ -7,7 +7,7 @@ from functools import partial
 from io import BytesIO
 from typing import Any
 
-from onnxreg.registry.deliver.trusted_read import check_version_trust
+from onnxreg.registry.deliver.resolution import check_version_trust
 from onnxreg.registry.gates.gate_history import attestations
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load

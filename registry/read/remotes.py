@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxreg.registry.read.tracking import OfflineReader, TrackedReader, TrackingCopies
-from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import other_registry
 from onnxreg.registry.store.open import absolute, check_scheme, open_url, path_of
-from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
+from onnxreg.registry.store.protocol import LocalStore, RegistryReader, RegistryStore
 from onnxreg.registry.trust.checked_reader import CheckedReader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical

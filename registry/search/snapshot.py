@@ -21,9 +21,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from onnxreg.registry.search import candidate_table, db, search_index
-from onnxreg.registry.store.abilities import PathReader
 from onnxreg.registry.store.layout import SNAPSHOT
-from onnxreg.registry.store.protocol import RegistryReader, innermost
+from onnxreg.registry.store.protocol import PathReader, RegistryReader, innermost
 from onnxreg.registry.support.actor import TIME_FORMAT
 from onnxreg.schema.query.expression.fields import FIELDS, LABELLED, FieldKind
 

@@ -26,9 +26,15 @@ from onnxreg.registry.search.snapshot import (
     fetch,
     pack,
 )
-from onnxreg.registry.store.abilities import IndexLister, LocalStore, PathStore
 from onnxreg.registry.store.layout import SNAPSHOT, SNAPSHOT_TABLE, UPGRADE
-from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, RegistryStore, innermost
+from onnxreg.registry.store.protocol import (
+    MAX_DOCUMENT_BYTES,
+    IndexLister,
+    LocalStore,
+    PathStore,
+    RegistryStore,
+    innermost,
+)
 from onnxreg.registry.support.actor import TIME_FORMAT
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.errors import HostError, InputError, LostRaceError

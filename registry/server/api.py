@@ -19,7 +19,7 @@ from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.server.workers import SearchWorker, WorkerPool
 from onnxreg.registry.store.protocol import IndexFile
-from onnxreg.registry.trust.read_trust_file import trust_digest
+from onnxreg.registry.trust.checked_reader import trust_digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.query.request import ResolveRequest

@@ -29,7 +29,7 @@ from onnxreg.registry.server.settings import Limits
 from onnxreg.registry.server.workers import WorkerPool
 from onnxreg.registry.store.blobs import read_blob, read_manifest
 from onnxreg.registry.store.protocol import IndexFile
-from onnxreg.registry.trust.read_trust_file import trust_digest
+from onnxreg.registry.trust.checked_reader import trust_digest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref, is_name

@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from onnxreg.registry.deliver.resolution import Resolution, check_index, resolve_in
-from onnxreg.registry.deliver.trusted_read import check_version_trust
+from onnxreg.registry.deliver.resolution import Resolution, check_index, check_version_trust, resolve_in
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import scan
 from onnxreg.registry.server.lru import LruCache
@@ -153,7 +152,7 @@ class ServedRegistry(DirectoryRegistry):
         return token or ""
 
     def resolve(self, request: ResolveRequest) -> tuple[Resolution, str]:
-        """Resolve a request, checked as in `trusted_read.resolve`.
+        """Resolve a request, checked as in `resolution.resolve`.
 
         Also return the token of its index file.
         """

@@ -6,8 +6,7 @@ A manifest's bytes are checked, its content is not trusted; pydantic is imported
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from onnxreg.registry.store.abilities import LocalStore
-from onnxreg.registry.store.protocol import BlobReader, IndexFile, IndexReader, MissingBlobError
+from onnxreg.registry.store.protocol import BlobReader, IndexFile, IndexReader, LocalStore, MissingBlobError
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.registry.store.abilities import IndexLister, PathStore
 from onnxreg.registry.store.promises import SWAPS, IndexSwapper, Promise, SwapScratch
-from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.store.protocol import IndexLister, PathStore, RegistryStore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, LostRaceError, NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG

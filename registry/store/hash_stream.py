@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from onnxreg.registry.store.abilities import BlockStream, BufferReader
-from onnxreg.registry.store.protocol import CHUNK_BYTES, Hasher
+from onnxreg.registry.store.protocol import CHUNK_BYTES, BlockStream, BufferReader, Hasher
 from onnxreg.schema.core.descriptor import PIECE_BYTES, Descriptor, Pieces, piece_size
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GOOD_COPY, IntegrityError

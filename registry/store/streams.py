@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from onnxreg.registry.store import hash_stream
-from onnxreg.registry.store.abilities import BlockStream, ReportingStream
+from onnxreg.registry.store.protocol import BlockStream, ReportingStream
 from onnxreg.registry.support.disk import host_errors, open_regular
 from onnxreg.registry.support.parallel import check_stop
 from onnxreg.schema.core.descriptor import Piece

@@ -19,7 +19,6 @@ from onnxreg.registry.log.index_file import is_same
 from onnxreg.registry.log.ledger import Ledger, replay
 from onnxreg.registry.log.references import Reference, documents, files
 from onnxreg.registry.store import hash_stream
-from onnxreg.registry.store.abilities import Carried
 from onnxreg.registry.store.archive.archive_reader import (
     ABOUT,
     IDENTITY,
@@ -30,7 +29,7 @@ from onnxreg.registry.store.archive.archive_reader import (
 )
 from onnxreg.registry.store.directory.scratch import staging
 from onnxreg.registry.store.layout import blob_path, index_path, new_identity
-from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.registry.store.protocol import Carried, RegistryReader
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.registry.witness.copies import proof_files

@@ -14,15 +14,17 @@ from onnxreg.registry.delta.routes import NO_NUMPY, Arrival, DeltaRoutes, RateMe
 from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.references import Reference
-from onnxreg.registry.store.abilities import LocalPush, LocalStore, local_file
 from onnxreg.registry.store.net.limits import one_file
 from onnxreg.registry.store.protocol import (
     BlobReader,
     BlobSource,
     IndexFile,
+    LocalPush,
+    LocalStore,
     Push,
     RegistryReader,
     RegistryStore,
+    local_file,
 )
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel

@@ -16,10 +16,9 @@ from onnxreg.registry.log.ledger import Ledger, channel_of
 from onnxreg.registry.log.selection import Selection
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.read.tracking import TrackedReader, TrackingCopies
-from onnxreg.registry.store.abilities import LocalStore
 from onnxreg.registry.store.blobs import read_blob, read_consistently, read_manifest
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
+from onnxreg.registry.store.protocol import IndexFile, LocalStore, RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.bulk import check_models, push_many
@@ -156,7 +155,7 @@ class Exchange:
         self, source: TrackedReader, ref: Ref, channels: Collection[str]
     ) -> tuple[list[lookup.LocatedVersion], Ledger, IndexFile | None]:
         """Find the versions of a ref and of channels, and check the trust in each: the source's ledger and index too."""
-        from onnxreg.registry.deliver.trusted_read import check_version_trust
+        from onnxreg.registry.deliver.resolution import check_version_trust
 
         def read(index: IndexFile | None) -> tuple[list[lookup.LocatedVersion], Ledger, IndexFile | None]:
             located = lookup.find_in(source, lookup.state_of(source, ref.name, index), ref)

@@ -18,18 +18,26 @@ from onnxreg.registry.log.ledger import Ledger, mirror_error
 from onnxreg.registry.log.references import present_versions
 from onnxreg.registry.log.transfer_rules import missing_lines
 from onnxreg.registry.read.remotes import Remotes
-from onnxreg.registry.store.abilities import IndexLister, LocalStore, PathReader, PathStore, carried_by
 from onnxreg.registry.store.layout import SNAPSHOT, SNAPSHOT_TABLE, index_path
 from onnxreg.registry.store.listing_store import ListingStore
 from onnxreg.registry.store.object_store import ObjectRegistry
-from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore, innermost
+from onnxreg.registry.store.protocol import (
+    IndexFile,
+    IndexLister,
+    LocalStore,
+    PathReader,
+    PathStore,
+    RegistryReader,
+    RegistryStore,
+    carried_by,
+    innermost,
+)
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.bulk import send
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.registry.transfer.result import MirrorResult, skip_on_error
-from onnxreg.registry.trust.checked_reader import WitnessGuard
-from onnxreg.registry.trust.read_trust_file import load_trust
+from onnxreg.registry.trust.checked_reader import WitnessGuard, load_trust
 from onnxreg.registry.trust.requirements import check_copied, enforce_policies
 from onnxreg.registry.witness.copies import copy_log, read_files
 from onnxreg.schema.core.digest import Digest

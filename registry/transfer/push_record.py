@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.lookup import LocatedVersion
-from onnxreg.registry.store.abilities import LocalStore
+from onnxreg.registry.store.protocol import LocalStore
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.ref import Version
 

@@ -1,28 +1,34 @@
-"""Readers that compare index files with the known heads, the trust file and the witnesses of the user."""
+"""Readers that compare index files with the known heads, the trust file and the witnesses of the user.
+
+Light, since every resolve reads the trust file.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.registry.store.abilities import RefreshableReader, carried_by
 from onnxreg.registry.store.protocol import (
     BlobReader,
     IndexFile,
     ReaderWrapper,
+    RefreshableReader,
     RegistryReader,
+    carried_by,
     innermost,
     layers,
 )
-from onnxreg.registry.support.environment import state_directory
+from onnxreg.registry.support.disk import read_given
+from onnxreg.registry.support.environment import state_directory, trust_file
 from onnxreg.registry.trust.known_heads import KnownHeads
-from onnxreg.registry.trust.read_trust_file import trust_digest, trust_if_any
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, RegError
 from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.core.units import counted
 
 if TYPE_CHECKING:
     from onnxreg.registry.witness.reader import WitnessedReader
-    from onnxreg.schema.inputs.trust_file import WitnessRequirement
+    from onnxreg.schema.inputs.trust_file import Trust, WitnessRequirement
     from onnxreg.schema.witness.merkle_map import MapEntry
 
 
@@ -197,3 +203,40 @@ class WitnessCheck:
 
         self._reader = self._reader or WitnessedReader(self._source)
         return self._reader
+
+
+def load_trust(path: Path | None = None) -> "Trust":
+    """Read the user's trust file; without one, nothing is trusted or required.
+
+    Raise InputError if it is malformed.
+    """
+    from onnxreg.schema.inputs.trust_file import Trust
+
+    return trust_if_any(path) or Trust()
+
+
+def trust_if_any(path: Path | None = None) -> "Trust | None":
+    """Read the user's trust file; None if there is none."""
+    path = path or trust_file()
+    return read_trust_file(path) if path.is_file() else None
+
+
+def read_trust_file(path: Path) -> "Trust":
+    """Read a trust file.
+
+    Raise NotFoundError if there is none, HostError if it cannot be read, InputError if it is malformed.
+    """
+    return _parsed(read_given(path), str(path))
+
+
+@lru_cache(2)
+def _parsed(data: bytes, label: str) -> "Trust":
+    from onnxreg.schema.inputs.trust_file import read_trust
+
+    return read_trust(data, label)
+
+
+def trust_digest() -> str:
+    """The digest (hex) of the user's trust file; "" if there is none."""
+    path = trust_file()
+    return Digest.of(path.read_bytes()).hex if path.is_file() else ""

@@ -9,8 +9,8 @@ from pathlib import Path
 from onnxreg.registry.signing.crypto import read_rotation
 from onnxreg.registry.support.disk import host_errors, read_given, replace_file
 from onnxreg.registry.support.environment import trust_file
+from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.known_heads import KnownHeads
-from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.schema.core.errors import Advice, ConflictError, IntegrityError, NotFoundError
 from onnxreg.schema.inputs.trust_file import TrustedKey, read_trust
 from onnxreg.schema.signing.keys import PublicKey

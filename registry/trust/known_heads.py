@@ -13,9 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onnxreg.registry.store.abilities import RefreshableReader, location
 from onnxreg.registry.store.blobs import fetcher, sealed_lines
-from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryReader
+from onnxreg.registry.store.protocol import BlobReader, IndexFile, RefreshableReader, RegistryReader, location
 from onnxreg.registry.support.disk import replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.schema.core.digest import Digest
@@ -241,7 +240,7 @@ class KnownHeads:
     def passed(self, registry_id: str, name: str, channel: str, proof: str) -> bool:
         """Return True if a governed channel met its policy with this proof before.
 
-        See `trusted_read.check_channel_policy`.
+        See `resolution.check_channel_policy`.
         """
         value = self.read_json(registry_id, name)
         return value is not None and value.get("gates", {}).get(channel) == proof

@@ -8,8 +8,8 @@ from onnxreg.registry.log.index_file import is_same, read_line
 from onnxreg.registry.log.ledger import Ledger, replay
 from onnxreg.registry.log.lookup import LocatedVersion
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
+from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.known_heads import KnownHeads
-from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.registry.trust.signatures import (
     SignatureJudge,
     SignatureVerdict,

@@ -6,9 +6,15 @@ A registry shows its readers the cosigned checkpoints in one file, into which si
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from onnxreg.registry.store.abilities import PathReader, PathStore
 from onnxreg.registry.store.layout import CHECKPOINT, NEXT, PROOFS, is_witness_path, page_path
-from onnxreg.registry.store.protocol import RegistryReader, RegistryStore, StoredObject, innermost
+from onnxreg.registry.store.protocol import (
+    PathReader,
+    PathStore,
+    RegistryReader,
+    RegistryStore,
+    StoredObject,
+    innermost,
+)
 from onnxreg.registry.witness.cosigner import path_reader
 from onnxreg.registry.witness.note_keys import require_signature
 from onnxreg.registry.witness.witness_log import WitnessLog, find_checkpoint

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from onnxreg.registry.signing.crypto import PrivateKey
-from onnxreg.registry.store.abilities import PathReader
 from onnxreg.registry.store.http.http import HttpStore
 from onnxreg.registry.store.open import path_of
-from onnxreg.registry.store.protocol import RegistryReader, innermost
+from onnxreg.registry.store.protocol import PathReader, RegistryReader, innermost
 from onnxreg.registry.support.disk import host_errors, read_given, replace_file
 from onnxreg.registry.witness.note_keys import cosign_text, require_signature
 from onnxreg.registry.witness.signed_heads import WitnessMemory

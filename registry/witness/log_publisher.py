@@ -10,9 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from onnxreg.registry.signing.crypto import PrivateKey
-from onnxreg.registry.store.abilities import PathStore
 from onnxreg.registry.store.layout import CHECKPOINT, NEXT, WITNESS_FOLDER, page_path
-from onnxreg.registry.store.protocol import RegistryStore, innermost
+from onnxreg.registry.store.protocol import PathStore, RegistryStore, innermost
 from onnxreg.registry.witness.heads import survey
 from onnxreg.registry.witness.note_keys import require_signature, sign_head, valid_signatures
 from onnxreg.registry.witness.signed_heads import WitnessMemory

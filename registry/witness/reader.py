@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.registry.store.abilities import PathReader, location
 from onnxreg.registry.store.layout import PROOFS, page_path
-from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
+from onnxreg.registry.store.protocol import IndexFile, PathReader, RegistryReader, innermost, location
 from onnxreg.registry.support.disk import host_errors, replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.witness.copies import parse_proofs

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from onnxreg.registry.store.abilities import PathReader
 from onnxreg.registry.store.layout import CHECKPOINT, WITNESS_FOLDER, page_path
+from onnxreg.registry.store.protocol import PathReader
 from onnxreg.schema.core.errors import Advice, ForkError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.witness.merkle_map import EMPTY_MAP, MerkleMap
 from onnxreg.schema.witness.merkle_tree import (

@@ -92,7 +92,7 @@ class KnownHead:
         sealed: the segments and at last the catalog.
         places: the number of lines at each URL.
         trust_digest: the digest of the trust file with which the index file was checked.
-        gates: proofs that a governed channel of this index file met its policy (`deliver/trusted_read.py`).
+        gates: proofs that a governed channel of this index file met its policy (`deliver/resolution.py`).
     """
 
     seq: int

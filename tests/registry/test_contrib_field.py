@@ -8,7 +8,7 @@ import pytest
 from support.trust.tamper import Tree
 
 from onnxreg.registry import Registry
-from onnxreg.registry.deliver import trusted_read
+from onnxreg.registry.deliver import resolution
 from onnxreg.registry.deliver.resolution import Resolution
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
@@ -50,7 +50,7 @@ def old(registry: Registry, make_draft: MakeDraft) -> Registry:
 
 
 def resolved(registry: Registry, query: Query, release: str) -> Resolution:
-    return trusted_read.resolve(registry.store, Ref.parse(NAME), query, Device(release))
+    return resolution.resolve(registry.store, Ref.parse(NAME), query, Device(release))
 
 
 def contrib(registry: Registry, version: str = "1.0.0") -> Any:
@@ -105,7 +105,7 @@ def test_wrong_needs_in_an_index_file_are_damage(weights: Registry) -> None:
     Tree(weights.store.root).edit_state(NAME, change)
     assert weights.verify().damages
     with pytest.raises(IntegrityError, match="says other things of manifest"):
-        trusted_read.resolve(weights.store, Ref.parse(NAME), Query(), verify=True)
+        resolution.resolve(weights.store, Ref.parse(NAME), Query(), verify=True)
 
 
 @pytest.mark.parametrize("value", [{}, "MatMulNBits", [8], [None]])

@@ -10,7 +10,7 @@ import pytest
 from support.trust.tamper import Tree
 
 from onnxreg.registry import Registry
-from onnxreg.registry.deliver import trusted_read
+from onnxreg.registry.deliver import resolution
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import candidates
 from onnxreg.registry.search.search_index import SearchIndex
@@ -162,7 +162,7 @@ def test_an_index_file_of_an_older_build_is_whole_and_can_be_written_on(
 ) -> None:
     assert not old.verify().damages
     assert (
-        str(trusted_read.resolve(old.store, Ref.parse(NAME), Query(), verify=True).located.version) == "1.0.0"
+        str(resolution.resolve(old.store, Ref.parse(NAME), Query(), verify=True).located.version) == "1.0.0"
     )
     old.add(evaluated(make_draft(seed="b")), "1.1.0")
     assert metrics(old) == [None, None] and metrics(old, "1.1.0")[1]
@@ -177,7 +177,7 @@ def test_wrong_metrics_in_an_index_file_are_damage(measured: Registry) -> None:
     Tree(measured.store.root).edit_state(NAME, change)
     assert measured.verify().damages
     with pytest.raises(IntegrityError, match="says other things of manifest"):
-        trusted_read.resolve(measured.store, Ref.parse(NAME), Query(), verify=True)
+        resolution.resolve(measured.store, Ref.parse(NAME), Query(), verify=True)
 
 
 @pytest.mark.parametrize("value", [[], "0.9", {"f1": "0.9"}, {"f1": None}, {"f1": True}])

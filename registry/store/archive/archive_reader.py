@@ -14,11 +14,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from onnxreg.registry.store.abilities import Carried
 from onnxreg.registry.store.archive.stored_zip import COPY_AGAIN_HINT, is_zip, open_entry, read_directory
 from onnxreg.registry.store.layout import UPGRADE, BlobKey, index_path, is_witness_path, model_of
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
-from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, MissingBlobError, StoredObject
+from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, Carried, MissingBlobError, StoredObject
 from onnxreg.registry.support.disk import host_errors, refuse_directory
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import items, mapping, required, text

@@ -98,7 +98,7 @@ class DirectoryPush:
         return True
 
     def local_file(self, digest: Digest) -> Path | None:
-        """See `abilities.LocalPush`."""
+        """See `protocol.LocalPush`."""
         with self._lock:
             staged = next((path for path, item in self._staged.items() if item == digest), None)
         if staged is not None:

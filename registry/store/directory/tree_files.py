@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TreeFiles:
-    """The files of a registry in a directory; see `abilities.PathStore`."""
+    """The files of a registry in a directory; see `protocol.PathStore`."""
 
     root: Path
     disk: Disk

@@ -7,7 +7,7 @@ from support.registries.gated import NAME, Attacker
 
 from onnxreg.registry import Registry
 from onnxreg.registry.deliver.coverage import coverage
-from onnxreg.registry.deliver.trusted_read import check_channel_policy
+from onnxreg.registry.deliver.resolution import check_channel_policy
 from onnxreg.registry.log.lookup import find
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
 from onnxreg.schema.core.digest import Digest

@@ -17,7 +17,7 @@ from support.registries import grow
 from support.registries.opened import opened
 
 from onnxreg.registry import Registry
-from onnxreg.registry.deliver import trusted_read
+from onnxreg.registry.deliver import resolution
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.search import scan
@@ -131,7 +131,7 @@ def test_it_says_what_the_index_files_say(home: DirectoryRegistry) -> None:
 def test_a_match_tells_all_of_an_artifact(home: DirectoryRegistry) -> None:
     with SearchIndex(home) as index:
         (match,) = index.matches(ArtifactKind(certified=True), f"{FIRST[:-1]}[0-5]")
-    resolved = trusted_read.resolve(home, Ref(FIRST), _query(match)).to_json()
+    resolved = resolution.resolve(home, Ref(FIRST), _query(match)).to_json()
     assert match.manifest == resolved["manifest"]
     (artifact,) = match.artifacts
     assert {key: getattr(artifact, key) for key in resolved["artifact"]} == resolved["artifact"]

@@ -10,8 +10,8 @@ from support.trust.tamper import Line, Tree, event, unsigned
 from support.trust.world import MODEL, OTHER, World
 
 from onnxreg.cli.main import main
+from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.known_heads import KnownHeads
-from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.trust_file import read_trust
 from onnxreg.schema.signing.keys import decode_base64

@@ -15,8 +15,8 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.gates.policy_log import approve_policy, read_policies, with_policy
 from onnxreg.registry.signing.crypto import PrivateKey, generate, read_rotation, sign_rotation
+from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.edit import add_rotated_key
-from onnxreg.registry.trust.read_trust_file import load_trust
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.gates.policy import Policy, read_policy

@@ -15,7 +15,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.lockfile import lock
 from onnxreg.registry.signing.crypto import PrivateKey, generate, is_valid, load
 from onnxreg.registry.signing.keys import Keystore
-from onnxreg.registry.trust.read_trust_file import load_trust
+from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft

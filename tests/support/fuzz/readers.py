@@ -12,7 +12,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from onnxreg.registry.deliver import trusted_read
+from onnxreg.registry.deliver import resolution
 from onnxreg.registry.deliver.resolution import Resolution
 from onnxreg.registry.delta.delta_transfer import apply
 from onnxreg.registry.dossier.profile_files import load_profile, profile_names
@@ -212,7 +212,7 @@ def _lookup(files: specimens.Tree, data: bytes) -> None:
     questions: list[Callable[[], Any]] = [lambda: lookup.all_versions(stranger, state)]
     for tag in (None, "stable", *map(str, state.newest), *map(str, state.versions), *state.channels):
         questions.append(partial(lookup.find, stranger, Ref(name, tag)))
-        questions.append(partial(trusted_read.resolve, stranger, Ref(name, tag), Query(("onnx-int8", "x"))))
+        questions.append(partial(resolution.resolve, stranger, Ref(name, tag), Query(("onnx-int8", "x"))))
     for entry in state.versions.values():
         questions.append(partial(lookup.find, stranger, Ref(name, digest=entry.manifest)))
     for question in questions[:60]:
