@@ -1,7 +1,6 @@
-"""Arguments and options that several verbs share, and our extensions of typer.
+"""Arguments and options that several verbs share.
 
-`shared` has the options, `query_options` those that make up a query, `completion` answers the Tab key,
-`help` replaces typer's help and messages by ours.
+`shared` has the options, `query_options` those that make up a query, `completion` answers the Tab key.
 
 Start with `shared.py`.
 """

@@ -7,9 +7,8 @@ from typing import Any
 
 import typer
 
-from onnxreg.cli.app import PANELS, build
+from onnxreg.cli.app import PANELS, build, flowing, value_name
 from onnxreg.cli.errors import EXIT_STATUS, InterruptError
-from onnxreg.cli.options.help import flowing, value_name
 from onnxreg.registry.support.environment import VARIABLES
 from onnxreg.schema.core.errors import RegError
 

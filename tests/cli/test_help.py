@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from support.docs.grammar import ROOT, parse
 
-from onnxreg.cli.app import PANELS
-from onnxreg.cli.options.help import folded
+from onnxreg.cli.app import PANELS, folded
 from onnxreg.cli.reference.verbs import commands, examples
 from onnxreg.registry import Registry
 
