@@ -11,7 +11,7 @@ from pathlib import Path
 
 from onnxreg.registry.deliver.resolution import resolve
 from onnxreg.registry.delta.routes import DeltaPolicy
-from onnxreg.registry.log.selection import Selection, download_files
+from onnxreg.registry.log.contents import Selection, download_files
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.registry import Registry
 from onnxreg.registry.store.protocol import RegistryReader

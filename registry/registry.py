@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import PUSH_WAIT_SECONDS, RetentionPolicy
 from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.contents import EVERYTHING, Selection, held_files, selected_artifacts
 from onnxreg.registry.log.decisions import DecisionResult, Decisions
 from onnxreg.registry.log.ledger import Ledger, mirror_error
-from onnxreg.registry.log.selection import EVERYTHING, Selection, held_files, selected_artifacts
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.directory.directory import DirectoryRegistry

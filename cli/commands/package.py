@@ -43,7 +43,7 @@ def command(
     digest, directory}], shared_assets, bytes, left_out}: directory is the digest of the variant's
     directory, left_out has the artifacts that ONNX Runtime does not load.
     """
-    from onnxreg.registry.log.selection import Selection
+    from onnxreg.registry.log.contents import Selection
 
     session: Session = context.obj
     registry = session.open()

@@ -111,7 +111,7 @@ def command(
         return
     if ref is None:
         raise InputError("a REF is missing", "name what to pull, or a lock file: reg pull --locked [FILE]")
-    from onnxreg.registry.log.selection import Selection
+    from onnxreg.registry.log.contents import Selection
 
     if output is not None:
         output = session.check_target(output)

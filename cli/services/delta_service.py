@@ -10,9 +10,9 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.errors import prefix_outcome
 from onnxreg.cli.render import output
 from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.contents import held_files
 from onnxreg.registry.log.delta_log import offered, publish_deltas
 from onnxreg.registry.log.ledger import mirror_error
-from onnxreg.registry.log.selection import held_files
 from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.blobs import read_manifest
 from onnxreg.registry.store.protocol import Push, RegistryStore, local_file

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from onnxreg.registry.gates.gate_history import attestations, evaluation_of
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.index_file import read_line
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.ledger import Ledger, read_line
 from onnxreg.registry.read.versions import PublishedVersion, read_version
 from onnxreg.registry.signing.crypto import PrivateKey
 from onnxreg.registry.store.protocol import RegistryReader

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.log.index_file import read_line
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.ledger import Ledger, read_line
 from onnxreg.registry.store.blobs import read_manifest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError

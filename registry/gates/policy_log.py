@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.log.index_file import read_line
-from onnxreg.registry.log.ledger import mirror_error
+from onnxreg.registry.log.ledger import mirror_error, read_line
 from onnxreg.registry.signing.keys import line_signer
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support.actor import stamp

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from onnxreg.registry.gates.gate_history import attestations
 from onnxreg.registry.log.commit import load
-from onnxreg.registry.log.index_file import read_line
+from onnxreg.registry.log.ledger import read_line
 from onnxreg.registry.read.versions import PublishedVersion, read_version
 from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.signatures import judge_for

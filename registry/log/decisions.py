@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.commit import commit, load, load_own
+from onnxreg.registry.log.contents import files, present_versions
 from onnxreg.registry.log.delta_log import delta_blobs, withdraw_deltas
 from onnxreg.registry.log.ledger import Ledger, channel_of
-from onnxreg.registry.log.references import files, present_versions
 from onnxreg.registry.store.blobs import read_manifest
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp

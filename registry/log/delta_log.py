@@ -5,8 +5,8 @@ from io import BytesIO
 from typing import NamedTuple
 
 from onnxreg.registry.log.commit import commit
+from onnxreg.registry.log.contents import optional_events
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.references import optional_events
 from onnxreg.registry.store.protocol import Push, RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.descriptor import Descriptor

@@ -1,4 +1,4 @@
-"""A model's log and state in one registry: read from its index file, extended, written back.
+"""A model's log and state in one registry: read from its index file and sealed segments, extended, written back.
 
 Sealing: a line that would be the 65th of the tail first moves the 64 before it into a segment blob, and the
 versions of the state line into the catalog blob. Both follow from the log alone, so that a replay from the
@@ -6,22 +6,12 @@ first line gives the same bytes.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
-from onnxreg.registry.log.index_file import (
-    REWRITTEN,
-    check_channels,
-    check_tail,
-    decode_index,
-    read_line,
-    read_segment,
-    skim_lines,
-    split_segment,
-)
 from onnxreg.registry.log.lookup import read_catalog
 from onnxreg.registry.log.replay import LogReplay, touches
 from onnxreg.schema.core import canonical
@@ -31,21 +21,23 @@ from onnxreg.schema.core.errors import Advice, ConflictError, InputError, Integr
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.delta.table import DeltaOffer, DeltaOffers, DeltaTable, inline
 from onnxreg.schema.log.events import Deltas, Drop, Event, Expire, Purge, Tag, Untag, check_channel
-from onnxreg.schema.log.logline import Line, LogLine, LogLineHeader, Via, genesis, walk_chain
+from onnxreg.schema.log.logline import Line, LogLine, LogLineHeader, Via, genesis, verify_chain, walk_chain
 from onnxreg.schema.log.state import (
     SEGMENT_LINES,
     Channel,
     State,
     VersionEntry,
     entries_to_json,
+    known_part,
     newest_of,
     no_channel,
 )
-from onnxreg.schema.log.summary import summarize
+from onnxreg.schema.log.summary import completed, summarize
 from onnxreg.schema.signing.line_signature import Sign, sign_line
 
 Fetch = Callable[[Digest], bytes]
 """Reads a small blob (manifest, catalog, segment) and checks its digest."""
+REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
 
 
 class _Catalog:
@@ -308,3 +300,91 @@ def channel_of(model: Ledger | State, tag: str) -> Channel:
     if check_channel(tag) not in model.channels:
         raise no_channel(model.name, tag, model.channels)
     return model.channels[tag]
+
+
+def decode_index(data: bytes, name: str) -> tuple[State, list[LogLine]]:
+    """Split an index file into its state and the lines of its tail.
+
+    Raise IntegrityError if it is malformed.
+    """
+    try:
+        if not data.endswith(b"\n") or data.count(b"\n") > SEGMENT_LINES + 1:
+            raise InputError("it is cut short or too long")
+        first, *lines = data.split(b"\n")
+        return State.decode(first), [LogLine.decode(line) for line in lines[:-1]]
+    except InputError as error:
+        hint = error.advice or Advice("restore-index")
+        raise IntegrityError(f"the index of {name} cannot be read: {error.message}", hint) from error
+
+
+def is_same(index: bytes, replayed: bytes) -> bool:
+    """Compare an index file with the one that follows from its log; True if both say the same.
+
+    Keys of the state line that this build does not know are not compared: a later build wrote them. Nor are keys of
+    summaries that an older build did not write.
+    """
+    (first, _, lines), (expected, _, tail) = index.partition(b"\n"), replayed.partition(b"\n")
+    try:
+        value = canonical.decode_canonical(first, "state line")
+        state, derived = known_part(value), canonical.decode(expected, "state line")
+        state["summaries"] = {
+            version: completed(summary, derived["summaries"].get(version, summary))
+            for version, summary in state["summaries"].items()
+        }
+        if not _same_deltas(value, derived.pop("deltas", None)):
+            return False
+        return lines == tail and canonical.encode(state) == canonical.encode(derived)
+    except InputError:
+        return False
+
+
+def _same_deltas(state: Mapping[str, Any], derived: Any) -> bool:
+    """Compare the key `deltas`. One that a build without deltas left behind belongs to an earlier line."""
+    stated = state.get("deltas")
+    is_current = isinstance(stated, dict) and stated.get("seq") == state.get("seq")
+    return not is_current or stated == derived
+
+
+def read_segment(data: bytes, name: str) -> Sequence[LogLine]:
+    """The lines of a sealed segment. Raise IntegrityError if it is malformed."""
+    return [read_line(line, name) for line in split_segment(data, name)]
+
+
+def split_segment(data: bytes, name: str) -> list[bytes]:
+    """The raw lines of a sealed segment. Raise IntegrityError if there are not as many as a segment has."""
+    if not data.endswith(b"\n") or data.count(b"\n") != SEGMENT_LINES:
+        raise IntegrityError(f"a segment of the log of {name} does not hold {SEGMENT_LINES} lines", REWRITTEN)
+    return data.split(b"\n")[:-1]
+
+
+def read_line(raw: bytes, name: str) -> LogLine:
+    """One line of a model's log. Raise IntegrityError if it is malformed."""
+    try:
+        return LogLine.decode(raw)
+    except InputError as error:
+        raise IntegrityError(f"the log of {name} cannot be read: {error.message}", error.advice) from error
+
+
+def skim_lines(lines: Iterable[bytes], name: str) -> Iterator[LogLineHeader]:
+    """Skim the lines of a model's log. Raise IntegrityError if one is malformed."""
+    try:
+        yield from map(LogLineHeader.read, lines)
+    except InputError as error:
+        raise IntegrityError(f"the log of {name} cannot be read: {error.message}", error.advice) from error
+
+
+def check_tail(state: State, lines: Sequence[LogLine]) -> None:
+    """Raise IntegrityError if the lines do not follow each other up to the head that the state names."""
+    seq = len(state.segments) * SEGMENT_LINES
+    prev = lines[0].prev if lines else state.head
+    verify_chain(lines, state.name, prev, REWRITTEN, seq, (state.seq, state.head))
+
+
+def check_channels(state: State, entries: Mapping[Version, VersionEntry]) -> None:
+    """Raise IntegrityError if a channel holds what no version is."""
+    for tag, channel in state.channels.items():
+        entry = entries.get(channel.version)
+        if entry is None or entry.manifest != channel.manifest:
+            raise IntegrityError(
+                f"channel {tag} of {state.name} holds {channel.version}, which is not published", REWRITTEN
+            )

@@ -8,7 +8,7 @@ from typing import Any
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import blob_keys
 from onnxreg.registry.log.commit import load
-from onnxreg.registry.log.references import present_versions, references
+from onnxreg.registry.log.contents import present_versions, references
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.digest import Digest
 

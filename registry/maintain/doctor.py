@@ -10,7 +10,6 @@ from shlex import quote
 
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.lookup import read_state
-from onnxreg.registry.log.transfer_rules import missing_lines
 from onnxreg.registry.maintain import leftovers
 from onnxreg.registry.maintain.verification import stray_files
 from onnxreg.registry.read.remotes import Remotes
@@ -24,6 +23,7 @@ from onnxreg.registry.store.promises import DirectoryScratch, IndexSwapper
 from onnxreg.registry.store.protocol import LocalStore, RegistryStore
 from onnxreg.registry.store.require_cas import unguarded
 from onnxreg.registry.support.disk import READ_ONLY, host_errors
+from onnxreg.registry.transfer.plan import missing_lines
 from onnxreg.schema.core.errors import Advice, IntegrityError, RegError
 from onnxreg.schema.core.units import counted
 

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from onnxreg.registry.log.index_file import read_segment
-from onnxreg.registry.log.ledger import Fetch
+from onnxreg.registry.log.ledger import Fetch, read_segment
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
 from onnxreg.schema.log.logline import LogLine, genesis

@@ -10,9 +10,8 @@ from typing import Any, BinaryIO
 
 from onnxreg.registry.log.collect import blob_keys
 from onnxreg.registry.log.commit import load
-from onnxreg.registry.log.index_file import is_same
-from onnxreg.registry.log.ledger import Ledger, replay
-from onnxreg.registry.log.references import Reference, documents, files, present_versions
+from onnxreg.registry.log.contents import Reference, documents, files, present_versions
+from onnxreg.registry.log.ledger import Ledger, is_same, replay
 from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.layout import (
     NOTE,

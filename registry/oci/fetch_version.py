@@ -5,8 +5,8 @@ from collections.abc import Collection
 
 from onnxreg.registry.delta.routes import DeltaRoutes
 from onnxreg.registry.gates.gate_history import read_attested
+from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.references import Reference
 from onnxreg.registry.oci.client import OciClient, entries
 from onnxreg.registry.oci.model_pack import TAG, WHOLE
 from onnxreg.registry.oci.target import OciTarget

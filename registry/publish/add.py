@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from onnxreg.registry.log.commit import Bring, commit
+from onnxreg.registry.log.contents import refers_to
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.references import refers_to
 from onnxreg.registry.publish.existing import newest
 from onnxreg.registry.publish.known_files import KnownFiles, state_of
 from onnxreg.registry.read.versions import PublishedVersion

@@ -15,7 +15,7 @@ from onnxreg.schema.log.state import State
 from onnxreg.schema.log.summary import ArtifactStates, artifact_states, verdicts_of
 
 if TYPE_CHECKING:
-    from onnxreg.registry.log.selection import ArtifactPaths
+    from onnxreg.registry.log.contents import ArtifactPaths
     from onnxreg.schema.log.logline import LogLine
     from onnxreg.schema.manifest.manifest import Manifest
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from unicodedata import normalize
 
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.index_file import split_segment
+from onnxreg.registry.log.ledger import split_segment
 from onnxreg.registry.search.candidate_table import bounded
 from onnxreg.registry.search.db import transaction
 from onnxreg.registry.search.listing import ModelListing

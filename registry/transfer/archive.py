@@ -15,9 +15,8 @@ from typing import BinaryIO, cast
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load
-from onnxreg.registry.log.index_file import is_same
-from onnxreg.registry.log.ledger import Ledger, replay
-from onnxreg.registry.log.references import Reference, documents, files
+from onnxreg.registry.log.contents import Reference, documents, files
+from onnxreg.registry.log.ledger import Ledger, is_same, replay
 from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.archive.archive_reader import (
     ABOUT,

@@ -5,14 +5,13 @@ from dataclasses import replace
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.contents import files
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.references import files
-from onnxreg.registry.log.transfer_rules import check_versions
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.copy import copy
-from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest, make_plan
+from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest, check_versions, make_plan
 from onnxreg.registry.transfer.result import SkippedVersion, TransferResult, skip_on_error
 from onnxreg.schema.core.errors import Advice, ConflictError, IntegrityError, NotFoundError, suggest
 from onnxreg.schema.core.progress import Progress

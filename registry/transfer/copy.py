@@ -12,8 +12,8 @@ from typing import BinaryIO
 from onnxreg.registry.delta.delta_transfer import DeltaTransfer
 from onnxreg.registry.delta.routes import NO_NUMPY, Arrival, DeltaRoutes, RateMeter, plan_routes
 from onnxreg.registry.log.commit import commit, load, load_own
+from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.references import Reference
 from onnxreg.registry.store.net.limits import one_file
 from onnxreg.registry.store.protocol import (
     BlobReader,

@@ -11,9 +11,9 @@ from onnxreg.registry.delta.routes import DeltaPolicy
 from onnxreg.registry.gates.gate_history import promotion_documents
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load, read_ledger
+from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger, channel_of
-from onnxreg.registry.log.selection import Selection
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.read.tracking import TrackedReader, TrackingCopies
 from onnxreg.registry.store.blobs import read_blob, read_consistently, read_manifest

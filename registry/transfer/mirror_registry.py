@@ -2,7 +2,7 @@
 id.
 
 A verbatim mirror takes every line as it is and every blob that the source refers to; its log is always a
-prefix of the source's, and it never creates an event. Between different ids, `transfer_rules` decide for
+prefix of the source's, and it never creates an event. Between different ids, `plan.missing_lines` decides for
 every version.
 """
 
@@ -14,9 +14,8 @@ from onnxreg.registry.gates.policy_log import copy_policies
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.collect import CollectResult, collect
 from onnxreg.registry.log.commit import load, read_ledger
+from onnxreg.registry.log.contents import present_versions
 from onnxreg.registry.log.ledger import Ledger, mirror_error
-from onnxreg.registry.log.references import present_versions
-from onnxreg.registry.log.transfer_rules import missing_lines
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.layout import SNAPSHOT, SNAPSHOT_TABLE, index_path
 from onnxreg.registry.store.listing_store import ListingStore
@@ -35,7 +34,7 @@ from onnxreg.registry.store.protocol import (
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.bulk import send
 from onnxreg.registry.transfer.copy import copy
-from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.registry.transfer.plan import TransferRequest, missing_lines
 from onnxreg.registry.transfer.result import MirrorResult, skip_on_error
 from onnxreg.registry.trust.checked_reader import WitnessGuard, load_trust
 from onnxreg.registry.trust.requirements import check_copied, enforce_policies

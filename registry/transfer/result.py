@@ -7,8 +7,8 @@ from typing import Any
 
 from onnxreg.registry.delta.routes import Arrival
 from onnxreg.registry.log.collect import CollectResult
+from onnxreg.registry.log.contents import ArtifactPaths
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.selection import ArtifactPaths
 from onnxreg.schema.core.errors import (
     ConflictError,
     ForkError,

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from onnxreg.registry.deliver.resolution import Resolution
-from onnxreg.registry.log.selection import ArtifactPaths, download_files
+from onnxreg.registry.log.contents import ArtifactPaths, download_files
 from onnxreg.registry.store.blobs import read_blob, read_manifest
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.export_files import fill, materialize

@@ -4,8 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from onnxreg.registry.log.commit import load, read_ledger
-from onnxreg.registry.log.index_file import is_same, read_line
-from onnxreg.registry.log.ledger import Ledger, replay
+from onnxreg.registry.log.ledger import Ledger, is_same, read_line, replay
 from onnxreg.registry.log.lookup import LocatedVersion
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.registry.trust.checked_reader import load_trust

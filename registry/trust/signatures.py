@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from onnxreg.registry.log.index_file import read_line
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.ledger import Ledger, read_line
 from onnxreg.registry.signing.crypto import is_valid
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError

@@ -10,7 +10,7 @@ from support.servers import s3servers
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.log.selection import Selection
+from onnxreg.registry.log.contents import Selection
 
 NAME = "acme/pii"
 Run = pytest.CaptureFixture[str]

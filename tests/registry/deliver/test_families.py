@@ -9,7 +9,7 @@ from support.registries.family_drafts import NAME, write_family
 
 from onnxreg.cli import hints
 from onnxreg.registry import Registry
-from onnxreg.registry.log.selection import Selection
+from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError, NotFoundError

@@ -155,11 +155,7 @@ SEALING = {
 @pytest.mark.timeout(3600)
 def test_a_log_is_sealed_meanwhile(programs: str) -> None:
     """Sealing makes the catalog garbage that everybody may just be about to read."""
-    history = "onnxreg.registry.log"
-    with (
-        patch(f"{history}.ledger.SEGMENT_LINES", SEGMENT),
-        patch(f"{history}.index_file.SEGMENT_LINES", SEGMENT),
-    ):
+    with patch("onnxreg.registry.log.ledger.SEGMENT_LINES", SEGMENT):
         observers = {"pull": puller("a", "0.1.0")}
         kept = (manifest("a"), SHARED)
         explore(sealing, SEALING[programs], every=20, observers=observers, kept=kept, lists=("index/",))

@@ -11,8 +11,7 @@ from support.trust.tamper import Tree
 from onnxreg.registry import Registry
 from onnxreg.registry.gates import rollouts
 from onnxreg.registry.log.collect import RetentionPolicy
-from onnxreg.registry.log.index_file import is_same
-from onnxreg.registry.log.ledger import replay
+from onnxreg.registry.log.ledger import is_same, replay
 from onnxreg.registry.log.lookup import read_state
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.support.actor import stamp

@@ -11,8 +11,8 @@ from onnxreg.cli import hints
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy, blob_keys
 from onnxreg.registry.log.commit import commit, load
+from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.selection import Selection
 from onnxreg.registry.maintain.disk_usage import usage
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.search.search_index import ArtifactKind, SearchIndex

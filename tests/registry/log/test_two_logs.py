@@ -12,18 +12,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, collect
 from onnxreg.registry.log.commit import commit, load
+from onnxreg.registry.log.contents import EVERYTHING, Selection, refers_to
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.references import refers_to
-from onnxreg.registry.log.selection import EVERYTHING, Selection
-from onnxreg.registry.log.transfer_rules import missing_lines
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.mirror_registry import mirror
-from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.registry.transfer.plan import TransferRequest, missing_lines
 from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest

@@ -12,8 +12,8 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.deliver import resolution
 from onnxreg.registry.log import lookup
+from onnxreg.registry.log.contents import refers_to
 from onnxreg.registry.log.ledger import Ledger, replay
-from onnxreg.registry.log.references import refers_to
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.search import scan
 from onnxreg.registry.search.listing import read_model

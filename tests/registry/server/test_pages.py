@@ -19,8 +19,8 @@ from support.servers.regserve import Answer, Site, running
 from onnxreg.cli.services.delta_service import DeltaRequest, make_deltas
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy
+from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.log.lookup import all_versions
-from onnxreg.registry.log.selection import Selection
 from onnxreg.registry.search import release_table
 from onnxreg.registry.server.pages import pages
 from onnxreg.registry.server.pages.rendering import Rendering, printable, sentence, shown_json

@@ -261,7 +261,7 @@ def test_every_kind_of_event_travels_and_comes_back(other: Registry, tmp_path: P
 
 
 def test_a_partial_version_is_archived_as_held(three: Registry, other: Registry, tmp_path: Path) -> None:
-    from onnxreg.registry.log.selection import Selection
+    from onnxreg.registry.log.contents import Selection
 
     other.pull("acme/pii:0.1.0", str(three.store.root), selection=Selection(("onnx-int8",)))
     path = tmp_path / "a.onnxreg"

@@ -16,7 +16,7 @@ from onnxreg.cli import hints
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, collect
 from onnxreg.registry.log.commit import load
-from onnxreg.registry.log.references import references
+from onnxreg.registry.log.contents import references
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.selection import Selection
+from onnxreg.registry.log.contents import Selection
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.manifest.draft import Draft
 

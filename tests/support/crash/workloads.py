@@ -7,7 +7,7 @@ from pathlib import Path
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import RetentionPolicy
-from onnxreg.registry.log.selection import Selection
+from onnxreg.registry.log.contents import Selection
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
 Command = Callable[[Path], object]

@@ -17,8 +17,7 @@ from onnxreg.registry.deliver.resolution import Resolution
 from onnxreg.registry.delta.delta_transfer import apply
 from onnxreg.registry.dossier.profile_files import load_profile, profile_names
 from onnxreg.registry.log import lookup
-from onnxreg.registry.log.index_file import decode_index, read_segment
-from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.ledger import Ledger, decode_index, read_segment
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.blobs import fetcher, read_manifest
 from onnxreg.registry.store.directory.directory import DirectoryRegistry

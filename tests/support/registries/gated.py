@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.registry import Registry
-from onnxreg.registry.log.index_file import decode_index
-from onnxreg.registry.log.ledger import replay
+from onnxreg.registry.log.ledger import decode_index, replay
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core import canonical
