@@ -21,8 +21,8 @@ from onnxreg.registry.log.ledger import Ledger, mirror_error
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.hash_stream import measure
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
+from onnxreg.registry.store.streams import measure
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors, replace_file
 from onnxreg.registry.support.environment import default_root
 from onnxreg.registry.transfer import push_record

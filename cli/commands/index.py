@@ -72,7 +72,7 @@ def publish(
 
 def _copy(session: Session, store: "RegistryStore", is_own: bool) -> "Path | None":
     """The place of this machine's copy of the snapshot."""
-    from onnxreg.registry.read.tracking import TrackingCopies
+    from onnxreg.registry.read.remotes import TrackingCopies
     from onnxreg.registry.search.remote_search import FILE
 
     home = session.remotes().registry

@@ -13,7 +13,7 @@ from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.contents import held_files
 from onnxreg.registry.log.delta_log import offered, publish_deltas
 from onnxreg.registry.log.ledger import mirror_error
-from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store import streams
 from onnxreg.registry.store.blobs import read_manifest
 from onnxreg.registry.store.protocol import Push, RegistryStore, local_file
 from onnxreg.schema.core.descriptor import Descriptor
@@ -253,5 +253,5 @@ class _Work:
         if not path.exists():
             self.progress.step(f"fetching {file.path}")
             with self.store.open_blob(file.digest) as stream, path.open("wb") as sink:
-                hash_stream.check(hash_stream.pump(stream, sink)[0], file.digest, file.path)
+                streams.check(streams.pump(stream, sink)[0], file.digest, file.path)
         return path

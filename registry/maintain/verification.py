@@ -12,7 +12,7 @@ from onnxreg.registry.log.collect import blob_keys
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.contents import Reference, documents, files, present_versions
 from onnxreg.registry.log.ledger import Ledger, is_same, replay
-from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store import streams
 from onnxreg.registry.store.layout import (
     NOTE,
     SNAPSHOT,
@@ -250,7 +250,7 @@ def _check_blob(
     try:
         with open_key(key) as stream:
             source = metered(stream, advance, stop, f"reading blob {digest}")
-            actual, count = hash_stream.pump(source, None)
+            actual, count = streams.pump(source, None)
     except MissingBlobError:
         if reference is None:
             return 0, None  # a collector freed it since it was listed

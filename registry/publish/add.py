@@ -16,8 +16,8 @@ from onnxreg.registry.publish.known_files import KnownFiles, state_of
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.hash_stream import describe, piece_hasher
 from onnxreg.registry.store.protocol import Push
+from onnxreg.registry.store.streams import describe, piece_hasher
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.support.disk import regular_size
 from onnxreg.registry.support.parallel import run_parallel

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from onnxreg.registry.read.tracking import TrackedReader
+from onnxreg.registry.read.remotes import TrackedReader
 from onnxreg.registry.search import candidates, listing
 from onnxreg.registry.search.snapshot import AbsentError, SearchSnapshot, SnapshotError, fetch
 from onnxreg.registry.store.protocol import RegistryReader, UnlistedError, layers

@@ -18,7 +18,7 @@ from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, cast
 from urllib.parse import parse_qsl, urlsplit
 
-from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store import streams
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import StoredObject
 from onnxreg.schema.core.digest import Digest
@@ -85,7 +85,7 @@ class FileStore:
 
     def create(self, key: str, source: BinaryIO) -> bool:
         with SpooledTemporaryFile(SPOOL_BYTES) as spool:
-            hash_stream.pump(source, spool)
+            streams.pump(source, spool)
             with self._writing(f"writing {key}"):
                 if self._files.isfile(self._path(key)):
                     return False
@@ -110,7 +110,7 @@ class FileStore:
         for file_path in {path, target} if not self._whole else ():
             self._files.makedirs(file_path.rpartition("/")[0], exist_ok=True)
         with self._files.open(target, "wb") as sink:
-            hash_stream.pump(source, sink)
+            streams.pump(source, sink)
         if not self._whole:
             self._files.mv(target, path)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, NoReturn, Protocol, cast, runtime_checkable
 
-from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store import streams
 from onnxreg.registry.store.layout import (
     NOTE,
     BlobKey,
@@ -328,9 +328,9 @@ class ObjectPush:
     ) -> tuple[Digest, int]:
         """The bytes are known before anything is sent."""
         with SpooledTemporaryFile(SPOOL_BYTES) as spool:
-            digest, size = hash_stream.pump(source, spool, hasher=hasher)
+            digest, size = streams.pump(source, spool, hasher=hasher)
             if expected is not None:
-                hash_stream.check(digest, expected, f"blob {expected}")
+                streams.check(digest, expected, f"blob {expected}")
             spool.seek(0)
             path = usable_key(digest, self._condemned).path
             if path in self._damaged:

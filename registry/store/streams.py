@@ -1,4 +1,6 @@
-"""Streams on the way from one store to another: metered when read, checked, reported when sent.
+"""Streams on the way from one store to another: hashed and checked as they are copied, metered when read and when sent.
+
+Bytes are read once on their way in and once on their way out.
 
 A client may read the body of a request more than once: to sign it, and again for every try. So nothing counts before
 `UploadBody.begin`, which the client is made to call when it starts to send; going back takes back what counted.
@@ -6,23 +8,140 @@ A client may read the body of a request more than once: to sign it, and again fo
 
 import hashlib
 import io
+import mmap
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Protocol, cast
 
-from onnxreg.registry.store import hash_stream
-from onnxreg.registry.store.protocol import BlockStream, ReportingStream
+from onnxreg.registry.store.protocol import CHUNK_BYTES, BlockStream, BufferReader, Hasher, ReportingStream
 from onnxreg.registry.support.disk import host_errors, open_regular
 from onnxreg.registry.support.parallel import check_stop
-from onnxreg.schema.core.descriptor import Piece
+from onnxreg.schema.core.descriptor import PIECE_BYTES, Descriptor, Piece, Pieces, piece_size
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError
+from onnxreg.schema.core.errors import GOOD_COPY, VERIFY_ADVICE, IntegrityError
 from onnxreg.schema.core.progress import Advance
 
 SEND_BLOCK_BYTES = 2**18
+
+
+class Sink(Protocol):
+    def write(self, data: memoryview, /) -> object: ...
+
+
+class PieceHasher:
+    """The SHA-256 of a stream, and of its parts of `size` bytes, in one pass."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._whole = hashlib.sha256()
+        self._part, self._left = hashlib.sha256(), size
+        self._done: list[Digest] = []
+
+    def update(self, data: memoryview) -> None:
+        self._whole.update(data)
+        while len(data) >= self._left:
+            self._part.update(data[: self._left])
+            self._done.append(Digest(self._part.hexdigest()))
+            data = data[self._left :]
+            self._part, self._left = hashlib.sha256(), self._size
+        self._part.update(data)
+        self._left -= len(data)
+
+    def hexdigest(self) -> str:
+        return self._whole.hexdigest()
+
+    def pieces(self) -> Pieces:
+        tail = [Digest(self._part.hexdigest())] if self._left < self._size else []
+        return Pieces(self._size, (*self._done, *tail))
+
+
+def piece_hasher(size: int) -> PieceHasher | None:
+    """A hasher of a file's pieces, if a file of this size has pieces."""
+    return PieceHasher(piece_size(size)) if size > PIECE_BYTES else None
+
+
+def describe(digest: Digest, size: int, hasher: PieceHasher | None) -> Descriptor:
+    """A file that was hashed."""
+    return Descriptor(digest, size, hasher.pieces() if hasher else None)
+
+
+def measure(root: Path, paths: Iterable[str]) -> dict[str, Descriptor]:
+    """The descriptors of files below a directory."""
+
+    def one(path: str) -> Descriptor:
+        hasher = piece_hasher((root / path).stat().st_size)
+        with (root / path).open("rb") as source:
+            return describe(*pump(source, None, hasher=hasher), hasher)
+
+    return {path: one(path) for path in paths}
+
+
+def pump(
+    source: BinaryIO,
+    sink: Sink | None,
+    advance: Advance = lambda count: None,
+    hasher: Hasher | None = None,
+) -> tuple[Digest, int]:
+    """Move a stream's bytes into a sink (None: nowhere), hashing them as they pass.
+
+    `advance` receives the bytes moved since the last call; a `hasher` has seen the bytes before these. Returns digest and
+    size. Memory: one block of 1 MiB, none if the source hands out its own. The sink receives whole blocks, which begin
+    at a page of memory, and then the rest.
+    """
+    hasher = hasher or hashlib.sha256()
+    total = 0
+    for piece in _blocks(source):
+        hasher.update(piece)
+        if sink is not None:
+            sink.write(piece)
+        total += len(piece)
+        advance(len(piece))
+    return Digest(hasher.hexdigest()), total
+
+
+def _blocks(source: BinaryIO) -> Iterator[memoryview]:
+    """The bytes of a stream; each block is there until the next one is asked for."""
+    if isinstance(source, BlockStream):
+        yield from iter(partial(source.take, CHUNK_BYTES), b"")
+        return
+    readinto = reader_into(source)
+    view, count = memoryview(mmap.mmap(-1, CHUNK_BYTES)), CHUNK_BYTES
+    while count == CHUNK_BYTES and (count := _fill(view, readinto)):
+        yield view[:count]
+
+
+def _fill(view: memoryview, readinto: Callable[[memoryview], int]) -> int:
+    """Read as much of a stream as there is room for; returns the bytes, fewer only at its end."""
+    end = 0
+    while end < len(view) and (count := readinto(view[end:])):
+        end += count
+    return end
+
+
+def reader_into(source: BinaryIO) -> Callable[[memoryview], int]:
+    """The `readinto` of a stream, also of one that only has `read`."""
+    if isinstance(source, BufferReader):
+        return source.readinto
+
+    def readinto(view: memoryview) -> int:
+        data = source.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    return readinto
+
+
+def check(actual: Digest, expected: Digest, label: str) -> None:
+    """Compare the digest of some bytes with the expected one. IntegrityError if they differ."""
+    if actual != expected:
+        raise IntegrityError(
+            f"{label} is damaged: its bytes have the digest {actual.short}..., not {expected.short}...",
+            GOOD_COPY,
+        )
 
 
 def metered(
@@ -103,7 +222,7 @@ class CheckedStream(io.RawIOBase):
         self, source: BinaryIO, expected: Digest, pieces: Sequence[Piece] = (), path: Path | None = None
     ) -> None:
         self._source = source
-        self._readinto = hash_stream.reader_into(source)
+        self._readinto = reader_into(source)
         self._expected = expected
         self.pieces = pieces
         self.path = path
@@ -121,7 +240,7 @@ class CheckedStream(io.RawIOBase):
         count = self._readinto(view)
         if not count:
             actual = Digest(self._hasher.hexdigest())
-            hash_stream.check(actual, self._expected, f"blob {self._expected}")
+            check(actual, self._expected, f"blob {self._expected}")
         self._hasher.update(view[:count])
         self.size += count
         return count
@@ -169,7 +288,7 @@ class FileRegion(io.RawIOBase):
         self._path = path
         self._file = open_regular(path)
         self._written = self._last_write()
-        self._readinto = hash_stream.reader_into(self._file)
+        self._readinto = reader_into(self._file)
         self._start = start
         self._size = stop - start
         self._at = 0

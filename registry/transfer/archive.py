@@ -17,7 +17,7 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.contents import Reference, documents, files
 from onnxreg.registry.log.ledger import Ledger, is_same, replay
-from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store import streams
 from onnxreg.registry.store.archive.archive_reader import (
     ABOUT,
     IDENTITY,
@@ -184,8 +184,8 @@ def _write_entry(archive: zipfile.ZipFile, name: str, entry: _Entry, advance: Ad
     info.file_size = entry.size
     with entry.open() as source, archive.open(info, "w") as sink:
         stream = metered(source, advance, threading.Event(), f"reading {entry.label or name}", entry.size)
-        digest, size = hash_stream.pump(stream, cast(hash_stream.Sink, sink))
+        digest, size = streams.pump(stream, cast(streams.Sink, sink))
     if entry.digest is not None:
-        hash_stream.check(digest, entry.digest, f"{entry.label or name} (blob {entry.digest})")
+        streams.check(digest, entry.digest, f"{entry.label or name} (blob {entry.digest})")
     if size != entry.size:
         raise IntegrityError(f"{entry.label or name} has {size} bytes, its log or manifest says {entry.size}")

@@ -14,8 +14,7 @@ from onnxreg.registry.log.commit import load, read_ledger
 from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger, channel_of
-from onnxreg.registry.read.remotes import Remotes
-from onnxreg.registry.read.tracking import TrackedReader, TrackingCopies
+from onnxreg.registry.read.remotes import Remotes, TrackedReader, TrackingCopies
 from onnxreg.registry.store.blobs import read_blob, read_consistently, read_manifest
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, LocalStore, RegistryReader, RegistryStore

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from tempfile import mkdtemp
 
-from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory.scratch import staging
 from onnxreg.registry.store.protocol import BlobReader
 from onnxreg.registry.store.streams import metered
@@ -142,8 +142,8 @@ def fill(
         file = progress.file(entry.path, entry.size)
         with file as advance, store.open_blob(entry.digest) as source, path.open("xb") as sink:
             stream = metered(source, advance, stop, f"reading blob {entry.digest}", entry.size)
-            digest, size = hash_stream.pump(stream, sink)
-        hash_stream.check(digest, entry.digest, f"{entry.path} (blob {entry.digest})")
+            digest, size = streams.pump(stream, sink)
+        streams.check(digest, entry.digest, f"{entry.path} (blob {entry.digest})")
         if size != entry.size:
             raise IntegrityError(f"{entry.path} has {size} bytes, its manifest says {entry.size}")
 

@@ -21,7 +21,7 @@ from benchmarks.measure import Command, Row, run
 from benchmarks.pairing import pulls_from, pushes, scratch
 from benchmarks.peers import installed
 from benchmarks.remotes import bucket
-from onnxreg.registry.store.hash_stream import measure
+from onnxreg.registry.store.streams import measure
 
 CONFIG = """
 version: 0.1

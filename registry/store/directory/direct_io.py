@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from onnxreg.registry.store.hash_stream import Sink
+from onnxreg.registry.store.streams import Sink
 
 ALIGNMENT_BYTES = 4096
 """Offset, length and memory address of direct writes are multiples of it; the rest is written as usual."""

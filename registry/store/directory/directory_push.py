@@ -9,7 +9,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory.direct_io import MIN_DIRECT_BYTES, past_cache
 from onnxreg.registry.store.layout import BlobKey, keys_of, usable_key
 from onnxreg.registry.store.protocol import Hasher, IncomingBlob
@@ -123,9 +123,9 @@ class DirectoryPush:
                     self._remote.disk.create(temporary) as file,
                     past_cache(file, 0) if large else nullcontext(file) as sink,
                 ):
-                    digest, size = hash_stream.pump(source, sink, hasher=hasher)
+                    digest, size = streams.pump(source, sink, hasher=hasher)
                 if expected is not None:
-                    hash_stream.check(digest, expected, f"blob {expected}")
+                    streams.check(digest, expected, f"blob {expected}")
             except BaseException:
                 self._remote.disk.unlink(temporary)
                 raise
@@ -165,7 +165,7 @@ class DirectoryPush:
             with path.open("rb") as source:
                 return self._put(source, hasher=hasher, large=path.stat().st_size >= MIN_DIRECT_BYTES)
         with host_errors(f"reading {path.name}"), temporary.open("rb") as source:
-            digest, size = hash_stream.pump(source, None, hasher=hasher)
+            digest, size = streams.pump(source, None, hasher=hasher)
         self._keep(temporary, digest)
         return digest, size
 

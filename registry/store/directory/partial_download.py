@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
-from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory.direct_io import past_cache
 from onnxreg.registry.store.protocol import CHUNK_BYTES, IncomingBlob
 from onnxreg.registry.support.disk import Disk
@@ -58,7 +58,7 @@ class PartialDownload:
                 actual = _digest(file, size)
         if actual != blob.digest:
             self._disk.unlink(self.path)
-            hash_stream.check(actual, blob.digest, f"blob {blob.digest}")
+            streams.check(actual, blob.digest, f"blob {blob.digest}")
         return size
 
     def _open_up(self) -> None:
@@ -77,9 +77,9 @@ def _append(file: BinaryIO, blob: IncomingBlob) -> tuple[Digest, int]:
         file.truncate(0)
     file.seek(0)
     hasher = hashlib.sha256()
-    _, start = hash_stream.pump(file, None, hasher=hasher)
+    _, start = streams.pump(file, None, hasher=hasher)
     with blob.open(start) as remainder, past_cache(file, start) as sink:
-        digest, size = hash_stream.pump(remainder, sink, hasher=hasher)
+        digest, size = streams.pump(remainder, sink, hasher=hasher)
     return digest, start + size
 
 

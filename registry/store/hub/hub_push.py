@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, cast
 
 from huggingface_hub import CommitOperationAdd, CommitOperationCopy
 
-from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store import streams
 from onnxreg.registry.store.hub import hub_layout, repo_card
 from onnxreg.registry.store.hub.commits import CommitHead, CommitSnapshot, Decide, is_file, token_of
 from onnxreg.registry.store.hub.hub_client import Operation
@@ -78,9 +78,9 @@ class HubPush:
         temporary = self._directory / secrets.token_hex(8)
         try:
             with host_errors("writing a temporary file"), temporary.open("xb") as file:
-                digest, size = hash_stream.pump(source, file, hasher=hasher)
+                digest, size = streams.pump(source, file, hasher=hasher)
             if expected is not None:
-                hash_stream.check(digest, expected, f"blob {expected}")
+                streams.check(digest, expected, f"blob {expected}")
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -95,8 +95,8 @@ class HubPush:
             if path is None:
                 size = self.put(stream, blob.digest)[1]
             else:
-                actual, size = hash_stream.pump(stream, None)
-                hash_stream.check(actual, blob.digest, f"blob {blob.digest}")
+                actual, size = streams.pump(stream, None)
+                streams.check(actual, blob.digest, f"blob {blob.digest}")
         with self._lock:
             self._meters[blob.digest] = meter
             if path is not None:
@@ -109,7 +109,7 @@ class HubPush:
             status = path.lstat()
             if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and _move(path, temporary):
                 with temporary.open("rb") as source:
-                    digest, size = hash_stream.pump(source, None, hasher=hasher)
+                    digest, size = streams.pump(source, None, hasher=hasher)
                 self._keep(temporary, digest)
                 return digest, size
             with path.open("rb") as source:
@@ -195,7 +195,7 @@ class HubPush:
         data = next(filter(None, (at.read(key.path) for key in keys_of(digest))), None)
         if data is None:
             raise MissingBlobError(digest, self._url)
-        hash_stream.check(Digest.of(data), digest, f"blob {digest}")
+        streams.check(Digest.of(data), digest, f"blob {digest}")
         return data
 
     def _layout_operation(self, at: CommitSnapshot, file: LayoutFile) -> Operation:

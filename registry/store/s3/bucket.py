@@ -22,7 +22,7 @@ from itertools import islice
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, cast
 
-from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store import streams
 from onnxreg.registry.store.layout import BlobKey, blob_path
 from onnxreg.registry.store.net import pace
 from onnxreg.registry.store.net.limits import FileBudget
@@ -165,7 +165,7 @@ class S3Store:
                 pieces = source.pieces if isinstance(source, CheckedStream) else ()
                 return self._uploader.upload(key, file, *more, advance=advance, pieces=pieces)
             blob = BlobKey.of_path(key)
-            digest = blob.digest if blob else hash_stream.pump(file, None)[0]
+            digest = blob.digest if blob else streams.pump(file, None)[0]
             if size > SPOOL_BYTES:
                 return self._put(key, UploadBody(file, advance), digest.hex, IfNoneMatch="*")
             file.seek(0)

@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, BinaryIO, cast
 
-from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store import streams
 from onnxreg.registry.store.protocol import CHUNK_BYTES
 from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
 from onnxreg.registry.store.streams import CheckedStream, FileRegion, UploadBody
@@ -153,7 +153,7 @@ class MultipartUpload:
             if answer is None:
                 actual = part.hash()
                 if part.is_in_file and part.digest:
-                    hash_stream.check(actual, part.digest, f"part {number} while {doing}")
+                    streams.check(actual, part.digest, f"part {number} while {doing}")
                 target = _target(number, actual)
                 answer = self._client.call(doing, "upload_part", **upload, **target, Body=body)
             if isinstance(part.stream, FileRegion):
@@ -203,7 +203,7 @@ class Part:
 
     def hash(self) -> Digest:
         self.stream.seek(0)
-        return hash_stream.pump(cast(BinaryIO, self.stream), None)[0]
+        return streams.pump(cast(BinaryIO, self.stream), None)[0]
 
     @property
     def is_in_file(self) -> bool:

@@ -13,7 +13,7 @@ from support.servers.faults import Proxy, proxy
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.read.tracking import TrackingCopies
+from onnxreg.registry.read.remotes import TrackingCopies
 from onnxreg.registry.store.layout import index_path
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.log.state import SEGMENT_LINES

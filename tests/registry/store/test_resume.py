@@ -21,9 +21,9 @@ from onnxreg.registry import Registry
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.store import range_stream
 from onnxreg.registry.store.directory import partial_download
-from onnxreg.registry.store.hash_stream import PieceHasher
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.net import retry
+from onnxreg.registry.store.streams import PieceHasher
 from onnxreg.registry.transfer import copy
 from onnxreg.schema.core.descriptor import MAX_PIECES, PIECE_BYTES, Piece, piece_size
 from onnxreg.schema.core.digest import Digest

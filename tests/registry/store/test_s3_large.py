@@ -185,7 +185,7 @@ class TestParts:
     ) -> None:
         data = random.Random(2).randbytes(17 * UNIT)
         remote = s3_remote(bucket_url, create=True)
-        monkeypatch.setattr(multipart, "hash_stream", None)
+        monkeypatch.setattr(multipart, "streams", None)
         with remote.push() as push:
             push.put(BytesIO(data), Digest.of(data), pieces_of(data))
         assert s3_proxy.requests("PUT", "partNumber") == 3
@@ -363,7 +363,7 @@ MEASURE = """
 import hashlib, random, resource, sys
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO, RawIOBase
-from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store import streams
 from onnxreg.registry.store.s3.bucket import s3_remote
 from onnxreg.registry.store.streams import metered
 from onnxreg.schema.core.digest import Digest
@@ -383,7 +383,7 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 size, count, url = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-digests = [hash_stream.pump(Noise(seed, size), None)[0] for seed in range(count)]
+digests = [streams.pump(Noise(seed, size), None)[0] for seed in range(count)]
 remote = s3_remote(url, create=True)
 with remote.push() as push:
     push.put(BytesIO(b"small"))
@@ -393,7 +393,7 @@ with remote.push() as push, ThreadPoolExecutor(8) as pool:
 pushed = peak()
 def read(digest):
     with remote.open_blob(digest) as stream:
-        assert hash_stream.pump(stream, None)[0] == digest
+        assert streams.pump(stream, None)[0] == digest
 with ThreadPoolExecutor(8) as pool:
     list(pool.map(read, digests))
 print(pushed - before, peak() - before)

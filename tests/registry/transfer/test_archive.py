@@ -335,7 +335,7 @@ def slow(*arguments):
     import time
     time.sleep(60)
 
-archive.hash_stream.check = slow
+archive.streams.check = slow
 registry = Registry(sys.argv[1])
 archive.create_archive(registry.store, archive.choose(registry.store, ["tiny"]), Path(sys.argv[2]))
 """
