@@ -75,9 +75,9 @@ class Session:
     def _tell_waiting(self) -> None:
         """On a terminal, say which server does not answer."""
         if not self.quiet and sys.stderr.isatty():
-            from onnxreg.registry.store.net import server_waits
+            from onnxreg.registry.store.net import waits
 
-            server_waits.tell = lambda text: print(output.printable(text), file=sys.stderr)
+            waits.tell = lambda text: print(output.printable(text), file=sys.stderr)
 
     def heads(self) -> "KnownHeads":
         """The known heads of the user; notices about them go to stderr."""

@@ -28,7 +28,7 @@ from support.servers import s3servers
 from onnxreg.registry import Registry
 from onnxreg.registry.server.pages import rendering
 from onnxreg.registry.store import promises
-from onnxreg.registry.store.net import retry
+from onnxreg.registry.store.net import requests
 from onnxreg.registry.support import disk, environment
 
 settings.register_profile("ci", deadline=None, max_examples=15, stateful_step_count=20)
@@ -126,7 +126,7 @@ def unsynced() -> Iterator[None]:
 def quick_retries() -> Iterator[None]:
     """This process tries a failed request again at once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
+        patch.setattr(requests, "FIRST_WAIT_SECONDS", 0.001)
         yield
 
 

@@ -12,7 +12,7 @@ from rich.table import Column
 from rich.text import Text
 
 from onnxreg.cli.render import output
-from onnxreg.registry.store.net import server_waits
+from onnxreg.registry.store.net import waits
 from onnxreg.registry.support.parallel import WORKERS
 from onnxreg.schema.core.progress import Advance, Progress
 
@@ -74,7 +74,7 @@ class WaitLine:
     """A line on the server that is waited for, if there is one."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown = server_waits.shown()
+        shown = waits.shown()
         if shown:
             yield Text(output.printable(shown), overflow="ellipsis", no_wrap=True)
 

@@ -19,7 +19,7 @@ from onnxreg.registry.store.hub.hub_client import HubClient, Operation
 from onnxreg.registry.store.hub.hub_errors import StaleParentError
 from onnxreg.registry.store.hub.hub_url import HubUrl
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.net.retry import UnansweredError
+from onnxreg.registry.store.net.requests import UnansweredError
 from onnxreg.registry.store.promises import RACERS
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, RegError

@@ -23,8 +23,8 @@ from onnxreg.registry.store.http.http import (
     make_opener,
     read_body,
 )
-from onnxreg.registry.store.net import http_rules, pace
-from onnxreg.registry.store.net.retry import UnansweredError, retrying
+from onnxreg.registry.store.net import http_rules, requests
+from onnxreg.registry.store.net.requests import UnansweredError, retrying
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, MissingBlobError
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError, why
@@ -202,7 +202,7 @@ class OciClient:
                     answer = self._try(method, url, headers or {}, self._login.header, body)
             return answer
 
-        with pace.reading():
+        with requests.reading():
             return retrying(attempt, is_passing, self.target.host) if retries else attempt()
 
     def _try(
@@ -219,7 +219,7 @@ class OciClient:
             request.add_unredirected_header(name, value)
         shown = url.partition("?")[0]
         try:
-            with self._opener.open(request, timeout=pace.timeout()) as answer:
+            with self._opener.open(request, timeout=requests.timeout()) as answer:
                 content = b"" if method == "HEAD" else bytes(read_body(answer, shown, MAX_DOCUMENT_BYTES))
                 return Answer(answer.status, answer.headers, content)
         except urllib.error.HTTPError as error:

@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 
 from onnxreg.registry.oci.target import OciTarget
 from onnxreg.registry.store.http.http import check_url, make_opener, read_body
-from onnxreg.registry.store.net import pace
+from onnxreg.registry.store.net import requests
 from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import read_bounded
 from onnxreg.schema.core.errors import HostError, InputError, RemoteError, why
@@ -225,7 +225,7 @@ class Login:
             if credential is not None:
                 request.add_unredirected_header("Authorization", credential.basic)
         try:
-            with pace.reading(), make_opener(realm).open(request, timeout=pace.timeout()) as answer:
+            with requests.reading(), make_opener(realm).open(request, timeout=requests.timeout()) as answer:
                 value = json.loads(bytes(read_body(answer, realm, MAX_TOKEN_BYTES)))
             token = value.get("token") or value["access_token"]
         except urllib.error.HTTPError as error:

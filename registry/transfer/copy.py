@@ -14,7 +14,7 @@ from onnxreg.registry.delta.routes import NO_NUMPY, Arrival, DeltaRoutes, RateMe
 from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.store.net.limits import one_file
+from onnxreg.registry.store.net.waits import one_file
 from onnxreg.registry.store.protocol import (
     BlobReader,
     BlobSource,

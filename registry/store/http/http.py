@@ -17,10 +17,10 @@ from typing import BinaryIO, cast
 from urllib.parse import urlsplit
 
 from onnxreg.registry.store.layout import index_path
-from onnxreg.registry.store.net import http_rules, pace
+from onnxreg.registry.store.net import http_rules, requests
 from onnxreg.registry.store.net.http_rules import is_loopback
-from onnxreg.registry.store.net.limits import FileBudget
-from onnxreg.registry.store.net.retry import UnansweredError, retrying
+from onnxreg.registry.store.net.requests import UnansweredError, retrying
+from onnxreg.registry.store.net.waits import FileBudget
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.protocol import (
     CHUNK_BYTES,
@@ -90,7 +90,7 @@ class HttpStore(ReadOnlyStore):
         memory, budget = self._ahead.memory(), FileBudget.current()
         range_header = {"Range": f"bytes={start}-{start + len(memory) - 1}"}
         try:
-            with pace.reading(budget):
+            with requests.reading(budget):
                 first, headers = self._fetch("GET", key, len(memory), range_header, memory)
         except RefusedError as error:
             if error.status in (404, 410):
@@ -106,7 +106,7 @@ class HttpStore(ReadOnlyStore):
 
         def fetch(start: int, memory: memoryview, stop: int) -> None:
             span = f"{start}-{start + len(memory) - 1}"
-            with pace.reading(budget):
+            with requests.reading(budget):
                 _, headers = self._fetch("GET", key, len(memory), {"Range": f"bytes={span}", **same}, memory)
             if headers.get("Content-Range", "") != f"bytes {span}/{size}":
                 raise RemoteError(f"{self.url}/{key} changed while it was read", "run the command again")
@@ -169,7 +169,7 @@ class HttpStore(ReadOnlyStore):
 
         def attempt() -> tuple[memoryview, Message]:
             try:
-                with self._opener.open(request, timeout=pace.timeout()) as answer:
+                with self._opener.open(request, timeout=requests.timeout()) as answer:
                     http_rules.check_framing(answer.headers)
                     return read_body(answer, request.full_url, limit, memory), answer.headers
             except urllib.error.HTTPError as error:
@@ -188,7 +188,7 @@ class HttpStore(ReadOnlyStore):
             except ValueError as error:
                 raise _malformed(request.full_url, error) from error
 
-        with pace.reading():
+        with requests.reading():
             return retrying(attempt, is_passing, request.host)
 
 
@@ -233,11 +233,11 @@ def _malformed(url: str, error: Exception) -> RemoteError:
 
 
 class PlainConnection(http.client.HTTPConnection):
-    response_class = pace.MeteredResponse
+    response_class = requests.MeteredResponse
 
 
 class SecureConnection(http.client.HTTPSConnection):
-    response_class = pace.MeteredResponse
+    response_class = requests.MeteredResponse
 
 
 class Plain(urllib.request.HTTPHandler):

@@ -9,7 +9,7 @@ from onnxreg.registry.store.hub import repo_card
 from onnxreg.registry.store.hub.hub_client import HubClient, HubFile, Operation, git_oid
 from onnxreg.registry.store.hub.hub_errors import StaleParentError
 from onnxreg.registry.store.layout import NOTE, BlobKey, Kind, note_path
-from onnxreg.registry.store.net.retry import UnansweredError
+from onnxreg.registry.store.net.requests import UnansweredError
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import LostRaceError, RemoteError
 

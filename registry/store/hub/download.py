@@ -10,9 +10,9 @@ import httpx2
 from huggingface_hub import constants
 
 from onnxreg.registry.store.hub.hub_errors import UnnamedCommitError
-from onnxreg.registry.store.net import http_rules, pace
-from onnxreg.registry.store.net.limits import FileBudget
-from onnxreg.registry.store.net.retry import retrying
+from onnxreg.registry.store.net import http_rules, requests
+from onnxreg.registry.store.net.requests import retrying
+from onnxreg.registry.store.net.waits import FileBudget
 
 BLOCK_BYTES = 2**16
 """So many bytes are one try: a server that sends a few, and is asked again, is as slow as before."""
@@ -39,7 +39,7 @@ class Download(io.RawIOBase):
         self._errors = errors
         self._offset = start
         self._budget = FileBudget.current()
-        with pace.reading(self._budget):
+        with requests.reading(self._budget):
             self._response = ask(revision, start, cached)
         self.unchanged = self._response.status_code == 304
         self.commit = self._commit()
@@ -72,7 +72,7 @@ class Download(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         if not self._block:
-            with self._errors(), pace.reading(self._budget):
+            with self._errors(), requests.reading(self._budget):
                 retrying(self._fill, self._resumed, self._response.url.host)
         target = memoryview(buffer).cast("B")
         size = min(len(target), len(self._block))

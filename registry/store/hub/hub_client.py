@@ -46,9 +46,9 @@ from onnxreg.registry.store.hub.hub_errors import (
 )
 from onnxreg.registry.store.hub.hub_metered import guard
 from onnxreg.registry.store.hub.hub_url import HubUrl
-from onnxreg.registry.store.net import pace
+from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.net.internals import enlarge_upload_blocks, is_left_out
-from onnxreg.registry.store.net.retry import UnansweredError, retrying
+from onnxreg.registry.store.net.requests import UnansweredError, retrying
 from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError
 
@@ -148,7 +148,7 @@ class HubClient:
 
     def head(self) -> str:
         """The newest commit."""
-        with pace.reading():
+        with requests.reading():
             info = self._again(lambda: self.api.repo_info(**self.repo, revision=self.location.revision))
         return str(info.sha)
 
@@ -178,13 +178,13 @@ class HubClient:
                 raise
             return response
 
-        with pace.reading():
+        with requests.reading():
             return self._again(attempt)
 
     def entries(self, revision: str, paths: Sequence[str]) -> list[HubFile]:
         """Those of these files and folders that a commit has. One request for a thousand."""
         files: list[HubFile] = []
-        with self.errors("looking for files"), pace.reading():
+        with self.errors("looking for files"), requests.reading():
             for start in range(0, len(paths), MAX_PATHS):
                 part = list(paths[start : start + MAX_PATHS])
                 answer = self._again(
@@ -195,7 +195,7 @@ class HubClient:
 
     def tree(self, revision: str, folder: str = "", recursive: bool = True) -> list[HubFile]:
         """List a folder of a commit; empty if there is no such folder."""
-        with self.errors("listing files"), pace.reading():
+        with self.errors("listing files"), requests.reading():
             try:
                 answer = self.api.list_repo_tree(
                     path_in_repo=folder or None, recursive=recursive, revision=revision, **self.repo

@@ -1,4 +1,4 @@
-"""Connections of httpx2 whose answers are metered, see `pace`, and which follow a redirect only within the rules."""
+"""Connections of httpx2 whose answers are metered, see `requests`, and which follow a redirect only within the rules."""
 
 import time
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import httpx2
 
 from onnxreg.registry.store.net import http_rules
 from onnxreg.registry.store.net.internals import wrap_networks
-from onnxreg.registry.store.net.pace import Meter
+from onnxreg.registry.store.net.requests import Meter
 
 
 class MeteredStream(httpcore2.NetworkStream):

@@ -1,9 +1,9 @@
 """Parts that every networked store needs: retries, deadlines, and the rules for redirects, headers and tokens.
 
-`retry` tries again after a passing failure, `pace` ends a read that is silent or too slow, `http_rules`
-says where a redirect and a token may go, `limits` has the variables and the time of one file,
-`server_waits` lists what requests wait for (progress shows it).
+`requests` ends a read that is silent or too slow, and tries again after a passing failure; `waits` has the limits
+from the environment, the time of one file, and the requests under way (progress shows them); `http_rules` says where
+a redirect and a token may go.
 
-Start with `pace.py`.
+Start with `requests.py`.
 Must not import: any kind of store.
 """

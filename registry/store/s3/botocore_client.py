@@ -28,9 +28,9 @@ from botocore.config import Config
 from botocore.loaders import create_loader
 from botocore.session import Session
 
-from onnxreg.registry.store.net import pace
+from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.net.internals import botocore_session, use_pools
-from onnxreg.registry.store.s3.s3_url import S3Url
+from onnxreg.registry.store.s3.s3_client import S3Url
 from onnxreg.registry.store.streams import UploadBody
 from onnxreg.registry.support.parallel import check_stop
 
@@ -56,7 +56,7 @@ def new_client(session: Session, location: S3Url) -> Any:
     style = {"s3": {"addressing_style": "path"}} if location.flag("path_style") else {}
     config = Config(
         connect_timeout=CONNECT_TIMEOUT_SECONDS,
-        read_timeout=pace.timeout(),
+        read_timeout=requests.timeout(),
         max_pool_connections=MAX_CONNECTIONS,
         retries={"total_max_attempts": 1},
         request_checksum_calculation="when_required",
@@ -101,11 +101,11 @@ AUTH_TYPE_MAPS[KNOWN] = KnownDigestAuth
 
 
 class MeteredHttpConnection(AWSHTTPConnection):  # type: ignore[misc]
-    response_class = pace.MeteredResponse
+    response_class = requests.MeteredResponse
 
 
 class MeteredHttpsConnection(AWSHTTPSConnection):  # type: ignore[misc]
-    response_class = pace.MeteredResponse
+    response_class = requests.MeteredResponse
 
 
 class PlainPool(AWSHTTPConnectionPool):  # type: ignore[misc]

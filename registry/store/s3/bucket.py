@@ -24,16 +24,21 @@ from typing import Any, BinaryIO, cast
 
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.layout import BlobKey, blob_path
-from onnxreg.registry.store.net import pace
-from onnxreg.registry.store.net.limits import FileBudget
+from onnxreg.registry.store.net import requests
+from onnxreg.registry.store.net.waits import FileBudget
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES, StoredObject
-from onnxreg.registry.store.range_stream import Block, RangedReader, ReadAhead
+from onnxreg.registry.store.range_stream import (
+    Block,
+    ByteRange,
+    OpenAnswer,
+    RangedReader,
+    RangeRequest,
+    ReadAhead,
+)
 from onnxreg.registry.store.require_cas import CasGuardedStore
 from onnxreg.registry.store.s3.multipart import MultipartUpload
-from onnxreg.registry.store.s3.range_answer import ByteRange, OpenAnswer, RangeRequest
-from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
-from onnxreg.registry.store.s3.s3_url import S3Url
+from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client, S3Url
 from onnxreg.registry.store.streams import CheckedStream, UploadBody, hand_over
 from onnxreg.schema.core.errors import InputError, RemoteError
 
@@ -82,7 +87,7 @@ class S3Store:
         doing, path = f"reading {key}", self._client.path(key)
         memory, budget = self._ahead.memory(), FileBudget.current()
         try:
-            with pace.reading(budget):
+            with requests.reading(budget):
                 first = self._client.read_range(RangeRequest(doing, path, start, memory))
         except RejectedError as error:
             if error.is_absence:
@@ -96,7 +101,7 @@ class S3Store:
         self._note(first)
 
         def fetch(start: int, memory: memoryview, stop: int) -> None:
-            with pace.reading(budget):
+            with requests.reading(budget):
                 request = RangeRequest(doing, path, start, memory, tag, stop, answer)
                 part = self._client.read_range(request)
             if part.count != len(memory):

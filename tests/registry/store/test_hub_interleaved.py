@@ -27,7 +27,7 @@ from onnxreg.registry.store.hub.hub_errors import StaleParentError
 from onnxreg.registry.store.hub.hub_push import HubPush
 from onnxreg.registry.store.hub.hub_url import HubUrl
 from onnxreg.registry.store.layout import BlobKey, new_identity
-from onnxreg.registry.store.net.retry import UnansweredError
+from onnxreg.registry.store.net.requests import UnansweredError
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.schema.core.ref import Version

@@ -11,9 +11,9 @@ from botocore.exceptions import ClientError
 from huggingface_hub import CommitOperationAdd
 
 from onnxreg.registry.store.hub.hub_metered import guard
-from onnxreg.registry.store.net import internals, pace
+from onnxreg.registry.store.net import internals, requests
 from onnxreg.registry.store.s3.botocore_client import new_client, new_session
-from onnxreg.registry.store.s3.s3_url import S3Url
+from onnxreg.registry.store.s3.s3_client import S3Url
 from onnxreg.schema.core.errors import HostError
 
 
@@ -42,7 +42,7 @@ def server() -> Iterator[str]:
 def counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The bytes that meters counted."""
     sizes: list[int] = []
-    monkeypatch.setattr(pace.Meter, "count", lambda meter, size, began: sizes.append(size))
+    monkeypatch.setattr(requests.Meter, "count", lambda meter, size, began: sizes.append(size))
     return sizes
 
 

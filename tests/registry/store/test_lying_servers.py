@@ -18,7 +18,7 @@ from onnxreg.registry.store import range_stream
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.http.http import http_remote
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.net import limits, retry
+from onnxreg.registry.store.net import requests, waits
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError
 from onnxreg.schema.manifest.draft import Draft
@@ -35,7 +35,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("REG_READ_TIMEOUT", "0.3")
     monkeypatch.setenv("REG_READ_RATE", "10000")
-    monkeypatch.setattr(retry, "MAX_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(requests, "MAX_WAIT_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_a_slow_answer_ends_the_command(
     home = str(tmp_path / "reader")
     assert main(["--registry", home, "pull", "acme/pii", site.url]) == 6
     assert "REG_READ_RATE" in capfd.readouterr().err
-    assert site.requests("GET") == retry.MAX_SILENT_TRIES
+    assert site.requests("GET") == requests.MAX_SILENT_TRIES
     monkeypatch.setenv("REG_READ_RATE", "0")
     monkeypatch.setenv("REG_READ_DEADLINE", "0.5")
     assert main(["--registry", home, "pull", "acme/pii", site.url]) == 6
@@ -249,9 +249,9 @@ def test_the_deadline_is_that_of_the_whole_file_and_the_next_pull_goes_on(
 
 def test_only_waiting_for_the_server_spends_the_time_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
-    monkeypatch.setattr(limits, "time", clock)
+    monkeypatch.setattr(waits, "time", clock)
     monkeypatch.setenv("REG_READ_DEADLINE", "10")
-    budget = limits.FileBudget()
+    budget = waits.FileBudget()
     with budget.spent() as end:
         clock.now = 3.0
         with budget.spent() as same:

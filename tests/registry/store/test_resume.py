@@ -22,7 +22,7 @@ from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.store import range_stream
 from onnxreg.registry.store.directory import partial_download
 from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.store.net import retry
+from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.streams import PieceHasher
 from onnxreg.registry.transfer import copy
 from onnxreg.schema.core.descriptor import MAX_PIECES, PIECE_BYTES, Piece, piece_size
@@ -41,7 +41,7 @@ def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(range_stream, "RANGE_BYTES", MIB)
     monkeypatch.setattr(range_stream, "MAX_BLOCKS_AHEAD", 0)
     monkeypatch.setattr(partial_download, "MIN_RESUMABLE_BYTES", 2 * MIB)
-    monkeypatch.setattr(retry, "MAX_TRIES", 2)
+    monkeypatch.setattr(requests, "MAX_TRIES", 2)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.contract import StoreContract, put
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.net import retry
+from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.store.s3 import bucket
 from onnxreg.registry.store.s3.bucket import s3_remote
@@ -117,7 +117,7 @@ def test_deletes_key_by_key_where_the_server_knows_no_batch(
     remote = s3_remote(bucket_url, create=True)
     blobs = [b"%d" % number for number in range(5)]
     put(remote, *blobs)
-    monkeypatch.setattr(retry, "MAX_TRIES", 1)
+    monkeypatch.setattr(requests, "MAX_TRIES", 1)
     s3_proxy.plan = lambda method, path: "error" if method == "POST" else None
     remote.delete([BlobKey(Digest.of(blob)) for blob in blobs])
     assert remote.has(map(Digest.of, blobs)) == set()
@@ -192,7 +192,7 @@ def test_over_tls(
     certificate = s3servers.certificate(tmp_path)
     made = registry.add(make_draft(size=200_000))
     monkeypatch.setattr(bucket, "MAX_SINGLE_UPLOAD_BYTES", 2**20)
-    monkeypatch.setattr(retry, "MAX_TRIES", 2)
+    monkeypatch.setattr(requests, "MAX_TRIES", 2)
     with proxy(ministack.endpoint, certificate) as running:
         monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
         with pytest.raises(RemoteError, match="certificate verify failed"):

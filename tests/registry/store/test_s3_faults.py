@@ -16,7 +16,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.store.contract import put
 from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.store.net import retry
+from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.s3.bucket import s3_remote
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RegError, RemoteError
@@ -123,7 +123,7 @@ def test_a_pull_that_stalls_is_whole_or_invisible(
     burst: int,
 ) -> None:
     monkeypatch.setenv("REG_READ_TIMEOUT", "0.5")
-    monkeypatch.setattr(retry, "MAX_TRIES", 3)
+    monkeypatch.setattr(requests, "MAX_TRIES", 3)
     s3_proxy.plan = at(number, fault, burst)
     check_pull(registry, pushed_model, s3_proxy)
 
@@ -267,7 +267,7 @@ def test_a_server_that_dies_and_comes_back(tmp_path: Path, monkeypatch: pytest.M
         remote = s3_remote(url := server.fresh(), create=True)
         with remote.push() as push:
             push.put(BytesIO(b"blob"))
-    monkeypatch.setattr(retry, "MAX_TRIES", 2)
+    monkeypatch.setattr(requests, "MAX_TRIES", 2)
     with pytest.raises(RemoteError, match=r"writing index/m\.jsonl"), remote.push() as push:
         push.publish("m", b"1\n", None)
     with s3servers.ministack(tmp_path, port):

@@ -14,13 +14,12 @@ from support.servers.faults import Proxy
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.store.layout import new_identity
-from onnxreg.registry.store.net import retry
+from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.net.internals import botocore_session
-from onnxreg.registry.store.net.retry import UnansweredError
+from onnxreg.registry.store.net.requests import UnansweredError
+from onnxreg.registry.store.range_stream import RangeRequest
 from onnxreg.registry.store.s3.botocore_client import REFUSALS, SignedRequests
-from onnxreg.registry.store.s3.range_answer import RangeRequest
-from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
-from onnxreg.registry.store.s3.s3_url import S3Url
+from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client, S3Url
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
@@ -38,7 +37,7 @@ def reg(
 ) -> Reg:
     """Run a verb with acme/pii:0.1.0, which is here, and a remote; returns exit status and what is said on stderr."""
     registry.add(make_draft())
-    monkeypatch.setattr(retry, "MAX_TRIES", 2)
+    monkeypatch.setattr(requests, "MAX_TRIES", 2)
 
     def run(verb: str, url: str) -> tuple[int, str]:
         place = ["--remote", url] if verb == "resolve" else [url]

@@ -26,7 +26,7 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.store.contract import StoreContract, put
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.net import retry
+from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.store.s3 import bucket, multipart
 from onnxreg.registry.store.s3.bucket import s3_remote
@@ -168,7 +168,7 @@ def test_a_server_that_is_killed_in_the_middle_of_a_push(
     (tmp_path / "server").mkdir()
     start = restartable(name, tmp_path / "server")
     registry.add(make_draft())
-    monkeypatch.setattr(retry, "MAX_TRIES", 2)
+    monkeypatch.setattr(requests, "MAX_TRIES", 2)
     with ExitStack() as life:
         server = life.enter_context(start())
         url, blobs = server.fresh(), itertools.count(1)

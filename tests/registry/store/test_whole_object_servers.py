@@ -11,10 +11,15 @@ from support.servers import range_server
 from support.servers.range_server import RangeServer
 
 from onnxreg.registry.store import range_stream
-from onnxreg.registry.store.range_stream import MAX_BLOCKS_PER_STREAM, MAX_LONG_WAITS, Waits
+from onnxreg.registry.store.range_stream import (
+    MAX_BLOCKS_PER_STREAM,
+    MAX_LONG_WAITS,
+    ByteRange,
+    OpenAnswer,
+    Waits,
+)
 from onnxreg.registry.store.s3.bucket import S3Store
-from onnxreg.registry.store.s3.range_answer import ByteRange, OpenAnswer
-from onnxreg.registry.store.s3.s3_url import S3Url
+from onnxreg.registry.store.s3.s3_client import S3Url
 
 RANGES = 64
 

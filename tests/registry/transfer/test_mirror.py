@@ -22,7 +22,7 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path
 from onnxreg.registry.store.listing_store import ListingStore
 from onnxreg.registry.store.memory import MemoryStore, memory_remote
-from onnxreg.registry.store.net import retry
+from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import RegistryStore, UnlistedError
 from onnxreg.registry.transfer.copy import copy
@@ -504,7 +504,7 @@ def test_a_source_that_dies_leaves_a_copy_that_says_so_and_is_finished(
     source, target = other.remotes.open(bucket_url, create=True), str(tmp_path / "copy")
     mirror(filled.store, source)
     places = open_both(other.remotes, bucket_url, target)
-    monkeypatch.setattr(retry, "MAX_TRIES", 2)
+    monkeypatch.setattr(requests, "MAX_TRIES", 2)
     s3_proxy.plan = dies_after(part, good)
     with pytest.raises(RemoteError) as failed:
         mirror(*places)

@@ -1,6 +1,7 @@
-"""Limits of one remote read: seconds of silence, least rate, and total time.
+"""Requests to servers: the pace that an answer must keep, and retries after a passing failure.
 
-A file that is read in blocks has one deadline for all of them: see `limits`.
+One remote read has limits of silence, of its rate, and of its time. A file that is read in blocks has one deadline
+for all of them: see `waits.FileBudget`.
 
 A server that sends a byte a second never lets a socket time out. So the bytes are counted between two reads of the
 socket: only the time that is spent waiting for the server counts, and only once its answer has begun. Writes have no
@@ -8,17 +9,81 @@ pace: S3 sends single spaces for minutes while it joins the parts of an object.
 """
 
 import io
+import random
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from http.client import HTTPResponse
-from typing import Any
+from typing import Any, TypeVar
 
-from onnxreg.registry.store.net import server_waits
-from onnxreg.registry.store.net.limits import DEFAULTS, FileBudget, setting
+from onnxreg.registry.store.net import waits
+from onnxreg.registry.store.net.waits import DEFAULTS, FileBudget, setting
+from onnxreg.registry.support import parallel
+from onnxreg.schema.core.errors import RemoteError, why
+
+
+MAX_TRIES = 8
+MAX_SILENT_TRIES = 2
+"""So many of them may end because the server was silent or too slow."""
+FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.1, 5.0
+"""Seconds.
+
+Before try n + 1 a random time up to FIRST_WAIT_SECONDS * 2**n passes, never more than MAX_WAIT_SECONDS.
+"""
+Result = TypeVar("Result")
+
+
+@contextmanager
+def reading(budget: FileBudget | None = None) -> Iterator[None]:
+    """Hold what is read within to the limits; `budget` is that of the file. A read within a read is part of it."""
+    if _pace.get() is not None:
+        yield
+        return
+    silence, rate = setting("REG_READ_TIMEOUT") or DEFAULTS["REG_READ_TIMEOUT"], setting("REG_READ_RATE")
+    with (budget or FileBudget.current()).spent() as end:
+        token = _pace.set(Pace(silence, rate, end))
+        try:
+            yield
+        finally:
+            _pace.reset(token)
+
+
+def timeout() -> float | None:
+    """The seconds of silence after which a server counts as gone; None for no limit."""
+    return setting("REG_READ_TIMEOUT") or None
+
+
+def is_over() -> bool:
+    """True if the present read has no time left."""
+    pace = _pace.get()
+    return pace is not None and pace.end <= time.monotonic()
+
+
+def retrying(attempt: Callable[[], Result], passing: Callable[[Exception], bool], host: str = "") -> Result:
+    """Return the result of `attempt`, called again, up to `MAX_TRIES` times, if it raises an error that is
+    `passing`.
+
+    `host` is shown to those who watch. A read ends with its time: see `reading`.
+    """
+    silent = 0
+    with waits.noted(host or "the server") as request:
+        for number in range(1, MAX_TRIES):
+            try:
+                return attempt()
+            except Exception as error:
+                silent += is_silence(error)
+                if silent >= MAX_SILENT_TRIES or is_over() or not passing(error):
+                    raise
+                request.failed(f" (try {number + 1} of {MAX_TRIES}: {_reason(error)})")
+                parallel.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number)))
+        return attempt()
+
+
+class UnansweredError(RemoteError):
+    """No answer came, or none that can be understood. What was asked for may have been done all the same."""
 
 
 @dataclass(frozen=True)
@@ -43,32 +108,6 @@ class Pace:
 _pace: ContextVar[Pace | None] = ContextVar("pace", default=None)
 
 
-def timeout() -> float | None:
-    """The seconds of silence after which a server counts as gone; None for no limit."""
-    return setting("REG_READ_TIMEOUT") or None
-
-
-@contextmanager
-def reading(budget: FileBudget | None = None) -> Iterator[None]:
-    """Hold what is read within to the limits; `budget` is that of the file. A read within a read is part of it."""
-    if _pace.get() is not None:
-        yield
-        return
-    silence, rate = setting("REG_READ_TIMEOUT") or DEFAULTS["REG_READ_TIMEOUT"], setting("REG_READ_RATE")
-    with (budget or FileBudget.current()).spent() as end:
-        token = _pace.set(Pace(silence, rate, end))
-        try:
-            yield
-        finally:
-            _pace.reset(token)
-
-
-def is_over() -> bool:
-    """True if the present read has no time left."""
-    pace = _pace.get()
-    return pace is not None and pace.end <= time.monotonic()
-
-
 class Meter:
     """The rate of one answer, over one window of waiting after another."""
 
@@ -88,7 +127,7 @@ class Meter:
     def count(self, size: int, began: float) -> None:
         """Note what came, and since when it was waited for. TimeoutError if the answer is too slow."""
         now, pace = time.monotonic(), _pace.get()
-        server_waits.arrived(now)
+        waits.arrived(now)
         if pace is None or not self._begun:
             self._begun = True
             return
@@ -147,3 +186,25 @@ class MeteredResponse(HTTPResponse):
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
         self.fp: Any = io.BufferedReader(MeteredSocket(self.fp.detach(), sock))
+
+
+def is_silence(error: BaseException) -> bool:
+    """True if a request failed because the server was silent, or too slow."""
+    return any(isinstance(cause, TimeoutError) for cause in _causes(error))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error, and those that led to it."""
+    cause: BaseException | None = error
+    for _ in range(10):
+        if cause is None:
+            return
+        yield cause
+        reason = getattr(cause, "reason", None)
+        cause = reason if isinstance(reason, BaseException) else cause.__cause__ or cause.__context__
+
+
+def _reason(error: Exception) -> str:
+    """The last cause in a few words; addresses with secrets in them are never there."""
+    *_, cause = _causes(error)
+    return why(cause)[:60] if isinstance(cause, OSError) else type(error).__name__
