@@ -25,8 +25,7 @@ from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryS
 from onnxreg.registry.store.streams import measure
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors, replace_file
 from onnxreg.registry.support.environment import default_root
-from onnxreg.registry.transfer import push_record
-from onnxreg.registry.transfer.exchange import Exchange, check_distinct
+from onnxreg.registry.transfer.exchange import Exchange, check_distinct, was_pushed
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.registry.transfer.run_directory import folder_in
@@ -306,7 +305,7 @@ class Registry:
     def drop(self, ref: Ref | str, reason: str | None = None) -> DecisionResult:
         """Remove a version that was never pushed; its number is free again. `gc` frees its bytes."""
         return self._decisions_on(_ref(ref).name).drop(
-            _ref(ref), lambda located: push_record.was_pushed(self.store, located), reason
+            _ref(ref), lambda located: was_pushed(self.store, located), reason
         )
 
     def gc(
@@ -635,7 +634,7 @@ class Registry:
         channels: Collection[str] = (),
     ) -> list[TransferResult]:
         """Push the newest release of each model that matches, or `every` version of it; see
-        `bulk.push_many`.
+        `Exchange.push_many`.
         """
         return self._exchange(restore).push_many(
             glob, to, every=every, progress=progress, heal=heal, channels=channels

@@ -108,9 +108,10 @@ def command(
         result = registry.push(ref, destination, progress, restore, heal, channels, choice)
     url = registry.remotes.url_of(destination)
     report_transfer(session, "pushed", result, url, as_json, watch, channels, heal=heal)
-    from onnxreg.cli.services.delta_service import make_deltas_after_push
+    if delta_releases:
+        from onnxreg.cli.services.delta_service import make_deltas_after_push
 
-    make_deltas_after_push(session, registry, [result], destination, delta_releases, as_json)
+        make_deltas_after_push(session, registry, [result], destination, delta_releases, as_json)
 
 
 def _push_many(
@@ -140,9 +141,10 @@ def _push_many(
     else:
         _say(session, url, sent, watch)
     new = [model for model in sent if model.has_copied]
-    from onnxreg.cli.services.delta_service import make_deltas_after_push
+    if delta_releases:
+        from onnxreg.cli.services.delta_service import make_deltas_after_push
 
-    make_deltas_after_push(session, registry, new, remote, delta_releases, as_json)
+        make_deltas_after_push(session, registry, new, remote, delta_releases, as_json)
     error = worst(item for model in sent for item in model.skipped)
     if error is not None:
         raise error

@@ -1,8 +1,11 @@
-"""Transfers between the registry on this machine and a remote, with the records that both sides keep."""
+"""Transfers between the registry on this machine and a remote, of one model or of many, with the records that both keep.
 
-from collections.abc import Collection
+Of many models, the versions that may travel go, and the others are listed.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,26 +14,37 @@ from onnxreg.registry.delta.routes import DeltaPolicy
 from onnxreg.registry.gates.gate_history import promotion_documents
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load, read_ledger
-from onnxreg.registry.log.contents import Selection
+from onnxreg.registry.log.contents import Selection, files
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger, channel_of
+from onnxreg.registry.log.lookup import LocatedVersion
 from onnxreg.registry.read.remotes import Remotes, TrackedReader, TrackingCopies
 from onnxreg.registry.store.blobs import read_blob, read_consistently, read_manifest
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, LocalStore, RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
-from onnxreg.registry.transfer import push_record
-from onnxreg.registry.transfer.bulk import check_models, push_many
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
-from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest
-from onnxreg.registry.transfer.result import TransferResult
+from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest, check_versions, make_plan
+from onnxreg.registry.transfer.result import SkippedVersion, TransferResult, skip_on_error
 from onnxreg.registry.trust.checked_reader import CheckedReader, check_or_refresh
 from onnxreg.registry.trust.known_heads import KnownHeads
-from onnxreg.schema.core.errors import Advice, ConflictError, HostError, RegError
+from onnxreg.schema.core.errors import (
+    Advice,
+    ConflictError,
+    HostError,
+    IntegrityError,
+    NotFoundError,
+    RegError,
+    suggest,
+)
 from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.log.state import State
+from onnxreg.schema.log.events import check_channel
+from onnxreg.schema.log.state import State, VersionEntry, newest_of, no_channel
+
+Remember = Callable[[Ledger, Collection[Version]], None]
+"""Records the versions that another registry will know, before they are sent."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +79,7 @@ class Exchange:
             layout.begin(remote, located.name)
         versions = [located, *channel_versions]
         for item in versions:
-            push_record.record(self.store, item, remote.registry_id)
+            record_push(self.store, item, remote.registry_id)
         tracking = TrackingCopies(self.store, remote.registry_id, remote.url)
         request = TransferRequest(
             located.name,
@@ -94,21 +108,35 @@ class Exchange:
         heal: bool,
         channels: Collection[str],
     ) -> list[TransferResult]:
+        """Push the newest release of each model, or with `every` all its versions, and those of these channels that it has.
+
+        An error of one model or version is listed with it, and the others go on; RemoteError and HostError end the work.
+        """
         names = lookup.matching(self.store, [glob])
         check_models(self.store, names, channels)
         remote = self._destination(to)
-        results = push_many(
-            self.store,
-            remote,
-            names,
-            every=every,
-            channels=channels,
-            progress=progress,
-            actor=self.actor,
-            restore=self._restore,
-            heal=heal,
-        )
-        return list(results)
+
+        def choose(ledger: Ledger) -> TransferRequest:
+            tags = [tag for tag in channels if tag in ledger.channels]
+            newest = {*_newest(ledger), *(ledger.channels[tag].version for tag in tags)}
+            versions = ledger.entries if every else sorted(newest)
+            return TransferRequest(
+                ledger.name, versions, channels=tags, restore=self._restore, heal=heal, actor=self.actor
+            )
+
+        def remember(ledger: Ledger, versions: Collection[Version]) -> None:
+            record_pushes(self.store, ledger, versions, remote.registry_id)
+
+        results = []
+        for name in names:
+            result = send(self.store, remote, name, choose, remember, progress)
+            if not result.versions and not result.skipped:
+                reason = f"{name} has no " + (
+                    "version" if every else "usable release: each version is yanked or a pre-release"
+                )
+                result.skipped.append(SkippedVersion(name, None, reason))
+            results.append(result)
+        return results
 
     def pull(
         self,
@@ -247,3 +275,113 @@ def check_distinct(remote: RegistryStore, store: RegistryStore) -> None:
 
 def _whereabouts(remote: RegistryStore) -> str | Path:
     return remote.root.resolve() if isinstance(remote, LocalStore) else remote.url
+
+
+def send(
+    source: RegistryReader,
+    destination: RegistryStore,
+    name: str,
+    choose: Callable[[Ledger], TransferRequest],
+    remember: Remember,
+    progress: Progress,
+) -> TransferResult:
+    """Send the versions and channels of a model that `choose` names and that may travel, in one swap.
+
+    If the destination lacks no event, no blob is looked up. A channel does not move if its version does not travel.
+    """
+    result = TransferResult(name)
+    with skip_on_error(name, result.skipped):
+        ledger, destination_ledger = load(source, name)[0], load(destination, name, source)[0]
+        request = _possible(choose(ledger), ledger, destination_ledger, result.skipped)
+        result = replace(result, versions=tuple(request.versions), ledger=destination_ledger)
+        if request.heal or make_plan(request, ledger, destination_ledger).changes:
+            remember(ledger, request.versions)
+            copied = copy(source, destination, request, progress, source_ledger=ledger)
+            result = replace(copied, skipped=result.skipped)
+    return result
+
+
+def _possible(
+    request: TransferRequest, source: Ledger, destination: Ledger, skipped: list[SkippedVersion]
+) -> TransferRequest:
+    """The part of a request that the rules of two logs allow; lists the rest."""
+    restores = request.restore is not None
+    versions = [
+        version for version in request.versions if _travels(source, destination, version, restores, skipped)
+    ]
+    channels = [tag for tag in request.channels if _may_move(source, tag, versions, skipped)]
+    return replace(request, versions=versions, channels=channels)
+
+
+def _travels(
+    source: Ledger, destination: Ledger, version: Version, restores: bool, skipped: list[SkippedVersion]
+) -> bool:
+    """Decide if the destination may have a version (`restores`: also one that expired there); if not, list it."""
+    entry, destination_entry = source.entries[version], destination.entries.get(version)
+    try:
+        check_versions(source, destination, [version], restores)
+        if destination_entry is None and destination.tombstones:
+            _check_tombstones(source, destination, version, entry)
+    except (ConflictError, IntegrityError, NotFoundError) as error:
+        absent = entry.gone is not None or entry.held is not None
+        decided = absent or (destination_entry is not None and destination_entry.manifest == entry.manifest)
+        skipped.append(SkippedVersion(source.name, str(version), error.message, None if decided else error))
+        return False
+    return True
+
+
+def _check_tombstones(source: Ledger, destination: Ledger, version: Version, entry: VersionEntry) -> None:
+    """ConflictError if the destination took some of the files down. Reads the manifest."""
+    digests = {entry.manifest, *(file.digest for file in files(source, version, entry))}
+    if digests.intersection(destination.tombstones):
+        raise ConflictError(f"files of {source.name}:{version} were taken down there", Advice("log-of-other"))
+
+
+def _may_move(ledger: Ledger, tag: str, versions: Collection[Version], skipped: list[SkippedVersion]) -> bool:
+    version = ledger.channels[tag].version
+    if version not in versions:
+        error = ConflictError(f"channel {tag} of {ledger.name} holds {version}, which does not travel")
+        skipped.append(SkippedVersion(ledger.name, tag, error.message, error))
+    return version in versions
+
+
+def _newest(ledger: Ledger) -> list[Version]:
+    """The newest release, if any."""
+    return [version for version in newest_of(ledger.entries) if not version.is_prerelease][:1]
+
+
+def check_models(store: DirectoryRegistry, names: Sequence[str], channels: Collection[str]) -> None:
+    """NotFoundError if a model does not exist or none of them has one of the channels; InputError if a channel is a
+    version.
+    """
+    known_channels = {tag for name in names for tag in lookup.read_state(store, name).channels}
+    for channel in channels:
+        if check_channel(channel) not in known_channels:
+            if len(names) == 1:
+                raise no_channel(names[0], channel, known_channels)
+            raise NotFoundError(
+                f"none of the {len(names)} models has a channel {channel}",
+                suggest(channel, sorted(known_channels)) if known_channels else Advice("tag-first"),
+            )
+
+
+def record_push(store: LocalStore, located: LocatedVersion, registry_id: str) -> None:
+    """Record, before a push begins, that another registry will know a version."""
+    if not was_pushed(store, located):
+        store.write_local(_path(located), f"{registry_id}\n".encode())
+
+
+def record_pushes(store: LocalStore, ledger: Ledger, versions: Iterable[Version], registry_id: str) -> None:
+    """Record several versions of a model."""
+    for version in versions:
+        record_push(store, LocatedVersion(ledger.name, version, ledger.entries[version]), registry_id)
+
+
+def was_pushed(store: LocalStore, located: LocatedVersion) -> bool:
+    """Check if a push of the version ever began."""
+    with host_errors(f"looking for what left {store.root}"):
+        return (store.root / "local" / _path(located)).exists()
+
+
+def _path(located: LocatedVersion) -> str:
+    return f"pushed/{located.name}/{located.entry.manifest.hex}"

@@ -31,9 +31,8 @@ from onnxreg.registry.store.protocol import (
     carried_by,
     innermost,
 )
-from onnxreg.registry.transfer import push_record
-from onnxreg.registry.transfer.bulk import send
 from onnxreg.registry.transfer.copy import copy
+from onnxreg.registry.transfer.exchange import record_pushes, send
 from onnxreg.registry.transfer.plan import TransferRequest, missing_lines
 from onnxreg.registry.transfer.result import MirrorResult, skip_on_error
 from onnxreg.registry.trust.checked_reader import WitnessGuard, load_trust
@@ -282,7 +281,7 @@ def _by_version(
         """
         if isinstance(store := innermost(source), LocalStore):
             with suppress(HostError):
-                push_record.record_all(store, ledger, versions, destination.registry_id)
+                record_pushes(store, ledger, versions, destination.registry_id)
 
     carried, trust = carried_by(innermost(source)), load_trust()
 

@@ -24,7 +24,6 @@ from onnxreg.registry.store.net.waits import DEFAULTS, FileBudget, setting
 from onnxreg.registry.support import parallel
 from onnxreg.schema.core.errors import RemoteError, why
 
-
 MAX_TRIES = 8
 MAX_SILENT_TRIES = 2
 """So many of them may end because the server was silent or too slow."""

@@ -122,7 +122,7 @@ def test_a_place_in_the_way_ends_the_work(filled: Registry, monkeypatch: pytest.
         asked.append(1)
         raise HostError("the disk is full")
 
-    monkeypatch.setattr("onnxreg.registry.transfer.bulk.copy", broken)
+    monkeypatch.setattr("onnxreg.registry.transfer.exchange.copy", broken)
     with pytest.raises(HostError):
         filled.push_many(to=share("memory:broken"), every=True)
     assert len(asked) == 1
