@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from onnxreg.registry.deliver.resolution import resolve
-from onnxreg.registry.delta.routes import DeltaPolicy
+from onnxreg.registry.delta import DeltaPolicy
 from onnxreg.registry.log.contents import Selection, download_files
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.registry import Registry

@@ -40,7 +40,7 @@ from onnxreg.schema.manifest.rules import FILENAME
 
 if TYPE_CHECKING:
     from onnxreg.registry.deliver.resolution import Resolution
-    from onnxreg.registry.delta.routes import DeltaPolicy
+    from onnxreg.registry.delta import DeltaPolicy
     from onnxreg.registry.gates.enforce import BlockedChannel
     from onnxreg.registry.gates.evaluations import AttestResult, SignedEvaluation
     from onnxreg.registry.gates.policy_log import PolicyLog

@@ -17,7 +17,7 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.inputs.lockfile import FILENAME, Lockfile
 
 if TYPE_CHECKING:
-    from onnxreg.registry.delta.routes import DeltaPolicy
+    from onnxreg.registry.delta import DeltaPolicy
     from onnxreg.registry.lockfile import FetchedEntry
     from onnxreg.registry.registry import Registry
     from onnxreg.registry.transfer.result import TransferResult

@@ -10,7 +10,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
 
 if TYPE_CHECKING:
-    from onnxreg.registry.delta.routes import Arrival
+    from onnxreg.registry.delta import Arrival
     from onnxreg.registry.transfer.result import TransferResult
 
 

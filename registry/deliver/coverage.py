@@ -16,7 +16,7 @@ from onnxreg.registry.deliver.resolution import (
     resolve_in,
     version_candidates,
 )
-from onnxreg.registry.delta.routes import offered_deltas
+from onnxreg.registry.delta import offered_deltas
 from onnxreg.registry.log.lookup import find_in, state_of
 from onnxreg.registry.store.blobs import read_blob, read_consistently
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryReader

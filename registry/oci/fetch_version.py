@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection
 
-from onnxreg.registry.delta.routes import DeltaRoutes
+from onnxreg.registry.delta import DeltaRoutes
 from onnxreg.registry.gates.gate_history import read_attested
 from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.log.decisions import Decisions

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from onnxreg.registry.delta.delta_transfer import DeltaTransfer
-from onnxreg.registry.delta.routes import NO_NUMPY, Arrival, DeltaRoutes, RateMeter, plan_routes
+from onnxreg.registry.delta import NO_NUMPY, Arrival, DeltaRoutes, DeltaTransfer, RateMeter, plan_routes
 from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.log.ledger import Ledger

@@ -8,7 +8,7 @@ the destination's own chain.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from onnxreg.registry.delta.routes import DeltaPolicy
+from onnxreg.registry.delta import DeltaPolicy
 from onnxreg.registry.log.commit import check_tombstones
 from onnxreg.registry.log.contents import (
     EVERYTHING,

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from onnxreg.registry.delta.routes import Arrival
+from onnxreg.registry.delta import Arrival
 from onnxreg.registry.log.collect import CollectResult
 from onnxreg.registry.log.contents import ArtifactPaths
 from onnxreg.registry.log.ledger import Ledger

@@ -39,7 +39,7 @@ LINE = 100 * MEGABIT
 APPLY = """
 import sys
 from pathlib import Path
-from onnxreg.registry.delta.delta_transfer import apply
+from onnxreg.registry.delta import apply
 from onnxreg.schema.delta.delta_format import DeltaHeader
 if len(sys.argv) > 1:
     with open(sys.argv[1], "rb") as delta, open(sys.argv[2], "rb") as old:
@@ -337,7 +337,7 @@ def _with_zstd(exports: dict[str, list[Path]], root: Path, cache: Path) -> Itera
 
 def _speeds(exports: dict[str, list[Path]], root: Path) -> Iterator[Row]:
     """Rates in bytes of the new file, beside SHA-256 over the same bytes."""
-    from onnxreg.registry.delta.delta_transfer import apply
+    from onnxreg.registry.delta import apply
     from onnxreg.schema.delta.delta_format import DeltaHeader
 
     for label, kind, name in (

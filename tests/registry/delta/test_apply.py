@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onnxreg.registry.delta.delta_transfer import apply
+from onnxreg.registry.delta import apply
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.delta.delta_format import DeltaHeader

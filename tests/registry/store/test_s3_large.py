@@ -20,7 +20,7 @@ from support.servers import s3servers
 from support.servers.faults import Proxy, at
 
 from onnxreg.registry import Registry
-from onnxreg.registry.delta.routes import RateMeter
+from onnxreg.registry.delta import RateMeter
 from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.store import range_stream
 from onnxreg.registry.store.directory.directory import DirectoryRegistry

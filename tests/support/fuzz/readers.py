@@ -14,7 +14,7 @@ from typing import Any
 
 from onnxreg.registry.deliver import resolution
 from onnxreg.registry.deliver.resolution import Resolution
-from onnxreg.registry.delta.delta_transfer import apply
+from onnxreg.registry.delta import apply
 from onnxreg.registry.dossier.profile_files import load_profile, profile_names
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.ledger import Ledger, decode_index, read_segment
