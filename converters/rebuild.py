@@ -19,11 +19,11 @@ from onnxreg.converters.families.family_plan import DOCUMENT, FamilyPlan, plan_f
 from onnxreg.converters.profiles import profile_catalog
 from onnxreg.converters.source.source_files import HUB_ID
 from onnxreg.converters.tasks.code.consent import Consent
+from onnxreg.schema.compare.rebuild_outcome import differences
 from onnxreg.schema.core.canonical import mapping, optional, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.core.tolerance import differences
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest

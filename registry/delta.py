@@ -24,7 +24,6 @@ from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.delta.choose import Route, RoutePlanner
 from onnxreg.schema.delta.delta_format import (
     BLOCK_BYTES,
     COPY,
@@ -33,7 +32,7 @@ from onnxreg.schema.delta.delta_format import (
     inflate,
     read_spans,
 )
-from onnxreg.schema.delta.table import Delta, DeltaOffers, DeltaTable
+from onnxreg.schema.delta.table import Delta, DeltaOffers, DeltaTable, Route, RoutePlanner
 
 DeltaPolicy = Literal["auto", "always", "never"]
 """Take deltas if they are faster; whenever there are any; never."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.schema.core.errors import InputError, NotFoundError, why
-from onnxreg.schema.inputs.job import JobRow
+from onnxreg.schema.inputs.recipe_file import JobRow
 
 OPTION = "options."
 """The prefix of an option's column in a CSV file."""

@@ -21,7 +21,7 @@ from onnxreg.cli.reports.publish_report import report_published
 from onnxreg.cli.services.prove_service import proof_lines, prove_added
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.manifest.pipeline import check_member
+from onnxreg.schema.manifest.family import check_member
 
 if TYPE_CHECKING:
     from onnxreg.schema.manifest.draft import Draft

@@ -24,8 +24,8 @@ from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.inputs.recipe_file import RecipeOutput
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.manifest.family import pipeline_of
 from onnxreg.schema.manifest.parts import Recipe, Step
-from onnxreg.schema.manifest.pipeline import pipeline_of
 
 SCRATCH_DIRECTORY, SUBJECT_DIRECTORY = ".steps", "subject"
 """The working directory of an execution in its workspace, and the directory of the subject in it."""

@@ -23,8 +23,7 @@ from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryReade
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.delta.choose import Route, RoutePlanner
-from onnxreg.schema.delta.table import Delta, DeltaTable
+from onnxreg.schema.delta.table import Delta, DeltaTable, Route, RoutePlanner
 from onnxreg.schema.log.state import State
 from onnxreg.schema.query.device import Device
 from onnxreg.schema.query.requirements import Query

@@ -14,8 +14,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, suggest
 from onnxreg.schema.core.text_files import read_yaml
 from onnxreg.schema.dossier.dossier import DossierFacts
-from onnxreg.schema.dossier.dossier_profile import DossierProfile
-from onnxreg.schema.dossier.owner_facts import FactsStatement, OwnerFacts
+from onnxreg.schema.dossier.dossier_profile import DossierProfile, FactsStatement, OwnerFacts
 from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, Signature, pae
 
 FILE, SIGNATURE = "owner.yaml", "owner.yaml.sig"

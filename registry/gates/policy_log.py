@@ -23,9 +23,8 @@ from onnxreg.schema.core.errors import (
     LostRaceError,
 )
 from onnxreg.schema.core.ref import POLICY_LOG
-from onnxreg.schema.gates.approval import approved_bytes
 from onnxreg.schema.gates.policy import Policy
-from onnxreg.schema.gates.policy_comparison import weaker
+from onnxreg.schema.gates.policy_comparison import approved_bytes, weaker
 from onnxreg.schema.log import events
 from onnxreg.schema.log.logline import LogLine, genesis, walk_chain
 from onnxreg.schema.signing.line_signature import SignLine, sign_line

@@ -19,8 +19,8 @@ from onnxreg.registry.trust.signatures import (
 )
 from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, InputError, IntegrityError, RegError, at
 from onnxreg.schema.core.ref import POLICY_LOG, Version
-from onnxreg.schema.gates.approval import approved_bytes, unapproved
 from onnxreg.schema.gates.policy import Policy
+from onnxreg.schema.gates.policy_comparison import approved_bytes, unapproved
 from onnxreg.schema.inputs.trust_file import SignatureRequirement, Trust
 from onnxreg.schema.log.events import PolicyEvent
 from onnxreg.schema.log.logline import LogLine

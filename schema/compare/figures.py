@@ -19,8 +19,8 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Count, Document, Items
 from onnxreg.schema.log.summary import RECALL
 from onnxreg.schema.manifest.manifest import Artifact
-from onnxreg.schema.manifest.mirrored_keys import LOSS
 from onnxreg.schema.manifest.parts import Check
+from onnxreg.schema.manifest.rules import LOSS
 
 Interval = tuple[float, float]
 Z = 1.959964

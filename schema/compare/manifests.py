@@ -14,7 +14,7 @@ from onnxreg.schema.compare.json_changes import JsonChange, Matched, NamedItem, 
 from onnxreg.schema.compare.severity import TABLES, DiffRule, Severity, by_member, kind_words, rule_for
 from onnxreg.schema.core.document import Count, Document, First, Items, JsonValue
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
-from onnxreg.schema.manifest.mirrored_keys import LOSS
+from onnxreg.schema.manifest.rules import LOSS
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """From worst to least: breaks an app, worse results or weaker evidence, worth knowing, without effect."""

@@ -9,8 +9,8 @@ from onnxreg.schema.core.document import Document, Items, Size, Table
 from onnxreg.schema.core.errors import NotFoundError, suggest
 from onnxreg.schema.log.summary import RECALL, ArtifactStates
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
-from onnxreg.schema.manifest.mirrored_keys import LOSS
 from onnxreg.schema.manifest.parts import Check
+from onnxreg.schema.manifest.rules import LOSS
 
 Wanted = Callable[[Artifact], bool]
 """True for the artifacts that a history may choose from."""

@@ -1,4 +1,6 @@
-"""The profile of a dossier as people write it: sections of fields, each quoted, generated, or a person's.
+"""The inputs of a dossier as people write them: its profile, and the facts that only a person can state.
+
+A profile has sections of fields, each quoted, generated, or a person's:
 
     dossier: 1
     name: plain
@@ -14,15 +16,30 @@
 
 `value` is a JSON pointer. `rows` is a pointer in which `*` means every item, and each column has a label and a relative
 JSON pointer from the place of the row: `0/path` is below it, `2/path` below the place two levels up, `0#` its own key.
+
+The facts are a YAML file, and the statement by which a key signs them for one version:
+
+    facts: 1
+    name: acme/pii
+    statements:
+      provider: Acme GmbH, Berlin
+      intended_purpose:
+        - Find names and dates in clinical notes before they leave the hospital.
+        - It is not meant for other languages than English.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from onnxreg.schema.core import pointer
-from onnxreg.schema.core.document import Document, First, Items, Text
+from onnxreg.schema.core import canonical, pointer
+from onnxreg.schema.core.canonical import items, mapping, required, text
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.document import Document, First, Items, ModelName, Table, Text
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.signing.dsse import STATEMENT
 
 OwnerKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 SourceName = Literal["manifest", "published", "log", "policy", "statements"]
@@ -30,6 +47,9 @@ SourceName = Literal["manifest", "published", "log", "policy", "statements"]
 GeneratorName = Literal["signatures", "changes", "history", "policy"]
 """Tables that are more than quotations of one document: who signed the version, the changes since the one published before,
 the moves of its channels with findings and changes, and the rules in force for them."""
+PREDICATE = "urn:onnxreg:facts:v1"
+"""The predicate type: these are facts about this version."""
+Paragraphs = Text | Items[Text]
 
 
 class ProfileField(Document):
@@ -99,3 +119,57 @@ class DossierProfile(Document):
     def owner_keys(self) -> Iterator[str]:
         """The keys that a person may fill in."""
         return (field.owner for section in self.sections for field in section.fields if field.owner)
+
+
+class OwnerFacts(Document):
+    """Statements by the owner of a model, by the keys of a profile. Each is a text or a list of paragraphs."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    facts: First
+    name: ModelName
+    statements: Annotated[Table[Paragraphs], Field(description="Keys of the profile's owner fields.")]
+
+    def paragraphs(self, key: str) -> tuple[str, ...]:
+        """The text of a key; empty if it is not stated."""
+        value = self.statements.get(key, ())
+        return (value,) if isinstance(value, str) else tuple(value)
+
+
+@dataclass(frozen=True, slots=True)
+class FactsStatement:
+    """The statement that a file has the facts about a version: an in-toto Statement v1 with both as subjects."""
+
+    file: Digest
+    manifest: Digest
+
+    def encode(self) -> bytes:
+        """The canonical bytes, the payload to be signed."""
+        return canonical.encode(
+            {
+                "_type": STATEMENT,
+                "subject": [
+                    {"name": "facts", "digest": {"sha256": self.file.hex}},
+                    {"name": "manifest", "digest": {"sha256": self.manifest.hex}},
+                ],
+                "predicateType": PREDICATE,
+                "predicate": {},
+            }
+        )
+
+    @classmethod
+    def decode(cls, payload: bytes) -> "FactsStatement":
+        """Read a statement. InputError if it is malformed or about something else."""
+        value = mapping(canonical.decode(payload, "statement"))
+        if value.get("_type") != STATEMENT or value.get("predicateType") != PREDICATE:
+            raise InputError("not a statement about an owner's facts")
+        subjects = items(required(value, "subject"), mapping)
+        digests = {
+            text(required(subject, "name")): Digest(
+                text(required(mapping(required(subject, "digest")), "sha256"))
+            )
+            for subject in subjects
+        }
+        if len(subjects) != 2 or digests.keys() != {"facts", "manifest"}:
+            raise InputError("the statement is not about facts and a manifest")
+        return cls(digests["facts"], digests["manifest"])

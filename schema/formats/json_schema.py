@@ -14,14 +14,12 @@ from onnxreg.schema.compare.overview import DiffOverview
 from onnxreg.schema.core.document import Document
 from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.dossier.dossier import Dossier
-from onnxreg.schema.dossier.dossier_profile import DossierProfile
-from onnxreg.schema.dossier.owner_facts import OwnerFacts
+from onnxreg.schema.dossier.dossier_profile import DossierProfile, OwnerFacts
 from onnxreg.schema.formats.benchmark import BenchmarkDocument
 from onnxreg.schema.gates.evaluation import EvaluationDocument
 from onnxreg.schema.gates.faithfulness import FaithfulnessReport
 from onnxreg.schema.inputs.family_file import FamilyFile
-from onnxreg.schema.inputs.job import JobRow
-from onnxreg.schema.inputs.recipe_file import RecipeFile
+from onnxreg.schema.inputs.recipe_file import JobRow, RecipeFile
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.manifest_v1 import ManifestV1
 from onnxreg.schema.manifest.parts import Recipe

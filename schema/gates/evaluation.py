@@ -21,8 +21,8 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Count, Document, First, FrozenDict, Items, JsonObject, RelPath, Text
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.log.summary import STATES
-from onnxreg.schema.manifest.mirrored_keys import LOSS
 from onnxreg.schema.manifest.parts import Check
+from onnxreg.schema.manifest.rules import LOSS
 from onnxreg.schema.signing.dsse import STATEMENT
 
 PREDICATE = "urn:onnxreg:evaluation:v1"

@@ -2,18 +2,24 @@
 
 A demand is compared for each channel and pattern of the old rules. It is kept if the new rules that cover the whole pattern
 make it too, or a stricter one. Undecided cases are reported: two rules that cover a pattern together, for instance.
+
+A policy that demands less than the one before needs approvals: the signatures that this one demanded of versions.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.gates.channel_rules import check_signers
 from onnxreg.schema.gates.policy import Policy, Rule
 from onnxreg.schema.manifest.license import comparable_license
 from onnxreg.schema.query.expression.tree import And, Node
+from onnxreg.schema.signing.dsse import pae
 
 UNGOVERNED = "channel"
 """The demand that is reported for a channel that no rule covers any more."""
@@ -21,6 +27,7 @@ FORMATS = "certified"
 """The term that says which artifacts `suites`, `max_recall_loss`, `where` and `synthetic` are about."""
 _WILDCARDS = re.compile(r"[*?[\]]")
 """The characters of a pattern that may mean others; a bracket without its partner means itself, and is not relied on."""
+PAYLOAD_TYPE = "application/vnd.onnxreg.policy.v1+json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,3 +250,36 @@ _PARTS: dict[str, Callable[[Rule], Iterable[Part]]] = {
     ],
 }
 """For each demand its parts, each of which some rule that covers the same models must keep."""
+
+
+def approved_bytes(registry: str, prev: Digest, policy: Policy) -> bytes:
+    """The bytes that an approval signs: the policy, and the line of a registry's policy log that it follows."""
+    value = {"registry": registry, "prev": str(prev), "rules": policy.to_json()}
+    return pae(PAYLOAD_TYPE, canonical.encode(value))
+
+
+def loosened_rules(before: Policy, after: Policy) -> list[Rule]:
+    """The rules of a policy that demand signatures, and may cover a model and channel of which a later one demands less."""
+    losses = weaker(before, after)
+    return [
+        rule
+        for rule in before.rules
+        if rule.signed_by
+        and any(
+            loss.channel == rule.channel and any(may_overlap(loss.models, pattern) for pattern in rule.models)
+            for loss in losses
+        )
+    ]
+
+
+def unapproved(
+    before: Policy, after: Policy, signers: Collection[frozenset[str]], trusted: Collection[str]
+) -> Iterator[str]:
+    """Yield the signatures that a looser policy lacks, as gates word them.
+
+    `signers` are the names and ids of each key that approved it, `trusted` those of all keys that are trusted.
+    """
+    for rule in loosened_rules(before, after):
+        is_met, detail = check_signers(rule, signers, trusted)
+        if not is_met:
+            yield f"{rule.channel} of {', '.join(rule.models)}: signed_by: {detail}"

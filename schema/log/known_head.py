@@ -4,6 +4,7 @@ A log only grows. So a log that is read must be the known one, with or without n
 it. The state line may differ from the known one only as the new lines say. Light, since `resolve` imports it.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +13,6 @@ from onnxreg.schema.core.canonical import array_of, count, items, mapping, nulla
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, ForkError, InputError, IntegrityError
 from onnxreg.schema.log.consistency import check_claims
-from onnxreg.schema.log.fingerprint import artifacts_digest, summary_digest
 from onnxreg.schema.log.logline import LogLineHeader, verify_chain
 from onnxreg.schema.log.state import SEGMENT_LINES, State
 
@@ -23,6 +23,15 @@ MAX_PLACES = 32
 
 Sealed = Callable[[int], list[bytes]]
 """The raw lines of a sealed segment, by its number from 0, its digest checked."""
+ARTIFACT_FIELDS = ("path", "format", "precision", "digest", "size", "state")
+"""The fields of an artifact in a summary that every later build writes alike."""
+SUMMARY_FIELDS = (*ARTIFACT_FIELDS, "files", "opset", "ort_format", "operators", "providers", "recall")
+"""The fields of an artifact in a summary that every build writes."""
+STAGE_FIELD = "member"
+"""The stage of a pipeline that an artifact is of.
+
+Other models do not have the key: what is remembered of them stays valid.
+"""
 
 
 @dataclass(frozen=True)
@@ -388,3 +397,27 @@ def _check_unchanged(known_head: KnownHead, state: State) -> None:
 def _older(table: Mapping[str, Any], seq: int) -> dict[str, Any]:
     """The entries that came before the lines in view: accepted at first sight."""
     return {key: value for key, value in table.items() if value["seq"] <= seq}
+
+
+def artifacts_digest(state: State, version: str) -> str:
+    """The digest of a version's summary: its manifest, its artifacts, and their states."""
+    summary = mapping(state.summaries[version])
+    artifacts = [
+        [item.get(key) for key in ARTIFACT_FIELDS] for item in items(summary.get("artifacts", []), mapping)
+    ]
+    encoded = json.dumps([summary.get("manifest"), artifacts, summary.get("files")], sort_keys=True)
+    return Digest.of(encoded.encode()).hex
+
+
+def summary_digest(state: State, version: str) -> str:
+    """All that every build says of a version in its summary."""
+    summary = mapping(state.summaries[version])
+    artifacts = items(summary.get("artifacts", []), _artifact)
+    facts = [summary.get(key) for key in ("manifest", "size", "files", "task", "family", "license")]
+    return Digest.of(json.dumps([facts, artifacts], sort_keys=True).encode()).hex
+
+
+def _artifact(value: Any) -> list[Any]:
+    item = mapping(value)
+    keys = SUMMARY_FIELDS if item.get(STAGE_FIELD) is None else (*SUMMARY_FIELDS, STAGE_FIELD)
+    return [item.get(key) for key in keys]

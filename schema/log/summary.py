@@ -376,7 +376,7 @@ def suite_checks(artifact: "Artifact") -> list["Check"]:
 
 
 def _artifact(manifest: "Manifest", artifact: "Artifact", member: str | None) -> dict[str, Any]:
-    from onnxreg.schema.manifest.contract import contract_of
+    from onnxreg.schema.manifest.manifest import contract_of
 
     contract = contract_of(manifest, artifact)
     operators = operator_set(artifact)

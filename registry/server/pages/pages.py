@@ -38,7 +38,7 @@ from onnxreg.schema.core.ref import Ref, Version, check_name
 from onnxreg.schema.formats.hub_layout import layout
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.query.expression import parser
-from onnxreg.schema.query.expression.tokens import ExpressionError
+from onnxreg.schema.query.expression.parser import ExpressionError
 
 PAGE_CACHE_BYTES = 16 * 2**20
 """Rendered pages of models in the cache, and the same for pages of all models."""

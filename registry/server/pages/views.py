@@ -24,9 +24,8 @@ from onnxreg.schema.log.summary import (
     verdicts_of,
 )
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
-from onnxreg.schema.manifest.mirrored_keys import LOSS
 from onnxreg.schema.manifest.parts import Check
-from onnxreg.schema.manifest.rules import UNJUDGED
+from onnxreg.schema.manifest.rules import LOSS, UNJUDGED
 
 
 class LogView:

@@ -1,6 +1,6 @@
 """The language of `--where`: `format = onnx-int8 and size <= 30MB and recall.PHONE > 0.9`.
 
-`tokens` splits the text, `parser` builds the `Expression`, whose nodes (`tree`) answer `matches(candidate)`;
+`parser` splits the text and builds the `Expression`, whose nodes (`tree`) answer `matches(candidate)`;
 `fields` lists the fields of a candidate. `str(expression)` parses to the same tree. An `ExpressionError` shows the
 position of the mistake.
 

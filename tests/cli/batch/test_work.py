@@ -14,7 +14,7 @@ from onnxreg.cli.services.export_request import ExportRequest
 from onnxreg.converters.engine.profile_promises import ProfilePromises
 from onnxreg.registry import Registry
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.inputs.job import JobRow
+from onnxreg.schema.inputs.recipe_file import JobRow
 
 Draft = Callable[..., Any]
 

@@ -23,7 +23,7 @@ from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import DraftFile
-from onnxreg.schema.manifest.pipeline import pipeline_of
+from onnxreg.schema.manifest.family import pipeline_of
 
 NAME = "acme/pii"
 OWN = {

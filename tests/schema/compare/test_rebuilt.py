@@ -11,9 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.schema.compare.rebuild_outcome import RebuildComparison, compare
+from onnxreg.schema.compare.rebuild_outcome import (
+    DISTANCE_SHARE,
+    RATE_TOLERANCE,
+    RebuildComparison,
+    compare,
+    differences,
+    is_near,
+)
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.tolerance import DISTANCE_SHARE, RATE_TOLERANCE, differences, is_near
 from onnxreg.schema.manifest.manifest import Manifest
 
 Replaced = Callable[[str, Any], dict[str, Any]]

@@ -6,8 +6,7 @@ import pytest
 
 from onnxreg.schema.core.document import called
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.inputs.job import JobRow
-from onnxreg.schema.inputs.recipe_file import RecipeFile
+from onnxreg.schema.inputs.recipe_file import JobRow, RecipeFile
 
 STEP = {"name": "fp32", "pass": "OnnxConversion"}
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.delta.choose import APPLY_BYTES_PER_SECOND, RoutePlanner
-from onnxreg.schema.delta.table import Delta
+from onnxreg.schema.delta.table import APPLY_BYTES_PER_SECOND, Delta, RoutePlanner
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 CASES = json.loads((VECTORS / "delta" / "choose.json").read_text())["vectors"]

@@ -8,8 +8,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.dossier.dossier import Citation, DossierCell
-from onnxreg.schema.dossier.dossier_profile import DossierProfile
-from onnxreg.schema.dossier.owner_facts import FactsStatement, OwnerFacts
+from onnxreg.schema.dossier.dossier_profile import DossierProfile, FactsStatement, OwnerFacts
 from onnxreg.schema.signing.dsse import Release
 
 ONE, TWO = Digest.of(b"1"), Digest.of(b"2")

@@ -5,9 +5,8 @@ from itertools import product
 
 import pytest
 
-from onnxreg.schema.gates.approval import loosened_rules, unapproved
 from onnxreg.schema.gates.policy import Policy
-from onnxreg.schema.gates.policy_comparison import may_overlap
+from onnxreg.schema.gates.policy_comparison import loosened_rules, may_overlap, unapproved
 
 
 def signed(*models: str, channel: str = "stable") -> dict[str, object]:

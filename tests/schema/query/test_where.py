@@ -12,7 +12,7 @@ from support.schema.expressions import CANDIDATES, EXPRESSIONS, Case
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.query.expression import parser
 from onnxreg.schema.query.expression.fields import FIELDS, FieldKind
-from onnxreg.schema.query.expression.tokens import MAX_CHARACTERS, MAX_COLUMNS, ExpressionError
+from onnxreg.schema.query.expression.parser import MAX_CHARACTERS, MAX_COLUMNS, ExpressionError
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "where.json").read_text())
 """What any language's client answers the same."""

@@ -30,8 +30,7 @@ from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.delta_format import DeltaHeader
 from onnxreg.schema.delta.table import Delta, DeltaTable
-from onnxreg.schema.dossier.dossier_profile import DossierProfile
-from onnxreg.schema.dossier.owner_facts import FactsStatement, OwnerFacts
+from onnxreg.schema.dossier.dossier_profile import DossierProfile, FactsStatement, OwnerFacts
 from onnxreg.schema.gates.faithfulness import FaithfulnessReport, read_statement, statement
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import State, entries_to_json
