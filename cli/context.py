@@ -150,8 +150,7 @@ class Session:
         InputError if that would destroy something else; asked before the work begins.
         """
         from onnxreg.registry.support.environment import default_root
-        from onnxreg.registry.transfer.export_files import check_target
-        from onnxreg.registry.transfer.run_directory import folder_in
+        from onnxreg.registry.transfer.export_files import check_target, folder_in
 
         folder = folder_in(directory)
         check_target(folder, self.registry or default_root())

@@ -28,7 +28,6 @@ from onnxreg.registry.support.environment import default_root
 from onnxreg.registry.transfer.exchange import Exchange, check_distinct, was_pushed
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.registry.transfer.result import TransferResult
-from onnxreg.registry.transfer.run_directory import folder_in
 from onnxreg.registry.trust.checked_reader import CheckedReader, check_no_rollback, checked_reader, load_trust
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
@@ -679,7 +678,7 @@ class Registry:
 
         In a run directory (`transfer.export_files`) they go into its `exports/`.
         """
-        from onnxreg.registry.transfer.export_files import check_target, materialize
+        from onnxreg.registry.transfer.export_files import check_target, folder_in, materialize
 
         output = folder_in(output)
         check_target(output, self.store.root)

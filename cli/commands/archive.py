@@ -101,7 +101,7 @@ def verify(
     detail, digest?}]}.
     """
     from onnxreg.registry.maintain.verify_trust import verify_trusted
-    from onnxreg.registry.store.archive.archive_reader import open_archive
+    from onnxreg.registry.store.archive_reader import open_archive
     from onnxreg.registry.trust.checked_reader import load_trust, read_trust_file
 
     session: Session = context.obj

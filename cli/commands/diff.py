@@ -192,7 +192,7 @@ def _write_page(
     screen: DiffOverview,
     deep: list[DeepDiff] | None,
 ) -> None:
-    from onnxreg.registry.server.pages.report import report
+    from onnxreg.registry.server.pages.rendering import report
     from onnxreg.registry.support.disk import outfile
 
     page = report(old, new, changes, screen, deep, list(manifest_view.doubts_of((old, new))))

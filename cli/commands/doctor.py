@@ -120,9 +120,9 @@ def _failure(faults: "list[Diagnosis]", url: str) -> RegError:
 
 
 def _clear(session: Session, store: "RegistryStore", paths: Sequence[str], as_json: bool) -> None:
-    from onnxreg.registry.maintain.leftovers import clear
+    from onnxreg.registry.maintain.doctor import clear_leftovers
 
-    cleared = clear(store, paths)
+    cleared = clear_leftovers(store, paths)
     if as_json:
         output.write_json({"registry": store.url, "cleared": cleared})
     else:

@@ -22,7 +22,7 @@ from onnxreg.schema.query.requirements import Query
 if TYPE_CHECKING:
     from onnxreg.converters.runtime.golden import GoldenComparison
     from onnxreg.converters.texts.text_model import TextModel
-    from onnxreg.registry.transfer.unpack import UnpackedArtifact
+    from onnxreg.registry.transfer.export_files import UnpackedArtifact
 
 EXAMPLES = (
     "reg run acme/pii-small --self-test",
@@ -125,7 +125,7 @@ def command(
 def _unpacked(
     session: Session, reader: Any, answer: Resolution, as_json: bool
 ) -> "Iterator[UnpackedArtifact]":
-    from onnxreg.registry.transfer.unpack import unpacked
+    from onnxreg.registry.transfer.export_files import unpacked
 
     with needs("onnx", "reg run"):
         from onnxreg.converters.runtime.run import runtime_version

@@ -34,7 +34,7 @@ def show(context: typer.Context, as_json: Json = False) -> None:
     """
     from onnxreg.registry.support.environment import trust_file
     from onnxreg.registry.trust.checked_reader import load_trust
-    from onnxreg.registry.trust.summary import heads_json, keys_json, requirements_json
+    from onnxreg.registry.trust.edit import heads_json, keys_json, requirements_json
 
     session: Session = context.obj
     trust = load_trust()

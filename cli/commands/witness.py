@@ -71,8 +71,7 @@ def publish(
     """
     from onnxreg.registry.signing.keys import signing_key
     from onnxreg.registry.witness.copies import merge_proofs
-    from onnxreg.registry.witness.cosigner import fetch_checkpoint
-    from onnxreg.registry.witness.log_publisher import LogPublisher, path_store
+    from onnxreg.registry.witness.signers import LogPublisher, fetch_checkpoint, path_store
 
     session: Session = context.obj
     registry, store = session.with_remote(remote)
@@ -135,9 +134,8 @@ def cosign(
     """
     from onnxreg.registry.signing.keys import signing_key
     from onnxreg.registry.witness.copies import merge_proofs
-    from onnxreg.registry.witness.cosigner import cosign as sign
-    from onnxreg.registry.witness.cosigner import serve_checkpoint
-    from onnxreg.registry.witness.log_publisher import path_store
+    from onnxreg.registry.witness.signers import cosign as sign
+    from onnxreg.registry.witness.signers import path_store, serve_checkpoint
 
     session: Session = context.obj
     store, private = session.remotes().open(remote), signing_key(key)

@@ -50,7 +50,7 @@ def _bytes(artifact: Artifact) -> list[object]:
 def _open(
     name: str, old: DiffSide, one: Artifact, new: DiffSide, other: Artifact, progress: "Progress"
 ) -> DeepDiff:
-    from onnxreg.registry.transfer.unpack import fetched
+    from onnxreg.registry.transfer.export_files import fetched
 
     if one.semantic is not None and one.semantic == other.semantic:
         return DeepDiff(artifact=name, graph=None, why_not=SAME)

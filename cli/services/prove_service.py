@@ -47,7 +47,7 @@ def prove_version(
     Raises InputError if no artifact has a parent, or a named one does not exist or has none; NotFoundError without the
     file that takes its place.
     """
-    from onnxreg.registry.transfer.unpack import fetched
+    from onnxreg.registry.transfer.export_files import fetched
 
     if parent is not None and not parent.is_file():
         raise NotFoundError(f"there is no file {parent}", "check the path")

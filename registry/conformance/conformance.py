@@ -10,8 +10,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 
-from onnxreg.registry.conformance.trial import PromiseTrial, Scratch, TrialOutcome, judge, trials_of
-from onnxreg.registry.conformance.writers import push_and_pull
+from onnxreg.registry.conformance.trial import (
+    PromiseTrial,
+    Scratch,
+    TrialOutcome,
+    judge,
+    push_and_pull,
+    trials_of,
+)
 from onnxreg.registry.store import promises
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.directory.scratch import PROBE, staging
@@ -34,7 +40,7 @@ def scratch_at(url: str) -> Scratch:
         return S3Scratch(S3Url.parse(url))
     if scheme == "hf":
         from onnxreg.registry.conformance.hub_trials import HubScratch
-        from onnxreg.registry.store.hub.hub_url import HubUrl
+        from onnxreg.registry.store.hub.hub_client import HubUrl
 
         return HubScratch(HubUrl.parse(url))
     if scheme in PROTOCOLS:

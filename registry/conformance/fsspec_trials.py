@@ -4,8 +4,7 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
-from onnxreg.registry.conformance.trial import PromiseTrial, object_trials
-from onnxreg.registry.conformance.writers import push_and_pull
+from onnxreg.registry.conformance.trial import PromiseTrial, object_trials, push_and_pull
 from onnxreg.registry.store.fsspec_store import file_remote
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.require_cas import CasGuardedStore, unguarded

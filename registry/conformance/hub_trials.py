@@ -12,12 +12,10 @@ from contextlib import suppress
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-from onnxreg.registry.conformance.trial import InapplicableError, PromiseTrial
-from onnxreg.registry.conformance.writers import push_and_pull
+from onnxreg.registry.conformance.trial import InapplicableError, PromiseTrial, push_and_pull
 from onnxreg.registry.store.hub.hub import HubRegistry
-from onnxreg.registry.store.hub.hub_client import HubClient, Operation
+from onnxreg.registry.store.hub.hub_client import HubClient, HubUrl, Operation
 from onnxreg.registry.store.hub.hub_errors import StaleParentError
-from onnxreg.registry.store.hub.hub_url import HubUrl
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.net.requests import UnansweredError
 from onnxreg.registry.store.promises import RACERS

@@ -9,8 +9,7 @@ from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
-from onnxreg.registry.conformance.trial import InapplicableError, PromiseTrial, object_trials
-from onnxreg.registry.conformance.writers import push_and_pull
+from onnxreg.registry.conformance.trial import InapplicableError, PromiseTrial, object_trials, push_and_pull
 from onnxreg.registry.store.net.requests import retrying
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.promises import DELETED_OBJECTS

@@ -5,8 +5,7 @@ from typing import Any
 
 from onnxreg.registry.dossier.attested import statements, version_signatures
 from onnxreg.registry.dossier.channel_history import changes_before, history, policy_in_force
-from onnxreg.registry.dossier.owner_file import OwnerFile
-from onnxreg.registry.dossier.profile_files import LoadedProfile
+from onnxreg.registry.dossier.input_files import LoadedProfile, OwnerFile
 from onnxreg.registry.dossier.version_record import VersionRecord
 from onnxreg.schema.core import pointer
 from onnxreg.schema.core.digest import Digest

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.registry.dossier.assemble import Attachments, assemble
-from onnxreg.registry.dossier.owner_file import FILE, SIGNATURE, OwnerFile
-from onnxreg.registry.dossier.profile_files import EXTRA, load_profile
+from onnxreg.registry.dossier.input_files import EXTRA, FILE, SIGNATURE, OwnerFile, load_profile
 from onnxreg.registry.dossier.version_record import VersionRecord
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.export_files import check_target, replacing

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from onnxreg.registry.gates.gate_history import compared_with, moves, rollout_hours, rollout_steps
-from onnxreg.registry.gates.judge_version import judge_version
 from onnxreg.registry.gates.policy_log import PolicyLog, read_policies, with_policy
-from onnxreg.registry.gates.promotion import PromotionEvidence
+from onnxreg.registry.gates.promotion import PromotionEvidence, judge_version
 from onnxreg.registry.gates.rollouts import judge_rollout
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import read_ledger

@@ -12,9 +12,8 @@ from io import BytesIO
 from typing import Any
 
 from onnxreg.registry.gates.gate_history import compared_with, moves, rollout_hours
-from onnxreg.registry.gates.judge_version import JudgedVersion, judge_version
 from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
-from onnxreg.registry.gates.promotion import evidence_of
+from onnxreg.registry.gates.promotion import JudgedVersion, evidence_of, judge_version
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.ledger import Ledger, channel_of

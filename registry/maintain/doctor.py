@@ -1,35 +1,51 @@
-"""Diagnose a registry and its surroundings, with the command that fixes each fault. `verify` reads the bytes."""
+"""Diagnose a registry and its surroundings, with the command that fixes each fault. `verify` reads the bytes.
+
+Leftovers of interrupted work are found, and deleted if a person names them: only files that do not belong to the
+registry.
+"""
 
 import os
+import re
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.lookup import read_state
-from onnxreg.registry.maintain import leftovers
-from onnxreg.registry.maintain.verification import stray_files
+from onnxreg.registry.maintain.verification import is_registry_file, stray_files
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store import promises
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.directory.scratch import PROBE, is_held, staging
-from onnxreg.registry.store.layout import LAYOUT_VERSION, Kind, note_path, read_identity
+from onnxreg.registry.store.layout import LAYOUT_VERSION, NOTE, Kind, note_path, read_identity
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.promises import DirectoryScratch, IndexSwapper
-from onnxreg.registry.store.protocol import LocalStore, RegistryStore
+from onnxreg.registry.store.protocol import LocalStore, RegistryStore, TreeFile
 from onnxreg.registry.store.require_cas import unguarded
 from onnxreg.registry.support.disk import READ_ONLY, host_errors
 from onnxreg.registry.transfer.plan import missing_lines
-from onnxreg.schema.core.errors import Advice, IntegrityError, RegError
+from onnxreg.schema.core.errors import (
+    Advice,
+    ConflictError,
+    InputError,
+    IntegrityError,
+    NotFoundError,
+    RegError,
+)
 from onnxreg.schema.core.units import counted
 
 GIB = 2**30
 MAX_LISTED_PATHS = 5
 """Paths that one diagnosis names."""
+PROBE_PATH = re.compile(r"gc/probe-[0-9a-f]{16}")
+"""The object that one run of the probes works on."""
+TRIAL_PATH = re.compile(r"(gc/live-[0-9a-f]{16}/).+")
+"""A file in the scratch of one run of `reg doctor --live`; group 1 is the scratch."""
+_CONDEMNED = re.compile(rf"gc/condemned/({NOTE.pattern})")
 
 
 @dataclass(frozen=True)
@@ -220,7 +236,7 @@ def _notes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
 
 def _trials(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
     """Scratch of `reg doctor --live`, which removes it itself unless it was killed."""
-    prefixes = leftovers.trials(remote.files())
+    prefixes = left_trials(remote.files())
     faults = [f"{path} is of a live trial that runs, or was killed" for path in prefixes]
     yield _summary("scratch", faults, "nothing that a trial left", _clear(url, prefixes[:MAX_LISTED_PATHS]))
 
@@ -273,7 +289,7 @@ def _object_probes(remote: ObjectRegistry, url: str) -> Iterator[Diagnosis]:
     Scratch of other probes that did not change while this one ran is abandoned, and removed.
     """
     store = unguarded(remote.store)
-    before = {path: store.get(path) for path in leftovers.probes(remote.files())}
+    before = {path: store.get(path) for path in left_probes(remote.files())}
     faults = promises.faults("doctor", store, f"gc/{PROBE}{os.urandom(8).hex()}")
     fix = Advice("move-registry", registry=url)
     yield _summary("compare-and-swap", faults, "one of many writers wins", fix, "remote")
@@ -326,3 +342,51 @@ def _forks(registry: RegistryStore, remote: RegistryStore) -> Iterator[str]:
                 missing_lines(load(remote, name)[0], load(registry, name)[0], ())
         except IntegrityError as error:
             yield error.message
+
+
+def left_probes(files: Iterable[TreeFile]) -> list[str]:
+    """The scratch objects of probes, which run or were interrupted."""
+    return [file.path for file in files if PROBE_PATH.fullmatch(file.path)]
+
+
+def left_trials(files: Iterable[TreeFile]) -> list[str]:
+    """The scratch of trials, which run or were interrupted: each a prefix that ends with a slash."""
+    return sorted({match[1] for file in files if (match := TRIAL_PATH.fullmatch(file.path))})
+
+
+def clear_leftovers(remote: RegistryStore, paths: Collection[str]) -> list[str]:
+    """Delete files that the doctor named; a path that ends with a slash means all below it. Returns what was
+    deleted.
+
+    The caller asserts that no collection of these files still runs. Nothing is deleted if one path is
+    refused: NotFoundError if it does not exist, InputError if it belongs to the registry, ConflictError if
+    its collection runs.
+    """
+    files = list(remote.files())
+    chosen = [file for path in paths for file in _at(files, path)]
+    for file in chosen:
+        _check_leftover(remote, file)
+    remote.discard([file.path for file in chosen])
+    return [file.path for file in chosen]
+
+
+def _at(files: Iterable[TreeFile], path: str) -> Iterator[TreeFile]:
+    matches = [
+        file for file in files if file.path == path or (path[-1:] == "/" and file.path.startswith(path))
+    ]
+    if not matches:
+        raise NotFoundError(f"there is no {path}", Advice("list-leftovers"))
+    yield from matches
+
+
+def _check_leftover(remote: RegistryStore, file: TreeFile) -> None:
+    note = _CONDEMNED.fullmatch(file.path)
+    if note is not None and remote.is_alive(note[1]):
+        raise ConflictError(f"the collection that left {file.path} runs", "wait for it, or stop it")
+    if (
+        note is None
+        and is_registry_file(file)
+        and not PROBE_PATH.fullmatch(file.path)
+        and not TRIAL_PATH.fullmatch(file.path)
+    ):
+        raise InputError(f"{file.path} is a part of the registry", Advice("collect-garbage"))

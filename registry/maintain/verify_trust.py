@@ -8,7 +8,7 @@ from onnxreg.registry.gates.policy_log import read_policies
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.maintain.verification import Audit, Damage, VerifyReport, no_audit, verify, verify_model
-from onnxreg.registry.store.archive.archive_reader import POLICIES, TRUST, ArchiveRegistry
+from onnxreg.registry.store.archive_reader import POLICIES, TRUST, ArchiveRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore, carried_by
 from onnxreg.registry.trust.checked_reader import CheckedReader, WitnessCheck, load_trust
 from onnxreg.registry.trust.known_heads import KnownHeads

@@ -1,7 +1,7 @@
 """Versions in OCI registries (Docker Hub, Harbor, ghcr.io, ...): for publishing and reading; see docs/oci.md.
 
-`OciTarget` is the place that an `oci://` URL names, `OciClient` speaks the distribution protocol, `Login` has the
-credentials that docker, skopeo and oras keep. `model_pack` makes the documents; `publish_version` sends a version
+`OciTarget` is the place that an `oci://` URL names, `Login` has the credentials that docker, skopeo and oras keep,
+`OciClient` speaks the distribution protocol. `model_pack` makes the documents; `publish_version` sends a version
 and `fetch_version` brings it back.
 
 Start with `model_pack.py`.

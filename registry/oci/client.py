@@ -12,10 +12,9 @@ from functools import cached_property, partial
 from typing import Any, BinaryIO
 from urllib.parse import urlencode, urljoin, urlsplit
 
-from onnxreg.registry.oci.login import Login
 from onnxreg.registry.oci.model_pack import INDEX, MANIFEST, OciDocument, referrers_index
-from onnxreg.registry.oci.target import OciTarget
-from onnxreg.registry.store.http.http import (
+from onnxreg.registry.oci.target import Login, OciTarget
+from onnxreg.registry.store.http import (
     PASSING_STATUS,
     HttpStore,
     RefusedError,

@@ -12,7 +12,6 @@ from onnxreg.registry.gates.gate_history import attestations
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.oci.client import OciClient
-from onnxreg.registry.oci.login import Login
 from onnxreg.registry.oci.model_pack import (
     EMPTY,
     EMPTY_CONFIG,
@@ -22,7 +21,7 @@ from onnxreg.registry.oci.model_pack import (
     pack,
     statement_document,
 )
-from onnxreg.registry.oci.target import OciTarget, tag_of
+from onnxreg.registry.oci.target import Login, OciTarget, tag_of
 from onnxreg.registry.read.versions import PublishedVersion, read_version
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.protocol import RegistryReader

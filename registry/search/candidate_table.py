@@ -1,7 +1,12 @@
-"""Lazily filled `candidates` table of the search index: every version of every model.
+"""Lazily filled `candidates` table of the search index: every version of every model; and expressions as its conditions.
 
 Rows are valid as long as a model's head stays the same; no manifest is read twice. They are written batch by
 batch, so that an interruption loses little and other processes never wait for long.
+
+An expression becomes an SQL condition, so that only matching rows reach Python. Plain comparisons use SQLite's own
+operators. Versions, patterns, lists, recalls and metrics use functions that call `Leaf.accepts` and cache the result
+of each value: there are few versions and few figures. If a value is unknown, a test is false, so each is wrapped such
+that it never gives SQL's NULL.
 """
 
 import json
@@ -9,20 +14,33 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from itertools import groupby
+from functools import lru_cache
+from itertools import count, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.search.db import transaction
-from onnxreg.registry.search.sql import JSON_COLUMNS, Condition
 from onnxreg.registry.store.protocol import RegistryReader
-from onnxreg.schema.core.budget import current
+from onnxreg.schema.core.budget import current, spend
 from onnxreg.schema.core.progress import Progress
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.query.expression.fields import ARTIFACT_FIELDS, FIELDS, FieldKind
+from onnxreg.schema.query.expression.tree import (
+    And,
+    FieldComparison,
+    Flag,
+    Leaf,
+    Literal,
+    Node,
+    Not,
+    OneOf,
+    Or,
+)
 
 if TYPE_CHECKING:
     from onnxreg.registry.search.candidates import Contents, ModelCandidates
     from onnxreg.schema.query.expression.parser import Expression
+
 
 INSTRUCTIONS_PER_CHECK = 10_000
 """Instructions of SQLite's virtual machine between two checks of the budget."""
@@ -32,6 +50,13 @@ INSTRUCTIONS_PER_STEP = 100
 COLUMNS = tuple(FIELDS)[1:]
 """Columns of `candidates` after model, rank and position; the name is a column of `models`."""
 FLAG_COLUMNS = tuple(name for name, kind in FIELDS.items() if kind is FieldKind.FLAG)
+JSON_COLUMNS = ("channels", "providers", "recall", "metric")
+"""The columns that hold JSON."""
+CHARACTERS_PER_STEP = 256
+"""Reading this many characters of JSON costs one step of the budget."""
+
+SQL_OF_FIELDS = {"name": "models.name", "profile": "nullif(candidates.profile, '')"}
+"""The SQL of fields that are not a column of the same name."""
 
 
 def fill(
@@ -179,3 +204,61 @@ _READERS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     *((name, bool) for name in FLAG_COLUMNS),
     ("profile", lambda profile: profile or None),
 )
+
+
+class Condition:
+    """`sql` with its `parameters`, for this connection only: it has the functions that the SQL calls."""
+
+    def __init__(self, database: sqlite3.Connection, node: Node) -> None:
+        self._database = database
+        self._numbers = count()
+        self.parameters: list[Any] = []
+        self.sql = self._of(node)
+
+    def _of(self, node: Node) -> str:
+        match node:
+            case And(operands):
+                return f"({' AND '.join(map(self._of, operands))})"
+            case Or(operands):
+                return f"({' OR '.join(map(self._of, operands))})"
+            case Not(operand):
+                return f"NOT {self._of(operand)}"
+        column = SQL_OF_FIELDS.get(node.field.name, f"candidates.{node.field.name}")
+        match node:
+            case Flag():
+                return column
+            case FieldComparison(_, sign, value) if _is_plain(node, value):
+                return f"coalesce({column} {sign} {self._parameters(value)}, 0)"
+            case OneOf(_, values, negated) if _is_plain(node, *values):
+                word = "NOT IN" if negated else "IN"
+                return f"coalesce({column} {word} ({self._parameters(*values)}), 0)"
+        return f"{self._function(node)}({column})"
+
+    def _parameters(self, *values: Literal) -> str:
+        self.parameters += [value.value for value in values]
+        return ", ".join("?" * len(values))
+
+    def _function(self, leaf: Leaf) -> str:
+        """Register a function that tests one column; return its name."""
+        name = f"leaf{next(self._numbers)}"
+        column = leaf.field.name
+
+        @lru_cache(4096)
+        def passes(value: Any) -> bool:
+            spend(1)
+            return leaf.accepts(_json_value(value) if column in JSON_COLUMNS else value)
+
+        self._database.create_function(name, 1, passes, deterministic=True)
+        return name
+
+
+@lru_cache(4096)
+def _json_value(value: str) -> Any:
+    """The value of a JSON column, read once for all tests of a row."""
+    spend(len(value) // CHARACTERS_PER_STEP)
+    return json.loads(value)
+
+
+def _is_plain(leaf: Leaf, *values: Literal) -> bool:
+    """Check if SQLite compares the values in the same way: numbers, and texts by their code points."""
+    return leaf.field.label is None and not any(isinstance(value.value, Version) for value in values)

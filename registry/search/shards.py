@@ -20,7 +20,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from onnxreg.registry.search import db, scan
-from onnxreg.registry.search.model_tables import ModelTables, read_rows
+from onnxreg.registry.search.db import ModelTables, read_rows
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 
 MIN_MODELS = 512

@@ -13,8 +13,7 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
 from onnxreg.registry.search.search_index import SearchIndex
 from onnxreg.registry.server.answer_cache import AnswerCache
-from onnxreg.registry.server.http.requests import base_url, read_body
-from onnxreg.registry.server.http.responses import JSON, encode, of_bytes
+from onnxreg.registry.server.http.messages import JSON, base_url, encode, of_bytes, read_body
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.server.workers import SearchWorker, WorkerPool

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onnxreg.registry.server import openapi
 from onnxreg.registry.server.api import Api
-from onnxreg.registry.server.http import responses
-from onnxreg.registry.server.http.responses import JSON, error_body
+from onnxreg.registry.server.http import messages
+from onnxreg.registry.server.http.messages import JSON, error_body
 from onnxreg.registry.server.http.tree_routes import IndexAnswers, TreeRoutes
 from onnxreg.registry.server.hub_routes import HUB_HEADERS, HubRoutes
 from onnxreg.registry.server.observability import MEDIA_TYPE, Log, Metrics, RequestObserver
@@ -64,7 +64,7 @@ def routes(
     async def healthz(request: Request) -> Response:
         """Check that the registry can still be read: its disk may be gone."""
         registry.read_identity()
-        return Response(b'{"status": "ok"}\n', 200, {"Cache-Control": "no-store"}, responses.JSON)
+        return Response(b'{"status": "ok"}\n', 200, {"Cache-Control": "no-store"}, messages.JSON)
 
     async def metrics_text(request: Request) -> Response:
         return Response(metrics.text(), 200, {"Cache-Control": "no-store", "Content-Type": MEDIA_TYPE})
@@ -72,7 +72,7 @@ def routes(
     document = openapi.document(settings.token is not None)
 
     async def description(request: Request) -> Response:
-        return responses.of_json(request, document)
+        return messages.of_json(request, document)
 
     own = [
         Route("/healthz", healthz),
@@ -92,22 +92,22 @@ def _router(routes: Sequence[BaseRoute], pages: Pages) -> Starlette:
     async def refused(request: Request, error: Exception) -> Response:
         """Answer with a page if a browser requests a path without a route."""
         assert isinstance(error, HTTPException)
-        unrouted = error.status_code == 404 and not isinstance(error, responses.HttpError)
-        if unrouted and responses.HTML in request.headers.get("accept", ""):
+        unrouted = error.status_code == 404 and not isinstance(error, messages.HttpError)
+        if unrouted and messages.HTML in request.headers.get("accept", ""):
             return pages.nothing_there(request)
-        return responses.of_http_error(request, error)
+        return messages.of_http_error(request, error)
 
     async def failed(request: Request, error: Exception) -> Response:
         """Answer with a page if a browser met a bug."""
-        if responses.HTML in request.headers.get("accept", ""):
+        if messages.HTML in request.headers.get("accept", ""):
             return pages.of_bug()
-        return responses.of_bug(request, error)
+        return messages.of_bug(request, error)
 
     async def client_gone(request: Request, error: Exception) -> Response:
         return Response(None, 499)
 
     handlers: dict[Any, Callable[[Request, Exception], Response | Awaitable[Response]]] = {
-        RegError: responses.of_error,
+        RegError: messages.of_error,
         HTTPException: refused,
         ClientDisconnect: client_gone,
         Exception: failed,

@@ -21,8 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from onnxreg.registry.log.lookup import LocatedVersion, all_versions, read_summary
-from onnxreg.registry.server.http.requests import read_body
-from onnxreg.registry.server.http.responses import HttpError, of_file, of_json
+from onnxreg.registry.server.http.messages import HttpError, of_file, of_json, read_body
 from onnxreg.registry.server.lru import LruCache
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits

@@ -23,7 +23,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from onnxreg.registry.server.http.responses import ZERO_COPY
+from onnxreg.registry.server.http.messages import ZERO_COPY
 
 Log = Callable[[str], None]
 """Takes one line, without its end."""

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from onnxreg.registry.search.search_index import Revision, SearchIndex
-from onnxreg.registry.server.http.responses import HttpError
+from onnxreg.registry.server.http.messages import HttpError
 from onnxreg.registry.server.lru import LruCache
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits

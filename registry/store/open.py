@@ -33,7 +33,7 @@ def open_url(
 
         return s3_remote(url, create, mirror_of, known_id)
     if scheme in ("http", "https"):
-        from onnxreg.registry.store.http.http import http_remote
+        from onnxreg.registry.store.http import http_remote
 
         return http_remote(url, known_id)
     if scheme == "hf":
@@ -57,7 +57,7 @@ def open_url(
 def _open_path(path: Path, create: bool, mirror_of: str | None) -> RegistryStore:
     """The registry in a directory, or in an archive."""
     if path.is_file():
-        from onnxreg.registry.store.archive.archive_reader import open_archive
+        from onnxreg.registry.store.archive_reader import open_archive
 
         return open_archive(path)
     if create and path.suffix == ".onnxreg" and not path.exists():
@@ -83,12 +83,12 @@ def check_scheme(url: str) -> None:
 
         S3Url.parse(url)
     elif scheme in ("http", "https"):
-        from onnxreg.registry.store.http import http
+        from onnxreg.registry.store import http
 
         http.check_url(url)
     elif scheme == "hf":
         with _needs_extra("hf", "a registry on the Hugging Face Hub"):
-            from onnxreg.registry.store.hub.hub_url import HubUrl as HubPlace
+            from onnxreg.registry.store.hub.hub_client import HubUrl as HubPlace
 
         HubPlace.parse(url)
     elif scheme == "memory":

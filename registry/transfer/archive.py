@@ -18,7 +18,7 @@ from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.contents import Reference, documents, files
 from onnxreg.registry.log.ledger import Ledger, is_same, replay
 from onnxreg.registry.store import streams
-from onnxreg.registry.store.archive.archive_reader import (
+from onnxreg.registry.store.archive_reader import (
     ABOUT,
     IDENTITY,
     POLICIES,

@@ -1,4 +1,8 @@
-"""Write a version as a directory of files: verified, in a fresh directory, swapped in as a whole."""
+"""Write a version as a directory of files, or one artifact of it: verified, in a fresh directory, swapped in as a whole.
+
+A version that is written into the run directory of a training goes into `exports/`, beside its `checkpoints/`. That is
+Orchard's layout. The manifest of an export calls its graph `exports/model.onnx`, and there it is.
+"""
 
 import ctypes
 import errno
@@ -7,27 +11,31 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 
+from onnxreg.registry.deliver.resolution import Resolution
+from onnxreg.registry.log.contents import ArtifactPaths, download_files
 from onnxreg.registry.store import streams
+from onnxreg.registry.store.blobs import read_blob, read_manifest
 from onnxreg.registry.store.directory.scratch import staging
-from onnxreg.registry.store.protocol import BlobReader
+from onnxreg.registry.store.protocol import BlobReader, RegistryReader
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.registry.support.parallel import run_parallel
-from onnxreg.registry.transfer.run_directory import check_apart, prefix_in
-from onnxreg.schema.core.errors import InputError, IntegrityError
+from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.formats.ort_package import MANIFEST, read_package, written_by_us
 from onnxreg.schema.formats.package_layout import PackageLayout
-from onnxreg.schema.manifest.manifest import FileEntry, Manifest
+from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 from onnxreg.schema.manifest.rules import FILENAME
 
 _CWD = -100
 _EXCHANGE = 2
 """AT_FDCWD and RENAME_EXCHANGE of renameat2(2)."""
+CHECKPOINTS, EXPORTS = "checkpoints", "exports"
 
 
 def exported(directory: Path) -> set[str]:
@@ -72,24 +80,6 @@ def check_target(
     _check_writable(target, path.parent)
 
 
-def _check_writable(target: Path, parent: Path) -> None:
-    """InputError if the path to the target goes through a file, HostError if nothing can be created beside
-    it.
-    """
-    with host_errors(f"making {target}"):
-        above = next(path for path in (parent, *parent.parents) if path.exists())
-        if not above.is_dir():
-            raise InputError(f"{target} cannot be made: {above} is a file", "name another directory")
-        Path(mkdtemp(prefix=".reg-", dir=above)).rmdir()
-
-
-def _others(directory: Path, expected: set[str]) -> list[str]:
-    """Up to four files of a directory that are not expected."""
-    paths = (path for path in directory.rglob("*") if not path.is_dir() or path.is_symlink())
-    names = (path.relative_to(directory).as_posix() for path in paths)
-    return sorted(islice((name for name in names if name not in expected), 4))
-
-
 def materialize(
     store: BlobReader,
     files: Iterable[FileEntry],
@@ -99,7 +89,7 @@ def materialize(
 ) -> None:
     """Write files of a manifest, and the manifest's own bytes `data`, into `target`.
 
-    An earlier export there is replaced as a whole. In `exports/` of a run directory (`run_directory`) paths
+    An earlier export there is replaced as a whole. In `exports/` of a run directory paths
     lose that prefix. IntegrityError if a blob is damaged: the target then is as it was before. The leftovers
     of a killed run beside the target are removed.
     """
@@ -108,21 +98,6 @@ def materialize(
     with replacing(target) as fresh:
         fill(store, entries, fresh, progress, prefix)
         (fresh / FILENAME).write_bytes(data)
-
-
-@contextmanager
-def replacing(target: Path) -> Iterator[Path]:
-    """Yield a fresh directory, which replaces the target as a whole when it is durable.
-
-    Not after an error.
-    """
-    path = target.resolve()
-    with host_errors(f"writing {target}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with staging(path.parent, Disk(), f".{path.name}.") as fresh:
-            yield fresh
-            _sync(fresh)
-            _swap(fresh, path)
 
 
 def fill(
@@ -148,6 +123,92 @@ def fill(
             raise IntegrityError(f"{entry.path} has {size} bytes, its manifest says {entry.size}")
 
     run_parallel(write, entries, stop)
+
+
+@dataclass(frozen=True)
+class UnpackedArtifact:
+    """Files of one artifact, and the companions that it needs, below `root`."""
+
+    root: Path
+    manifest: Manifest
+    artifact: Artifact
+
+    @property
+    def main(self) -> Path:
+        return self.root / self.artifact.path
+
+    def sidecar(self, role: str) -> Path | None:
+        """The artifact's own file of a role."""
+        return next((self.root / file.path for file in self.artifact.files if file.role == role), None)
+
+
+@contextmanager
+def unpacked(
+    reader: RegistryReader, resolution: Resolution, progress: Progress = SILENT
+) -> Iterator[UnpackedArtifact]:
+    """Unpack the files of a resolution from the registry that gave it. IntegrityError if one is damaged."""
+    digest = resolution.located.entry.manifest
+    data = read_blob(reader, digest)
+    manifest = read_manifest(data, digest, resolution.located.name)
+    artifact = next(item for item in manifest.artifacts if item.path == resolution.artifact.path)
+    with TemporaryDirectory(prefix="onnxreg-") as scratch:
+        root = Path(scratch) / "files"
+        materialize(reader, download_files(manifest, artifact), data, root, progress)
+        yield UnpackedArtifact(root, manifest, artifact)
+
+
+@contextmanager
+def fetched(
+    reader: RegistryReader,
+    artifact: Artifact,
+    present: ArtifactPaths = None,
+    progress: Progress = SILENT,
+) -> Iterator[Path]:
+    """Fetch the main file of one artifact into a temporary directory, with only its external data beside it,
+    verified.
+
+    `present`: the paths of the artifacts that the registry holds, see `PublishedVersion.held`; NotFoundError
+    if this artifact is not one of them.
+    """
+    if present is not None and artifact.path not in present:
+        raise NotFoundError(f"{artifact.path} is not held in {reader.url}", Advice("pull-artifact"))
+    parts = [file for file in artifact.all_files() if file.role in ("artifact", "external-data")]
+    with TemporaryDirectory(prefix="onnxreg-") as scratch:
+        fill(reader, parts, Path(scratch), progress)
+        yield Path(scratch) / artifact.path
+
+
+def _check_writable(target: Path, parent: Path) -> None:
+    """InputError if the path to the target goes through a file, HostError if nothing can be created beside
+    it.
+    """
+    with host_errors(f"making {target}"):
+        above = next(path for path in (parent, *parent.parents) if path.exists())
+        if not above.is_dir():
+            raise InputError(f"{target} cannot be made: {above} is a file", "name another directory")
+        Path(mkdtemp(prefix=".reg-", dir=above)).rmdir()
+
+
+def _others(directory: Path, expected: set[str]) -> list[str]:
+    """Up to four files of a directory that are not expected."""
+    paths = (path for path in directory.rglob("*") if not path.is_dir() or path.is_symlink())
+    names = (path.relative_to(directory).as_posix() for path in paths)
+    return sorted(islice((name for name in names if name not in expected), 4))
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Yield a fresh directory, which replaces the target as a whole when it is durable.
+
+    Not after an error.
+    """
+    path = target.resolve()
+    with host_errors(f"writing {target}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with staging(path.parent, Disk(), f".{path.name}.") as fresh:
+            yield fresh
+            _sync(fresh)
+            _swap(fresh, path)
 
 
 def _sync(directory: Path) -> None:
@@ -213,3 +274,28 @@ def write_package(
         for path, data in package.documents.items():
             (fresh / path).parent.mkdir(parents=True, exist_ok=True)
             (fresh / path).write_bytes(data)
+
+
+def folder_in(directory: Path) -> Path:
+    """The folder for the files of a version: `exports/` of a run directory, every other directory itself."""
+    is_run = (directory / CHECKPOINTS).is_dir() and not (directory / FILENAME).exists()
+    return directory / EXPORTS if is_run else directory
+
+
+def prefix_in(folder: Path) -> str:
+    """The prefix of a version's paths that this folder replaces; empty outside of a run directory."""
+    is_exports = folder.name == EXPORTS and (folder.parent / CHECKPOINTS).is_dir()
+    return f"{EXPORTS}/" if is_exports else ""
+
+
+def check_apart(paths: Iterable[str], prefix: str) -> None:
+    """InputError for two files that would have one path without the prefix."""
+    names: set[str] = set()
+    for path in paths:
+        name = path.removeprefix(prefix)
+        if name in names:
+            raise InputError(
+                f"{prefix}{name} and {name} would be one file in the {EXPORTS} of a run directory",
+                "write the version to another directory",
+            )
+        names.add(name)

@@ -18,8 +18,7 @@ from onnxreg.registry.log.contents import present_versions
 from onnxreg.registry.log.ledger import Ledger, mirror_error
 from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store.layout import SNAPSHOT, SNAPSHOT_TABLE, index_path
-from onnxreg.registry.store.listing_store import ListingStore
-from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.store.object_store import ListingStore, ObjectRegistry
 from onnxreg.registry.store.protocol import (
     IndexFile,
     IndexLister,

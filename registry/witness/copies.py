@@ -15,8 +15,8 @@ from onnxreg.registry.store.protocol import (
     StoredObject,
     innermost,
 )
-from onnxreg.registry.witness.cosigner import path_reader
 from onnxreg.registry.witness.note_keys import require_signature
+from onnxreg.registry.witness.signers import path_reader
 from onnxreg.registry.witness.witness_log import WitnessLog, find_checkpoint
 from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError, NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG

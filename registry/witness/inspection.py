@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.witness.copies import read_proofs
-from onnxreg.registry.witness.cosigner import path_reader
 from onnxreg.registry.witness.heads import HeadSurvey, survey
 from onnxreg.registry.witness.note_keys import require_signature
+from onnxreg.registry.witness.signers import path_reader
 from onnxreg.registry.witness.witness_log import StoredCheckpoint, WitnessLog, read_checkpoint
 from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.witness.merkle_map import MerkleMap

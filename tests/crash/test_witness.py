@@ -9,8 +9,7 @@ from support.crash.workloads import add, home
 
 from onnxreg.registry.signing.crypto import generate
 from onnxreg.registry.witness.inspection import verify_log
-from onnxreg.registry.witness.log_publisher import LogPublisher
-from onnxreg.registry.witness.signed_heads import WitnessMemory
+from onnxreg.registry.witness.signers import LogPublisher, WitnessMemory
 
 SAMPLE_STATES = 20
 KEY = generate("ed25519")

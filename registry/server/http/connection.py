@@ -22,7 +22,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from onnxreg.registry.server.http.responses import JSON, ZERO_COPY, error_body
+from onnxreg.registry.server.http.messages import JSON, ZERO_COPY, error_body
 from onnxreg.registry.server.settings import Limits
 
 MAX_JOINED_BYTES = 256 * 1024

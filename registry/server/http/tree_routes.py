@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from onnxreg.registry.server.http.responses import JSON, HttpError, of_bytes, of_file
+from onnxreg.registry.server.http.messages import JSON, HttpError, of_bytes, of_file
 from onnxreg.registry.server.lru import LruCache
 from onnxreg.registry.server.served_registry import INDEX_CACHE_BYTES, ServedRegistry
 from onnxreg.registry.store.layout import (

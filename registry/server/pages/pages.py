@@ -19,8 +19,7 @@ from starlette.routing import Route
 from onnxreg.registry.search.release_table import ModelFilter
 from onnxreg.registry.search.search_index import SearchIndex
 from onnxreg.registry.server.answer_cache import AnswerCache
-from onnxreg.registry.server.http.requests import base_url
-from onnxreg.registry.server.http.responses import HTML, STATUS, HttpError, of_bytes
+from onnxreg.registry.server.http.messages import HTML, STATUS, HttpError, base_url, of_bytes
 from onnxreg.registry.server.http.tree_routes import IMMUTABLE
 from onnxreg.registry.server.pages import views
 from onnxreg.registry.server.pages.rendering import Rendering

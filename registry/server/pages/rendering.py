@@ -1,11 +1,12 @@
-"""Render HTML from templates, and serve the few static files of the pages.
+"""Render HTML from templates, serve the few static files of the pages, and write a difference as one file.
 
-Everything in a page is escaped, and characters that do not print are spelt out: names, reasons and whole
-manifests come from unknown people. The name of a static file has the digest of its bytes, so caches may keep it
-forever.
+A difference is one self-contained page, without external files, to mail, print and keep. Everything in a page is
+escaped, and characters that do not print are spelt out: names, reasons and whole manifests come from unknown people.
+The name of a static file has the digest of its bytes, so caches may keep it forever.
 """
 
 import json
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,15 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.server.pages import views
 from onnxreg.registry.server.pages.snippets import file_path
 from onnxreg.registry.store.layout import blob_path
+from onnxreg.schema.compare.graphs import DeepDiff, TensorChange, TensorForm
+from onnxreg.schema.compare.manifests import ManifestDiff
+from onnxreg.schema.compare.overview import DiffOverview
 from onnxreg.schema.compare.severity import kind_words
-from onnxreg.schema.core.units import format_size
+from onnxreg.schema.core.units import format_size, measure
 from onnxreg.schema.log.summary import suite_checks
 
 HERE = Path(__file__).parent
@@ -142,3 +147,45 @@ def shown_json(value: Any) -> str:
         value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, indent=1)
     )
     return text if len(text) <= MAX_JSON_CHARS else f"{text[:MAX_JSON_CHARS]} …"
+
+
+def report(
+    old: PublishedVersion,
+    new: PublishedVersion,
+    manifest_diff: ManifestDiff,
+    screen: DiffOverview,
+    deep: Sequence[DeepDiff] | None = None,
+    later: Sequence[str] = (),
+) -> bytes:
+    """The page, UTF-8. `screen` comes first. `deep`: differences inside the files, if compared; `later`: verdicts of later
+    evaluations.
+    """
+    page = environment()
+    page.globals |= {"figure": measure, "tensor_form": tensor_form}
+    style = Markup((HERE / "static" / "style.css").read_text(encoding="utf-8"))
+    sides = [
+        {"ref": side.ref, "tag": side.ref.tag, "digest": side.digest, "manifest": side.manifest}
+        for side in (old, new)
+    ]
+    values = {
+        "old": sides[0],
+        "new": sides[1],
+        "diff": manifest_diff,
+        "screen": screen,
+        "deep": deep,
+        "style": style,
+    }
+    values |= {"later": later}
+    return page.get_template("report.html").render(values).encode()
+
+
+def tensor_form(change: TensorChange) -> str:
+    """`float32[384, 17]`, and both sides' if they differ in more than values."""
+    sides = [_form(form, change.change == "renamed") for form in (change.old, change.new) if form]
+    text = " → ".join(dict.fromkeys(sides))
+    return f"{text}, dequantized" if change.dequantized else text
+
+
+def _form(form: TensorForm, with_name: bool) -> str:
+    text = f"{form.dtype}[{', '.join(map(str, form.dims))}]"
+    return f"{form.name} {text}" if with_name else text

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from filelock import FileLock, Timeout
 
 from onnxreg.registry.store import streams
-from onnxreg.registry.store.directory.direct_io import past_cache
+from onnxreg.registry.store.directory.directory_push import past_cache
 from onnxreg.registry.store.protocol import CHUNK_BYTES, IncomingBlob
 from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.descriptor import Piece

@@ -7,6 +7,7 @@ the caller must find out if the commit was applied after all.
 import hashlib
 import io
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from huggingface_hub import (
     constants,
     hf_hub_url,
 )
-from huggingface_hub.errors import HfHubHTTPError, RemoteEntryNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RemoteEntryNotFoundError
 from huggingface_hub.hf_api import RepoFile, RepoFolder
 from huggingface_hub.utils import (  # type: ignore[attr-defined]
     build_hf_headers,
@@ -32,9 +33,10 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
     get_session,
     hf_raise_for_status,
     logging,
+    validate_repo_id,
 )
 
-from onnxreg.registry.store.hub.download import Download
+from onnxreg.registry.store.hub.download import Download, guard
 from onnxreg.registry.store.hub.hub_errors import (
     StaleParentError,
     UnnamedCommitError,
@@ -44,22 +46,53 @@ from onnxreg.registry.store.hub.hub_errors import (
     too_many,
     translated,
 )
-from onnxreg.registry.store.hub.hub_metered import guard
-from onnxreg.registry.store.hub.hub_url import HubUrl
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.net.internals import enlarge_upload_blocks, is_left_out
 from onnxreg.registry.store.net.requests import UnansweredError, retrying
 from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES
-from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError
+from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, RemoteError
 
 LIBRARY_NAME = "onnxreg"
 MAX_PATHS = 1000
 """The Hub takes no more paths in one request."""
 MAX_SILENCE_SECONDS = 120.0
 """Seconds without a byte after which a request counts as lost."""
-
 Operation = CommitOperationAdd | CommitOperationCopy | CommitOperationDelete
 Result = TypeVar("Result")
+_URL = re.compile(
+    r"hf://(?P<type>models/|datasets/)?(?P<repo>[^/@?#]+/[^/@?#]+)(?:@(?P<revision>[^@?#]+))?/?", re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class HubUrl:
+    """A repository and the branch (for reading: any revision) that holds the registry."""
+
+    repo: str
+    repo_type: str = "model"
+    revision: str = constants.DEFAULT_REVISION
+
+    @classmethod
+    def parse(cls, url: str) -> "HubUrl":
+        """hf://[models/ | datasets/]ORG/NAME[@REVISION]; InputError for anything else."""
+        hint = "write hf://ORG/NAME or hf://ORG/NAME@BRANCH; a registry fills its repository"
+        match = _URL.fullmatch(url)
+        if match is None:
+            raise InputError(f"not a repository on the Hugging Face Hub: {url[:200]!r}", hint)
+        try:
+            validate_repo_id(match["repo"])
+        except HFValidationError as error:
+            raise InputError(f"the Hugging Face Hub has no such name: {one_line(error)}", hint) from error
+        if match["repo"].partition("/")[0] in ("models", "datasets", "spaces", "buckets"):
+            raise InputError(f"{url[:200]!r} names no repository of an organisation or user", hint)
+        repo_type = "dataset" if match["type"] == "datasets/" else "model"
+        return cls(match["repo"], repo_type, match["revision"] or constants.DEFAULT_REVISION)
+
+    @property
+    def url(self) -> str:
+        kind = "datasets/" if self.repo_type == "dataset" else ""
+        branch = "" if self.revision == constants.DEFAULT_REVISION else f"@{self.revision}"
+        return f"hf://{kind}{self.repo}{branch}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,8 @@ from huggingface_hub import CommitOperationAdd, CommitOperationCopy
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.hub import hub_layout, repo_card
 from onnxreg.registry.store.hub.commits import CommitHead, CommitSnapshot, Decide, is_file, token_of
-from onnxreg.registry.store.hub.hub_client import Operation
+from onnxreg.registry.store.hub.hub_client import HubUrl, Operation
 from onnxreg.registry.store.hub.hub_layout import RepositoryLayout
-from onnxreg.registry.store.hub.hub_url import HubUrl
 from onnxreg.registry.store.layout import BlobKey, index_path, keys_of, usable_key
 from onnxreg.registry.store.protocol import Hasher, IncomingBlob, MissingBlobError
 from onnxreg.registry.store.streams import UnownedFile, hand_over

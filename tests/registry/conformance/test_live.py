@@ -20,9 +20,9 @@ from onnxreg.registry.conformance.trial import (
     TrialOutcome,
     judge,
     object_trials,
+    push_and_pull,
 )
-from onnxreg.registry.conformance.writers import push_and_pull
-from onnxreg.registry.maintain import leftovers
+from onnxreg.registry.maintain import doctor
 from onnxreg.registry.maintain.doctor import examine
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store import promises
@@ -156,11 +156,11 @@ def test_leftovers_of_an_interruption_are_named(
         conformance.run(scratch)
     assert hints.text(error.value.advice) == hints.text(scratch.remedy)
     remote = s3_remote(url, create=True)
-    (left,) = leftovers.trials(remote.files())
+    (left,) = doctor.left_trials(remote.files())
     assert not [damage for damage in verify(remote).damages if damage.kind == "stray"]
     (finding,) = (finding for finding in examine(remote) if not finding.ok)
     assert (finding.check, hints.text(finding.fix)) == ("scratch", f"reg doctor {url} --clear {left}")
-    assert all(path.startswith(left) for path in leftovers.clear(remote, [left]))
+    assert all(path.startswith(left) for path in doctor.clear_leftovers(remote, [left]))
     assert objects(url).keys() == {"registry.json"}
 
 

@@ -13,7 +13,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.conformance import conformance
 from onnxreg.registry.conformance.trial import TrialOutcome
 from onnxreg.registry.log.collect import RetentionPolicy
-from onnxreg.registry.maintain import leftovers
+from onnxreg.registry.maintain import doctor
 from onnxreg.registry.maintain.doctor import examine
 from onnxreg.registry.store.hub import commits, hub_client
 from onnxreg.registry.store.hub.hub import open_hub
@@ -127,7 +127,7 @@ def test_leftovers_of_a_dead_collection_are_cleared_by_a_commit(hub: Hub) -> Non
     remote.add_note("condemned", note.rpartition("/")[2], b"")
     (finding,) = (finding for finding in examine(remote) if not finding.ok)
     assert hints.text(finding.fix) == f"reg doctor {URL} --clear {note}"
-    assert leftovers.clear(open_hub(URL), [note]) == [note]
+    assert doctor.clear_leftovers(open_hub(URL), [note]) == [note]
     assert note not in hub.files("acme/models")
     assert [finding for finding in examine(open_hub(URL)) if not finding.ok] == []
 

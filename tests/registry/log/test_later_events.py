@@ -16,7 +16,7 @@ from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.maintain.disk_usage import usage
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.maintain.verify_trust import verify_archive
-from onnxreg.registry.store.archive.archive_reader import open_archive
+from onnxreg.registry.store.archive_reader import open_archive
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.transfer.archive import choose, create_archive

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.publish import known_files
-from onnxreg.registry.publish.known_files import KnownFiles
+from onnxreg.registry.publish.add import KnownFiles
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.store.directory.directory_push import DirectoryPush
 from onnxreg.schema.core.descriptor import PIECE_BYTES
@@ -40,7 +39,7 @@ def registry(tmp_path: Path) -> Registry:
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is written now was written long ago."""
     now = time.time_ns
-    monkeypatch.setattr(known_files.time, "time_ns", lambda: now() + 10 * WRITTEN_BACK_NANOSECONDS)
+    monkeypatch.setattr(time, "time_ns", lambda: now() + 10 * WRITTEN_BACK_NANOSECONDS)
 
 
 @pytest.fixture
@@ -175,7 +174,7 @@ def test_a_damaged_cache_costs_time_only(registry: Registry, folder: Path, read:
 def test_it_does_not_grow_without_end(
     registry: Registry, folder: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_files, "MAX_KNOWN_FILES", 2)
+    monkeypatch.setattr(add, "MAX_KNOWN_FILES", 2)
     add(registry, folder)
     assert len(cache(registry).read_text().splitlines()) == 2
 

@@ -10,8 +10,8 @@ import pytest
 from support.registries import grow
 
 from onnxreg.registry.search import scan, shards
+from onnxreg.registry.search.db import ModelRows
 from onnxreg.registry.search.listing import ModelListing
-from onnxreg.registry.search.model_tables import ModelRows
 from onnxreg.registry.search.search_index import ArtifactKind, SearchIndex
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.store.directory.directory import DirectoryRegistry

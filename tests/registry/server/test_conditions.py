@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.registry.server.http.responses import RangeDecision, decide
+from onnxreg.registry.server.http.messages import RangeDecision, decide
 
 TAG = '"abc"'
 WHOLE = RangeDecision(200, 0, 10)

@@ -18,7 +18,7 @@ import pytest
 from support.servers.regserve import Site, read_answer, running, wait
 
 from onnxreg.registry import Registry
-from onnxreg.registry.server.http.responses import HttpError
+from onnxreg.registry.server.http.messages import HttpError
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits
 from onnxreg.registry.server.workers import WorkerPool

@@ -8,7 +8,7 @@ from support.servers.regserve import Site
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.store.http.http import http_remote
+from onnxreg.registry.store.http import http_remote
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError

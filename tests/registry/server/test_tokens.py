@@ -16,7 +16,7 @@ from support.servers.regserve import Site, running
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.server.settings import Settings
-from onnxreg.registry.store.http.http import http_remote
+from onnxreg.registry.store.http import http_remote
 from onnxreg.registry.store.net.http_rules import variable
 from onnxreg.schema.core.errors import InputError, NotFoundError
 

@@ -10,7 +10,7 @@ import pytest
 from support.servers.regserve import Site, running
 
 from onnxreg.registry import Registry
-from onnxreg.registry.server.http.responses import PIECE_BYTES
+from onnxreg.registry.server.http.messages import PIECE_BYTES
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.layout import BlobKey, blob_path, index_path
 from onnxreg.schema.core.digest import Digest

@@ -4,8 +4,8 @@ import pytest
 
 from onnxreg.registry.store.contract import StoreContract
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.listing_store import ListingStore
 from onnxreg.registry.store.memory import memory_remote
+from onnxreg.registry.store.object_store import ListingStore
 from onnxreg.registry.store.protocol import RegistryStore
 
 

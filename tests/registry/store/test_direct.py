@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.registry.store.directory.direct_io import ALIGNMENT_BYTES, past_cache
+from onnxreg.registry.store.directory.directory_push import ALIGNMENT_BYTES, past_cache
 from onnxreg.registry.support.disk import Disk
 
 length = st.one_of(

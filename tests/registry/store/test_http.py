@@ -13,7 +13,7 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.store import range_stream
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.http.http import http_remote
+from onnxreg.registry.store.http import http_remote
 from onnxreg.registry.store.layout import BlobKey, blob_path
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError, RemoteError

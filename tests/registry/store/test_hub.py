@@ -29,7 +29,7 @@ from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.contract import StoreContract, put
 from onnxreg.registry.store.hub import commits, hub_client, hub_errors, repo_card
 from onnxreg.registry.store.hub.hub import HubRegistry, open_hub
-from onnxreg.registry.store.hub.hub_url import HubUrl
+from onnxreg.registry.store.hub.hub_client import HubUrl
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore

@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 from huggingface_hub import CommitOperationAdd
 
-from onnxreg.registry.store.hub.hub_metered import guard
+from onnxreg.registry.store.hub.download import guard
 from onnxreg.registry.store.net import internals, requests
 from onnxreg.registry.store.s3.botocore_client import new_client, new_session
 from onnxreg.registry.store.s3.s3_client import S3Url

@@ -16,7 +16,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.store import range_stream
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.http.http import http_remote
+from onnxreg.registry.store.http import http_remote
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.net import requests, waits
 from onnxreg.schema.core.digest import Digest

@@ -20,8 +20,7 @@ from onnxreg.cli import hints
 from onnxreg.registry import Registry
 from onnxreg.registry.maintain.verification import VerifyReport
 from onnxreg.registry.maintain.verify_trust import verify_archive
-from onnxreg.registry.store.archive.archive_reader import ABOUT, TRUST, open_archive
-from onnxreg.registry.store.archive.stored_zip import LOCAL_HEADER
+from onnxreg.registry.store.archive_reader import ABOUT, LOCAL_HEADER, TRUST, open_archive
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.registry.transfer.archive import ArchiveResult, choose, create_archive

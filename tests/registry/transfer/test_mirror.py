@@ -20,10 +20,9 @@ from onnxreg.registry.log.contents import references
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path
-from onnxreg.registry.store.listing_store import ListingStore
 from onnxreg.registry.store.memory import MemoryStore, memory_remote
 from onnxreg.registry.store.net import requests
-from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.store.object_store import ListingStore, ObjectRegistry
 from onnxreg.registry.store.protocol import RegistryStore, UnlistedError
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.mirror_registry import mirror, open_both, unfinished_warning

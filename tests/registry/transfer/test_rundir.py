@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.registry.transfer.run_directory import check_apart, folder_in, prefix_in
+from onnxreg.registry.transfer.export_files import check_apart, folder_in, prefix_in
 from onnxreg.schema.core.errors import InputError
 
 

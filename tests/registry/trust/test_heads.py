@@ -21,7 +21,7 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.read.versions import read_log
-from onnxreg.registry.store.archive.archive_reader import open_archive
+from onnxreg.registry.store.archive_reader import open_archive
 from onnxreg.registry.store.memory import MemoryStore, share
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.open import open_url

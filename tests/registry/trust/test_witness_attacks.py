@@ -23,7 +23,7 @@ from support.witness.logs import WitnessedRegistry
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.witness import cosigner
+from onnxreg.registry.witness import signers
 from onnxreg.registry.witness.copies import parse_proofs, read_proofs
 from onnxreg.registry.witness.note_keys import cosign_text, sign_head
 from onnxreg.schema.witness.note import SignedNote, TreeHead
@@ -268,7 +268,7 @@ def begin_the_log_anew_with_one_witness(scene: Scene) -> None:
     attacker.publish()
     head = TreeHead.parse((scene.folder / "checkpoint").read_text().partition("\n\n")[0] + "\n")
     note = sign_head(head, attacker.key)
-    note = note.signed_by([cosign_text(note.text, "w1", attacker.witnesses["w1"], int(cosigner.time.time()))])
+    note = note.signed_by([cosign_text(note.text, "w1", attacker.witnesses["w1"], int(signers.time.time()))])
     root = b64decode((scene.folder / "next").read_text().splitlines()[1].removeprefix("extra "))
     scene.write_proofs(WitnessedHead(note, root, ()))
 
@@ -488,7 +488,7 @@ def test_verify_says_once_that_the_cosignatures_are_old(
 ) -> None:
     """No file is damaged, so nothing is to be repaired."""
     prepare("witnessed", scene, own_user, tmp_path)
-    now = cosigner.time.time()
+    now = signers.time.time()
     monkeypatch.setattr("onnxreg.registry.witness.reader.time.time", lambda: now + DAY + 60)
     verify = ["--registry", str(tmp_path / "own"), "verify", "--remote", str(scene.world.tree)]
     assert main(verify) == 4
@@ -507,7 +507,7 @@ def test_the_key_of_the_log_is_no_witness(
     witnessed = scene.witnessed
     witnessed.witnesses = {**witnessed.witnesses, "w2": witnessed.key}
     note = scene.proofs[0].note
-    cosignature = cosign_text(note.text, "w2", witnessed.key, int(cosigner.time.time()))
+    cosignature = cosign_text(note.text, "w2", witnessed.key, int(signers.time.time()))
     scene.write_proofs(replace(scene.proofs[0], note=note.signed_by([cosignature])))
     prepare("witnessed", scene, own_user, tmp_path)
     own = ["--registry", str(tmp_path / "own"), "resolve", MODEL, "--remote", str(scene.world.tree)]
@@ -537,7 +537,7 @@ def test_a_place_that_withholds_news_is_noticed_after_max_age(
     prepare("witnessed", scene, own_user, tmp_path)
     own = ["--registry", str(tmp_path / "own"), "resolve", MODEL, "--remote", str(scene.world.tree)]
     assert main(own) == 0
-    now = cosigner.time.time()
+    now = signers.time.time()
     monkeypatch.setattr("onnxreg.registry.witness.reader.time.time", lambda: now + DAY + 60)
     assert main(own) == 4
     assert re.search(
@@ -557,7 +557,7 @@ def test_lines_that_stay_unwitnessed_are_refused_after_an_hour(
     prepare("pending", scene, own_user, tmp_path)
     append_a_line(scene)
     own = ["--registry", str(tmp_path / "own"), "resolve", MODEL, "--remote", str(scene.world.tree)]
-    now = cosigner.time.time()
+    now = signers.time.time()
     for minutes, status in ((0, 0), (50, 0), (61, 4)):
         monkeypatch.setattr("onnxreg.registry.witness.reader.time.time", lambda at=now + minutes * 60: at)
         if minutes == 50:

@@ -15,10 +15,9 @@ from support.witness.logs import WitnessedRegistry
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.signing.crypto import generate
-from onnxreg.registry.witness.cosigner import cosign, fetch_checkpoint, serve_checkpoint
 from onnxreg.registry.witness.inspection import inspect
-from onnxreg.registry.witness.log_publisher import LogPublisher
 from onnxreg.registry.witness.note_keys import valid_signatures
+from onnxreg.registry.witness.signers import LogPublisher, cosign, fetch_checkpoint, serve_checkpoint
 from onnxreg.schema.core.errors import ForkError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.witness.note import COSIGNATURE, VerifierKey
 
@@ -127,7 +126,7 @@ WITNESS = """
 import sys, time
 from onnxreg.registry.signing.crypto import load
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.witness.cosigner import cosign
+from onnxreg.registry.witness.signers import cosign
 from pathlib import Path
 store, key = DirectoryRegistry.open(Path(sys.argv[1])), load(Path(sys.argv[2]).read_bytes(), None)
 while True:

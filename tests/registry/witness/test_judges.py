@@ -14,7 +14,7 @@ from support.witness import map_judge
 from support.witness.logs import WitnessedRegistry
 
 from onnxreg.registry.witness.inspection import inspect
-from onnxreg.registry.witness.log_publisher import LogPublisher
+from onnxreg.registry.witness.signers import LogPublisher
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.witness.merkle_map import EMPTY_MAP, MapEntry, MerkleMap
 
@@ -103,7 +103,7 @@ def registry_of_entries(
     witnessed: WitnessedRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Path, WitnessedRegistry]:
     """A log of 520 entries: two full tiles and a partial one."""
-    from onnxreg.registry.witness import log_publisher
+    from onnxreg.registry.witness import signers
     from onnxreg.registry.witness.heads import HeadSurvey
 
     seqs = iter(range(1, 1000))
@@ -112,7 +112,7 @@ def registry_of_entries(
         seq = next(seqs)
         return HeadSurvey({"acme/pii": MapEntry("acme/pii", seq, Digest.of(b"%d" % seq))})
 
-    monkeypatch.setattr(log_publisher, "survey", survey)
+    monkeypatch.setattr(signers, "survey", survey)
     publisher = LogPublisher(witnessed.store, witnessed.key)
     for _ in range(520):
         publisher.publish()

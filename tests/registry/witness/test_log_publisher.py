@@ -15,10 +15,10 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.memory import MemoryStore
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.transfer.mirror_registry import mirror
-from onnxreg.registry.witness import log_publisher
+from onnxreg.registry.witness import signers
 from onnxreg.registry.witness.heads import HeadSurvey
 from onnxreg.registry.witness.inspection import inspect, verify_log
-from onnxreg.registry.witness.log_publisher import LogPublisher
+from onnxreg.registry.witness.signers import LogPublisher
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ForkError, InputError, IntegrityError
 from onnxreg.schema.core.ref import Ref
@@ -83,7 +83,7 @@ def test_a_long_log_fills_its_tiles(own_user: Path, monkeypatch: pytest.MonkeyPa
         number = next(heads)
         return HeadSurvey({"acme/pii": MapEntry("acme/pii", number, Digest.of(b"%d" % number))})
 
-    monkeypatch.setattr(log_publisher, "survey", survey)
+    monkeypatch.setattr(signers, "survey", survey)
     for _ in range(258):
         witnessed.publish()
     sizes = [len(store.objects[f"witness/tile/{path}"]) for path in ("0/000", "0/001.p/2", "1/000.p/1")]

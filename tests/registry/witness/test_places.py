@@ -84,9 +84,9 @@ def test_on_the_hub(
 
 def large(witnessed: WitnessedRegistry, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Publish the registry's heads among so many names more, which have no models."""
-    from onnxreg.registry.witness import log_publisher
+    from onnxreg.registry.witness import signers
 
-    survey = log_publisher.survey
+    survey = signers.survey
 
     def more(*arguments: object) -> object:
         result = survey(*arguments)  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ def large(witnessed: WitnessedRegistry, count: int, monkeypatch: pytest.MonkeyPa
         return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(log_publisher, "survey", more)
+        patch.setattr(signers, "survey", more)
         witnessed.witness()
 
 
@@ -155,7 +155,7 @@ def test_a_served_registry_shows_its_log(
     (registry.store.root / "witness" / "secret").write_bytes(b"not a file of the log")
     with regserve.running(registry.store.root) as server:
         assert resolve(tmp_path, server.url) == 0
-        from onnxreg.registry.store.http.http import HttpStore
+        from onnxreg.registry.store.http import HttpStore
 
         assert HttpStore(server.url).get("witness/checkpoint") is not None
         assert HttpStore(server.url).get("witness/secret") is None

@@ -15,7 +15,7 @@ from typing import Any
 from onnxreg.registry.deliver import resolution
 from onnxreg.registry.deliver.resolution import Resolution
 from onnxreg.registry.delta import apply
-from onnxreg.registry.dossier.profile_files import load_profile, profile_names
+from onnxreg.registry.dossier.input_files import load_profile, profile_names
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.ledger import Ledger, decode_index, read_segment
 from onnxreg.registry.read.remotes import Remotes

@@ -6,8 +6,7 @@ from functools import cached_property
 from onnxreg.registry.signing.crypto import PrivateKey, generate
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.witness.copies import merge_proofs
-from onnxreg.registry.witness.cosigner import Cosignature, cosign
-from onnxreg.registry.witness.log_publisher import LogPublisher, WitnessPublication, path_store
+from onnxreg.registry.witness.signers import Cosignature, LogPublisher, WitnessPublication, cosign, path_store
 from onnxreg.schema.witness.note import COSIGNATURE, ED25519, VerifierKey, origin_of
 
 

@@ -1,10 +1,11 @@
-"""HTTP answers: JSON, bytes in memory, files piece by piece, and errors.
+"""HTTP messages: JSON, bytes in memory, files piece by piece, and errors as answers; the bodies of requests.
 
-Conditional requests and ranges follow RFC 9110, sections 13 and 14. Entity tags are strong. There is no date of modification, so conditions on dates do not count, as in section
-13.1.3. The answer to a request for several ranges is the whole file, which section 14.2 allows: nobody can
-request one byte a thousand times.
+Conditional requests and ranges follow RFC 9110, sections 13 and 14. Entity tags are strong. There is no date of
+modification, so conditions on dates do not count, as in section 13.1.3. The answer to a request for several ranges is
+the whole file, which section 14.2 allows: nobody can request one byte a thousand times.
 """
 
+import asyncio
 import json
 import re
 import time
@@ -19,10 +20,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.schema.core.errors import RegError
 
 _TAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 _RANGE = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.IGNORECASE)
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,3 +251,31 @@ class FileAnswer(Response):
                 raise OSError("a file became shorter while it was sent")
             remaining -= len(data)
             await send({"type": "http.response.body", "body": data, "more_body": remaining > 0})
+
+
+def base_url(request: Request, settings: Settings) -> str:
+    """The base URL for clients: the one of the operator, else that of this request. HttpError for a bad Host."""
+    if settings.url is not None:
+        return settings.url
+    host = request.headers.get("host", "")
+    if not _HOST.fullmatch(host):
+        raise HttpError(400, "the Host header is missing or malformed", "name the server as the URL does")
+    return f"{request.scope['scheme']}://{host}"
+
+
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """Read the body of a request, within the limits of size and time."""
+    body = bytearray()
+    refused = HttpError(413, f"the body has more than {limits.body:,} bytes", headers={"Connection": "close"})
+    if int(request.headers.get("content-length", "0")) > limits.body:
+        raise refused
+    try:
+        async with asyncio.timeout(limits.asking):
+            async for part in request.stream():
+                body += part
+                if len(body) > limits.body:
+                    raise refused
+    except TimeoutError:
+        slow = f"the body did not arrive within {limits.asking:g} seconds"
+        raise HttpError(408, slow, headers={"Connection": "close"}) from None
+    return bytes(body)
