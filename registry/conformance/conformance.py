@@ -35,7 +35,7 @@ def scratch_at(url: str) -> Scratch:
     scheme = url.partition(":")[0]
     if scheme == "s3":
         from onnxreg.registry.conformance.s3_trials import S3Scratch
-        from onnxreg.registry.store.s3.s3_client import S3Url
+        from onnxreg.registry.store.s3.s3_url import S3Url
 
         return S3Scratch(S3Url.parse(url))
     if scheme == "hf":

@@ -15,7 +15,8 @@ from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.promises import DELETED_OBJECTS
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.store.s3.bucket import S3Store
-from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client, S3Url
+from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
+from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.schema.core.errors import Advice
 
 PART_BYTES = 5 * 2**20

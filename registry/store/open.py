@@ -79,7 +79,7 @@ def check_scheme(url: str) -> None:
     """InputError if no backend reads such a URL; HostError if its library is not installed."""
     scheme = _scheme(url)
     if scheme == "s3":
-        from onnxreg.registry.store.s3.s3_client import S3Url
+        from onnxreg.registry.store.s3.s3_url import S3Url
 
         S3Url.parse(url)
     elif scheme in ("http", "https"):
@@ -157,6 +157,6 @@ def _one_spelling(url: str) -> str:
     """The normalized URL: a trailing slash does not matter."""
     if _scheme(url) != "s3":
         return url
-    from onnxreg.registry.store.s3.s3_client import S3Url
+    from onnxreg.registry.store.s3.s3_url import S3Url
 
     return S3Url.parse(url).url

@@ -7,7 +7,6 @@ from onnxreg.registry.log.commit import load, read_ledger
 from onnxreg.registry.log.ledger import Ledger, is_same, read_line, replay
 from onnxreg.registry.log.lookup import LocatedVersion
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
-from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.signatures import (
     SignatureJudge,
@@ -154,10 +153,9 @@ def _counts(verdict: SignatureVerdict, need: SignatureRequirement) -> bool:
     return verdict.status == "trusted" and (not need.keys or verdict.key in need.keys)
 
 
-def require_signed(reader: RegistryReader, located: LocatedVersion, trust: Trust | None = None) -> None:
+def require_signed(reader: RegistryReader, located: LocatedVersion, trust: Trust) -> None:
     """Raise IntegrityError if the trust file wants the versions of a model signed, and this one is not."""
     name = located.name
-    trust = load_trust() if trust is None else trust
     needs = [requirement for requirement in trust.required(reader.registry_id, name) if requirement.versions]
     if not needs:
         return

@@ -26,7 +26,7 @@ from onnxreg.registry.search.scan import TICK_NANOSECONDS
 from onnxreg.registry.search.snapshot_publisher import publish
 from onnxreg.registry.store.layout import SNAPSHOT, SNAPSHOT_TABLE
 from onnxreg.registry.store.s3.bucket import S3Store
-from onnxreg.registry.store.s3.s3_client import S3Url
+from onnxreg.registry.store.s3.s3_url import S3Url
 
 MODELS, VERSIONS = 10_000, 2
 EXPRESSION = "newest and certified"

@@ -343,10 +343,10 @@ class DirectoryRegistry(TreeFiles):
 
     def clear_partial(self) -> int:
         """Remove partial downloads, except those of running pulls; returns their size in bytes."""
-        from onnxreg.registry.store.directory.partial_download import clear
+        from onnxreg.registry.store.directory.directory_push import clear_partial
 
         with host_errors(f"clearing {self.partial}"):
-            return clear(self.partial, self.disk)
+            return clear_partial(self.partial, self.disk)
 
     @contextmanager
     def staging(self) -> Iterator[Path]:

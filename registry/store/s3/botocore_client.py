@@ -30,7 +30,7 @@ from botocore.session import Session
 
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.net.internals import botocore_session, use_pools
-from onnxreg.registry.store.s3.s3_client import S3Url
+from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.registry.store.streams import UploadBody
 from onnxreg.registry.support.parallel import check_stop
 

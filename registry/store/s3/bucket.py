@@ -38,7 +38,8 @@ from onnxreg.registry.store.range_stream import (
 )
 from onnxreg.registry.store.require_cas import CasGuardedStore
 from onnxreg.registry.store.s3.multipart import MultipartUpload
-from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client, S3Url
+from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
+from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.registry.store.streams import CheckedStream, UploadBody, hand_over
 from onnxreg.schema.core.errors import InputError, RemoteError
 

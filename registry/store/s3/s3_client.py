@@ -1,4 +1,4 @@
-"""Requests to an S3 server: its URL, endpoint, credentials, retries, and translation of errors.
+"""Requests to an S3 server: endpoint, credentials, retries, and translation of errors.
 
 Requests go through botocore, not s3fs: file systems have no conditions and checksums. All retries
 are made here, since the meaning of a 412 depends on earlier tries of the request.
@@ -8,16 +8,16 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from functools import cached_property
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from onnxreg.registry.store.net import http_rules, requests
 from onnxreg.registry.store.net.requests import UnansweredError, retrying
 from onnxreg.registry.store.protocol import CHUNK_BYTES
 from onnxreg.registry.store.range_stream import ByteRange, RangeRequest, fill
+from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.registry.support.parallel import CancelledError, check_stop
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError, missing_extra
 
@@ -25,15 +25,9 @@ if TYPE_CHECKING:
     from onnxreg.registry.store.s3.botocore_client import SignedRequests
 
 
-MAX_PREFIX_BYTES = 800
-"""Bytes. A key of S3 has at most 1024, of which a model's index file needs up to 213."""
-OPTIONS = ("anonymous", "endpoint", "path_style", "profile", "region")
-FLAGS = ("anonymous", "path_style")
-YES, NO = frozenset({"yes", "1", "true"}), frozenset({"no", "0", "false"})
 READ_OPERATIONS = frozenset({"get_object", "head_object", "list_objects_v2"})
 RANGE_HEADERS = frozenset({"ETag", "Content-Length", "Content-Range"})
 """Headers that an answer with a part of an object must have."""
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PASSING_STATUS = frozenset({429, 500, 502, 503, 504})
 _PASSING_CODES = frozenset(
     {
@@ -76,57 +70,6 @@ class RejectedError(RemoteError):
     @property
     def is_passing(self) -> bool:
         return self.status in _PASSING_STATUS or self.s3_code in _PASSING_CODES
-
-
-@dataclass(frozen=True)
-class S3Url:
-    """A parsed `s3://bucket/prefix?option=value` URL. It never holds a secret."""
-
-    bucket: str
-    prefix: str
-    options: tuple[tuple[str, str], ...] = ()
-
-    @classmethod
-    def parse(cls, url: str) -> "S3Url":
-        """Parse a URL. InputError if it is not an S3 URL, names an impossible bucket, or holds credentials."""
-        parts = urlsplit(url)
-        options = parse_qsl(parts.query, keep_blank_values=True)
-        endpoints = [value for name, value in options if name == "endpoint"]
-        if any("@" in part for part in (parts.netloc, *endpoints)):
-            raise InputError(
-                "the URL holds credentials, which would be written to disk and shown",
-                "leave them out; they are found as every AWS client finds them (AWS_PROFILE, ~/.aws/credentials)",
-            )
-        if not _BUCKET.fullmatch(parts.netloc) or ".." in parts.netloc:
-            raise InputError(
-                f"no bucket can be called {parts.netloc!r}",
-                "write s3://bucket/prefix; a bucket's name is 3 to 63 of a-z, 0-9, - and .",
-            )
-        prefix = unquote(parts.path).removeprefix("/").removesuffix("/")
-        if parts.fragment or "//" in parts.path or {"", ".", ".."} & set(prefix.split("/") if prefix else ()):
-            raise InputError(f"not a prefix of an S3 registry: {prefix!r}", "write s3://bucket/prefix")
-        if len(prefix.encode()) > MAX_PREFIX_BYTES:
-            raise InputError(f"the prefix is longer than {MAX_PREFIX_BYTES} bytes", "use a shorter prefix")
-        for name, value in options:
-            if name not in OPTIONS:
-                raise InputError(f"an S3 URL has no option {name!r}", f"options: {', '.join(OPTIONS)}")
-            if name in FLAGS and value.lower() not in YES | NO:
-                raise InputError(
-                    f"the option {name} of an S3 URL is yes or no, not {value[:20]!r}", f"write {name}=yes"
-                )
-        return cls(parts.netloc, prefix, tuple(sorted(options)))
-
-    @property
-    def url(self) -> str:
-        below = f"/{quote(self.prefix)}" if self.prefix else ""
-        options = f"?{urlencode(self.options)}" if self.options else ""
-        return f"s3://{self.bucket}{below}{options}"
-
-    def option(self, name: str) -> str | None:
-        return dict(self.options).get(name)
-
-    def flag(self, name: str) -> bool:
-        return (self.option(name) or "no").lower() in YES
 
 
 class S3Client:

@@ -32,7 +32,7 @@ from onnxreg.registry.store.layout import new_identity
 from onnxreg.registry.store.memory import MemoryStore
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.s3.bucket import S3Store, s3_remote
-from onnxreg.registry.store.s3.s3_client import S3Url
+from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.errors import InputError, RemoteError
 

@@ -13,7 +13,7 @@ from huggingface_hub import CommitOperationAdd
 from onnxreg.registry.store.hub.download import guard
 from onnxreg.registry.store.net import internals, requests
 from onnxreg.registry.store.s3.botocore_client import new_client, new_session
-from onnxreg.registry.store.s3.s3_client import S3Url
+from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.schema.core.errors import HostError
 
 

@@ -20,7 +20,7 @@ from support.servers.faults import Proxy, proxy
 from onnxreg.registry import Registry
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.store import range_stream
-from onnxreg.registry.store.directory import partial_download
+from onnxreg.registry.store.directory import directory_push
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.streams import PieceHasher
@@ -40,7 +40,7 @@ BLOCKS = 13
 def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(range_stream, "RANGE_BYTES", MIB)
     monkeypatch.setattr(range_stream, "MAX_BLOCKS_AHEAD", 0)
-    monkeypatch.setattr(partial_download, "MIN_RESUMABLE_BYTES", 2 * MIB)
+    monkeypatch.setattr(directory_push, "MIN_RESUMABLE_BYTES", 2 * MIB)
     monkeypatch.setattr(requests, "MAX_TRIES", 2)
 
 
@@ -118,9 +118,9 @@ KILLED = """
 import sys
 from onnxreg.registry import Registry
 from onnxreg.registry.store import range_stream
-from onnxreg.registry.store.directory import partial_download
+from onnxreg.registry.store.directory import directory_push
 range_stream.RANGE_BYTES = 2**20
-range_stream.MAX_BLOCKS_AHEAD, partial_download.MIN_RESUMABLE_BYTES = 0, 2**21
+range_stream.MAX_BLOCKS_AHEAD, directory_push.MIN_RESUMABLE_BYTES = 0, 2**21
 Registry(sys.argv[1]).pull("acme/large", sys.argv[2])
 """
 
@@ -157,19 +157,19 @@ class FullDisk:
 def test_goes_on_after_a_full_disk_as_the_hint_says(
     other: Registry, site: Proxy, made: PublishedVersion, weights: Digest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    past_cache = partial_download.past_cache
+    past_cache = directory_push.past_cache
 
     @contextmanager
     def full(file: Any, offset: int) -> Iterator[FullDisk]:
         with past_cache(file, offset) as sink:
             yield FullDisk(sink, 7 * MIB)
 
-    monkeypatch.setattr(partial_download, "past_cache", full)
+    monkeypatch.setattr(directory_push, "past_cache", full)
     with pytest.raises(HostError) as caught:
         other.pull("acme/large", site.url)
     assert "a large download continues where it stopped" in str(caught.value.hint)
     assert arriving(other, weights).stat().st_size == 7 * MIB
-    monkeypatch.setattr(partial_download, "past_cache", past_cache)
+    monkeypatch.setattr(directory_push, "past_cache", past_cache)
     site.seen.clear()
     other.pull("acme/large", site.url)
     assert site.requests("GET", blob_path(weights)) == BLOCKS - 7
@@ -326,9 +326,9 @@ def test_a_source_that_is_damaged_is_given_up(
 def test_two_pulls_at_once_do_not_share_a_file(
     other: Registry, site: Proxy, made: PublishedVersion, weights: Digest
 ) -> None:
-    held = partial_download.PartialDownload.take(other.store.partial, weights, other.store.disk)
+    held = directory_push.PartialDownload.take(other.store.partial, weights, other.store.disk)
     assert held is not None
-    assert partial_download.PartialDownload.take(other.store.partial, weights, other.store.disk) is None
+    assert directory_push.PartialDownload.take(other.store.partial, weights, other.store.disk) is None
     other.pull("acme/large", site.url)
     assert is_intact(other, made)
     held.release()
@@ -340,7 +340,7 @@ def test_a_collection_clears_what_nobody_goes_on_with(
     site.plan = from_request(7, "reset", blob_path(weights))
     with pytest.raises(RemoteError):
         other.pull("acme/large", site.url)
-    held = partial_download.PartialDownload.take(other.store.partial, weights, other.store.disk)
+    held = directory_push.PartialDownload.take(other.store.partial, weights, other.store.disk)
     assert held is not None
     other.gc()
     assert arriving(other, weights).exists()

@@ -19,7 +19,8 @@ from onnxreg.registry.store.net.internals import botocore_session
 from onnxreg.registry.store.net.requests import UnansweredError
 from onnxreg.registry.store.range_stream import RangeRequest
 from onnxreg.registry.store.s3.botocore_client import REFUSALS, SignedRequests
-from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client, S3Url
+from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
+from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]

@@ -19,7 +19,7 @@ from onnxreg.registry.store.range_stream import (
     Waits,
 )
 from onnxreg.registry.store.s3.bucket import S3Store
-from onnxreg.registry.store.s3.s3_client import S3Url
+from onnxreg.registry.store.s3.s3_url import S3Url
 
 RANGES = 64
 

@@ -8,7 +8,7 @@ from onnxreg.registry.log.commit import load
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.store.s3.bucket import S3Store, s3_remote
-from onnxreg.registry.store.s3.s3_client import S3Url
+from onnxreg.registry.store.s3.s3_url import S3Url
 from support.servers.s3servers import Server
 
 
