@@ -13,7 +13,7 @@ from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Json, RemoteOption
 from onnxreg.cli.render import manifest_view, output
 from onnxreg.cli.reports import deep_diff as inside
-from onnxreg.cli.reports import diff_overview
+from onnxreg.cli.reports import diff_report
 from onnxreg.cli.reports.deep_diff import DiffSide
 from onnxreg.schema.compare.graphs import DeepDiff
 from onnxreg.schema.compare.manifests import SEVERITIES, ManifestDiff, diff
@@ -102,11 +102,11 @@ def command(
         more |= {"proofs": {"old": proofs[0], "new": proofs[1]}} if any(proofs) else {}
         output.write_json(changes.to_json() | {"overview": screen.to_json()} | more)
     elif as_markdown:
-        from onnxreg.cli.reports.diff_markdown import markdown
+        from onnxreg.cli.reports.diff_report import markdown
 
         output.write_bytes(markdown(before, after, changes, screen, opened).encode())
     elif html != STDOUT:
-        session.say(*diff_overview.lines(screen))
+        session.say(*diff_report.lines(screen))
         session.say(*manifest_view.doubts_of((before, after)))
         session.say(*_proof_changes(*proofs))
         _say_rest(session, changes, screen, full)
@@ -171,7 +171,7 @@ def _json(deep: list[DeepDiff]) -> list[dict[str, object]]:
 def _say_rest(session: Session, changes: ManifestDiff, screen: DiffOverview, full: bool) -> None:
     """The count of what the screen folds, or every change, the worst first."""
     if not full:
-        folded = diff_overview.folded_line(screen, "--full")
+        folded = diff_report.folded_line(screen, "--full")
         session.say(*(["", output.fold_line(folded, "  ")] if folded else []))
         return
     for severity, count in changes.counts.items():

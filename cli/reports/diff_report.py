@@ -1,16 +1,25 @@
-"""The overview of a difference as one screen of a terminal: about 40 lines of 80 columns."""
+"""A difference as one screen of a terminal, about 40 lines of 80 columns, and as Markdown for a pull request."""
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from onnxreg.cli.render import output
+from onnxreg.cli.render import manifest_view, output
 from onnxreg.cli.render.output import counted, printable
+from onnxreg.cli.reports.deep_diff import lines as deep_lines
 from onnxreg.schema.compare.artifact_rows import ArtifactRow, ArtifactSide
 from onnxreg.schema.compare.change_place import SEVERE
 from onnxreg.schema.compare.facts import FactRow
 from onnxreg.schema.compare.figures import VERDICTS, FigureRow, UncomparedFigures
+from onnxreg.schema.compare.graphs import DeepDiff
+from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview
+
+if TYPE_CHECKING:
+    from onnxreg.registry.read.versions import PublishedVersion
+
 
 MAX_ARTIFACTS, MAX_FIGURES, MAX_FACTS, MAX_REASONS = 10, 15, 7, 2
 """Rows of each table. Breaking and degrading facts are always shown."""
@@ -20,6 +29,8 @@ BASES = {
     "samples": "the number of gold spans or items",
 }
 """The end of the line that says what an interval is made of."""
+OPEN = ("breaking", "degrading")
+"""Severities whose changes are shown at once; the others can be unfolded."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +52,76 @@ def lines(screen: DiffOverview) -> Iterator[str]:
             yield from ("", *rows)
 
 
+def markdown(
+    old: "PublishedVersion",
+    new: "PublishedVersion",
+    changes: ManifestDiff,
+    screen: DiffOverview,
+    deep: list[DeepDiff] | None = None,
+) -> str:
+    """The whole text, with a newline at its end: the screen of `reg diff`, then every change."""
+    parts = [f"### {escaped(f'{old.ref} → {new.ref}')}", ""]
+    parts += [f"**{escaped(screen.verdict[0])}**", *map(escaped, screen.verdict[1:])]
+    parts += _list(manifest_view.doubts_of((old, new)))
+    parts += _screen(screen)
+    for severity, count in changes.counts.items():
+        messages = [escaped(change.message) for change in changes.changes if change.severity == severity]
+        if count:
+            parts += _group(f"{count} {severity}", [f"- {message}" for message in messages], severity in OPEN)
+    if deep:
+        inside = "\n".join(deep_lines(deep)).replace("```", "'''")
+        parts += _group("inside the files", [f"```text{inside}\n```"], is_open=False)
+    return "\n".join(parts) + "\n"
+
+
 def tables(screen: DiffOverview) -> list[OverviewTable]:
     """The tables of artifacts, figures and facts, each cut to what a screen holds; none if nothing changed."""
     if screen.is_empty:
         return []
     return [_artifact_table(screen.artifacts), _figure_table(screen), _fact_table(screen.facts)]
+
+
+def places(screen: DiffOverview, rows: Sequence[FigureRow]) -> dict[str, str]:
+    """A short name for the artifact of each row: its precision, its file name or its path, the first that no other has."""
+    sides = {row.name: row.new or row.old for row in screen.artifacts if row.count == 1}
+    paths = {row.artifact: row.path for row in rows}
+    names = [
+        {name: side.precision for name, side in sides.items() if side is not None and name in paths},
+        {name: path.rpartition("/")[2] for name, path in paths.items()},
+    ]
+    return next((short for short in names if len(set(short.values())) == len(paths)), paths)
+
+
+def number(value: float | None) -> str:
+    """A figure with four decimals; `-` if there is none."""
+    return "-" if value is None else f"{value:.4f}"
+
+
+def uncompared_text(item: UncomparedFigures) -> str:
+    """The reason for which figures are not compared."""
+    old, new = ("none named" if suite is None else suite.short for suite in (item.old_suite, item.new_suite))
+    figures = counted(item.figures, "figure")
+    return f"{item.path}: {figures} not compared: measured on another suite ({old}, then {new})"
+
+
+def folded_line(screen: DiffOverview, listing: str) -> str:
+    """`and 47 changes that follow from new weights (--full)`; "" if none is folded. `listing` says where they are listed."""
+    groups = [
+        (len(group.changes), f"from {group.cause}" if group.cause else WITHOUT_EFFECT)
+        for group in screen.folded
+    ]
+    total = sum(count for count, _ in groups)
+    if not total:
+        return ""
+    if len(groups) == 1:
+        verb = "" if groups[0][1] == WITHOUT_EFFECT else "that follows " if total == 1 else "that follow "
+        return f"and {counted(total, 'change')} {verb}{groups[0][1]} ({listing})"
+    return f"and {total} changes that follow ({listing}): {', '.join(f'{count} {cause}' for count, cause in groups)}"
+
+
+def escaped(text: str) -> str:
+    """Text from somebody's document, escaped so that Markdown and HTML read it as text only."""
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|&~$@-])", r"\\\1", output.printable(text))
 
 
 def _artifact_table(rows: Sequence[ArtifactRow]) -> OverviewTable:
@@ -112,26 +188,10 @@ def _figure_table(screen: DiffOverview) -> OverviewTable:
     )
 
 
-def places(screen: DiffOverview, rows: Sequence[FigureRow]) -> dict[str, str]:
-    """A short name for the artifact of each row: its precision, its file name or its path, the first that no other has."""
-    sides = {row.name: row.new or row.old for row in screen.artifacts if row.count == 1}
-    paths = {row.artifact: row.path for row in rows}
-    names = [
-        {name: side.precision for name, side in sides.items() if side is not None and name in paths},
-        {name: path.rpartition("/")[2] for name, path in paths.items()},
-    ]
-    return next((short for short in names if len(set(short.values())) == len(paths)), paths)
-
-
 def _figure(row: FigureRow, artifact: str) -> tuple[str, ...]:
     interval = "" if row.interval is None else f"{row.interval[0]:+.3f}, {row.interval[1]:+.3f}"
     change = "" if row.change is None else f"{row.change:+.4f}"
     return row.name, artifact, number(row.old), number(row.new), change, interval
-
-
-def number(value: float | None) -> str:
-    """A figure with four decimals; `-` if there is none."""
-    return "-" if value is None else f"{value:.4f}"
 
 
 def _more(rows: Sequence[FigureRow], shown: Sequence[FigureRow]) -> Iterator[str]:
@@ -142,13 +202,6 @@ def _more(rows: Sequence[FigureRow], shown: Sequence[FigureRow]) -> Iterator[str
     if words:
         others = counted(len(rows) - len(shown), "figure")
         yield f"{f'and {others} more' if shown else others}: {', '.join(words)}"
-
-
-def uncompared_text(item: UncomparedFigures) -> str:
-    """The reason for which figures are not compared."""
-    old, new = ("none named" if suite is None else suite.short for suite in (item.old_suite, item.new_suite))
-    figures = counted(item.figures, "figure")
-    return f"{item.path}: {figures} not compared: measured on another suite ({old}, then {new})"
 
 
 def _fact_table(rows: Sequence[FactRow]) -> OverviewTable:
@@ -166,16 +219,37 @@ def _fact_table(rows: Sequence[FactRow]) -> OverviewTable:
     )
 
 
-def folded_line(screen: DiffOverview, listing: str) -> str:
-    """`and 47 changes that follow from new weights (--full)`; "" if none is folded. `listing` says where they are listed."""
-    groups = [
-        (len(group.changes), f"from {group.cause}" if group.cause else WITHOUT_EFFECT)
-        for group in screen.folded
-    ]
-    total = sum(count for count, _ in groups)
-    if not total:
-        return ""
-    if len(groups) == 1:
-        verb = "" if groups[0][1] == WITHOUT_EFFECT else "that follows " if total == 1 else "that follow "
-        return f"and {counted(total, 'change')} {verb}{groups[0][1]} ({listing})"
-    return f"and {total} changes that follow ({listing}): {', '.join(f'{count} {cause}' for count, cause in groups)}"
+def _screen(screen: DiffOverview) -> Iterator[str]:
+    """The tables of the overview, and the count of what it folds."""
+    for table in tables(screen):
+        yield from _table(table.header, table.rows)
+        yield from (f"\n{escaped(line)}" for line in table.notes)
+    if folded := folded_line(screen, "below"):
+        yield f"\n{escaped(folded)}"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A table without the columns that are empty in every row."""
+    shown = [index for index in range(len(header)) if any(row[index] for row in rows)]
+    if not rows:
+        return
+    yield ""
+    yield _row([header[index] for index in shown])
+    yield _row(["---:" if header[index] in output.NUMBERS else "---" for index in shown], str)
+    for row in rows:
+        yield _row([row[index] for index in shown])
+
+
+def _row(cells: Iterable[str], written: Callable[[str], str] | None = None) -> str:
+    return f"| {' | '.join(map(written or escaped, cells))} |"
+
+
+def _list(lines: Iterable[str]) -> list[str]:
+    items = [f"- {escaped(line)}" for line in lines]
+    return ["", *items] if items else []
+
+
+def _group(title: str, body: list[str], is_open: bool) -> list[str]:
+    if is_open:
+        return ["", f"#### {title}", "", *body]
+    return ["", f"<details><summary>{title}</summary>", "", *body, "", "</details>"]
