@@ -13,7 +13,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.delta.delta_format import DeltaHeader
 
-CASES = json.loads((Path(__file__).parents[2] / "vectors/delta/apply.json").read_text())["vectors"]
+CASES = json.loads((Path(__file__).parents[1] / "vectors/delta/apply.json").read_text())["vectors"]
 GOOD = [case for case in CASES if "new" in case]
 
 
