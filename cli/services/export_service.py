@@ -15,9 +15,8 @@ from onnxreg.cli.options.shared import read_delta_releases
 from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError
 from onnxreg.schema.core.progress import Progress
-from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import parse_size
-from onnxreg.schema.core.version import Version
 
 if TYPE_CHECKING:
     from onnxreg.cli.services.export_request import ExportRequest

@@ -18,7 +18,7 @@ import numpy as np
 from onnxreg.converters.evaluation.judgement import Judgement, MetricIdentity, State
 from onnxreg.converters.evaluation.scores import RESAMPLES, SEED, Floats, Integers, Interval, percentiles
 from onnxreg.converters.evaluation.suite import Fixture
-from onnxreg.schema.core.codec import count, mapping, number
+from onnxreg.schema.core.canonical import count, mapping, number
 from onnxreg.schema.core.errors import InputError
 
 RULE = "G4/point"

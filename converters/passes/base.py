@@ -17,8 +17,8 @@ from onnxreg.converters.onnx.weightless import without_weights
 from onnxreg.converters.passes.tools import graph, model_file
 from onnxreg.converters.passes.tools.parent_scales import ParentScales
 from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.schema.core.document import refusal
 from onnxreg.schema.core.errors import ConversionError, InputError, first_line
-from onnxreg.schema.core.problems import refusal
 from onnxreg.schema.manifest.parts import Step
 
 In = TypeVar("In")

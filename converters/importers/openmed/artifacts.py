@@ -19,7 +19,7 @@ from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.paths import check_path
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, DraftArtifact, DraftFile, Verdict
 from onnxreg.schema.manifest.manifest_v1 import ArtifactV1, ManifestV1
-from onnxreg.schema.manifest.mirrored_keys import is_number
+from onnxreg.schema.manifest.rules import is_number
 
 NO_EVIDENCE = (
     "the claim of format version 1 names no digest of the artifact, its parent or the evaluation suite"

@@ -8,7 +8,7 @@ import pytest
 from onnxreg.cli.batch import pool
 from onnxreg.cli.batch.jobs import Job
 from onnxreg.cli.services.export_service import free_memory
-from onnxreg.schema.inputs.job import JobRow
+from onnxreg.schema.inputs.recipe_file import JobRow
 
 GB = 10**9
 

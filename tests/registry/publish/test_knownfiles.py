@@ -174,7 +174,7 @@ def test_a_damaged_cache_costs_time_only(registry: Registry, folder: Path, read:
 def test_it_does_not_grow_without_end(
     registry: Registry, folder: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(add, "MAX_KNOWN_FILES", 2)
+    monkeypatch.setattr("onnxreg.registry.publish.add.MAX_KNOWN_FILES", 2)
     add(registry, folder)
     assert len(cache(registry).read_text().splitlines()) == 2
 
