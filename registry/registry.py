@@ -153,8 +153,8 @@ class Registry:
         self, url: str, name: str | None = None, version: Version | None = None, progress: Progress = SILENT
     ) -> PublishedVersion:
         """Publish what `reg publish` published at an `oci://` URL; see `registry.oci.fetch_version.fetch`."""
-        from onnxreg.registry.oci.fetch_version import fetch
         from onnxreg.registry.oci.target import OciTarget
+        from onnxreg.registry.oci.versions import fetch
 
         target = OciTarget.parse(url)
         DirectoryRegistry.create(self.store.root, self.store.disk)
@@ -498,7 +498,7 @@ class Registry:
         """Write the bundle with which model_signing verifies a pulled version. InputError unless the key is
         ECDSA P-256.
         """
-        from onnxreg.schema.signing.oms_bundle import make_bundle
+        from onnxreg.schema.signing.dsse import make_bundle
 
         published = self.get(ref, remote)
         files = {file.path: file.digest for file in held_files(published.manifest, published.held)}

@@ -51,7 +51,7 @@ def command(
     format, precision, size, state, figures}, value, interval, suite, verdict, artifacts: [the same]}]}; artifact
     is null if the manifest was taken down, and value if the artifact lacks the figure.
     """
-    from onnxreg.registry.read.history import read_history
+    from onnxreg.registry.read.versions import read_history
     from onnxreg.schema.compare.version_history import model_history
     from onnxreg.schema.core.ref import check_name
 

@@ -43,8 +43,8 @@ def command(
     digest is that of the index, all_files that of the manifest with every file, blobs and bytes are what was
     sent, referrers are the statements there.
     """
-    from onnxreg.registry.oci.publish_version import publish
     from onnxreg.registry.oci.target import OciTarget
+    from onnxreg.registry.oci.versions import publish
 
     session: Session = context.obj
     target = OciTarget.parse(url)

@@ -11,11 +11,10 @@ from onnxreg.cli.render.output import counted, printable
 from onnxreg.cli.reports.deep_diff import lines as deep_lines
 from onnxreg.schema.compare.artifact_rows import ArtifactRow, ArtifactSide
 from onnxreg.schema.compare.change_place import SEVERE
-from onnxreg.schema.compare.facts import FactRow
 from onnxreg.schema.compare.figures import VERDICTS, FigureRow, UncomparedFigures
 from onnxreg.schema.compare.graphs import DeepDiff
 from onnxreg.schema.compare.manifests import ManifestDiff
-from onnxreg.schema.compare.overview import DiffOverview
+from onnxreg.schema.compare.overview import DiffOverview, FactRow
 
 if TYPE_CHECKING:
     from onnxreg.registry.read.versions import PublishedVersion

@@ -34,7 +34,7 @@ def scratch_at(url: str) -> Scratch:
     """Choose the scratch for a URL; nothing is created yet. InputError if the URL is read-only."""
     scheme = url.partition(":")[0]
     if scheme == "s3":
-        from onnxreg.registry.conformance.s3_trials import S3Scratch
+        from onnxreg.registry.conformance.object_trials import S3Scratch
         from onnxreg.registry.store.s3.s3_url import S3Url
 
         return S3Scratch(S3Url.parse(url))
@@ -44,7 +44,7 @@ def scratch_at(url: str) -> Scratch:
 
         return HubScratch(HubUrl.parse(url))
     if scheme in PROTOCOLS:
-        from onnxreg.registry.conformance.fsspec_trials import FileScratch
+        from onnxreg.registry.conformance.object_trials import FileScratch
 
         return FileScratch(url)
     remote = open_url(url)

@@ -3,9 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from onnxreg.registry.dossier.attested import statements, version_signatures
-from onnxreg.registry.dossier.channel_history import changes_before, history, policy_in_force
 from onnxreg.registry.dossier.input_files import LoadedProfile, OwnerFile
+from onnxreg.registry.dossier.tables import (
+    changes_before,
+    history,
+    policy_in_force,
+    statements,
+    version_signatures,
+)
 from onnxreg.registry.dossier.version_record import VersionRecord
 from onnxreg.schema.core import pointer
 from onnxreg.schema.core.digest import Digest
@@ -24,9 +29,11 @@ from onnxreg.schema.dossier.dossier import (
     DossierTable,
     LogHead,
     ProfileReference,
+    SourceDocument,
+    single,
+    table,
 )
 from onnxreg.schema.dossier.dossier_profile import GeneratorName, ProfileField, ProfileSection
-from onnxreg.schema.dossier.source_document import SourceDocument, single, table
 from onnxreg.schema.log.logline import LogLine
 
 Attachments = Mapping[str, tuple[bytes, str]]

@@ -15,7 +15,7 @@ from onnxreg.registry.trust.signatures import SignatureVerdict, judge_lines
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
-from onnxreg.schema.dossier.source_document import SourceDocument
+from onnxreg.schema.dossier.dossier import SourceDocument
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Publish, Tag
 from onnxreg.schema.log.logline import LogLine

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onnxreg.registry.gates.gate_history import attestations, evaluation_of
+from onnxreg.registry.gates.statements import BENCHMARK
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger, read_line
@@ -19,7 +20,6 @@ from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.formats.benchmark import BenchmarkDocument
 from onnxreg.schema.gates.evaluation import Evaluation, read_evaluation, statement
-from onnxreg.schema.gates.statement_types import BENCHMARK
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Attest
 from onnxreg.schema.log.summary import effective_state

@@ -27,7 +27,7 @@ from onnxreg.schema.gates.policy import Policy
 from onnxreg.schema.gates.policy_comparison import approved_bytes, weaker
 from onnxreg.schema.log import events
 from onnxreg.schema.log.logline import LogLine, genesis, walk_chain
-from onnxreg.schema.signing.line_signature import SignLine, sign_line
+from onnxreg.schema.signing.dsse import SignLine, sign_line
 
 if TYPE_CHECKING:
     from onnxreg.registry.signing.crypto import PrivateKey

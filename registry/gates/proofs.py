@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from onnxreg.registry.gates.gate_history import attestations
+from onnxreg.registry.gates.statements import PROOF
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.ledger import read_line
 from onnxreg.registry.read.versions import PublishedVersion, read_version
 from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.signatures import judge_for
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
-from onnxreg.schema.gates.statement_types import PROOF
 from onnxreg.schema.log.events import Attest
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
 from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, is_release, pae

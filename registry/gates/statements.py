@@ -8,7 +8,6 @@ from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.trust.signatures import SignatureJudge
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
-from onnxreg.schema.gates.statement_types import BENCHMARK, PROOF
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Attest
 from onnxreg.schema.log.logline import LogLine
@@ -17,6 +16,11 @@ from onnxreg.schema.signing.dsse import Envelope, is_release
 
 if TYPE_CHECKING:
     from onnxreg.schema.gates.faithfulness import FaithfulnessReport
+
+BENCHMARK = "application/vnd.onnxreg.benchmark.v1+json"
+"""The media type of a statement with the measured speed of a version's artifacts: `schema/formats/benchmark.py`."""
+PROOF = "application/vnd.onnxreg.faithfulness.v1+json"
+"""The media type of a proof that an artifact is its parent, rounded: `schema/gates/faithfulness.py`."""
 
 
 class StatementReader:

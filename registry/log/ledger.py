@@ -33,7 +33,7 @@ from onnxreg.schema.log.state import (
     no_channel,
 )
 from onnxreg.schema.log.summary import completed, summarize
-from onnxreg.schema.signing.line_signature import Sign, sign_line
+from onnxreg.schema.signing.dsse import Sign, sign_line
 
 Fetch = Callable[[Digest], bytes]
 """Reads a small blob (manifest, catalog, segment) and checks its digest."""

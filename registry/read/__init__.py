@@ -1,4 +1,4 @@
-"""Read other registries: by name, with tracking copies of them, and one version as it was published.
+"""Read other registries: by name, with tracking copies of them, and versions as they were published.
 
 `Remotes` are registries with names, `TrackingCopies` keep what was last read of each (for `--offline` and
 conditional requests), `PublishedVersion` is a manifest with its log.

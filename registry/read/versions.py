@@ -1,4 +1,4 @@
-"""One version as it was published: its manifest, and its log."""
+"""Versions as they were published: one with its manifest, the log of a model, and all versions of it for its history."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.store.blobs import read_blob, read_consistently, read_manifest, read_plain_manifest
-from onnxreg.registry.store.protocol import IndexFile, RegistryReader
+from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, Version, check_name
-from onnxreg.schema.log.state import State
+from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import ArtifactStates, artifact_states, verdicts_of
 
 if TYPE_CHECKING:
     from onnxreg.registry.log.contents import ArtifactPaths
+    from onnxreg.schema.compare.version_history import HistoryEntry
     from onnxreg.schema.log.logline import LogLine
     from onnxreg.schema.manifest.manifest import Manifest
 
@@ -87,3 +88,46 @@ def read_log(reader: RegistryReader, name: str) -> list[LogLine]:
     if index is None:
         raise lookup.unknown_model(name, reader)
     return list(ledger.lines())
+
+
+def read_history(reader: RegistryReader, name: str, limit: int) -> list[HistoryEntry]:
+    """Read the newest versions of a model, newest first; the log's chain is verified.
+
+    Raises NotFoundError if the model is unknown, IntegrityError if its log or a manifest is damaged.
+    """
+    state, entries = lookup.read_versions(reader, name)
+    lines = {line.seq: line for line in read_log(reader, name)}
+    records = []
+    for version in sorted(entries, reverse=True)[:limit]:
+        event = lines[entries[version].seq].event
+        manifest = _read_manifest(reader, name, entries[version])
+        records.append(version_record(state, version, entries[version], manifest, event.time, event.actor))
+    return records
+
+
+def _read_manifest(reader: RegistryReader, name: str, entry: VersionEntry) -> Manifest | None:
+    """A version's manifest; None if it was taken down."""
+    try:
+        return read_manifest(read_blob(reader, entry.manifest), entry.manifest, name)
+    except MissingBlobError:
+        if entry.gone is None:
+            raise
+        return None
+
+
+def version_record(
+    state: State,
+    version: Version,
+    entry: VersionEntry,
+    manifest: Manifest | None,
+    time: str | None,
+    actor: str | None,
+) -> HistoryEntry:
+    """The record of a version that was read."""
+    from onnxreg.schema.compare.version_history import HistoryEntry
+
+    channels = tuple(sorted(tag for tag, channel in state.channels.items() if channel.version == version))
+    verdicts = verdicts_of(manifest) if manifest else ()
+    states = artifact_states(verdicts, entry.attested, state.refused)
+    status = entry.status(lookup.held_summary(state, version))
+    return HistoryEntry(str(version), entry.manifest, time, actor, status, channels, manifest, states)

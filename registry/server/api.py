@@ -12,11 +12,10 @@ from starlette.routing import Route
 from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
 from onnxreg.registry.search.search_index import SearchIndex
-from onnxreg.registry.server.answer_cache import AnswerCache
 from onnxreg.registry.server.http.messages import JSON, base_url, encode, of_bytes, read_body
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
-from onnxreg.registry.server.workers import SearchWorker, WorkerPool
+from onnxreg.registry.server.workers import AnswerCache, SearchWorker, WorkerPool
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.registry.trust.checked_reader import trust_digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError

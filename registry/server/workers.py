@@ -1,20 +1,29 @@
-"""Threads for one kind of request, with a bounded queue; one of them owns the search index."""
+"""Threads for one kind of request, with a bounded queue, and a cache of answers.
+
+One thread owns the search index. An answer that follows from a request and one model's index file is valid while the
+file is the same.
+"""
 
 import asyncio
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from anyio.to_thread import run_sync
+
 from onnxreg.registry.search.search_index import Revision, SearchIndex
 from onnxreg.registry.server.http.messages import HttpError
 from onnxreg.registry.server.lru import LruCache
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits
+from onnxreg.registry.store.blobs import read_consistently
+from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.schema.core.budget import limited
 
 Answer = TypeVar("Answer")
 
 RETRY_SECONDS = 2
+Make = Callable[[IndexFile | None], bytes]
 
 
 class WorkerPool:
@@ -91,3 +100,39 @@ class SearchWorker:
         else:
             self._search.refresh()
         return self._search
+
+
+class AnswerCache:
+    """Up to `max_bytes` of answers about the models of a registry."""
+
+    def __init__(self, registry: ServedRegistry, max_bytes: int) -> None:
+        self._registry = registry
+        self._answers: LruCache[Hashable, tuple[str, str, bytes]] = LruCache(max_bytes)
+
+    def get(self, key: Hashable) -> bytes | None:
+        """The cached answer, if it is still valid. Costs one stat."""
+        name, token, answer = self._answers.get(key) or ("", "", None)
+        return answer if answer is not None and self._registry.cached_token(name) == token else None
+
+    def put(self, key: Hashable, name: str, token: str, answer: bytes) -> None:
+        """Keep an answer that was made from the index file with this token."""
+        self._answers.put(key, (name, token, answer), len(answer))
+
+    async def answer(self, key: Hashable, name: str, make: Make) -> bytes:
+        """The cached answer, or one that `make` creates in a thread."""
+        cached = self.get(key)
+        return await run_sync(self._create, key, name, make) if cached is None else cached
+
+    def answer_here(self, key: Hashable, name: str, make: Make) -> bytes:
+        """The same as `answer`, for callers that run in a thread already."""
+        cached = self.get(key)
+        return self._create(key, name, make) if cached is None else cached
+
+    def _create(self, key: Hashable, name: str, make: Make) -> bytes:
+        def read(index: IndexFile | None) -> bytes:
+            answer = make(index)
+            if index is not None:
+                self.put(key, name, index.token, answer)
+            return answer
+
+        return read_consistently(self._registry, name, read)

@@ -20,8 +20,7 @@ from onnxreg.schema.signing.keys import PublicKey
 
 if TYPE_CHECKING:
     from onnxreg.registry.signing.crypto import PrivateKey
-    from onnxreg.schema.signing.dsse import Signature
-    from onnxreg.schema.signing.line_signature import Sign
+    from onnxreg.schema.signing.dsse import Sign, Signature
 
 PASSPHRASE = "REG_KEY_PASSPHRASE"
 SIGNING_KEY = "REG_SIGNING_KEY"

@@ -23,7 +23,7 @@ from onnxreg.schema.gates.policy_comparison import approved_bytes, unapproved
 from onnxreg.schema.inputs.trust_file import SignatureRequirement, Trust
 from onnxreg.schema.log.events import PolicyEvent
 from onnxreg.schema.log.logline import LogLine
-from onnxreg.schema.signing.line_signature import read_sig
+from onnxreg.schema.signing.dsse import read_sig
 
 SIGNERS_ADVICE = Advice("list-signers")
 

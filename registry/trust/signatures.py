@@ -12,8 +12,7 @@ from onnxreg.schema.core.ref import Version
 from onnxreg.schema.inputs.trust_file import Trust, TrustedKey
 from onnxreg.schema.log.events import Attest
 from onnxreg.schema.log.logline import LogLine
-from onnxreg.schema.signing.dsse import MEDIA_TYPE, Envelope, Release, is_release
-from onnxreg.schema.signing.line_signature import read_sig
+from onnxreg.schema.signing.dsse import MEDIA_TYPE, Envelope, Release, is_release, read_sig
 
 Status = Literal["trusted", "unsigned", "unknown", "revoked", "foreign", "invalid"]
 """`trusted`: valid, by a key that counts for this model. `unknown`: by a key that the trust file does not

@@ -17,7 +17,7 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name, check_tag
 from onnxreg.schema.log.rollout import percent, salt
 from onnxreg.schema.log.summary import STATES
-from onnxreg.schema.signing.line_signature import read_sig
+from onnxreg.schema.signing.dsse import read_sig
 
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _NONCE = re.compile(r"[0-9a-f]{32}")

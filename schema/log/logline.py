@@ -18,7 +18,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
 from onnxreg.schema.log.events import KINDS, MAX_EVENT_BYTES, Event, PolicyEvent, decode_event
-from onnxreg.schema.signing.line_signature import SignLine, signed_bytes
+from onnxreg.schema.signing.dsse import SignLine, signed_bytes
 
 MAX_LINE_BYTES = MAX_EVENT_BYTES + 1024
 """An event, its number, its links and a common signature."""

@@ -1,7 +1,7 @@
 """Keys, signatures and the statements they cover, as values. Nothing is computed with a key here.
 
 `PublicKey` is a key and its id, `Envelope` is DSSE 1.0.2, `Release` is the in-toto statement about one
-manifest. `line_signature` is the signature of a log line; `oms_bundle` is the bundle of OpenSSF Model
+manifest. `sign_line` makes the signature of a log line; `make_bundle` makes the bundle of OpenSSF Model
 Signing 1.0.
 
 Start with `keys.py` and `dsse.py`.

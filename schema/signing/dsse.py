@@ -1,22 +1,39 @@
-"""DSSE, the Dead Simple Signing Envelope, version 1.0.2 (github.com/secure-systems-lab/dsse).
+"""DSSE, the Dead Simple Signing Envelope, version 1.0.2 (github.com/secure-systems-lab/dsse), and what is signed with it.
 
 A signature covers the type of the payload and the payload's exact bytes, so that bytes signed as one kind of document
 are never accepted as another. A `Release` is the statement that an envelope covers.
+
+The signature of a log line is `"<key id>:<base64>"` in its `sig`. It covers `{registry, name, seq, prev, event, via?}`,
+and through `prev` every line before it: the last signed line is the signed head of the log.
+
+The signature bundle of OpenSSF Model Signing 1.0 (github.com/sigstore/model-transparency), key mode, is a Sigstore
+bundle 0.3 around a DSSE envelope whose statement lists every file of a model with its SHA-256. So a program that knows
+nothing of registries can check a directory. It wants ECDSA P-256.
 """
 
+import hashlib
+import json
+import re
 from base64 import b64encode
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import items, mapping, required, text
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.ref import Version, check_name
 from onnxreg.schema.signing.keys import PublicKey, decode_base64
 
 MEDIA_TYPE = "application/vnd.dsse.envelope.v1+json"
 MAX_SIGNATURES = 64
+LINE_PAYLOAD_TYPE = "application/vnd.onnxreg.line.v1+json"
+_SIG = re.compile(r"([0-9a-f]{64}):([A-Za-z0-9+/=]+)")
+
+BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+BUNDLE_PREDICATE = "https://model_signing/signature/v1.0"
+BUNDLE_KEY_KIND = "ecdsa-p256"
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
@@ -189,3 +206,62 @@ class KeyRotation:
         if rotation.encode() != payload:
             raise InputError("the statement of a rotation has other parts than the two keys")
         return rotation
+
+
+Sign = Callable[[bytes], Signature]
+"""Signs bytes with some key."""
+SignLine = Callable[[Mapping[str, Any]], str]
+"""Makes the `sig` of a line, given its JSON value."""
+
+
+def signed_bytes(registry: str, line: Mapping[str, Any]) -> bytes:
+    """The bytes that the signature of a line (its JSON value) covers in the log of a registry."""
+    value = {key: line[key] for key in ("seq", "prev", "event", "via") if key in line}
+    value |= {"registry": registry, "name": line["event"]["name"]}
+    return pae(LINE_PAYLOAD_TYPE, canonical.encode(value))
+
+
+def sign_line(registry: str, sign: Sign, line: Mapping[str, Any]) -> str:
+    """The `sig` of a line in the log of a registry."""
+    signature = sign(signed_bytes(registry, line))
+    return f"{signature.keyid}:{b64encode(signature.sig).decode()}"
+
+
+def read_sig(text: str) -> Signature:
+    """InputError if it is not `<key id>:<base64>`."""
+    match = _SIG.fullmatch(text)
+    if match is None:
+        raise InputError("the signature of a line is malformed")
+    return Signature(match[1], decode_base64(match[2], "the signature of a line"))
+
+
+def make_bundle(name: str, files: Mapping[str, Digest], key: PublicKey, sign: Sign) -> bytes:
+    """The bundle of a directory with exactly these files. InputError if the key is of a kind that it cannot have."""
+    if key.kind != BUNDLE_KEY_KIND:
+        raise InputError(
+            f"a bundle for model_signing is signed with {BUNDLE_KEY_KIND}, not {key.kind}",
+            Advice("create-key-of-kind", kind=BUNDLE_KEY_KIND),
+        )
+    payload = _bundle_statement(name, files)
+    signature = sign(pae(PAYLOAD_TYPE, payload))
+    envelope: dict[str, object] = json.loads(Envelope(PAYLOAD_TYPE, payload, (signature,)).encode())
+    hint = hashlib.sha256(key.pem.encode()).hexdigest()
+    material = {"publicKey": {"hint": hint}, "tlogEntries": []}
+    return canonical.encode(
+        {"mediaType": BUNDLE_MEDIA_TYPE, "verificationMaterial": material, "dsseEnvelope": envelope}
+    )
+
+
+def _bundle_statement(name: str, files: Mapping[str, Digest]) -> bytes:
+    """The subject is the SHA-256 over the digests of all files, in the order in which the predicate lists them."""
+    resources = [{"name": path, "algorithm": "sha256", "digest": files[path].hex} for path in sorted(files)]
+    root = hashlib.sha256(b"".join(bytes.fromhex(files[path].hex) for path in sorted(files)))
+    serialization = {"method": "files", "hash_type": "sha256", "allow_symlinks": False}
+    return canonical.encode(
+        {
+            "_type": STATEMENT,
+            "subject": [{"name": name, "digest": {"sha256": root.hexdigest()}}],
+            "predicateType": BUNDLE_PREDICATE,
+            "predicate": {"serialization": serialization, "resources": resources},
+        }
+    )

@@ -14,8 +14,8 @@ from support.registries.drafts import write_draft
 from support.servers.docker_registry import OciServer, docker_registry
 
 from onnxreg.registry import Registry
-from onnxreg.registry.oci.publish_version import PublishResult, publish
 from onnxreg.registry.oci.target import OciTarget
+from onnxreg.registry.oci.versions import PublishResult, publish
 from onnxreg.registry.signing.crypto import generate
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref

@@ -18,7 +18,6 @@ from starlette.routing import Route
 
 from onnxreg.registry.search.release_table import ModelFilter
 from onnxreg.registry.search.search_index import SearchIndex
-from onnxreg.registry.server.answer_cache import AnswerCache
 from onnxreg.registry.server.http.messages import HTML, STATUS, HttpError, base_url, of_bytes
 from onnxreg.registry.server.http.tree_routes import IMMUTABLE
 from onnxreg.registry.server.pages import views
@@ -27,7 +26,7 @@ from onnxreg.registry.server.pages.snapshot import ModelSnapshot, UnknownModelEr
 from onnxreg.registry.server.pages.snippets import Snippet, SnippetSubject, snippets
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
-from onnxreg.registry.server.workers import SearchWorker
+from onnxreg.registry.server.workers import AnswerCache, SearchWorker
 from onnxreg.registry.store.blobs import read_consistently
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.schema.compare.manifests import diff

@@ -6,7 +6,7 @@ from functools import cached_property
 from onnxreg.registry.gates.proofs import latest_proofs
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import read_ledger
-from onnxreg.registry.read.history import version_record
+from onnxreg.registry.read.versions import version_record
 from onnxreg.registry.server.pages import views
 from onnxreg.registry.server.pages.views import LogView
 from onnxreg.registry.server.served_registry import ServedRegistry

@@ -14,12 +14,12 @@ from onnxreg.cli.main import main
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.registry import Registry
 from onnxreg.registry.gates.proofs import read_proofs
+from onnxreg.registry.gates.statements import PROOF
 from onnxreg.registry.signing.keys import Keystore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.faithfulness import FaithfulnessReport, RuleCount
 from onnxreg.schema.gates.policy import read_policy
-from onnxreg.schema.gates.statement_types import PROOF
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 REF = "acme/pii:1.0.0"

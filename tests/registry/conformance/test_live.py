@@ -13,7 +13,7 @@ from support.servers import s3servers
 from onnxreg.cli import hints
 from onnxreg.registry import Registry
 from onnxreg.registry.conformance import conformance
-from onnxreg.registry.conformance.s3_trials import S3Scratch
+from onnxreg.registry.conformance.object_trials import S3Scratch
 from onnxreg.registry.conformance.trial import (
     InapplicableError,
     PromiseTrial,

@@ -19,6 +19,7 @@ from support.registries.gated import NAME, Attacker
 from onnxreg.registry import Registry
 from onnxreg.registry.dossier.write_dossier import make_dossier, write_dossier
 from onnxreg.registry.gates.proofs import read_proofs
+from onnxreg.registry.gates.statements import PROOF
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger
@@ -32,7 +33,6 @@ from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, No
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.dossier.dossier import Dossier, DossierTable
 from onnxreg.schema.gates.faithfulness import statement
-from onnxreg.schema.gates.statement_types import PROOF
 from onnxreg.schema.log.events import Purge
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as DSSE
 from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, pae

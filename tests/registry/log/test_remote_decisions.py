@@ -22,7 +22,7 @@ from onnxreg.registry.transfer.archive import choose, create_archive
 from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.schema.core.errors import ConflictError
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.signing.line_signature import read_sig
+from onnxreg.schema.signing.dsse import read_sig
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
 

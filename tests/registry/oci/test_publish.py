@@ -15,8 +15,8 @@ from support.servers.referrers import PAGE, with_referrers
 from onnxreg.registry import Registry
 from onnxreg.registry.oci.client import OciClient
 from onnxreg.registry.oci.model_pack import MODEL_PACK, VERSION
-from onnxreg.registry.oci.publish_version import PublishResult, publish
 from onnxreg.registry.oci.target import OciTarget
+from onnxreg.registry.oci.versions import PublishResult, publish
 from onnxreg.registry.signing.crypto import generate
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core.digest import Digest

@@ -20,8 +20,7 @@ from onnxreg.registry.trust.edit import add_rotated_key
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.gates.policy import Policy, read_policy
-from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, pae
-from onnxreg.schema.signing.line_signature import sign_line
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, pae, sign_line
 
 STRICT = '[[rule]]\nchannel = "stable"\nsigned_by = ["release", "qa", "audit"]\nsignatures = 2\nlicenses = ["MIT"]\n'
 LOOSE = '[[rule]]\nchannel = "stable"\nsigned_by = ["release", "qa", "audit"]\nsignatures = 2\n'

@@ -10,9 +10,17 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.signing.dsse import Envelope, Release, Signature, is_release, pae
+from onnxreg.schema.signing.dsse import (
+    Envelope,
+    Release,
+    Signature,
+    is_release,
+    pae,
+    read_sig,
+    sign_line,
+    signed_bytes,
+)
 from onnxreg.schema.signing.keys import SIZES, PublicKey
-from onnxreg.schema.signing.line_signature import read_sig, sign_line, signed_bytes
 
 MANIFEST = canonical.encode(
     {

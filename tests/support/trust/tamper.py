@@ -16,7 +16,7 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.log.logline import LogLine, genesis
-from onnxreg.schema.signing.line_signature import sign_line
+from onnxreg.schema.signing.dsse import sign_line
 
 Line = dict[str, Any]
 
