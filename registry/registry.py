@@ -18,8 +18,8 @@ from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.contents import EVERYTHING, Selection, held_files, selected_artifacts
 from onnxreg.registry.log.decisions import DecisionResult, Decisions
 from onnxreg.registry.log.ledger import Ledger, mirror_error
+from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.read.remotes import Remotes
-from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.store.streams import measure

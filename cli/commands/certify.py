@@ -76,7 +76,7 @@ def _certificates(reader: "RegistryReader", published: "PublishedVersion") -> Ce
 
     Raises NotFoundError without any, IntegrityError if one contradicts the manifest.
     """
-    from onnxreg.registry.store.blobs import read_blob
+    from onnxreg.registry.log.lookup import read_blob
     from onnxreg.schema.gates.evaluation import EvaluationDocument
     from onnxreg.schema.log.summary import CERTIFICATE
 
@@ -105,7 +105,7 @@ def _certificates(reader: "RegistryReader", published: "PublishedVersion") -> Ce
 
 
 def _recomputed(reader: "RegistryReader", artifact: "Artifact", document: "EvaluationDocument") -> list[Any]:
-    from onnxreg.registry.store.blobs import read_blob
+    from onnxreg.registry.log.lookup import read_blob
 
     with needs("evaluate", "reg certify --recompute"):
         from onnxreg.converters.evaluation.certificate import recompute

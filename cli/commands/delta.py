@@ -70,7 +70,7 @@ def ls(context: typer.Context, ref: RefArgument, remote: RemoteOption = None, as
     from onnxreg.registry.log import lookup
     from onnxreg.registry.log.commit import load
     from onnxreg.registry.log.delta_log import offered
-    from onnxreg.registry.store.blobs import read_manifest
+    from onnxreg.registry.log.lookup import read_manifest
 
     session: Session = context.obj
     reader = session.reader(remote)

@@ -13,8 +13,8 @@ from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.contents import held_files
 from onnxreg.registry.log.delta_log import offered, publish_deltas
 from onnxreg.registry.log.ledger import mirror_error
+from onnxreg.registry.log.lookup import read_manifest
 from onnxreg.registry.store import streams
-from onnxreg.registry.store.blobs import read_manifest
 from onnxreg.registry.store.protocol import Push, RegistryStore, local_file
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest

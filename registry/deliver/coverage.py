@@ -17,8 +17,7 @@ from onnxreg.registry.deliver.resolution import (
     version_candidates,
 )
 from onnxreg.registry.delta import offered_deltas
-from onnxreg.registry.log.lookup import find_in, state_of
-from onnxreg.registry.store.blobs import read_blob, read_consistently
+from onnxreg.registry.log.lookup import find_in, read_blob, read_consistently, state_of
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError

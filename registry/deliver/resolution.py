@@ -10,8 +10,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.registry.log.lookup import LocatedVersion, find_in, read_summary, state_of
-from onnxreg.registry.store.blobs import read_blob, read_consistently
+from onnxreg.registry.log.lookup import (
+    LocatedVersion,
+    find_in,
+    read_blob,
+    read_consistently,
+    read_summary,
+    state_of,
+)
 from onnxreg.registry.store.protocol import IndexFile, LocalStore, RegistryReader, carried_by, innermost
 from onnxreg.registry.trust.checked_reader import trust_digest, trust_if_any
 from onnxreg.registry.trust.known_heads import KnownHeads
@@ -349,7 +355,7 @@ def check_index(reader: RegistryReader, state: State, located: LocatedVersion) -
     """IntegrityError if the index file contradicts the manifest of a version."""
     summary = state.summaries.get(str(located.version))
     if summary is not None:
-        from onnxreg.registry.store.blobs import check_summary
+        from onnxreg.registry.log.lookup import check_summary
 
         manifest = located.entry.manifest
         check_summary(summary, read_blob(reader, manifest), manifest, located.name)

@@ -8,7 +8,7 @@ from onnxreg.registry.gates.policy_log import PolicyLog, read_policies
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.store.blobs import read_manifest
+from onnxreg.registry.log.lookup import read_manifest
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.signatures import SignatureVerdict, judge_lines

@@ -11,8 +11,7 @@ from onnxreg.registry.gates.rollouts import judge_rollout
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import read_ledger
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.log.lookup import LocatedVersion, state_of
-from onnxreg.registry.store.blobs import check_summary, read_consistently
+from onnxreg.registry.log.lookup import LocatedVersion, check_summary, read_consistently, state_of
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, GateError, InputError, IntegrityError, RegError
 from onnxreg.schema.core.ref import Version

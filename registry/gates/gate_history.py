@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from onnxreg.registry.log.ledger import Ledger, read_line
-from onnxreg.registry.store.blobs import read_manifest
+from onnxreg.registry.log.lookup import read_manifest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.log.events import Attest, RolloutStep, Tag, Untag

@@ -14,7 +14,7 @@ from onnxreg.registry.gates.proofs import recorded_proofs
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import commit, load
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.store.blobs import read_manifest
+from onnxreg.registry.log.lookup import read_manifest
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.trust.checked_reader import CheckedReader, load_trust

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.store.blobs import read_blob, read_plain_manifest
+from onnxreg.registry.log.lookup import read_blob, read_plain_manifest
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.trust.signatures import SignatureJudge
 from onnxreg.schema.core.digest import Digest

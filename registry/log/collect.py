@@ -14,7 +14,7 @@ from functools import partial
 from onnxreg.registry.log.commit import commit, read_ledger
 from onnxreg.registry.log.contents import present_versions, references
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.store.blobs import read_consistently
+from onnxreg.registry.log.lookup import read_consistently
 from onnxreg.registry.store.layout import BlobKey, model_of, note_path
 from onnxreg.registry.store.protocol import IndexFile, Push, RegistryStore, TreeFile
 from onnxreg.registry.support.actor import NOBODY, TIME_FORMAT, stamp

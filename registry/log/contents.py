@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxreg.registry.log.ledger import Ledger, read_line
-from onnxreg.registry.store.blobs import read_manifest
+from onnxreg.registry.log.lookup import read_manifest
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest

@@ -12,7 +12,7 @@ from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.contents import files, present_versions
 from onnxreg.registry.log.delta_log import delta_blobs, withdraw_deltas
 from onnxreg.registry.log.ledger import Ledger, channel_of
-from onnxreg.registry.store.blobs import read_manifest
+from onnxreg.registry.log.lookup import read_manifest
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.digest import Digest

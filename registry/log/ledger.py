@@ -258,7 +258,7 @@ class Ledger(LogReplay):
         summary = self.summaries.get(str(version))
         if isinstance(summary, dict) and summary.get("manifest") == str(entry.manifest):
             return summary
-        from onnxreg.registry.store.blobs import read_manifest
+        from onnxreg.registry.log.lookup import read_manifest
 
         data = self.fetch(entry.manifest)
         return summarize(read_manifest(data, entry.manifest, self.name), entry.manifest, len(data))

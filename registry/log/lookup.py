@@ -1,17 +1,26 @@
-"""Reading one registry: names, states, and which bytes a ref or a query means.
+"""Reading one registry: names, states, which bytes a ref or a query means, and small blobs whole.
 
-Light: no pydantic on this path.
+Blobs (manifests, segments, catalogs, operator sets) are always checked: the bytes of a manifest, not its content. Light:
+pydantic is imported only to validate a manifest.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from onnxreg.registry.store.blobs import MAX_BLOB_BYTES, read_blob, read_consistently
 from onnxreg.registry.store.layout import other_registry
-from onnxreg.registry.store.protocol import IndexFile, RegistryReader, UnlistedError
+from onnxreg.registry.store.protocol import (
+    BlobReader,
+    IndexFile,
+    IndexReader,
+    LocalStore,
+    MissingBlobError,
+    RegistryReader,
+    UnlistedError,
+)
+from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import (
@@ -20,18 +29,27 @@ from onnxreg.schema.core.errors import (
     InputError,
     IntegrityError,
     NotFoundError,
+    RegError,
     suggest,
 )
 from onnxreg.schema.core.ref import Ref, Version, check_name
 from onnxreg.schema.log.rollout import Rollout
 from onnxreg.schema.log.state import Channel, State, VersionEntry, no_version, read_entries, version_of
-from onnxreg.schema.log.summary import VersionSummary
+from onnxreg.schema.log.summary import VersionSummary, completed, summarize
+
+if TYPE_CHECKING:
+    from onnxreg.schema.manifest.manifest import Manifest
+
 
 EMPTY = Advice("fill-registry")
 MAX_LISTED_MODELS = 5
 """The most models that a hint names."""
 
 FINISH = Advice("finish-mirror")
+Value = TypeVar("Value")
+
+MAX_BLOB_BYTES = 64 * 2**20
+"""No catalog, segment or manifest has more bytes."""
 
 
 class LocatedVersion(NamedTuple):
@@ -261,7 +279,6 @@ def read_summary(
     of_family = member is not None and (summary is None or not summary.members)
     if summary is not None and not summary.lacks(fields) and not of_family:
         return summary.after(state.verdicts(target.entry))
-    from onnxreg.registry.store.blobs import read_manifest
     from onnxreg.schema.log.summary import summarize
 
     data = read_blob(remote, target.entry.manifest)
@@ -280,3 +297,111 @@ def held_summary(state: State, version: Version) -> VersionSummary | None:
         return state.effective_summary(version)
     except InputError as error:
         raise IntegrityError(f"the index of {state.name} has a damaged summary: {error.message}") from error
+
+
+def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_BLOB_BYTES) -> bytes:
+    """Read a blob. NotFoundError if it is absent, IntegrityError if its digest differs."""
+    with host_errors(f"reading blob {digest}"), source.open_blob(digest) as stream:
+        data = stream.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise IntegrityError(f"blob {digest} is larger than {max_bytes} bytes, which no document is")
+    if Digest.of(data) != digest:
+        raise IntegrityError(f"blob {digest} is damaged: its bytes have another digest", VERIFY_ADVICE)
+    return data
+
+
+def read_consistently(
+    remote: IndexReader,
+    name: str,
+    read: Callable[[IndexFile | None], Value],
+    first: IndexFile | None = None,
+) -> Value:
+    """Read a model's index file and blobs that it names; start again if one is missing and the index has
+    changed.
+
+    A collector may free what a newer index file no longer refers to (a catalog that a sealing replaced, the
+    manifest of a dropped version) while somebody still reads by the one before. `first` is an index file that
+    was read already.
+    """
+    index = first or remote.read_index(name)
+    while True:
+        try:
+            return read(index)
+        except MissingBlobError:
+            index, before = remote.read_index(name), index
+            if index == before:
+                raise
+
+
+def fetcher(*sources: BlobReader) -> Callable[[Digest], bytes]:
+    """Make a function that reads a blob from the first reader that has a good one, local ones first, and
+    caches it."""
+    sources = tuple(sorted(sources, key=lambda source: not isinstance(source, LocalStore)))
+    cache: dict[Digest, bytes] = {}
+
+    def fetch(digest: Digest) -> bytes:
+        if digest not in cache:
+            cache[digest] = _first(digest)
+        return cache[digest]
+
+    def _first(digest: Digest) -> bytes:
+        failed: list[RegError] = []
+        for source in sources:
+            try:
+                return read_blob(source, digest)
+            except (IntegrityError, NotFoundError) as error:
+                failed.append(error)
+        raise next((error for error in failed if isinstance(error, IntegrityError)), failed[-1])
+
+    return fetch
+
+
+def sealed_lines(fetch: Callable[[Digest], bytes], segments: Sequence[Digest], number: int) -> list[bytes]:
+    """Read one sealed part of a log: its lines."""
+    return fetch(segments[number]).removesuffix(b"\n").split(b"\n")
+
+
+def read_manifest(data: bytes, digest: Digest, name: str) -> "Manifest":
+    """Decode the manifest of a model. IntegrityError if it is not a manifest, of another model, or of an unknown version."""
+    from onnxreg.schema.manifest.manifest import Manifest
+    from onnxreg.schema.manifest.manifest import read_manifest as read_any_manifest
+
+    label = f"manifest {digest.short}... of {name}"
+    try:
+        manifest = read_any_manifest(data, label)
+    except InputError as error:
+        raise IntegrityError(error.message, error.advice) from error
+    if not isinstance(manifest, Manifest) or manifest.name != name:
+        actual_name = manifest.name if isinstance(manifest, Manifest) else "no model: it has format version 1"
+        raise IntegrityError(
+            f"{label} is the manifest of {actual_name}", "the registry was tampered with or damaged"
+        )
+    return manifest
+
+
+def read_plain_manifest(data: bytes, digest: Digest, name: str) -> "Manifest":
+    """The same for a verb that prints it: a tenth of a second earlier; see `plain_manifest`."""
+    from onnxreg.schema.manifest.plain_manifest import plain_manifest
+
+    try:
+        manifest = plain_manifest(data)
+    except (InputError, ValueError):
+        return read_manifest(data, digest, name)
+    return manifest if manifest.name == name else read_manifest(data, digest, name)
+
+
+def check_summary(summary: Any, data: bytes, digest: Digest, name: str) -> None:
+    """Compare the summary in an index file with the manifest's bytes. IntegrityError if they differ.
+
+    Keys of the summary that this build does not know are not compared, nor those that an older build did not write.
+    """
+    derived = summarize(read_manifest(data, digest, name), digest, len(data))
+    try:
+        is_same = completed(summary, derived) == derived
+    except InputError:
+        is_same = False
+    if not is_same:
+        raise IntegrityError(
+            f"the index of {name} says other things of manifest {digest.short}... than the manifest itself",
+            Advice("verify-index"),
+        )

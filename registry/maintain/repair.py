@@ -13,8 +13,8 @@ from io import BytesIO
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.log.commit import announced, load, read_condemned
 from onnxreg.registry.log.ledger import Fetch, Ledger, read_segment, replay
+from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.maintain.verification import Damage, VerifyReport
-from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.layout import BlobKey, usable_key
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, Push, RegistryStore
 from onnxreg.registry.store.streams import metered

@@ -19,6 +19,7 @@ from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.log.decisions import Decisions
+from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.oci.client import OciClient, entries
 from onnxreg.registry.oci.model_pack import (
     EMPTY,
@@ -34,7 +35,6 @@ from onnxreg.registry.oci.model_pack import (
 from onnxreg.registry.oci.target import Login, OciTarget, tag_of
 from onnxreg.registry.publish.add import Publisher
 from onnxreg.registry.read.versions import PublishedVersion, read_version
-from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.protocol import Push, RegistryReader
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel

@@ -20,9 +20,9 @@ from typing import Any
 from onnxreg.registry.log.commit import Bring, commit
 from onnxreg.registry.log.contents import refers_to
 from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.publish.existing import newest
 from onnxreg.registry.read.versions import PublishedVersion
-from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, Push
 from onnxreg.registry.store.streams import describe, piece_hasher

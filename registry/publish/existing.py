@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-from onnxreg.registry.log.lookup import all_versions, state_of
-from onnxreg.registry.store.blobs import read_blob, read_consistently
+from onnxreg.registry.log.lookup import all_versions, read_blob, read_consistently, state_of
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest

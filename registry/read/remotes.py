@@ -19,8 +19,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from onnxreg.registry.log.lookup import state_of
-from onnxreg.registry.store.blobs import read_blob
+from onnxreg.registry.log.lookup import read_blob, state_of
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import index_path, other_registry
 from onnxreg.registry.store.open import absolute, check_scheme, open_url, path_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxreg.registry.log import lookup
-from onnxreg.registry.store.blobs import read_blob, read_consistently, read_manifest, read_plain_manifest
+from onnxreg.registry.log.lookup import read_blob, read_consistently, read_manifest, read_plain_manifest
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, Version, check_name

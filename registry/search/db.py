@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from onnxreg.registry.log import lookup
+from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.search import scan
 from onnxreg.registry.search.listing import channels, newest, total_size
-from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError

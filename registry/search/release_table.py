@@ -14,10 +14,10 @@ from unicodedata import normalize
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.ledger import split_segment
+from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.search.candidate_table import bounded
 from onnxreg.registry.search.db import transaction
 from onnxreg.registry.search.listing import ModelListing
-from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest

@@ -20,13 +20,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from onnxreg.registry.log.lookup import LocatedVersion, all_versions, read_summary
+from onnxreg.registry.log.lookup import LocatedVersion, all_versions, read_blob, read_manifest, read_summary
 from onnxreg.registry.server.http.messages import HttpError, of_file, of_json, read_body
 from onnxreg.registry.server.lru import LruCache
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits
 from onnxreg.registry.server.workers import WorkerPool
-from onnxreg.registry.store.blobs import read_blob, read_manifest
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.registry.trust.checked_reader import trust_digest
 from onnxreg.schema.core.digest import Digest

@@ -16,9 +16,9 @@ from typing import BinaryIO
 
 from onnxreg.registry.deliver.resolution import Resolution, check_index, check_version_trust, resolve_in
 from onnxreg.registry.log import lookup
+from onnxreg.registry.log.lookup import read_consistently
 from onnxreg.registry.search import scan
 from onnxreg.registry.server.lru import LruCache
-from onnxreg.registry.store.blobs import read_consistently
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path, index_path, keys_of
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, IndexFile, MissingBlobError, StoredObject

@@ -11,12 +11,12 @@ from typing import TypeVar
 
 from anyio.to_thread import run_sync
 
+from onnxreg.registry.log.lookup import read_consistently
 from onnxreg.registry.search.search_index import Revision, SearchIndex
 from onnxreg.registry.server.http.messages import HttpError
 from onnxreg.registry.server.lru import LruCache
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits
-from onnxreg.registry.store.blobs import read_consistently
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.schema.core.budget import limited
 

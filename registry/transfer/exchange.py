@@ -17,9 +17,8 @@ from onnxreg.registry.log.commit import load, read_ledger
 from onnxreg.registry.log.contents import Selection, files
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger, channel_of
-from onnxreg.registry.log.lookup import LocatedVersion
+from onnxreg.registry.log.lookup import LocatedVersion, read_blob, read_consistently, read_manifest
 from onnxreg.registry.read.remotes import Remotes, TrackedReader, TrackingCopies
-from onnxreg.registry.store.blobs import read_blob, read_consistently, read_manifest
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, LocalStore, RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors

@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 from onnxreg.registry.deliver.resolution import Resolution
 from onnxreg.registry.log.contents import ArtifactPaths, download_files
+from onnxreg.registry.log.lookup import read_blob, read_manifest
 from onnxreg.registry.store import streams
-from onnxreg.registry.store.blobs import read_blob, read_manifest
 from onnxreg.registry.store.directory.scratch import staging
 from onnxreg.registry.store.protocol import BlobReader, RegistryReader
 from onnxreg.registry.store.streams import metered

@@ -25,7 +25,7 @@ from onnxreg.registry.log.contents import (
     versions_to_update,
 )
 from onnxreg.registry.log.ledger import Ledger, channel_of, read_line
-from onnxreg.registry.store.blobs import check_summary
+from onnxreg.registry.log.lookup import check_summary
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, ForkError, IntegrityError, NotFoundError

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onnxreg.registry.store.blobs import fetcher, sealed_lines
+from onnxreg.registry.log.lookup import fetcher, sealed_lines
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, RefreshableReader, RegistryReader, location
 from onnxreg.registry.support.disk import replace_file
 from onnxreg.registry.support.environment import state_directory

@@ -65,7 +65,7 @@ def is_proven(observed: ObservedIndex, fetch: Fetch, sealed: Sealed) -> bool:
 
     The known head is not used: the earlier state may have been damaged on its way.
     """
-    from onnxreg.registry.store.blobs import check_summary
+    from onnxreg.registry.log.lookup import check_summary
 
     state = observed.state
     try:

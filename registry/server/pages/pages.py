@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from onnxreg.registry.log.lookup import read_consistently
 from onnxreg.registry.search.release_table import ModelFilter
 from onnxreg.registry.search.search_index import SearchIndex
 from onnxreg.registry.server.http.messages import HTML, STATUS, HttpError, base_url, of_bytes
@@ -27,7 +28,6 @@ from onnxreg.registry.server.pages.snippets import Snippet, SnippetSubject, snip
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.server.workers import AnswerCache, SearchWorker
-from onnxreg.registry.store.blobs import read_consistently
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.compare.version_history import HistoryRow, ModelHistory, model_history

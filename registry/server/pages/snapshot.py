@@ -6,11 +6,11 @@ from functools import cached_property
 from onnxreg.registry.gates.proofs import latest_proofs
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import read_ledger
+from onnxreg.registry.log.lookup import read_blob, read_manifest
 from onnxreg.registry.read.versions import version_record
 from onnxreg.registry.server.pages import views
 from onnxreg.registry.server.pages.views import LogView
 from onnxreg.registry.server.served_registry import ServedRegistry
-from onnxreg.registry.store.blobs import read_blob, read_manifest
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
 from onnxreg.schema.compare.version_history import HistoryEntry
 from onnxreg.schema.core.digest import Digest

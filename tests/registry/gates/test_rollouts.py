@@ -12,8 +12,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.gates import rollouts
 from onnxreg.registry.log.collect import RetentionPolicy
 from onnxreg.registry.log.ledger import is_same, replay
-from onnxreg.registry.log.lookup import read_state
-from onnxreg.registry.store.blobs import read_blob
+from onnxreg.registry.log.lookup import read_blob, read_state
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.transfer.mirror_registry import mirror, open_both
 from onnxreg.schema.core.digest import Digest

@@ -11,7 +11,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.gates.promotion import Promotion
 from onnxreg.registry.log import commit
 from onnxreg.registry.log import commit as committing
-from onnxreg.registry.store.blobs import read_blob
+from onnxreg.registry.log.lookup import read_blob
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.gates.evaluation import EVALUATION, RECALL_DELTA, read_evaluation

@@ -14,11 +14,11 @@ from onnxreg.registry.deliver import resolution
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.contents import refers_to
 from onnxreg.registry.log.ledger import Ledger, replay
+from onnxreg.registry.log.lookup import fetcher
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.search import scan
 from onnxreg.registry.search.listing import read_model
 from onnxreg.registry.search.search_index import FILE, ArtifactKind, SearchIndex
-from onnxreg.registry.store.blobs import fetcher
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.log.state import SEGMENT_LINES

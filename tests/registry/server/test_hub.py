@@ -19,8 +19,8 @@ from support.registries.gated import LAX, draft
 from support.servers.regserve import Site, running, wait
 
 from onnxreg.registry import Registry
+from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.server.settings import Settings
-from onnxreg.registry.store.blobs import read_blob
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.family import pipeline_of

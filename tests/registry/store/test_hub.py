@@ -23,9 +23,9 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect, condemn
 from onnxreg.registry.log.commit import load, read_condemned
+from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.read.remotes import Remotes
-from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.contract import StoreContract, put
 from onnxreg.registry.store.hub import commits, hub_client, hub_errors, repo_card
 from onnxreg.registry.store.hub.hub import HubRegistry, open_hub

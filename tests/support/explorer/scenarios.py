@@ -14,7 +14,7 @@ from onnxreg.registry.log.collect import RetentionPolicy, collect
 from onnxreg.registry.log.commit import MAX_COMMIT_TRIES, commit
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger
-from onnxreg.registry.store.blobs import read_blob
+from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.memory import MemoryStore, memory_remote
 from onnxreg.registry.store.object_store import ObjectRegistry, ObjectStore

@@ -18,8 +18,8 @@ from onnxreg.registry.delta import apply
 from onnxreg.registry.dossier.input_files import load_profile, profile_names
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.ledger import Ledger, decode_index, read_segment
+from onnxreg.registry.log.lookup import fetcher, read_manifest
 from onnxreg.registry.read.remotes import Remotes
-from onnxreg.registry.store.blobs import fetcher, read_manifest
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path, new_identity, read_identity
 from onnxreg.schema.compare.manifests import ManifestDiff, diff

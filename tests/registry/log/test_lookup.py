@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.registry.store.blobs import fetcher
+from onnxreg.registry.log.lookup import fetcher
 from onnxreg.registry.store.contract import put
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
