@@ -57,7 +57,7 @@ def _open(
     if not any(one.path.endswith(suffix) and other.path.endswith(suffix) for suffix in SUFFIXES):
         return DeepDiff(artifact=name, graph=None, why_not=OTHER_KIND)
     with needs("onnx", "reg diff --deep"), ExitStack() as stack:
-        from onnxreg.converters.onnx.compare.compare_files import compare_models
+        from onnxreg.converters.onnx.compare_files import compare_models
 
         paths = [
             stack.enter_context(fetched(side.reader, artifact, side.version.held, progress))

@@ -210,10 +210,10 @@ def _ort(file: Path) -> Iterator[TensorExtent]:
     """The tensors of an ORT-format file: the bindings give arrays over the mapped file."""
     import numpy as np
 
-    from onnxreg.converters.onnx.ort import ort_graph
+    from onnxreg.converters.onnx import ort_file
 
-    with ort_graph.reading(file):
-        for tensor in ort_graph.tensors(ort_graph.load_ort(file).Model().Graph()):
+    with ort_file.reading(file):
+        for tensor in ort_file.tensors(ort_file.load_ort(file).Model().Graph()):
             if tensor.RawDataIsNone():
                 continue
             array = tensor.RawDataAsNumpy()
@@ -221,7 +221,7 @@ def _ort(file: Path) -> Iterator[TensorExtent]:
             element = ELEMENTS.get(tensor.DataType())
             dtype = element.name if element else "unknown"
             start = array.ctypes.data - np.frombuffer(_owner(array), np.uint8).ctypes.data
-            yield TensorExtent(ort_graph.text(tensor.Name()), dtype, dims, start, array.nbytes)
+            yield TensorExtent(ort_file.text(tensor.Name()), dtype, dims, start, array.nbytes)
 
 
 def _owner(array: Any) -> Any:

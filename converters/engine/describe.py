@@ -12,8 +12,7 @@ from onnxreg.converters.engine.profile_promises import ProfileOutput
 from onnxreg.converters.engine.step import StepResult
 from onnxreg.converters.engine.steps import GOLDEN_PREFIX
 from onnxreg.converters.engine.subjects import FILES_DIRECTORY
-from onnxreg.converters.onnx.facts import GraphFacts
-from onnxreg.converters.onnx.kv_cache import with_kv_caches
+from onnxreg.converters.onnx.facts import GraphFacts, with_kv_caches
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.golden_vectors import GoldenVectors, Outputs
 from onnxreg.converters.passes.tools import samples

@@ -15,10 +15,8 @@ from onnxreg.converters.importers.judge_files import (
     describe,
     read_model,
 )
-from onnxreg.converters.onnx.facts import GraphFacts
-from onnxreg.converters.onnx.kv_cache import with_kv_caches
+from onnxreg.converters.onnx.facts import GraphFacts, weight_type, with_kv_caches
 from onnxreg.converters.onnx.mobile_rules import android_warnings
-from onnxreg.converters.onnx.quantized_share import weight_type
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.source.source_files import role_of
 from onnxreg.schema.core.errors import Advice, InputError, NotFoundError

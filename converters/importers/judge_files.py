@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.onnx.external_data import external_files
-from onnxreg.converters.onnx.facts import GraphFacts, inspect_model, inspect_ort
+from onnxreg.converters.onnx.facts import LABEL_OUTPUT, GraphFacts, inspect_model, inspect_ort, weight_type
 from onnxreg.converters.onnx.mobile_rules import check_contract
 from onnxreg.converters.onnx.onnx_graph import check_model, load_onnx
-from onnxreg.converters.onnx.quantized_share import weight_type
-from onnxreg.converters.onnx.tensor_contract import LABEL_OUTPUT
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.schema.core.errors import Advice, ConversionError, InputError, RegError

@@ -49,7 +49,7 @@ def main() -> None:
     try:
         import onnx  # noqa: F401  # while the parent opens its registry
 
-        from onnxreg.converters.onnx.open_notice import notify_listener
+        from onnxreg.converters.onnx.external_data import notify_listener
 
         request = json.loads(sys.stdin.readline() or "null")
         if request is not None:

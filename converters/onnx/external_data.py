@@ -1,16 +1,23 @@
-"""External data: the files beside an ONNX file that hold its tensors."""
+"""External data: the files beside an ONNX file that hold its tensors.
 
-from collections.abc import Iterator
+A listener is shown each file, the model itself too, before it is read, so that it can name the file if the process ends.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.onnx.expansion import subgraphs
-from onnxreg.converters.onnx.open_notice import opening
+from onnxreg.converters.onnx.graph_operators import subgraphs
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.paths import check_path
 
 MAX_DIGITS = 18
 """The most digits of an offset or length in bytes: below 2**63."""
+
+Listener = Callable[[Path], None]
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 def external_files(model: Any, path: Path) -> tuple[str, ...]:
@@ -51,6 +58,23 @@ def tensors(model: Any) -> Iterator[Any]:
     for function in model.functions:
         yield from _node_tensors(function.node)
         yield from _attribute_tensors(function.attribute_proto)
+
+
+@contextmanager
+def notify_listener(listener: Listener) -> Iterator[None]:
+    """Show `listener` every file that is opened inside, before it is read."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def opening(path: Path) -> None:
+    """A model file, or its external data, is about to be read."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(path)
 
 
 def _graph_tensors(graph: Any) -> Iterator[Any]:

@@ -1,38 +1,79 @@
-"""Facts read from an artifact itself: contract, operators, opsets, weights. Nothing here trusts a claim."""
+"""Facts read from an artifact itself: contract, operators, opsets, weights. Nothing here trusts a claim.
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+The tensor contract is the inputs and outputs as the manifest states them. The precision is that of the weights, by the
+share of them that is quantized. A decoder's KV cache is counted from the inputs that take it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from onnxreg.converters.onnx import onnx_graph
-from onnxreg.converters.onnx.compare.dataflow import semantic_digest
-from onnxreg.converters.onnx.compare.read_dataflow import read_onnx, read_ort
-from onnxreg.converters.onnx.elements import ELEMENTS
+from onnxreg.converters.onnx import onnx_graph, ort_file
+from onnxreg.converters.onnx.dataflow import read_onnx, read_ort, semantic_digest
+from onnxreg.converters.onnx.elements import ELEMENTS, FLOATS, QUANTIZED, element_name
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.graph_operators import (
     DEFAULT_DOMAIN,
+    Constant,
     OperatorUse,
     contrib_needs,
     operator_names,
     operators,
+    read_operator_config,
+    required,
 )
-from onnxreg.converters.onnx.operator_config import read_operator_config, required
-from onnxreg.converters.onnx.ort import ort_graph
-from onnxreg.converters.onnx.ort.ort_graph import MAX_DEPTH, tensor_type
-from onnxreg.converters.onnx.quantized_share import count_weights
-from onnxreg.converters.onnx.tensor_contract import onnx_spec, ort_spec
+from onnxreg.converters.source.scrub import read_json
 from onnxreg.schema.core.errors import InputError, prefix_label
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 from onnxreg.schema.manifest.manifest import Operator, SemanticDigest, TensorSpec, WeightCount
+
+LABEL_OUTPUT = "logits"
+"""The output of a classifier, whose static last axis counts the labels and is called `labels`."""
+Shape = Sequence[str | int]
+"""An axis is its size, or its name if it is dynamic ("" if the graph gives none)."""
+_SCALES = {
+    "DequantizeLinear": (1, 2),
+    "QuantizeLinear": (1, 2),
+    "MatMulInteger": (2, 3),
+    "ConvInteger": (2, 3),
+    "QLinearMatMul": (1, 2, 4, 5, 6, 7),
+    "QLinearConv": (1, 2, 4, 5, 6, 7),
+    "DynamicQuantizeMatMul": (2, 3),
+    "MatMulIntegerToFloat": (2, 3, 4, 5),
+    "MatMulNBits": (2, 3),
+    "MatMulBnb4": (2,),
+    "GatherBlockQuantized": (2, 3),
+    "QMoE": (3, 6, 9),
+}
+"""Operands that hold scales and zero points: of any rank, but never weights."""
+WEIGHTS_ONLY = "int8-weights"
+"""8-bit weights whose products are computed with activations in floating point."""
+_INT8_ACTIVATIONS = 4
+"""The `accuracy_level` that lets the runtime round activations to int8."""
+_PACKED = frozenset({"MatMulNBits", "GatherBlockQuantized"})
+"""Operators whose uint8 weights hold several elements of `bits` bits each (4 unless stated)."""
+MINOR_SHARE = 0.01
+"""A second floating-point type below this share of the weight bytes does not make a graph `mixed`."""
+SETTINGS, CONFIG = "genai_config.json", "config.json"
+"""The settings of onnxruntime-genai, and those of a checkpoint, in the folder of a graph."""
+PAST = re.compile(r"past_key_values\.\d+\.(key|value)")
+"""The name of an input of shape `[batch, heads, tokens, head size]`."""
+TOKENS = 2
+"""The axis of the tokens."""
+BITS = {element.name: element.bits for element in ELEMENTS.values()}
 
 
 @dataclass(frozen=True)
 class GraphFacts:
     """The facts of a model file, read from the file itself.
 
-    `contrib` see `schema/query/runtimes.py`. `operators` are sorted and carry opsets and element types; `operator_names` are in first-seen order, both with
-    subgraphs and local functions included. `external_data` are paths relative to the file's folder. `ort_format` is
-    None for ONNX. `precision` is that of the weights (`weights.count_weights`), `semantic` see `dataflow`.
+    `contrib` see `schema/query/runtimes.py`. `operators` are sorted and carry opsets and element types; `operator_names`
+    are in first-seen order, both with subgraphs and local functions included. `external_data` are paths relative to the file's folder. `ort_format` is
+    None for ONNX. `precision` is that of the weights (`count_weights`), `semantic` see `dataflow`.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -99,6 +140,89 @@ def inspect_model(model: Any, path: Path) -> GraphFacts:
         return _facts(inputs, outputs, operators(uses), uses, imports, ir_version, None, external, semantic)
 
 
+def inspect_ort(path: Path, config: Path | None = None) -> GraphFacts:
+    """Read the facts of an ORT-format file, its operators from the operator config if one is given.
+
+    Raises InputError, naming the file, if it is not in ORT format or cut short, and if the config is
+    malformed or lacks an operator or element type that the file uses.
+    """
+    with ort_file.reading(path):
+        session = ort_file.load_ort(path)
+        graph = session.Model().Graph()
+        ort_file.check_extent(graph, path.stat().st_size)
+        types = ort_file.value_types(graph)
+        inputs = tuple(ort_spec(name, types[name]) for name in ort_file.graph_inputs(graph))
+        outputs = tuple(ort_spec(name, types[name]) for name in ort_file.graph_outputs(graph))
+        imports = ort_file.opset_imports(session)
+        version, ir_version = ort_file.format_version(session), session.Model().IrVersion()
+        uses = ort_file.operator_uses(session)
+        semantic = semantic_digest(read_ort(session, path), inputs, outputs)
+    used = operators(uses)
+    if config is not None:
+        used = required(used, read_operator_config(config), path, config)
+    return _facts(inputs, outputs, used, uses, imports, ir_version, version, (), semantic)
+
+
+def onnx_spec(value: Any) -> TensorSpec:
+    """The contract of one `onnx.ValueInfoProto`."""
+    if not value.type.HasField("tensor_type"):
+        kind = value.type.WhichOneof("value") or "unknown"
+        return _spec(value.name, kind.removesuffix("_type"), None)
+    tensor = value.type.tensor_type
+    shape = None
+    if tensor.HasField("shape"):
+        shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in tensor.shape.dim]
+    return _spec(value.name, element_name(tensor.elem_type), shape)
+
+
+def ort_spec(name: str, info: Any) -> TensorSpec:
+    """The contract of one value of an ORT-format file, given its `fbs.TypeInfo`."""
+    tensor = ort_file.tensor_type(info)
+    if tensor is None:
+        return _spec(name, "unknown", None)
+    shape = tensor.Shape()
+    dims = (
+        None if shape is None else [_ort_dim(shape.Dim(index).Value()) for index in range(shape.DimLength())]
+    )
+    return _spec(name, element_name(tensor.ElemType()), dims)
+
+
+def count_weights(uses: Iterable[OperatorUse]) -> tuple[WeightCount, str]:
+    """Count the constant weights of a graph, and name its precision.
+
+    A weight is a stored tensor of rank 2 or more and of a floating-point or 8-bit-or-less type that some operator
+    reads, scales and zero points aside; one that several operators share counts once. The precision is `int8` or
+    `int4` if weights are quantized (`mixed` if both), `int8-weights` if all of them have 8 bits and a
+    `MatMulNBits` or `GatherBlockQuantized` that leaves activations in floating point reads them, else the floating-point type (`mixed` if a second one
+    has at least `MINOR_SHARE` of the bytes); a graph without weights is `float32`.
+    """
+    weights = _weights(uses)
+    quantized = {weight: kind for weight, kind in weights.items() if _name(weight) in QUANTIZED}
+    value = {
+        "weights_quantized": len(quantized),
+        "weights_total": len(weights),
+        "bytes_quantized": sum(map(_bytes, quantized)),
+        "bytes_total": sum(map(_bytes, weights)),
+    }
+    return WeightCount.from_json(value, "weights"), _precision(
+        quantized, [weight for weight in weights if weight not in quantized]
+    )
+
+
+def weight_type(precision: str) -> str:
+    """The element type of a precision's weights: that of `int8-weights` is `int8`."""
+    return "int8" if precision == WEIGHTS_ONLY else precision
+
+
+def with_kv_caches(draft: Draft) -> Draft:
+    """The draft, with the `kv_cache` of each decoder; see `manifest.KvCache`.
+
+    Both numbers must be known: the longest context, and the head size if the graph leaves it open, are those of the
+    `genai_config.json` of the draft beside the graph, else of the `config.json`.
+    """
+    return replace(draft, artifacts=tuple(_with_kv_cache(draft, artifact) for artifact in draft.artifacts))
+
+
 def _onnx_semantic(
     model: Any, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> SemanticDigest:
@@ -107,29 +231,6 @@ def _onnx_semantic(
         return semantic_digest(graph, inputs, outputs, functions)
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise InputError(f"{path.name} is not a valid graph: {str(error)[:200]}") from error
-
-
-def inspect_ort(path: Path, config: Path | None = None) -> GraphFacts:
-    """Read the facts of an ORT-format file, its operators from the operator config if one is given.
-
-    Raises InputError, naming the file, if it is not in ORT format or cut short, and if the config is
-    malformed or lacks an operator or element type that the file uses.
-    """
-    with ort_graph.reading(path):
-        session = ort_graph.load_ort(path)
-        graph = session.Model().Graph()
-        check_extent(graph, path.stat().st_size)
-        types = ort_graph.value_types(graph)
-        inputs = tuple(ort_spec(name, types[name]) for name in ort_graph.graph_inputs(graph))
-        outputs = tuple(ort_spec(name, types[name]) for name in ort_graph.graph_outputs(graph))
-        imports = ort_graph.opset_imports(session)
-        version, ir_version = ort_graph.format_version(session), session.Model().IrVersion()
-        uses = ort_graph.operator_uses(session)
-        semantic = semantic_digest(read_ort(session, path), inputs, outputs)
-    used = operators(uses)
-    if config is not None:
-        used = required(used, read_operator_config(config), path, config)
-    return _facts(inputs, outputs, used, uses, imports, ir_version, version, (), semantic)
 
 
 def _facts(
@@ -160,71 +261,114 @@ def _facts(
     )
 
 
-MIN_ELEMENT_BYTES = 4
-"""Bytes of the smallest element of the vectors that are counted."""
-_VECTORS = ("Floats", "Ints", "Strings", "Tensors", "Graphs")
+def _ort_dim(value: Any) -> str | int:
+    if value is None or value.DimType() != 1:
+        return "" if value is None else (value.DimParam() or b"").decode("utf-8")
+    return int(value.DimValue())
 
 
-def check_extent(graph: Any, size: int) -> None:
-    """Raise ValueError if the vectors of an `fbs.Graph` have more elements than a file of `size` bytes can
-    hold.
-
-    Each element of an honest file has bytes of its own. Tables that are referred to again and again, or that
-    contain themselves, would be read without end.
-    """
-    left = size // MIN_ELEMENT_BYTES
-    for length in _lengths(graph, 0):
-        left -= length
-        if left < 0:
-            raise ValueError("vectors are longer than the file")
-
-
-def _lengths(graph: Any, depth: int) -> Iterator[int]:
-    """The length of each vector, before its elements are read."""
-    if depth > MAX_DEPTH:
-        raise ValueError("subgraphs are nested too deep")
-    yield graph.InputsLength() + graph.OutputsLength() + graph.InitializersLength()
-    for index in range(graph.InitializersLength()):
-        yield from _tensor(graph.Initializers(index))
-    yield graph.NodeArgsLength()
-    for index in range(graph.NodeArgsLength()):
-        yield _rank(graph.NodeArgs(index).Type())
-    yield graph.NodesLength()
-    for index in range(graph.NodesLength()):
-        yield from _node(graph.Nodes(index), depth)
+def _spec(name: str, dtype: str, shape: Shape | None) -> TensorSpec:
+    """A tensor of unknown rank has neither axes nor shape; a scalar has both, empty."""
+    value: dict[str, Any] = {"name": name, "dtype": dtype}
+    if shape is not None:
+        static = [isinstance(dim, int) and dim >= 0 for dim in shape]
+        axes = [dim if isinstance(dim, str) else "" for dim in shape]
+        value["shape"] = [
+            {"kind": "static", "value": dim} if fixed else {"kind": "dynamic", "name": axis}
+            for dim, axis, fixed in zip(shape, axes, static, strict=True)
+        ]
+        if name == LABEL_OUTPUT and len(shape) > 1 and static[-1]:
+            axes[-1] = "labels"
+        value["axes"] = axes
+    return TensorSpec.from_json(value, f"tensor {name[:80]!r}")
 
 
-def _node(node: Any, depth: int) -> Iterator[int]:
-    yield node.InputsLength() + node.OutputsLength() + node.AttributesLength()
-    for index in range(node.AttributesLength()):
-        attribute = node.Attributes(index)
-        yield sum(getattr(attribute, f"{kind}Length")() for kind in _VECTORS)
-        tensors = [attribute.Tensors(at) for at in range(attribute.TensorsLength())]
-        for tensor in (attribute.T(), *tensors):
-            if tensor is not None:
-                yield from _tensor(tensor)
-        graphs = [attribute.Graphs(at) for at in range(attribute.GraphsLength())]
-        for graph in (attribute.G(), *graphs):
-            if graph is not None:
-                yield 1
-                yield from _lengths(graph, depth + 1)
+def _weights(uses: Iterable[OperatorUse]) -> dict[Constant, str]:
+    """Each weight with its kind: the element type, signed or not, that its values have once unpacked."""
+    weights: dict[Constant, str] = {}
+    scales: set[Constant] = set()
+    for use in uses:
+        for position, operand in enumerate(use.inputs):
+            constant = operand.constant if operand else None
+            if constant is None or len(constant.dims) < 2 or _name(constant) not in FLOATS | QUANTIZED:
+                continue
+            if position in _SCALES.get(use.name, ()):
+                scales.add(constant)
+            elif use.name in _PACKED and _name(constant) == "uint8":
+                weights[constant] = _packed_kind(use.attributes)
+            else:
+                weights.setdefault(constant, _name(constant).removeprefix("u"))
+    return {weight: kind for weight, kind in weights.items() if weight not in scales}
 
 
-def _tensor(tensor: Any) -> Iterator[int]:
-    """Numbers in the file must be as many bytes as their shape needs."""
-    yield tensor.DimsLength() + tensor.StringDataLength()
-    elements = 1
-    for index in range(tensor.DimsLength()):
-        elements *= tensor.Dims(index)
-        if tensor.Dims(index) < 0:
-            raise ValueError("a dimension is negative")
-    element = ELEMENTS.get(tensor.DataType())
-    bits = element.bits if element is not None and tensor.ExternalDataOffset() < 0 else 0
-    if tensor.RawDataLength() * 8 < elements * bits:
-        raise ValueError("a tensor has fewer bytes than its shape needs")
+def _packed_kind(attributes: Mapping[str, int | None]) -> str:
+    bits = attributes.get("bits", 4)
+    return (
+        WEIGHTS_ONLY if bits == 8 and attributes.get("accuracy_level") != _INT8_ACTIVATIONS else f"int{bits}"
+    )
 
 
-def _rank(info: Any) -> int:
-    tensor = tensor_type(info)
-    shape = None if tensor is None else tensor.Shape()
-    return 0 if shape is None else int(shape.DimLength())
+def _precision(quantized: dict[Constant, str], floats: list[Constant]) -> str:
+    kinds = set(quantized.values())
+    if kinds == {"int8", WEIGHTS_ONLY}:
+        return "int8"
+    if kinds:
+        return kinds.pop() if len(kinds) == 1 else "mixed"
+    sizes: Counter[str] = Counter()
+    for weight in floats:
+        sizes[_name(weight)] += _bytes(weight)
+    total = sum(sizes.values())
+    major = [name for name, size in sizes.most_common() if size >= MINOR_SHARE * total]
+    return "mixed" if len(major) > 1 else (major[0] if major else "float32")
+
+
+def _name(constant: Constant) -> str:
+    return constant.element.name if constant.element else "unknown"
+
+
+def _bytes(constant: Constant) -> int:
+    bits = constant.element.bits if constant.element else 0
+    return (prod(constant.dims) * bits + 7) // 8
+
+
+def _with_kv_cache(draft: Draft, artifact: DraftArtifact) -> DraftArtifact:
+    specs = artifact.fields.get("metadata", {}).get("inputs", ())
+    past = [spec for spec in specs if PAST.fullmatch(spec["name"])]
+    if not past:
+        return artifact
+    longest, head_size = _settings(draft, artifact)
+    bits = [_bits_per_token(spec, head_size) for spec in past]
+    if longest is None or None in bits:
+        return artifact
+    cache = {"bytes_per_token": -(-sum(filter(None, bits)) // 8), "max_tokens": longest}
+    return replace(artifact, fields={**artifact.fields, "kv_cache": cache})
+
+
+def _bits_per_token(spec: Mapping[str, Any], head_size: int | None) -> int | None:
+    """The bits of one token in an input; None if they are not known."""
+    sizes = [dim.get("value") for dim in spec.get("shape", ())]
+    if len(sizes) != TOKENS + 2:
+        return None
+    batch, heads, size = sizes[0] or 1, sizes[1], sizes[-1] or head_size
+    bits = BITS.get(spec["dtype"], 0)
+    return prod((batch, heads, size, bits)) or None if heads and size else None
+
+
+def _settings(draft: Draft, artifact: DraftArtifact) -> tuple[int | None, int | None]:
+    """The longest context in tokens, and the head size, as the files beside a graph state them."""
+    files = {file.path for file in (*artifact.sidecars, *draft.companions)}
+    folder = PurePosixPath(artifact.path).parent
+    settings, config = ((folder / name).as_posix() for name in (SETTINGS, CONFIG))
+    if settings in files:
+        value = read_json(draft.root / settings)
+        return _count(value, "model", "context_length"), _count(value, "model", "decoder", "head_size")
+    if config in files:
+        return _count(read_json(draft.root / config), "max_position_embeddings"), None
+    return None, None
+
+
+def _count(value: Any, *keys: str) -> int | None:
+    """The positive number at these keys, else None."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if type(value) is int and value > 0 else None

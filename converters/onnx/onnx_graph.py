@@ -1,27 +1,49 @@
-"""Reading an ONNX protobuf: its contract, and its nodes with the element types of their operands."""
+"""Reading an ONNX protobuf: its contract, and its nodes with the element types of their operands.
+
+The size of a graph is limited, with calls of local functions replaced by the functions' bodies.
+"""
 
 import mmap
-from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections import ChainMap, Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.onnx.elements import ELEMENTS, tensor_bytes
-from onnxreg.converters.onnx.expansion import check_expansion, subgraphs
-from onnxreg.converters.onnx.external_data import external_files, tensors
-from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, Constant, OperatorUse, Value, find_schema
-from onnxreg.converters.onnx.open_notice import opening
+from onnxreg.converters.onnx.external_data import external_files, opening, tensors
+from onnxreg.converters.onnx.graph_operators import (
+    DEFAULT_DOMAIN,
+    Constant,
+    OperatorUse,
+    Value,
+    find_schema,
+    subgraphs,
+)
 from onnxreg.converters.onnx.weightless import without_weights
 from onnxreg.schema.core.errors import InputError, first_line, missing_extra, unreadable
 
 LFS_POINTER = b"version https://git-lfs"
 """The first bytes of a file that Git LFS has not fetched."""
 
+MAX_NODES = 250_000
+"""Nodes of a graph with its subgraphs, after inlining."""
+MAX_SUBGRAPHS = 10_000
+"""Graphs of `If`, `Loop` and `Scan` in the file itself: names in each are looked up in those around it."""
+MAX_INLINED_BYTES = 512 * 2**20
+"""Bytes that inlining may copy."""
+MAX_CALL_DEPTH = 200
+"""Functions that call each other in a row: the inliner recurses."""
+Key = tuple[str, str, str]
+_HOW = " once its local functions are inlined"
+_HINT = "export the model again, with fewer nested functions and subgraphs"
+
 
 def load_onnx(path: Path) -> Any:
     """Parse an ONNX file (`onnx.ModelProto`), external data left where it is.
 
-    Raise InputError if it is not one, or is more than `expansion` allows.
+    Raise InputError if it is not one, or is more than `check_expansion` allows.
     """
     try:
         import onnx
@@ -51,25 +73,49 @@ def load_onnx(path: Path) -> Any:
     return model
 
 
-def _check_versions(model: Any, path: Path) -> None:
-    for owner in (model, *model.functions):
-        for item in owner.opset_import:
-            if not 0 <= item.version < 2**31:
-                domain = (item.domain or DEFAULT_DOMAIN)[:80]
-                raise InputError(
-                    f"{path.name} imports version {item.version} of {domain!r}, which no operator set has"
-                )
+def check_model(model: Any, path: Path) -> None:
+    """Raise InputError if a loaded file (`onnx_graph.load_onnx`) or its external data is not what ONNX asks
+    for.
+
+    The checker itself never sees external data: it refuses files with more than one name, which those of a
+    registry have. That the data is there, in its folder and long enough, is checked here. `model` is left as
+    it is.
+    """
+    import onnx
+
+    external_files(model, path)
+    light = without_weights(model)
+    for tensor in tensors(light):
+        if tensor.data_location == tensor.EXTERNAL:
+            _bring_zeros(tensor)
+    try:
+        onnx.checker.check_model(light)
+    except onnx.checker.ValidationError as error:
+        raise InputError(f"{path.name} is not valid ONNX: {first_line(error)}") from error
 
 
-def opset_imports(model: Any) -> dict[str, int]:
-    """Domain to version, sorted, the default domain under its name `ai.onnx`."""
-    return dict(sorted((item.domain or DEFAULT_DOMAIN, item.version) for item in model.opset_import))
+def check_expansion(model: Any, path: Path) -> None:
+    """Raise InputError for a model (`onnx.ModelProto`) that is not to be inlined.
 
-
-def graph_inputs(graph: Any) -> list[Any]:
-    """The inputs that a caller feeds: those that are not also initializers."""
-    stored = {tensor.name for tensor in graph.initializer}
-    return [value for value in graph.input if value.name not in stored]
+    Functions must have distinct names and may not call themselves; the result must be within the limits of this module.
+    Time and memory are linear in the size of the model, whatever it expands to.
+    """
+    functions = {
+        _key(function.domain, function.name, function.overload): function for function in model.functions
+    }
+    if len(functions) != len(model.functions):
+        raise InputError(f"{path.name} is not a valid graph: two local functions have one name")
+    bodies = {key: _measure(function.node, functions) for key, function in functions.items()}
+    extents: dict[Key, _Extent] = {}
+    try:
+        for key in TopologicalSorter({key: body.calls for key, body in bodies.items()}).static_order():
+            extents[key] = _expand(bodies[key], extents, path)
+    except CycleError as error:
+        raise InputError(f"{path.name} is not a valid graph: a local function calls itself") from error
+    main = _measure(model.graph.node, functions)
+    if main.subgraphs + sum(body.subgraphs for body in bodies.values()) > MAX_SUBGRAPHS:
+        raise InputError(f"{path.name} has more than {MAX_SUBGRAPHS:,} subgraphs", _HINT)
+    _expand(replace(main, size=0), extents, path)
 
 
 def operator_uses(model: Any, path: Path) -> list[OperatorUse]:
@@ -95,6 +141,27 @@ def operator_uses(model: Any, path: Path) -> list[OperatorUse]:
     walker = _Walker({(f.domain, f.name, f.overload): f for f in model.functions})
     scope = _Scope(ChainMap(constants), ChainMap(_declared_types(model.graph), declared))
     return list(walker.graph(model.graph, opset_imports(model), scope))
+
+
+def opset_imports(model: Any) -> dict[str, int]:
+    """Domain to version, sorted, the default domain under its name `ai.onnx`."""
+    return dict(sorted((item.domain or DEFAULT_DOMAIN, item.version) for item in model.opset_import))
+
+
+def graph_inputs(graph: Any) -> list[Any]:
+    """The inputs that a caller feeds: those that are not also initializers."""
+    stored = {tensor.name for tensor in graph.initializer}
+    return [value for value in graph.input if value.name not in stored]
+
+
+def _check_versions(model: Any, path: Path) -> None:
+    for owner in (model, *model.functions):
+        for item in owner.opset_import:
+            if not 0 <= item.version < 2**31:
+                domain = (item.domain or DEFAULT_DOMAIN)[:80]
+                raise InputError(
+                    f"{path.name} imports version {item.version} of {domain!r}, which no operator set has"
+                )
 
 
 class _Scope:
@@ -180,28 +247,63 @@ def _unreadable(path: Path) -> InputError:
     )
 
 
-def check_model(model: Any, path: Path) -> None:
-    """Raise InputError if a loaded file (`onnx_graph.load_onnx`) or its external data is not what ONNX asks
-    for.
-
-    The checker itself never sees external data: it refuses files with more than one name, which those of a
-    registry have. That the data is there, in its folder and long enough, is checked here. `model` is left as
-    it is.
-    """
-    import onnx
-
-    external_files(model, path)
-    light = without_weights(model)
-    for tensor in tensors(light):
-        if tensor.data_location == tensor.EXTERNAL:
-            _bring_zeros(tensor)
-    try:
-        onnx.checker.check_model(light)
-    except onnx.checker.ValidationError as error:
-        raise InputError(f"{path.name} is not valid ONNX: {first_line(error)}") from error
-
-
 def _bring_zeros(tensor: Any) -> None:
     tensor.raw_data = bytes(tensor_bytes(tensor))
     tensor.ClearField("data_location")
     del tensor.external_data[:]
+
+
+@dataclass(frozen=True)
+class _Body:
+    """The nodes and bytes of a graph or function, its subgraphs included, and how often it calls each function."""
+
+    nodes: int
+    subgraphs: int
+    size: int
+    calls: Counter[Key]
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """The size of a body after inlining."""
+
+    nodes: int
+    size: int
+    depth: int
+
+
+def _key(domain: str, name: str, overload: str) -> Key:
+    return ("" if domain == DEFAULT_DOMAIN else domain, name, overload)
+
+
+def _measure(nodes: Iterable[Any], functions: Mapping[Key, Any]) -> _Body:
+    """Count until a limit is passed."""
+    size = sum(node.ByteSize() for node in nodes) if functions else 0
+    count, graphs, calls = 0, 0, Counter[Key]()
+    waiting = [nodes]
+    while waiting and count <= MAX_NODES and graphs <= MAX_SUBGRAPHS:
+        for node in waiting.pop():
+            count += 1
+            key = _key(node.domain, node.op_type, node.overload)
+            if key in functions:
+                calls[key] += 1
+            inner = [graph.node for item in node.attribute for graph in subgraphs(item)]
+            graphs += len(inner)
+            waiting += inner
+    return _Body(count, graphs, size, calls)
+
+
+def _expand(body: _Body, extents: Mapping[Key, _Extent], path: Path) -> _Extent:
+    called = [(extents[key], times) for key, times in body.calls.items()]
+    nodes = body.nodes + sum(times * extent.nodes for extent, times in called)
+    size = body.size + sum(times * extent.size for extent, times in called)
+    depth = 1 + max((extent.depth for extent, _ in called), default=0)
+    if nodes > MAX_NODES:
+        raise InputError(f"{path.name} has more than {MAX_NODES:,} nodes{_HOW if called else ''}", _HINT)
+    if size > MAX_INLINED_BYTES:
+        raise InputError(f"{path.name} has more than {MAX_INLINED_BYTES // 2**20} MiB of nodes{_HOW}", _HINT)
+    if depth > MAX_CALL_DEPTH:
+        raise InputError(
+            f"{path.name} has local functions that call each other more than {MAX_CALL_DEPTH} deep", _HINT
+        )
+    return _Extent(nodes, size, depth)

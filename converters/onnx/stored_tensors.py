@@ -9,10 +9,10 @@ from math import prod
 from pathlib import Path
 from typing import Any, Protocol
 
+from onnxreg.converters.onnx import ort_file
 from onnxreg.converters.onnx.elements import ELEMENTS
 from onnxreg.converters.onnx.external_data import extent
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.onnx.ort import ort_graph
 from onnxreg.schema.core.digest import Digest
 
 BLOCK_BYTES = 2**20
@@ -66,9 +66,9 @@ def digest_of(tensor: StoredTensor) -> Digest:
 def read_tensors(path: Path) -> dict[str, StoredTensor]:
     """The initializers of an ONNX or ORT-format file's main graph, by name."""
     if path.suffix == ".ort":
-        with ort_graph.reading(path):
-            graph = ort_graph.load_ort(path).Model().Graph()
-            return _by_name(OrtTensor(tensor, path) for tensor in ort_graph.tensors(graph))
+        with ort_file.reading(path):
+            graph = ort_file.load_ort(path).Model().Graph()
+            return _by_name(OrtTensor(tensor, path) for tensor in ort_file.tensors(graph))
     return _by_name(OnnxTensor(tensor, path) for tensor in load_onnx(path).graph.initializer)
 
 
@@ -137,10 +137,10 @@ class OnnxTensor:
 
 
 class OrtTensor:
-    """An `fbs.Tensor` of the file at `path`, made and its blocks read inside `ort_graph.reading`."""
+    """An `fbs.Tensor` of the file at `path`, made and its blocks read inside `ort_file.reading`."""
 
     def __init__(self, table: Any, path: Path) -> None:
-        self.name = ort_graph.text(table.Name())
+        self.name = ort_file.text(table.Name())
         self.dtype = _element_name(table.DataType())
         self.dims = tuple(table.Dims(index) for index in range(table.DimsLength()))
         self._table = table
@@ -157,7 +157,7 @@ class OrtTensor:
     def array(self) -> Any:
         import numpy as np
 
-        with ort_graph.reading(self._path):
+        with ort_file.reading(self._path):
             data = self._table.RawDataAsNumpy().view(np.dtype(self.dtype).newbyteorder("<"))
             return data.reshape(self.dims)
 

@@ -14,9 +14,8 @@ from typing import Any, Literal
 
 from pydantic import field_validator
 
-from onnxreg.converters.onnx.facts import inspect_onnx
+from onnxreg.converters.onnx.facts import inspect_onnx, weight_type
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.onnx.quantized_share import weight_type
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.tools import causal_model, graph, model_file, samples
 from onnxreg.converters.runtime.sessions import load_session

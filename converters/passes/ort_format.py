@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from onnxreg.converters.onnx.ort import canonical_ort, ort_operators
+from onnxreg.converters.onnx import ort_file
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.passes import base
 from onnxreg.converters.runtime.sessions import load_session, run_session, session_options
@@ -35,7 +35,7 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
 
     `Fixed` bakes the optimizations of the converting machine in; for a target that is not amd64 the NCHWc layout
     is left out. The files are written beside the input. Where ONNX Runtime's version is among
-    `canonical_ort.PROVEN`, the file is made canonical and run: its outputs must be equal, to the bit, to those of the
+    `ort_file.PROVEN`, the file is made canonical and run: its outputs must be equal, to the bit, to those of the
     optimized graph in memory or of the file as it was.
     """
 
@@ -73,13 +73,13 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
         target = subject.with_suffix(".ort")
         kind = "required_operators_and_types" if self.params.enable_type_reduction else "required_operators"
         config = subject.with_suffix(f".{kind}.config")
-        proven = onnxruntime.__version__ in canonical_ort.PROVEN
+        proven = onnxruntime.__version__ in ort_file.PROVEN
         try:
             session = self._convert(subject, target)
             outputs = _outputs(session, self._feed) if proven else []
             del session
             config.write_text(
-                ort_operators.config(target, self.params.enable_type_reduction), encoding="utf-8"
+                ort_file.operator_config(target, self.params.enable_type_reduction), encoding="utf-8"
             )
         except Exception as error:
             full = shutil.disk_usage(target.parent).free < subject.stat().st_size
@@ -120,7 +120,7 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
         written.
         """
         canonical = path.with_suffix(".canonical.ort")
-        canonical_ort.canonicalize(path, canonical)
+        ort_file.canonicalize(path, canonical)
         outputs = _outputs(load_session(canonical), self._feed)
         if outputs != optimized and outputs != _outputs(load_session(path), self._feed):
             canonical.unlink()

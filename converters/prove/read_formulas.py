@@ -7,12 +7,11 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.onnx.compare.dataflow import Dataflow, Node, needed_values, node_order
-from onnxreg.converters.onnx.compare.read_dataflow import read_onnx, read_ort
+from onnxreg.converters.onnx import ort_file
+from onnxreg.converters.onnx.dataflow import Dataflow, Node, needed_values, node_order, read_onnx, read_ort
+from onnxreg.converters.onnx.facts import onnx_spec, ort_spec
 from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN
 from onnxreg.converters.onnx.onnx_graph import graph_inputs, load_onnx
-from onnxreg.converters.onnx.ort import ort_graph
-from onnxreg.converters.onnx.tensor_contract import onnx_spec, ort_spec
 from onnxreg.converters.prove import (  # noqa: F401  their rules
     integer_rewrites,
     operators,
@@ -63,7 +62,7 @@ def read_formulas(path: Path, shapes: Shapes | None = None) -> FormulaGraph:
     Raises InputError for a file that cannot be read, UnprovableError for a graph beyond the rules.
     """
     if path.suffix == ".ort":
-        with ort_graph.reading(path):
+        with ort_file.reading(path):
             return _read_ort(path, shapes)
     import onnx.inliner
 
@@ -76,11 +75,11 @@ def read_formulas(path: Path, shapes: Shapes | None = None) -> FormulaGraph:
 
 
 def _read_ort(path: Path, shapes: Shapes | None) -> FormulaGraph:
-    session = ort_graph.load_ort(path)
+    session = ort_file.load_ort(path)
     graph = session.Model().Graph()
-    types = ort_graph.value_types(graph)
-    inputs = tuple(ort_spec(name, types[name]) for name in ort_graph.graph_inputs(graph))
-    outputs = [ort_spec(name, types[name]) for name in ort_graph.graph_outputs(graph)]
+    types = ort_file.value_types(graph)
+    inputs = tuple(ort_spec(name, types[name]) for name in ort_file.graph_inputs(graph))
+    outputs = [ort_spec(name, types[name]) for name in ort_file.graph_outputs(graph)]
     return _read(read_ort(session, path), inputs, outputs, shapes)
 
 

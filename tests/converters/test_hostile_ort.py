@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from onnxreg.converters.onnx import ort_file
 from onnxreg.converters.onnx.facts import inspect_ort
-from onnxreg.converters.onnx.ort import ort_graph
 from onnxreg.schema.core.errors import InputError
 
 BERT = Path(__file__).parent.parent / "fixtures/openmed-v1/bert/model.ort"
@@ -20,7 +20,7 @@ Spoil = Callable[[], bytes]
 
 
 def graph() -> Any:
-    return ort_graph.load_ort(BERT).Model().Graph()
+    return ort_file.load_ort(BERT).Model().Graph()
 
 
 def field(table: Any, slot: int) -> int:
@@ -56,12 +56,12 @@ def one_node_many_times() -> bytes:
 
 
 def negative_dimension() -> bytes:
-    tensor = next(tensor for tensor in ort_graph.tensors(graph()) if tensor.DimsLength())
+    tensor = next(tensor for tensor in ort_file.tensors(graph()) if tensor.DimsLength())
     return put(vector(tensor, 8) + 4, -5, "<q")
 
 
 def huge_dimension() -> bytes:
-    tensor = next(tensor for tensor in ort_graph.tensors(graph()) if tensor.DimsLength())
+    tensor = next(tensor for tensor in ort_file.tensors(graph()) if tensor.DimsLength())
     return put(vector(tensor, 8) + 4, 2**62, "<q")
 
 

@@ -11,8 +11,8 @@ from onnxreg.converters.importers.draft_json import Difference
 from onnxreg.converters.importers.import_files import Intake
 from onnxreg.converters.importers.judge_files import check_android, check_format, read_model
 from onnxreg.converters.onnx.facts import GraphFacts
+from onnxreg.converters.onnx.graph_operators import OPERATOR_CONFIG
 from onnxreg.converters.onnx.mobile_rules import android_warnings
-from onnxreg.converters.onnx.operator_config import OPERATOR_CONFIG
 from onnxreg.converters.source.scrub import read_json, scrub
 from onnxreg.converters.source.source_files import role_of
 from onnxreg.schema.core.errors import Advice, InputError

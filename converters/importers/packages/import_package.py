@@ -21,8 +21,7 @@ from onnxreg.converters.importers.packages.package_survey import (
     SurveyedBuild,
     survey_package,
 )
-from onnxreg.converters.onnx.facts import GraphFacts
-from onnxreg.converters.onnx.kv_cache import with_kv_caches
+from onnxreg.converters.onnx.facts import GraphFacts, with_kv_caches
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.source.scrub import scrub
 from onnxreg.converters.source.source_files import role_of

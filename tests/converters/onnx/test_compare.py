@@ -9,7 +9,7 @@ import pytest
 from onnx import helper, numpy_helper, parser
 
 from onnxreg.converters.onnx import inspect_onnx
-from onnxreg.converters.onnx.compare.compare_files import compare_models
+from onnxreg.converters.onnx.compare_files import compare_models
 from onnxreg.schema.compare.graphs import GraphDiff, TensorChange
 from onnxreg.schema.core.errors import InputError
 

@@ -13,9 +13,9 @@ import pytest
 from onnx import parser
 from onnxruntime.tools.ort_format_model import create_config_from_models
 
+from onnxreg.converters.onnx import ort_file
 from onnxreg.converters.onnx.facts import inspect_onnx, inspect_ort
-from onnxreg.converters.onnx.operator_config import read_operator_config
-from onnxreg.converters.onnx.ort import ort_operators
+from onnxreg.converters.onnx.graph_operators import read_operator_config
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Operator
 
@@ -86,7 +86,7 @@ def test_the_config_is_that_of_onnxruntime_without_comments(
         create_config_from_models([conditional], theirs, with_types)
         gc.collect()
     lines = [line for line in theirs.read_text().splitlines(keepends=True) if not line.startswith("#")]
-    assert ort_operators.config(conditional, with_types) == "".join(lines)
+    assert ort_file.operator_config(conditional, with_types) == "".join(lines)
 
 
 def test_operators_come_from_the_config(conditional: Path, config_text: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from onnx import TensorProto
 from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
 
 from onnxreg.converters.importers.add_files import adopt
-from onnxreg.converters.onnx.kv_cache import with_kv_caches
+from onnxreg.converters.onnx.facts import with_kv_caches
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
 GENAI = {"model": {"context_length": 2048, "decoder": {"head_size": 64}}}

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxreg.converters.onnx import inspect_onnx, inspect_ort
-from onnxreg.converters.onnx.compare.dataflow import semantic_digest
-from onnxreg.converters.onnx.compare.read_dataflow import read_onnx
-from onnxreg.converters.onnx.tensor_contract import onnx_spec
+from onnxreg.converters.onnx.dataflow import read_onnx, semantic_digest
+from onnxreg.converters.onnx.facts import onnx_spec
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import SemanticDigest
 

@@ -10,7 +10,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from onnxreg.converters.onnx.ort import canonical_ort
+from onnxreg.converters.onnx import ort_file
 from onnxreg.converters.passes import ort_format
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.ort_format import OrtFormat
@@ -60,12 +60,12 @@ def outputs(path: Path) -> list[bytes]:
 def test_same_model_same_content_same_outputs(tmp_path: Path, width: int) -> None:
     raw = convert(write_model(tmp_path, width))
     canonical = tmp_path / "canonical.ort"
-    canonical_ort.canonicalize(raw, canonical)
+    ort_file.canonicalize(raw, canonical)
     old, new = raw.read_bytes(), canonical.read_bytes()
-    before, after = canonical_ort.read_head(old), canonical_ort.read_head(new)
+    before, after = ort_file.read_head(old), ort_file.read_head(new)
     assert (before.version, before.resolver) == (after.version, after.resolver)
     assert old[before.tail :] == new[after.tail :]
-    assert len(new) % canonical_ort.ALIGNMENT_BYTES == 0
+    assert len(new) % ort_file.ALIGNMENT_BYTES == 0
     assert outputs(raw) == outputs(canonical)
 
 
@@ -74,15 +74,15 @@ def test_two_conversions_differ_and_their_canonical_forms_do_not(source: Path, t
     for _ in range(6):
         file = convert(source)
         raw.add(file.read_bytes())
-        canonical_ort.canonicalize(file, tmp_path / "canonical.ort")
+        ort_file.canonicalize(file, tmp_path / "canonical.ort")
         canonical.add((tmp_path / "canonical.ort").read_bytes())
     assert len(raw) > 1
     assert len(canonical) == 1
 
 
 def test_canonical_is_a_fixed_point(source: Path, tmp_path: Path) -> None:
-    canonical_ort.canonicalize(convert(source), tmp_path / "once.ort")
-    canonical_ort.canonicalize(tmp_path / "once.ort", tmp_path / "twice.ort")
+    ort_file.canonicalize(convert(source), tmp_path / "once.ort")
+    ort_file.canonicalize(tmp_path / "once.ort", tmp_path / "twice.ort")
     assert (tmp_path / "once.ort").read_bytes() == (tmp_path / "twice.ort").read_bytes()
 
 
@@ -90,16 +90,16 @@ def test_a_head_that_does_not_parse_back_is_refused(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raw = convert(source)
-    write_head = canonical_ort.write_head
+    write_head = ort_file.write_head
 
-    def other(head: canonical_ort.OrtHeader, tail_size: int) -> bytes:
+    def other(head: ort_file.OrtHeader, tail_size: int) -> bytes:
         return write_head(
-            canonical_ort.OrtHeader(head.version, head.resolver[1:], head.model, head.tail), tail_size
+            ort_file.OrtHeader(head.version, head.resolver[1:], head.model, head.tail), tail_size
         )
 
-    monkeypatch.setattr(canonical_ort, "write_head", other)
+    monkeypatch.setattr(ort_file, "write_head", other)
     with pytest.raises(ConversionError, match="does not parse to the same content"):
-        canonical_ort.canonicalize(raw, tmp_path / "canonical.ort")
+        ort_file.canonicalize(raw, tmp_path / "canonical.ort")
     assert not (tmp_path / "canonical.ort").exists()
 
 
@@ -120,7 +120,7 @@ def test_pass_writes_a_canonical_file_and_a_config_without_paths(source: Path) -
 def test_an_unproven_version_keeps_the_file_and_says_so(
     source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(canonical_ort, "PROVEN", frozenset({"0.0.1"}))
+    monkeypatch.setattr(ort_file, "PROVEN", frozenset({"0.0.1"}))
     files, step = run("ort", OrtFormat(FEED), source, "fp32")
     assert files.reproducible is False
     assert step.result == {"canonical": False}

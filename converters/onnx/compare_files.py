@@ -1,0 +1,313 @@
+"""Compare two model files: facts, stored tensors, nodes. Memory stays flat: tensor by tensor.
+
+Nodes are paired by their digest (they compute the same from the same), else by the name of their first output, else by
+operator and weights; a pair differs if operator, attributes or the sources of the inputs do. So does an output of the
+graph that another node computes.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+from typing import Any, Literal
+
+from onnxreg.converters.onnx import onnx_graph, ort_file
+from onnxreg.converters.onnx.dataflow import (
+    Dataflow,
+    Node,
+    digest_nodes,
+    function_digest,
+    plain,
+    read_onnx,
+    read_ort,
+)
+from onnxreg.converters.onnx.elements import restore, scale_axes
+from onnxreg.converters.onnx.facts import onnx_spec, ort_spec
+from onnxreg.converters.onnx.stored_tensors import Arrays, StoredTensor, digest_of, is_numeric
+from onnxreg.schema.compare.graphs import FactChange, GraphDiff, NodeChange, TensorChange, TensorForm
+from onnxreg.schema.compare.json_changes import match
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.manifest.manifest import TensorSpec
+
+Item = tuple[str, Node, frozenset[str]]
+"""A node with its digest and the names of the weights that it reads."""
+BLOCK_ELEMENTS = 2**18
+"""Elements that are subtracted at once."""
+Tensors = Mapping[str, StoredTensor]
+Verb = Literal["changed", "retyped"]
+
+
+def compare_models(old: Path, new: Path) -> GraphDiff:
+    """Open two ONNX or two ORT-format files and say what differs.
+
+    Functions and subgraphs are compared as wholes. Raises InputError, naming the file, for one that cannot be read.
+    """
+    before, after = _open(old), _open(new)
+    tensors, equal_tensors = _compare_tensors(before.graph.tensors, after.graph.tensors)
+    renamed = {item.old.name: item.name for item in tensors if item.change == "renamed" and item.old}
+    nodes, equal_nodes = _compare_nodes(before.graph, after.graph, renamed)
+    names = sorted(before.facts.keys() | after.facts.keys())
+    facts = [
+        FactChange(name=name, old=before.facts.get(name), new=after.facts.get(name))
+        for name in names
+        if before.facts.get(name) != after.facts.get(name)
+    ]
+    return GraphDiff(
+        facts=tuple(facts),
+        tensors=tuple(tensors),
+        equal_tensors=equal_tensors,
+        nodes=tuple(nodes),
+        equal_nodes=equal_nodes,
+    )
+
+
+def _compare_nodes(old: Dataflow, new: Dataflow, renamed: Mapping[str, str]) -> tuple[list[NodeChange], int]:
+    """The changes in the order of the new graph, then those of outputs, then removed nodes; and how many nodes are equal.
+
+    `renamed`: the new names of weights that are only called otherwise.
+    """
+    before, after = _items(old), _items(new)
+    pairs, removed, added = match(before, after, (_by_digest, _by_output, _by_weights))
+    follow = _Sources(old, new, {i: j for _, i, j in pairs}, renamed)
+    changed = {j: _change("added", new.nodes[j]) for _, j in added}
+    for _, i, j in pairs:
+        differences = (
+            () if before[i][0] == after[j][0] else tuple(_differences(old.nodes[i], new.nodes[j], follow))
+        )
+        if differences:
+            changed[j] = _change("changed", new.nodes[j], differences)
+    changes = [changed[j] for j in sorted(changed)]
+    changes += [
+        NodeChange(change="changed", name=name, operator="output", what=("inputs",))
+        for name in new.outputs
+        if name in old.outputs and not follow.same(name, name)
+    ]
+    changes += [_change("removed", old.nodes[i]) for _, i in removed]
+    return changes, len(pairs) - (len(changed) - len(added))
+
+
+def _compare_tensors(old: Tensors, new: Tensors) -> tuple[list[TensorChange], int]:
+    """The changes, the largest relative difference first, and how many tensors are equal."""
+    both = [name for name in old if name in new]
+    changes = [change for name in both if (change := _compare(name, old, new)) is not None]
+    equal = len(both) - len(changes)
+    changes.sort(key=lambda change: -(change.relative_l2 or 0.0))
+    return [*changes, *_alone(old, new)], equal
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """One model file: its graph, and facts by name as texts."""
+
+    graph: Dataflow
+    facts: dict[str, str]
+
+
+def _open(path: Path) -> _Opened:
+    try:
+        return _open_ort(path) if path.suffix == ".ort" else _open_onnx(path)
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise InputError(f"{path.name} is not a valid graph: {str(error)[:200]}") from error
+
+
+def _open_onnx(path: Path) -> _Opened:
+    model = onnx_graph.load_onnx(path)
+    graph, functions = read_onnx(model, path)
+    facts = {
+        **_specs("input", [onnx_spec(value) for value in onnx_graph.graph_inputs(model.graph)]),
+        **_specs("output", [onnx_spec(value) for value in model.graph.output]),
+        **{f"opset {domain}": str(opset) for domain, opset in onnx_graph.opset_imports(model).items()},
+        **{f"metadata {item.key}": str(item.value) for item in model.metadata_props},
+        **{f"function {item.key[0]}:{item.key[1]}": function_digest(item) for item in functions},
+        "IR version": str(model.ir_version),
+        "producer": f"{model.producer_name} {model.producer_version}".strip(),
+        "model version": str(model.model_version),
+        "domain": model.domain,
+        "description": model.doc_string,
+        "graph name": model.graph.name,
+    }
+    return _Opened(graph, facts)
+
+
+def _open_ort(path: Path) -> _Opened:
+    with ort_file.reading(path):
+        session = ort_file.load_ort(path)
+        graph = session.Model().Graph()
+        types = ort_file.value_types(graph)
+        facts = {
+            **_specs("input", [ort_spec(name, types[name]) for name in ort_file.graph_inputs(graph)]),
+            **_specs("output", [ort_spec(name, types[name]) for name in ort_file.graph_outputs(graph)]),
+            **{f"opset {domain}": str(opset) for domain, opset in ort_file.opset_imports(session).items()},
+            "IR version": str(session.Model().IrVersion()),
+            "ORT format": str(ort_file.format_version(session)),
+        }
+        return _Opened(read_ort(session, path), facts)
+
+
+def _specs(side: str, specs: list[TensorSpec]) -> dict[str, str]:
+    """`{"input ids": "int64[batch, sequence]"}`"""
+    return {f"{side} {spec.name}": f"{spec.dtype}{spec.shape_text}" for spec in specs}
+
+
+def _items(graph: Dataflow) -> list[Item]:
+    digests = digest_nodes(graph)[1]
+    weights = graph.tensors.keys()
+    return [
+        (digest, node, frozenset(weights & set(node.inputs)))
+        for digest, node in zip(digests, graph.nodes, strict=True)
+    ]
+
+
+def _by_digest(item: Item, _: int) -> str:
+    return item[0]
+
+
+def _by_output(item: Item, _: int) -> str:
+    return _name(item[1])
+
+
+def _by_weights(item: Item, index: int) -> str:
+    """A node without weights has nothing of its own to be known by."""
+    return f"{item[1].kind} {sorted(item[2])}" if item[2] else f"#{index} {item[0]}"
+
+
+class _Sources:
+    """Compare the origins of values in the old and the new graph, given the pairs of nodes."""
+
+    def __init__(
+        self, old: Dataflow, new: Dataflow, partner: Mapping[int, int], renamed: Mapping[str, str]
+    ) -> None:
+        self._old, self._new = _makers(old), _makers(new)
+        self._partner = partner
+        self._renamed = renamed
+
+    def same(self, old: str, new: str) -> bool:
+        maker = self._old.get(old)
+        if maker is None:
+            return new not in self._new and self._renamed.get(old, old) == new
+        return (self._partner.get(maker[0]), maker[1]) == self._new.get(new)
+
+
+def _makers(graph: Dataflow) -> dict[str, tuple[int, int]]:
+    """The node that computes each value, by its index, and the place among its outputs."""
+    return {
+        name: (i, at) for i, node in enumerate(graph.nodes) for at, name in enumerate(node.outputs) if name
+    }
+
+
+def _differences(old: Node, new: Node, follow: _Sources) -> Iterator[str]:
+    if old.operator != new.operator:
+        yield "operator"
+    if len(old.inputs) != len(new.inputs) or not all(map(follow.same, old.inputs, new.inputs)):
+        yield "inputs"
+    if list(map(bool, old.outputs)) != list(map(bool, new.outputs)):
+        yield "outputs"
+    for name in sorted(old.attributes.keys() | new.attributes.keys()):
+        sides = [node.attributes[name] for node in (old, new) if name in node.attributes]
+        if len(sides) == 1 or plain(sides[0]) != plain(sides[1]):
+            yield name
+
+
+def _change(
+    verb: Literal["added", "removed", "changed"], node: Node, differences: tuple[str, ...] = ()
+) -> NodeChange:
+    return NodeChange(change=verb, name=_name(node), operator=node.kind, what=differences)
+
+
+def _name(node: Node) -> str:
+    return next((name for name in node.outputs if name), node.name)
+
+
+def _compare(name: str, old: Tensors, new: Tensors) -> TensorChange | None:
+    one, other = old[name], new[name]
+    verb: Verb = "changed" if one.dtype == other.dtype else "retyped"
+    if one.dims != other.dims:
+        return TensorChange(change="reshaped", old=_form(one), new=_form(other))
+    if not (is_numeric(one) and is_numeric(other)):
+        equal = verb == "changed" and digest_of(one) == digest_of(other)
+        return None if equal else TensorChange(change=verb, old=_form(one), new=_form(other))
+    if verb == "changed" and _same_bytes(one.array(), other.array()):
+        return None
+    pair = _dequantized(name, old, new)
+    max_abs, relative = _distance(*(pair or (one.array(), other.array())))
+    return TensorChange(
+        change=verb,
+        old=_form(one),
+        new=_form(other),
+        max_abs=max_abs,
+        relative_l2=relative,
+        dequantized=pair is not None,
+    )
+
+
+def _alone(old: Tensors, new: Tensors) -> Iterator[TensorChange]:
+    """Yield the tensors of one side only; the same form and bytes under another name is a tensor renamed."""
+    waiting: dict[tuple[Any, ...], list[str]] = defaultdict(list)
+    for name in old.keys() - new.keys():
+        waiting[_identity(old[name])].append(name)
+    for names in waiting.values():
+        names.sort(reverse=True)
+    for name in sorted(new.keys() - old.keys()):
+        old_names = waiting.get(_identity(new[name]))
+        form = _form(new[name])
+        if old_names:
+            yield TensorChange(change="renamed", old=_form(old[old_names.pop()]), new=form)
+        else:
+            yield TensorChange(change="added", old=None, new=form)
+    for name in sorted(name for names in waiting.values() for name in names):
+        yield TensorChange(change="removed", old=_form(old[name]), new=None)
+
+
+def _identity(tensor: StoredTensor) -> tuple[Any, ...]:
+    return tensor.dtype, tensor.dims, digest_of(tensor)
+
+
+def _form(tensor: StoredTensor) -> TensorForm:
+    return TensorForm(name=tensor.name, dtype=tensor.dtype, dims=tensor.dims)
+
+
+def _same_bytes(one: Any, other: Any) -> bool:
+    """Also of NaN, and of zeros of either sign."""
+    return all(a.tobytes() == b.tobytes() for a, b in _blocks(one, other))
+
+
+def _blocks(one: Any, other: Any) -> Iterator[tuple[Any, Any]]:
+    one, other = one.reshape(-1), other.reshape(-1)
+    for start in range(0, one.size, BLOCK_ELEMENTS):
+        yield one[start : start + BLOCK_ELEMENTS], other[start : start + BLOCK_ELEMENTS]
+
+
+def _distance(one: Any, other: Any) -> tuple[float | None, float | None]:
+    """Largest absolute difference, and L2 norm of the difference over that of the first; None if not
+    finite."""
+    import numpy as np
+
+    largest = difference = length = 0.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        for a, b in _blocks(one, other):
+            a, b = a.astype(np.float64), b.astype(np.float64)
+            apart = np.abs(b - a)
+            largest = max(largest, float(apart.max()))
+            difference += float(apart @ apart)
+            length += float(a @ a)
+    relative = sqrt(difference / length) if length and np.isfinite([difference, length]).all() else None
+    return largest if np.isfinite([largest, difference]).all() else None, relative
+
+
+def _dequantized(name: str, old: Tensors, new: Tensors) -> tuple[Any, Any] | None:
+    """The values of `<stem>_quantized` on both sides, by `<stem>_scale` and `<stem>_zero_point`."""
+    stem = name.removesuffix("_quantized")
+    if stem == name or not all(f"{stem}_scale" in side for side in (old, new)):
+        return None
+    restored = [_restored(stem, Arrays(side)) for side in (old, new)]
+    return (restored[0], restored[1]) if all(value is not None for value in restored) else None
+
+
+def _restored(stem: str, arrays: Mapping[str, Any]) -> Any:
+    """Along the last axis that the scale fits, if it has several values: the columns of a matrix product."""
+    value, scale = arrays[f"{stem}_quantized"], arrays[f"{stem}_scale"]
+    zero_point = arrays.get(f"{stem}_zero_point")
+    axes = scale_axes(value, scale)
+    fits = axes and (zero_point is None or zero_point.size == scale.size)
+    return restore(value, scale, zero_point, axes[-1])[0] if fits else None
