@@ -7,8 +7,7 @@ from typing import Any
 
 from onnxreg.converters.android.android_profile import INT8
 from onnxreg.converters.android.android_recipe import evaluation_of
-from onnxreg.converters.engine.plan import ExportPlan, plan_export
-from onnxreg.converters.engine.profile_promises import ProfilePromises
+from onnxreg.converters.engine.plan import ExportPlan, ProfilePromises, plan_export
 from onnxreg.converters.engine.read_recipe import RecipeDocument
 from onnxreg.converters.engine.recorded_files import check_code, check_data, with_data
 from onnxreg.converters.engine.run_plan import execute

@@ -93,7 +93,7 @@ def show_earlier_export(
     If a remote is named, `push` sends the version there.
     """
     from onnxreg.cli.reports.publish_report import report_existing
-    from onnxreg.converters.engine.export_memory import find_export_of_request
+    from onnxreg.converters.engine.cache import find_export_of_request
     from onnxreg.registry.support.environment import default_root
 
     earlier = find_export_of_request(cache_at(session.registry or default_root()), request.values)
@@ -264,11 +264,11 @@ def _publish_cached(
 
     A draft that lacks an optional step is not remembered: the machine may have the step's tool the next time.
     """
-    from onnxreg.converters.engine import export_memory
+    from onnxreg.converters.engine.cache import find_export, remember, remember_request
     from onnxreg.converters.search import run_with_search
 
     cache, limit = cache_at(registry.store.root), cache_limit()
-    earlier = export_memory.find_export(cache, plan)
+    earlier = find_export(cache, plan)
     published = None if earlier is None else registry.add_again(earlier, version)
     if published is None:
         check_memory(plan)
@@ -277,10 +277,8 @@ def _publish_cached(
         cache.trim(limit)
         if any(step.get("skipped") for step in draft.fields["recipe"]["steps"]):
             return published
-        export_memory.remember(cache, plan, published.digest)
-    export_memory.remember_request(
-        cache, request.values, request.documents, plan, published.digest, request.plan
-    )
+        remember(cache, plan, published.digest)
+    remember_request(cache, request.values, request.documents, plan, published.digest, request.plan)
     return published
 
 

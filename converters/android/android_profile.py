@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.engine.profile_promises import ProfileOutput, ProfilePromises
+from onnxreg.converters.engine.plan import ProfileOutput, ProfilePromises
 from onnxreg.converters.evaluation.judgement import JudgedArtifact
 from onnxreg.converters.evaluation.openmed_report import FILENAME, MirroredFields, write_report
 from onnxreg.converters.evaluation.recall_rule import RecallJudgement

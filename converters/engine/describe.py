@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from onnxreg.converters.engine import measure, output_checks
+from onnxreg.converters.engine import measure
 from onnxreg.converters.engine.cache import link_or_copy
-from onnxreg.converters.engine.plan import ExportPlan
-from onnxreg.converters.engine.profile_promises import ProfileOutput
+from onnxreg.converters.engine.plan import ExportPlan, ProfileOutput
 from onnxreg.converters.engine.step import StepResult
 from onnxreg.converters.engine.steps import GOLDEN_PREFIX
-from onnxreg.converters.engine.subjects import FILES_DIRECTORY
 from onnxreg.converters.onnx.facts import GraphFacts, with_kv_caches
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.golden_vectors import GoldenVectors, Outputs
@@ -26,8 +24,8 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.family import pipeline_of
 from onnxreg.schema.manifest.parts import Recipe, Step
 
-SCRATCH_DIRECTORY, SUBJECT_DIRECTORY = ".steps", "subject"
-"""The working directory of an execution in its workspace, and the directory of the subject in it."""
+SCRATCH_DIRECTORY, SUBJECT_DIRECTORY, FILES_DIRECTORY = ".steps", "subject", "files"
+"""The working directory of an execution in its workspace, the directory of the subject in it, and that of its companions."""
 TOLERANCE_BY_PRECISION = {
     "float32": 1e-3,
     "float16": 1e-2,
@@ -151,21 +149,21 @@ def _checks(
     workspace: Path,
     files: list[str],
 ) -> Iterator[dict[str, Any]]:
-    limits = output_checks.limits_of(plan.recipe.checks, path)
+    limits = measure.limits_of(plan.recipe.checks, path)
     first = result.expected[0] if result.feeds else {}
     float_outputs = [name for name, array in first.items() if array.dtype.kind == "f"]
-    output_checks.refuse_unmeasured(limits, bool(float_outputs), subject.labelled is not None, path)
+    measure.refuse_unmeasured(limits, bool(float_outputs), subject.labelled is not None, path)
     if result.feeds:
         agreements = {
             name: measure.agreement(result.expected, result.outputs, name) for name in float_outputs
         }
-        yield from output_checks.parity_checks(agreements, samples.digest(result.feeds), limits, path)
+        yield from measure.parity_checks(agreements, samples.digest(result.feeds), limits, path)
     if (data := subject.labelled) is not None:
         source = subject.resolved_options["accuracy"]
-        yield from output_checks.accuracy_checks(result.accuracy, source, data, limits, path)
+        yield from measure.accuracy_checks(result.accuracy, source, data, limits, path)
     if "bytes" in limits:
         size = sum((workspace / file).stat().st_size for file in files)
-        yield output_checks.judge({"name": "size"}, "bytes", size, limits["bytes"], path)
+        yield measure.judge({"name": "size"}, "bytes", size, limits["bytes"], path)
 
 
 def _write_golden(

@@ -1,4 +1,7 @@
-"""Plan of an export: everything that the recipe needs is found, hashed and checked; nothing heavy is loaded."""
+"""Plan of an export: everything that the recipe needs is found, hashed and checked; nothing heavy is loaded.
+
+A profile may promise more than its recipe: `ProfilePromises`.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,21 +10,60 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.engine import steps
-from onnxreg.converters.engine.profile_promises import ProfilePromises
+from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.converters.passes import pass_catalog
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import distributions, package_versions, tools
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.code.consent import Consent
-from onnxreg.converters.tasks.task import LocatedSource, Task
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Task
 from onnxreg.schema.core.errors import Advice, InputError, prefix_label
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.inputs.recipe_file import LABELLED, RecipeFile, RecipeOutput, RecipeStep
+from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Source
+from onnxreg.schema.manifest.parts import Step
 
 if TYPE_CHECKING:
     from onnxreg.converters.evaluation.evaluation_plan import EvaluationPlan
+    from onnxreg.converters.evaluation.judgement import JudgedArtifact
+
+
+@dataclass(frozen=True)
+class ProfileOutput:
+    """A graph to publish: its path in the workspace, its facts, and the steps that made it, its own last."""
+
+    path: str
+    files: tuple[str, ...]
+    facts: GraphFacts
+    steps: tuple[Step, ...]
+
+
+class ProfilePromises:
+    """The promises of a profile: by default none. A subclass makes some; the recipe's `profile` finds it.
+
+    `keeps_source` is True if `finish` needs the loaded source; else its memory is freed before.
+    """
+
+    keeps_source = False
+
+    def key(self) -> Mapping[str, Any]:
+        """Return further facts that shape the draft."""
+        return {}
+
+    def check(self, output: ProfileOutput, subject: ExportSubject) -> None:
+        """Raise ConversionError, naming the file, if a graph breaks a promise."""
+
+    def fields(self, output: ProfileOutput) -> Mapping[str, Any]:
+        """Return further keys of `manifest.Artifact` in JSON form, which override those read from the graph."""
+        return {}
+
+    def finish(
+        self, draft: Draft, subject: ExportSubject, workspace: Path, judged: "Mapping[str, JudgedArtifact]"
+    ) -> Draft:
+        """Complete a draft. `judged` are the artifacts that an evaluation judged, by path."""
+        return draft
 
 
 @dataclass(frozen=True)
@@ -174,11 +216,6 @@ class ExportPlan:
         return value
 
 
-def _step_files(steps: Iterable[RecipeStep]) -> list[str]:
-    """The files that steps name."""
-    return [name for step in steps for name in (step.data, step.scales_from) if name is not None]
-
-
 def plan_export(
     recipe: RecipeFile,
     source: str | None = None,
@@ -226,12 +263,6 @@ def plan_export(
     )
 
 
-def _check_name(name: str | None) -> str:
-    if name is None:
-        raise InputError("a source on this machine has no model name of its own", Advice("pass-name"))
-    return check_name(name)
-
-
 def evaluation_of(recipe: RecipeFile, directory: Path) -> "EvaluationPlan | None":
     """The plan of a recipe's evaluation, if it has one.
 
@@ -249,27 +280,12 @@ def evaluation_of(recipe: RecipeFile, directory: Path) -> "EvaluationPlan | None
     return plan_evaluation(recipe.evaluation, task, directory, [str(output.path) for output in outputs])
 
 
-def _check_metrics(recipe: RecipeFile, task: Task) -> None:
-    """Report a check that cannot be measured before hours of work."""
-    metric = next((check.metric for check in recipe.checks if check.metric in LABELLED), None)
-    if metric is not None and not task.has_dataset:
-        raise InputError(
-            f"a check of {metric} needs a dataset with labels", "name one: options: {dataset: FILE.npz}"
-        )
-
-
 def start_of(recipe: RecipeFile, source: str | None, directory: Path) -> str:
     """Return the source that the user names, else that of the recipe; InputError if neither names one."""
     start = source or (None if recipe.source is None else _beside(recipe.source, directory))
     if start is None:
         raise InputError("there is nothing to export", Advice("name-source"))
     return start
-
-
-def _beside(source: str, directory: Path) -> str:
-    """Resolve a path that a recipe names against the recipe's directory; keep other sources."""
-    path = directory / source
-    return str(path) if path.exists() else source
 
 
 def pass_key(node: steps.StepNode) -> dict[str, Any]:
@@ -285,6 +301,32 @@ def pass_key(node: steps.StepNode) -> dict[str, Any]:
     if packages := _packages(node.kind):
         key["package"] = packages
     return key
+
+
+def _step_files(steps: Iterable[RecipeStep]) -> list[str]:
+    """The files that steps name."""
+    return [name for step in steps for name in (step.data, step.scales_from) if name is not None]
+
+
+def _check_name(name: str | None) -> str:
+    if name is None:
+        raise InputError("a source on this machine has no model name of its own", Advice("pass-name"))
+    return check_name(name)
+
+
+def _check_metrics(recipe: RecipeFile, task: Task) -> None:
+    """Report a check that cannot be measured before hours of work."""
+    metric = next((check.metric for check in recipe.checks if check.metric in LABELLED), None)
+    if metric is not None and not task.has_dataset:
+        raise InputError(
+            f"a check of {metric} needs a dataset with labels", "name one: options: {dataset: FILE.npz}"
+        )
+
+
+def _beside(source: str, directory: Path) -> str:
+    """Resolve a path that a recipe names against the recipe's directory; keep other sources."""
+    path = directory / source
+    return str(path) if path.exists() else source
 
 
 def _packages(part: type) -> dict[str, str | None]:

@@ -1,4 +1,7 @@
-"""Run a plan: load the source, run each step, and measure its result while the next steps run."""
+"""Run a plan: load the source, run each step, and measure its result while the next steps run.
+
+The subject of a plan is loaded by its task, or as much of it as the cache keeps.
+"""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -9,7 +12,7 @@ from tempfile import mkdtemp
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.converters.engine import measure, subjects
+from onnxreg.converters.engine import measure
 from onnxreg.converters.engine.cache import Key, StepCache
 from onnxreg.converters.engine.describe import SCRATCH_DIRECTORY, SUBJECT_DIRECTORY, draft_of
 from onnxreg.converters.engine.measure import Outputs
@@ -30,10 +33,22 @@ from onnxreg.schema.manifest.draft import Draft
 if TYPE_CHECKING:
     from onnxreg.converters.evaluation.judgement import JudgedArtifact
 
+import io
+
+from onnxreg.converters.engine.describe import FILES_DIRECTORY
+from onnxreg.converters.engine.measure import counting
+from onnxreg.converters.tasks.task import Sample
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.errors import ConversionError
+from onnxreg.schema.manifest.draft import DraftFile
+from onnxreg.schema.manifest.manifest import Source
+
 Results = Mapping[str, Future[StepResult]]
 
 MEASURING_THREADS = 2
 """With two, an android export takes 3 % less time and 4 % more memory than with one; more were not measured."""
+
+SUBJECT_FILE, ARRAYS_FILE = "subject.json", "sample.npz"
 
 
 def execute(
@@ -71,7 +86,7 @@ class Execution:
     def run(self) -> Draft:
         self._steps.mkdir(parents=True)
         self._progress.step("loading the source")
-        self._subject = subjects.load(self._plan, self._scratch / SUBJECT_DIRECTORY, self._cache)
+        self._subject = load_subject(self._plan, self._scratch / SUBJECT_DIRECTORY, self._cache)
         with ThreadPoolExecutor(MEASURING_THREADS) as executor:
             results = self._run_steps(executor)
         promises, evaluation = self._plan.promises, self._plan.evaluation
@@ -131,7 +146,7 @@ class Execution:
         with self._loading:
             if self._subject.start is None:
                 directory = Path(mkdtemp(dir=self._scratch)) / SUBJECT_DIRECTORY
-                self._subject = subjects.load(self._plan, directory, None)
+                self._subject = load_subject(self._plan, directory, None)
             return self._subject
 
     def _feed(self, node: StepNode, previous: Results) -> Feed | None:
@@ -195,3 +210,84 @@ class Execution:
         if isinstance(start, TorchModel):
             return torch_model.run(start, feeds)
         return measure.run(start, feeds)
+
+
+def load_subject(plan: ExportPlan, directory: Path, cache: StepCache | None) -> ExportSubject:
+    """Load the subject, its companions below `directory / "files"`. From the cache it has no `start` and
+    nothing loaded.
+
+    Raises what the task's `load` raises, and InputError if the source was changed meanwhile.
+    """
+    directory.mkdir()
+    key = plan.subject_key()
+    if cache is not None and cache.find("subjects", key, directory):
+        (directory / FILES_DIRECTORY).mkdir(exist_ok=True)
+        subject = _read_subject(directory)
+        return replace(subject, labelled=plan.task.dataset(plan.source, subject.resolved_options))
+    (directory / FILES_DIRECTORY).mkdir()
+    subject = plan.task.load(plan.source, plan.name, directory / FILES_DIRECTORY)
+    plan.check_unchanged()
+    _refuse_no_numbers(subject.sample)
+    if cache is not None:
+        _write_subject(subject, directory)
+        cache.keep("subjects", key, directory)
+    return subject
+
+
+def _refuse_no_numbers(sample: Sample) -> None:
+    """Raise ConversionError for NaN or infinity in the source's outputs: nothing can be compared with them."""
+    import numpy as np
+
+    for outputs in counting(sample.expected, sample):
+        for name, array in outputs.items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise ConversionError(
+                    f"the source itself gives NaN or infinity in {name}", "check its weights"
+                )
+
+
+def _write_subject(subject: ExportSubject, directory: Path) -> None:
+    import numpy as np
+
+    sample = subject.sample
+    parts = {"feeds": sample.feeds, "expected": sample.expected, "golden": list(sample.golden.values())}
+    arrays = {
+        f"{part}/{index}/{name}": array
+        for part, runs in parts.items()
+        for index, run in enumerate(runs)
+        for name, array in run.items()
+    }
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    (directory / ARRAYS_FILE).write_bytes(buffer.getvalue())
+    note = {
+        "origin": subject.origin.to_json(),
+        "per_token": sorted(sample.per_token),
+        "golden": list(sample.golden),
+        "companions": [[file.role, file.path] for file in subject.companions],
+        "fields": dict(subject.fields),
+        "got": dict(subject.resolved_options),
+    }
+    (directory / SUBJECT_FILE).write_bytes(canonical.encode(note, SUBJECT_FILE))
+
+
+def _read_subject(directory: Path) -> ExportSubject:
+    import numpy as np
+
+    note = canonical.decode((directory / SUBJECT_FILE).read_bytes(), SUBJECT_FILE)
+    with np.load(directory / ARRAYS_FILE, allow_pickle=False) as arrays:
+        runs = _runs({name: arrays[name] for name in arrays.files})
+    golden = dict(zip(note["golden"], runs.get("golden", ()), strict=True))
+    sample = Sample(runs.get("feeds", ()), runs.get("expected", ()), frozenset(note["per_token"]), golden)
+    companions = tuple(DraftFile(role, path) for role, path in note["companions"])
+    origin = Source.from_json(note["origin"])
+    return ExportSubject(origin, sample, None, companions, note["fields"], note["got"])
+
+
+def _runs(arrays: Mapping[str, Any]) -> dict[str, Sequence[dict[str, Any]]]:
+    """Group arrays named `<part>/<run>/<name>` as `{part: [{name: array}]}`."""
+    parts: dict[str, dict[int, dict[str, Any]]] = {}
+    for key, array in arrays.items():
+        part, index, name = key.split("/", 2)
+        parts.setdefault(part, {}).setdefault(int(index), {})[name] = array
+    return {part: [runs[index] for index in sorted(runs)] for part, runs in parts.items()}

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnxreg.converters.engine.output_checks import make_check
+from onnxreg.converters.engine.measure import make_check
 from onnxreg.converters.families.detector import VERDICT, Detector
 from onnxreg.converters.families.precisions import Check
 from onnxreg.converters.families.rows import HeldOut, RowEmbeddings, outputs_of

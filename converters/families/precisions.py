@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from onnxreg.converters.engine.describe import format_of, graph_fields
-from onnxreg.converters.engine.measure import Outputs, agreement
-from onnxreg.converters.engine.output_checks import make_check
+from onnxreg.converters.engine.measure import Outputs, agreement, make_check
 from onnxreg.converters.families.head_graphs import OUTPUT
 from onnxreg.converters.onnx.facts import inspect_onnx
 from onnxreg.converters.passes import base

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from onnxreg.converters.android import android_recipe
 from onnxreg.converters.android.android_profile import AndroidPromises
-from onnxreg.converters.engine.profile_promises import ProfilePromises
+from onnxreg.converters.engine.plan import ProfilePromises
 from onnxreg.converters.engine.read_recipe import PROFILE_KEYS, from_value, read_document
 from onnxreg.schema.core.errors import HostError, InputError, suggest
 from onnxreg.schema.inputs.recipe_file import RecipeFile

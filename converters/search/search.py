@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from onnxreg.converters.engine import latency, run_plan, subjects
+from onnxreg.converters.engine import latency, run_plan
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import ExportPlan
 from onnxreg.converters.evaluation.evaluate import FULL_PRECISION, SourceEvaluation
@@ -196,7 +196,7 @@ class Search:
     def _evaluation(self) -> SourceEvaluation:
         def load() -> Any:
             self._progress.step("running the source on the suite to choose on")
-            return subjects.load(self._plan, self._directory / "subject", None)
+            return run_plan.load_subject(self._plan, self._directory / "subject", None)
 
         key = {"subject": self._plan.subject_key()}
         trusted = self._plan.task.trust_remote_code

@@ -48,7 +48,7 @@ def benchmark(trained: Path, count: int = 2) -> list[Row]:
 
 
 def _judging(trained: Path, count: int) -> list[Row]:
-    from onnxreg.converters.engine import subjects
+    from onnxreg.converters.engine import run_plan
     from onnxreg.converters.engine.plan import plan_export
     from onnxreg.converters.engine.read_recipe import from_value
     from onnxreg.converters.engine.run_plan import execute
@@ -63,7 +63,7 @@ def _judging(trained: Path, count: int) -> list[Row]:
         plan = plan_export(from_value(yaml.safe_load(RECIPE), "recipe"), str(trained / "0.2.0"), "acme/pii")
         draft = execute(plan, workspace)
         artifacts = {artifact.path: artifact for artifact in draft.artifacts}
-        subject = subjects.load(plan, Path(directory) / "subject", None)
+        subject = run_plan.load_subject(plan, Path(directory) / "subject", None)
         suite = EvaluationRequest(suite=str(trained / SUITES[0]))
         evaluation_plan = plan_evaluation(suite, plan.task.id, Path(), artifacts)
 

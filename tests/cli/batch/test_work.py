@@ -11,7 +11,7 @@ import pytest
 from onnxreg.cli.batch.jobs import Job
 from onnxreg.cli.batch.work import BUG, Terms, run_job
 from onnxreg.cli.services.export_request import ExportRequest
-from onnxreg.converters.engine.profile_promises import ProfilePromises
+from onnxreg.converters.engine.plan import ProfilePromises
 from onnxreg.registry import Registry
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.inputs.recipe_file import JobRow

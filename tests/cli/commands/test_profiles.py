@@ -23,7 +23,7 @@ steps: [{name: fp32, pass: OnnxConversion}]
 MODULE = """
 from pathlib import Path
 from onnxreg.converters.profiles.profile_catalog import Profile
-from onnxreg.converters.engine.profile_promises import ProfilePromises
+from onnxreg.converters.engine.plan import ProfilePromises
 from onnxreg.schema.core.errors import ConversionError
 class Broken(ProfilePromises):
     def check(self, output, subject):

@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from onnxreg.converters.engine import export_memory
+from onnxreg.converters.engine import cache
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.file_state import WRITTEN_BACK_NANOSECONDS
@@ -373,7 +373,7 @@ def test_a_source_that_lies_still_is_not_even_read(
     reg: Reg, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = time.time_ns
-    monkeypatch.setattr(export_memory.time, "time_ns", lambda: now() + 10 * WRITTEN_BACK_NANOSECONDS)
+    monkeypatch.setattr(cache.time, "time_ns", lambda: now() + 10 * WRITTEN_BACK_NANOSECONDS)
     first = export(reg, "m.onnx", "int8.yaml", "--json")
     read: list[str] = []
 
@@ -381,7 +381,7 @@ def test_a_source_that_lies_still_is_not_even_read(
         read.append(path.name)
         return digest_file(path)
 
-    monkeypatch.setattr(export_memory, "digest_file", noted)
+    monkeypatch.setattr(cache, "digest_file", noted)
     assert export(reg, "m.onnx", "int8.yaml", "--json").out == first.out
     assert read == []
     (here / "m.onnx").touch()

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxreg.converters.engine import measure, output_checks
+from onnxreg.converters.engine import measure
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.tasks.checkpoints import token_sample
@@ -68,7 +68,7 @@ def check(value: dict[str, float], **asked: Any) -> dict[str, Any]:
         7, **({"max_abs_diff": 0.0, "min_cosine": 1.0, "argmax_agreement": 1.0} | value), scale=10.0
     )
     limits = {asked["metric"]: RecipeCheck(**asked)} if asked else {}
-    checks = output_checks.parity_checks({"logits": found}, Digest.of(b"x"), limits, "model.onnx")
+    checks = measure.parity_checks({"logits": found}, Digest.of(b"x"), limits, "model.onnx")
     return {each["metric"]: each for each in checks}
 
 
