@@ -51,7 +51,6 @@ def publish(
         request: the request of the plan; nothing is cached without.
     """
     from onnxreg.converters.families.family_plan import FamilyPlan
-    from onnxreg.converters.search import run_with_search
 
     with registry.workspace() as workspace:
         if isinstance(plan, FamilyPlan):
@@ -59,7 +58,7 @@ def publish(
         if request is not None:
             return _publish_cached(registry, plan, version, progress, request, workspace), None
         check_memory(plan)
-        return add(registry, plan, run_with_search(plan, workspace, None, progress), version, progress), None
+        return add(registry, plan, _run(plan, workspace, None, progress), version, progress), None
 
 
 def add(
@@ -265,14 +264,13 @@ def _publish_cached(
     A draft that lacks an optional step is not remembered: the machine may have the step's tool the next time.
     """
     from onnxreg.converters.engine.cache import find_export, remember, remember_request
-    from onnxreg.converters.search import run_with_search
 
     cache, limit = cache_at(registry.store.root), cache_limit()
     earlier = find_export(cache, plan)
     published = None if earlier is None else registry.add_again(earlier, version)
     if published is None:
         check_memory(plan)
-        draft = run_with_search(plan, workspace, cache, progress)
+        draft = _run(plan, workspace, cache, progress)
         published = add(registry, plan, draft, version, progress)
         cache.trim(limit)
         if any(step.get("skipped") for step in draft.fields["recipe"]["steps"]):
@@ -280,6 +278,17 @@ def _publish_cached(
         remember(cache, plan, published.digest)
     remember_request(cache, request.values, request.documents, plan, published.digest, request.plan)
     return published
+
+
+def _run(plan: "ExportPlan", workspace: Path, cache: "StepCache | None", progress: Progress) -> "Draft":
+    """Run a plan. If its recipe has a search, first find the winner; without one nothing of searches is imported."""
+    if plan.recipe.search is None:
+        from onnxreg.converters.engine.run_plan import execute
+
+        return execute(plan, workspace, cache, progress)
+    from onnxreg.converters.search import run_with_search
+
+    return run_with_search(plan, workspace, cache, progress)
 
 
 def _available(root: Path) -> int | None:

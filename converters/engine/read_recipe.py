@@ -131,13 +131,15 @@ def _parts(node: Any, yaml: Any) -> list[tuple[Any, Any]]:
 
 def from_value(value: Any, label: str) -> RecipeFile:
     """Make a recipe from a decoded document, also of Olive or Orchard; InputError names the wrong key."""
-    from onnxreg.converters.engine.foreign import olive, orchard
-
     if not isinstance(value, dict):
         raise InputError(f"{label} is not a recipe: it has no keys")
-    if olive.is_olive(value):
+    if "input_model" in value or "passes" in value:
+        from onnxreg.converters.engine.foreign import olive
+
         value = olive.translate(value, label)
     elif "export" in value:
+        from onnxreg.converters.engine.foreign import orchard
+
         return orchard.translate(value, label)
     elif "translation" in value:
         raise InputError(

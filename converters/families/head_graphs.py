@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from onnxreg.converters.families.head_checkpoints import HeadCheckpoint, Layer
-from onnxreg.converters.passes.tools.dynamic_quantizer import int8_codes, int8_scales
+from onnxreg.converters.passes.dynamic_quantization import int8_codes, int8_scales
 from onnxreg.schema.core.errors import InputError
 
 Activation = Literal["Relu", "Tanh"]

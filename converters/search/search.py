@@ -111,16 +111,16 @@ def check_search(plan: ExportPlan) -> None:
 def run_with_search(
     plan: ExportPlan, workspace: Path, cache: StepCache | None = None, progress: Progress = SILENT
 ) -> Draft:
-    """Run a plan into `workspace`; if its recipe has a search, first find the winner.
+    """Find the winner of the search of a plan's recipe, and run the plan that it leads to into `workspace`.
 
     The winner is judged once on the suite to confirm on, and published whatever the verdict is.
 
     Raises what `run_plan.execute` raises, and ConversionError, listing the nearest misses, if no candidate passes on the
     suite to choose on; then nothing was made.
     """
-    if plan.recipe.search is None:
-        return run_plan.execute(plan, workspace, cache, progress)
-    search_plan = plan_search(plan, plan.recipe.search)
+    request = plan.recipe.search
+    assert request is not None, "callers look"
+    search_plan = plan_search(plan, request)
     with _cache(workspace, cache) as steps_cache:
         search = Search(plan, search_plan, workspace / SCRATCH, steps_cache, progress)
         final_plan = search.run()

@@ -75,10 +75,6 @@ Note = dict[str, Any]
 """One field of the document, its value and its outcome: see `recipe_file.FieldTranslation`."""
 
 
-def is_olive(value: Mapping[str, Any]) -> bool:
-    return "input_model" in value or "passes" in value
-
-
 def translate(value: Mapping[str, Any], label: str) -> dict[str, Any]:
     """Translate Olive's document into a recipe in its JSON form.
 

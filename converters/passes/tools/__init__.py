@@ -1,7 +1,7 @@
-"""Tools that several passes share: graph helpers, quantizers, value ranges, the comparison of a result.
+"""Tools that several passes share: graph helpers, samples, scales of a parent, float16, the comparison of a result.
 
-`samples` draws inputs, and compares the outputs of parent and child for them, `dynamic_quantizer` and `half_graph` compute the
-numbers of ONNX Runtime's tools; `half_graph` also finds values that float16 cannot represent.
+`samples` draws inputs, and compares the outputs of parent and child for them, `half_graph` computes
+the numbers of ONNX Runtime's float16 converter and finds values that float16 cannot represent.
 
 Start with `samples.py`.
 """
