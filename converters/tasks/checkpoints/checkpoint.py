@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.export_process import light_import
 from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.source.source_files import (
@@ -23,7 +24,6 @@ from onnxreg.converters.source.source_files import (
 )
 from onnxreg.converters.source.toolchain import refuse_missing, require
 from onnxreg.converters.tasks.checkpoints import sentence_files
-from onnxreg.converters.tasks.checkpoints.light_transformers import light_import
 from onnxreg.converters.tasks.task import LocatedSource
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.manifest.manifest import Source

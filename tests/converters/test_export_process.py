@@ -13,10 +13,9 @@ LOAD = """
 import json, sys
 import torch
 from pathlib import Path
-from onnxreg.converters.tasks.checkpoints import light_transformers
-from onnxreg.converters.tasks.checkpoints.checkpoint import load_model
-from onnxreg.converters.tasks.checkpoints.checkpoint import TOKENS
-light_transformers.allow_light_import()
+from onnxreg.converters import export_process
+from onnxreg.converters.tasks.checkpoints.checkpoint import TOKENS, load_model
+export_process.prepare()
 model = load_model(Path({path!r}), TOKENS)
 with torch.no_grad():
     values = model(torch.arange(8)[None]).logits.flatten().tolist()
@@ -31,12 +30,12 @@ print(json.dumps(found))
 STAND_IN = """
 import sys
 import torch
-from onnxreg.converters.tasks.checkpoints import light_transformers
-with light_transformers.light_import():
+from onnxreg.converters import export_process
+with export_process.light_import():
     assert torch.distributed.is_available()
     assert "torch._dynamo" not in sys.modules
-light_transformers.allow_light_import()
-with light_transformers.light_import():
+export_process.prepare()
+with export_process.light_import():
     import torch._dynamo
     held = torch._dynamo
     from torch.compiler import disable
