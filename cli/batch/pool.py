@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from onnxreg.cli.batch.jobs import Job
 from onnxreg.cli.services.export_service import free_memory
-from onnxreg.converters import export_process
+from onnxreg.converters.export_process import prepare
 from onnxreg.converters.source.source_files import weight_files
 from onnxreg.schema.core.errors import HostError, RegError
 
@@ -134,7 +134,7 @@ def serve(pipe: "Connection[Any, Any]", work: Callable[[Any], Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.dup2(2, 1)
-    export_process.prepare()
+    prepare()
     with suppress(EOFError, OSError, KeyboardInterrupt):
         while True:
             pipe.send(work(pipe.recv()))

@@ -273,9 +273,9 @@ def command(
     elif not no_cache and show_earlier_export(session, request, new_version, as_json, push):
         return
     with needs("export", "reg export"):
-        from onnxreg.converters import export_process
+        from onnxreg.converters.export_process import prepare
 
-        export_process.prepare()
+        prepare()
         from onnxreg.converters.engine.plan import ExportPlan
         from onnxreg.converters.search import check_search
 
