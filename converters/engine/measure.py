@@ -13,8 +13,7 @@ from typing import Any
 from onnxreg.converters.passes.tools import model_file, samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
-from onnxreg.converters.tasks.labelled_inputs import LabelledInputs
-from onnxreg.converters.tasks.task import Sample
+from onnxreg.converters.tasks.task import LabelledInputs, Sample
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.inputs.recipe_file import LABELLED, LEAST, RecipeCheck

@@ -20,8 +20,7 @@ from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import digest_file
-from onnxreg.converters.tasks.labelled_inputs import LabelledInputs
-from onnxreg.converters.tasks.task import Sample
+from onnxreg.converters.tasks.task import LabelledInputs, Sample
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.manifest.parts import Step

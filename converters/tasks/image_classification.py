@@ -11,12 +11,17 @@ from pydantic import Field, PositiveInt, model_validator
 from onnxreg.converters.source.scrub import scrub
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import require
-from onnxreg.converters.tasks import labelled_inputs
 from onnxreg.converters.tasks.checkpoints import image_sample, torch_weights
 from onnxreg.converters.tasks.code import factory
 from onnxreg.converters.tasks.code.factory import Factory
-from onnxreg.converters.tasks.labelled_inputs import LabelledInputs
-from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Task, TaskOptions
+from onnxreg.converters.tasks.task import (
+    ExportSubject,
+    LabelledInputs,
+    LocatedSource,
+    Task,
+    TaskOptions,
+    read_labelled_inputs,
+)
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
 from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
@@ -196,7 +201,7 @@ class ImageClassification(Task):
     def _labelled(self, factory_source: FactorySource, outputs: Any) -> LabelledInputs | None:
         if factory_source.dataset is None:
             return None
-        data = labelled_inputs.read(factory_source.dataset, [self.options.input_name], list(outputs))
+        data = read_labelled_inputs(factory_source.dataset, [self.options.input_name], list(outputs))
         image_sample.check(
             data.inputs[self.options.input_name], self.options.input, factory_source.dataset.name
         )

@@ -11,7 +11,7 @@ from onnxreg.converters.evaluation.suite import Suite, numbered, read_bytes
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator, numbers
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.converters.tasks.labelled_inputs import LABELS
+from onnxreg.converters.tasks.task import LABELS
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError
 

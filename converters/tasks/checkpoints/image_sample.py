@@ -7,8 +7,7 @@ from typing import Any
 from onnxreg.converters.passes.tools import samples, torch_model
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
-from onnxreg.converters.tasks.labelled_inputs import LabelledInputs
-from onnxreg.converters.tasks.task import Sample
+from onnxreg.converters.tasks.task import LabelledInputs, Sample
 from onnxreg.schema.core.errors import ConversionError, InputError, first_line
 
 MAX_BATCH_IMAGES = 32
