@@ -136,7 +136,7 @@ def function_digest(function: Function) -> str:
     return _hash(_function(function))
 
 
-def tensors_by_name(tensors: Iterable[StoredTensor]) -> dict[str, StoredTensor]:
+def _tensors_by_name(tensors: Iterable[StoredTensor]) -> dict[str, StoredTensor]:
     """The tensors of one graph. Raise ValueError if two have one name: ONNX Runtime reads the first, others the last."""
     stored: dict[str, StoredTensor] = {}
     for tensor in tensors:
@@ -284,7 +284,7 @@ class _OnnxReader:
     def graph(self, graph: Any) -> Dataflow:
         tensors: list[StoredTensor] = [OnnxTensor(item, self._path) for item in graph.initializer]
         tensors += [SparseTensor(item, self._path) for item in graph.sparse_initializer]
-        stored = tensors_by_name(tensors)
+        stored = _tensors_by_name(tensors)
         inputs = (_text(value.name) for value in graph.input)
         return Dataflow(
             tuple(name for name in inputs if name not in stored),
@@ -348,7 +348,7 @@ def _ort_graph(graph: Any, path: Path, depth: int) -> Dataflow:
     return Dataflow(
         tuple(ort_file.graph_inputs(graph)),
         tuple(ort_file.graph_outputs(graph)),
-        tensors_by_name(tensors),
+        _tensors_by_name(tensors),
         tuple(_ort_node(node, path, depth) for node in nodes),
     )
 

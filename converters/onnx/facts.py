@@ -62,7 +62,7 @@ SETTINGS, CONFIG = "genai_config.json", "config.json"
 """The settings of onnxruntime-genai, and those of a checkpoint, in the folder of a graph."""
 PAST = re.compile(r"past_key_values\.\d+\.(key|value)")
 """The name of an input of shape `[batch, heads, tokens, head size]`."""
-TOKENS = 2
+TOKEN_AXIS = 2
 """The axis of the tokens."""
 BITS = {element.name: element.bits for element in ELEMENTS.values()}
 
@@ -347,7 +347,7 @@ def _with_kv_cache(draft: Draft, artifact: DraftArtifact) -> DraftArtifact:
 def _bits_per_token(spec: Mapping[str, Any], head_size: int | None) -> int | None:
     """The bits of one token in an input; None if they are not known."""
     sizes = [dim.get("value") for dim in spec.get("shape", ())]
-    if len(sizes) != TOKENS + 2:
+    if len(sizes) != TOKEN_AXIS + 2:
         return None
     batch, heads, size = sizes[0] or 1, sizes[1], sizes[-1] or head_size
     bits = BITS.get(spec["dtype"], 0)
