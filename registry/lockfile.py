@@ -22,7 +22,7 @@ from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.lockfile import LockedArtifact, Lockfile
 from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry
-from onnxreg.schema.query.request import ResolveRequest
+from onnxreg.schema.query.resolve import ResolveRequest
 
 
 def lock(reader: RegistryReader, requests: Iterable[ResolveRequest]) -> list[LockedArtifact]:

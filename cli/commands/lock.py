@@ -18,8 +18,8 @@ from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.inputs.lockfile import FILENAME, LockChange, LockedArtifact, Lockfile
 from onnxreg.schema.log.rollout import Rollout
-from onnxreg.schema.query.request import ResolveRequest
 from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import ResolveRequest
 
 EXAMPLES = (
     "reg lock acme/pii-small --device ort-android-1.23 --remote origin",

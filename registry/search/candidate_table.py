@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.search.db import transaction
 from onnxreg.registry.store.protocol import RegistryReader
-from onnxreg.schema.core.budget import current, spend
 from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.query.expression.fields import ARTIFACT_FIELDS, FIELDS, FieldKind
@@ -35,6 +34,8 @@ from onnxreg.schema.query.expression.tree import (
     Not,
     OneOf,
     Or,
+    current,
+    spend,
 )
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.registry.trust.checked_reader import trust_digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError
 from onnxreg.schema.core.ref import check_name
-from onnxreg.schema.query.request import ResolveRequest
+from onnxreg.schema.query.resolve import ResolveRequest
 
 ANSWER_CACHE_BYTES = 32 * 2**20
 """Answers in the cache: those of some 20,000 requests."""

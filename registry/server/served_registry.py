@@ -29,7 +29,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import SERVED, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.log.state import State
-from onnxreg.schema.query.request import ResolveRequest
+from onnxreg.schema.query.resolve import ResolveRequest
 
 MAX_CACHED_TOKENS = 100_000
 """Models whose index digest is cached: some 30 MB."""

@@ -18,7 +18,7 @@ from onnxreg.registry.server.lru import LruCache
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits
 from onnxreg.registry.store.protocol import IndexFile
-from onnxreg.schema.core.budget import limited
+from onnxreg.schema.query.expression.tree import limited
 
 Answer = TypeVar("Answer")
 

@@ -18,7 +18,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.core.ref import Ref, Version, check_name, check_registry_id
 from onnxreg.schema.log.summary import FileSummary
-from onnxreg.schema.query.request import ResolveRequest
+from onnxreg.schema.query.resolve import ResolveRequest
 
 FILENAME = "onnxreg.lock"
 FORMAT = "onnxreg-lock"

@@ -5,14 +5,13 @@ copies. It is never published.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
-from onnxreg.registry.store.directory.tree_files import TreeFiles
 from onnxreg.registry.store.layout import (
     NOTE,
     BlobKey,
@@ -39,9 +38,10 @@ from onnxreg.schema.core.ref import is_name
 
 if TYPE_CHECKING:
     from onnxreg.registry.store.directory.directory_push import DirectoryPush
+    from onnxreg.registry.store.protocol import StoredObject
 
 
-class DirectoryRegistry(TreeFiles):
+class DirectoryRegistry:
     """A registry below `root`. `open` an existing one, or `create` one."""
 
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
@@ -378,6 +378,36 @@ class DirectoryRegistry(TreeFiles):
             if (current.token if current else None) != expected:
                 raise LostRaceError(f"the index of {name} changed meanwhile")
             self._replace(index_path(name), data, scratch)
+
+    def read_file(self, path: str, cached: "StoredObject | None" = None) -> "StoredObject | None":
+        with host_errors(f"reading {path}"):
+            try:
+                data = read_bounded(self.root / path, MAX_DOCUMENT_BYTES)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return data, Digest.of(data).hex
+
+    def write_files(self, files: Mapping[str, bytes]) -> None:
+        with self.staging() as scratch, host_errors(f"writing to {self.root}"):
+            pairs = []
+            for number, (path, data) in enumerate(files.items()):
+                if (self.read_file(path) or (None,))[0] != data:
+                    self.refuse_link((self.root / path).parent)
+                    with self.disk.create(scratch / str(number)) as file:
+                        file.write(data)
+                    pairs.append((scratch / str(number), self.root / path))
+            relied = [self.root / path for path in files]
+            self.disk.write_all(pairs, self.root, relied)
+
+    def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
+        from onnxreg.registry.store.directory.scratch import exclusive
+
+        with self.staging(), exclusive(self.root / "local" / "locks" / f".{path.replace('/', '~')}.lock"):
+            current = self.read_file(path)
+            if (current[1] if current else None) != expected:
+                return False
+            self.write_file(path, data)
+            return True
 
     def write_file(self, path: str, data: bytes) -> None:
         """Replace one small file of the tree, atomically and durably."""

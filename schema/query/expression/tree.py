@@ -7,16 +7,20 @@ tree.
 Patterns of `*` (any characters) and `?` (one) are matched in time linear in the text. All places in
 the pattern where a match may be are the bits of one number, which a character moves on at once (Baeza-Yates and
 Gonnet, "A new approach to text searching", 1992). So no pattern can run away, as a backtracking matcher can.
+
+A `Budget` limits the steps that one question may take: a step is one test of one value.
 """
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from onnxreg.schema.core.budget import spend
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.query.expression.fields import FieldValues
 
@@ -274,3 +278,49 @@ def _automaton(steps: list[str], loops: int) -> Callable[[str], bool]:
         return bool(places & final)
 
     return fits
+
+
+class Budget:
+    """The steps that are left."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.left = steps
+
+    @property
+    def is_spent(self) -> bool:
+        return self.left < 0
+
+    def error(self) -> InputError:
+        return InputError(
+            f"the question takes more than {self.steps:,} steps",
+            "use fewer or simpler tests, or ask the registry itself instead of a server",
+        )
+
+
+_budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
+
+
+@contextmanager
+def limited(steps: int) -> Iterator[Budget]:
+    """Limit the questions inside this context to this many steps."""
+    budget = Budget(steps)
+    token = _budget.set(budget)
+    try:
+        yield budget
+    finally:
+        _budget.reset(token)
+
+
+def current() -> Budget | None:
+    """The budget of the present question, if it has one."""
+    return _budget.get()
+
+
+def spend(steps: int) -> None:
+    """Take steps. InputError if there are not as many left."""
+    budget = _budget.get()
+    if budget is not None:
+        budget.left -= steps
+        if budget.is_spent:
+            raise budget.error()

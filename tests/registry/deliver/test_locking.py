@@ -17,8 +17,8 @@ from onnxreg.schema.inputs.lockfile import LockedArtifact, Lockfile
 from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.rules import FILENAME
-from onnxreg.schema.query.request import ResolveRequest
 from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import ResolveRequest
 
 NAME = "acme/pii"
 ONE = f"{NAME}:1.0.0"

@@ -23,7 +23,7 @@ from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits
 from onnxreg.registry.server.workers import WorkerPool
 from onnxreg.registry.store.layout import blob_path
-from onnxreg.schema.query.request import ResolveRequest
+from onnxreg.schema.query.resolve import ResolveRequest
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 

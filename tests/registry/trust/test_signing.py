@@ -19,8 +19,8 @@ from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft
-from onnxreg.schema.query.request import ResolveRequest
 from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import ResolveRequest
 
 NAME = "acme/pii"
 MakeDraft = Callable[..., Draft]

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.schema.core.budget import limited
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.query.expression.parser import parse
-from onnxreg.schema.query.expression.tree import matcher
+from onnxreg.schema.query.expression.tree import limited, matcher
 
 
 @given(st.text("ab*?", max_size=8), st.text("ab?", max_size=12))

@@ -14,8 +14,8 @@ from onnxreg.schema.inputs.lockfile import LockedArtifact, Lockfile
 from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.query.device import Device, preset
 from onnxreg.schema.query.expression.parser import parse
-from onnxreg.schema.query.request import ResolveRequest
 from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import ResolveRequest
 
 DOCS = Path(__file__).parents[3] / "docs" / "lock.md"
 
