@@ -15,8 +15,8 @@ from onnxreg.registry.log.contents import Selection, download_files
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.registry import Registry
 from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.registry.transfer.copy import TransferResult
 from onnxreg.registry.transfer.export_files import check_target, materialize
-from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.lockfile import LockedArtifact, Lockfile

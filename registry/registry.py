@@ -25,9 +25,9 @@ from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryS
 from onnxreg.registry.store.streams import measure
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors, replace_file
 from onnxreg.registry.support.environment import default_root
+from onnxreg.registry.transfer.copy import TransferResult
 from onnxreg.registry.transfer.exchange import Exchange, check_distinct, was_pushed
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
-from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.registry.trust.checked_reader import CheckedReader, check_no_rollback, checked_reader, load_trust
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.maintain.verification import VerifyReport
     from onnxreg.registry.publish.add import Publisher
     from onnxreg.registry.read.versions import PublishedVersion
-    from onnxreg.registry.signing.crypto import PrivateKey
+    from onnxreg.registry.signing import PrivateKey
     from onnxreg.registry.trust.signatures import SignedRelease
     from onnxreg.schema.compare.manifests import ManifestDiff
     from onnxreg.schema.compare.rebuild_outcome import RebuildComparison
@@ -484,7 +484,7 @@ class Registry:
         """Sign a version: the statement of its release becomes a blob, and an event attests it. Signing is
         idempotent.
         """
-        from onnxreg.registry.signing.crypto import sign_release
+        from onnxreg.registry.signing import sign_release
         from onnxreg.schema.signing.dsse import MEDIA_TYPE
 
         published = self.get(ref, remote)

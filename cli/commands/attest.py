@@ -35,7 +35,7 @@ def command(
     With --json: {ref, artifact, path, stated, attested, state}; stated is the manifest's state, attested
     the report's, state the one that counts from now on.
     """
-    from onnxreg.registry.signing.keys import signing_key
+    from onnxreg.registry.signing import signing_key
     from onnxreg.registry.support.disk import read_given
 
     session: Session = context.obj

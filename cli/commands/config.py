@@ -140,7 +140,7 @@ def _variables() -> Iterator[dict[str, str | None]]:
 def _is_secret(name: str) -> bool:
     """Return True for a token, a passphrase, and a signing key that is not the name of one of the user's keys."""
     if name == "REG_SIGNING_KEY":
-        from onnxreg.registry.signing.keys import Keystore
+        from onnxreg.registry.signing import Keystore
 
         return not Keystore().has(environment.read(name) or "")
     return name in SECRETS or name.startswith(environment.TOKEN_PREFIX)

@@ -34,7 +34,7 @@ def new(
     The command asks for the passphrase, or reads REG_KEY_PASSPHRASE. The key never leaves your machine; it
     is stored in REG_KEYS, or in your configuration directory. A lost passphrase cannot be recovered.
     """
-    from onnxreg.registry.signing.keys import Keystore
+    from onnxreg.registry.signing import Keystore
 
     session: Session = context.obj
     public = Keystore().new(name, kind)
@@ -57,8 +57,7 @@ def rotate(
     `reg trust add NEW --from-rotation FILE`: it counts wherever the trust file, or a policy, names the
     old one. Both sign it, so nobody can be given a key that its owner does not have.
     """
-    from onnxreg.registry.signing.crypto import sign_rotation
-    from onnxreg.registry.signing.keys import Keystore
+    from onnxreg.registry.signing import Keystore, sign_rotation
 
     session: Session = context.obj
     target = file or Path(f"{name}.rotation.json")
@@ -77,7 +76,7 @@ def list_keys(context: typer.Context, as_json: Json = False) -> None:
 
     With --json: {keys: [{name, kind, keyid, public}]}.
     """
-    from onnxreg.registry.signing.keys import Keystore
+    from onnxreg.registry.signing import Keystore
 
     session: Session = context.obj
     keys = Keystore().list()
@@ -105,7 +104,7 @@ def show(
 
     With --json: {name, kind, keyid, public, pem}.
     """
-    from onnxreg.registry.signing.keys import Keystore
+    from onnxreg.registry.signing import Keystore
 
     public = Keystore().public(name)
     if as_json:

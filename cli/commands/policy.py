@@ -111,7 +111,7 @@ def approve(
     What the policy loosens is listed on stderr.
     """
     from onnxreg.registry.gates.policy_log import approve_policy, read_policies
-    from onnxreg.registry.signing.keys import signing_key
+    from onnxreg.registry.signing import signing_key
     from onnxreg.registry.support.disk import read_given
     from onnxreg.schema.gates.policy_comparison import weaker
 

@@ -84,7 +84,7 @@ def _attest(
     session: Session, ref: Ref, proofs: "list[ArtifactProof]", key: str | None, remote: str | None
 ) -> str:
     """Log the reports, here or in the remote that has the version. Returns what to say about it."""
-    from onnxreg.registry.signing.keys import signing_key
+    from onnxreg.registry.signing import signing_key
 
     private = None if key is None else signing_key(key)
     registry, store = session.with_remote(remote)

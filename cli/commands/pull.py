@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.delta import DeltaPolicy
     from onnxreg.registry.lockfile import FetchedEntry
     from onnxreg.registry.registry import Registry
-    from onnxreg.registry.transfer.result import TransferResult
+    from onnxreg.registry.transfer.copy import TransferResult
 
 
 EXAMPLES = (

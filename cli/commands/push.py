@@ -17,7 +17,7 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import is_name
 
 if TYPE_CHECKING:
-    from onnxreg.registry.transfer.result import TransferResult
+    from onnxreg.registry.transfer.copy import TransferResult
 
 EXAMPLES = (
     "reg push acme/pii-small:1.2.0 s3://models/prod",
@@ -125,7 +125,7 @@ def _push_many(
     delta_releases: int,
     as_json: bool,
 ) -> None:
-    from onnxreg.registry.transfer.result import worst
+    from onnxreg.registry.transfer.copy import worst
 
     if glob is not None and not lookup.PATTERN & set(glob) and not is_name(glob):
         raise InputError(f"not a model's name or a glob: {glob}", "a remote is named with --to")

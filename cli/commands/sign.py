@@ -54,7 +54,7 @@ def command(
     """
     from onnxreg.registry.dossier.input_files import sign_facts
     from onnxreg.registry.read.versions import read_version
-    from onnxreg.registry.signing.keys import signing_key
+    from onnxreg.registry.signing import signing_key
 
     session: Session = context.obj
     if facts is not None and bundle is not None:

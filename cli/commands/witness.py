@@ -69,7 +69,7 @@ def publish(
     With --json: {origin, key, size, root, changed: [names], refused: [{name, why}]}; key is the verifier
     key that witnesses are given.
     """
-    from onnxreg.registry.signing.keys import signing_key
+    from onnxreg.registry.signing import signing_key
     from onnxreg.registry.witness.copies import merge_proofs
     from onnxreg.registry.witness.signers import LogPublisher, fetch_checkpoint, path_store
 
@@ -132,7 +132,7 @@ def cosign(
 
     With --json: {origin, size, root, witness, time, file}; witness is the verifier key for trust files.
     """
-    from onnxreg.registry.signing.keys import signing_key
+    from onnxreg.registry.signing import signing_key
     from onnxreg.registry.witness.copies import merge_proofs
     from onnxreg.registry.witness.signers import cosign as sign
     from onnxreg.registry.witness.signers import path_store, serve_checkpoint

@@ -11,7 +11,7 @@ from onnxreg.cli.render import output
 
 if TYPE_CHECKING:
     from onnxreg.registry.delta import Arrival
-    from onnxreg.registry.transfer.result import TransferResult
+    from onnxreg.registry.transfer.copy import TransferResult
 
 
 class Stopwatch:

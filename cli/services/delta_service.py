@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from onnxreg.converters.delta.make import ModelFile
     from onnxreg.registry.read.versions import PublishedVersion
     from onnxreg.registry.registry import Registry
-    from onnxreg.registry.transfer.result import TransferResult
+    from onnxreg.registry.transfer.copy import TransferResult
     from onnxreg.schema.manifest.manifest import FileEntry, Manifest
 
 DEFAULT_RELEASES = 2

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from onnxreg.registry.dossier.version_record import VersionRecord
 from onnxreg.registry.read.versions import PublishedVersion
-from onnxreg.registry.signing.crypto import PrivateKey
+from onnxreg.registry.signing import PrivateKey
 from onnxreg.registry.support.disk import read_given, replace_file
 from onnxreg.registry.trust.signatures import SignatureVerdict, judge_for
 from onnxreg.schema.core.digest import Digest

@@ -12,7 +12,7 @@ from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger, read_line
 from onnxreg.registry.read.versions import PublishedVersion, read_version
-from onnxreg.registry.signing.crypto import PrivateKey
+from onnxreg.registry.signing import PrivateKey
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.trust.signatures import SignatureVerdict, judge_for
 from onnxreg.schema.core.digest import Digest

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from onnxreg.registry.log.ledger import mirror_error, read_line
-from onnxreg.registry.signing.keys import line_signer
+from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.trust.checked_reader import load_trust
@@ -30,7 +30,7 @@ from onnxreg.schema.log.logline import LogLine, genesis, walk_chain
 from onnxreg.schema.signing.dsse import SignLine, sign_line
 
 if TYPE_CHECKING:
-    from onnxreg.registry.signing.crypto import PrivateKey
+    from onnxreg.registry.signing import PrivateKey
 
 WEAKER_SHOWN = 5
 """So many laxer demands an error names."""

@@ -20,7 +20,7 @@ from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, is_release, pae
 if TYPE_CHECKING:
     from onnxreg.registry.log.decisions import Decisions
     from onnxreg.registry.log.ledger import Ledger
-    from onnxreg.registry.signing.crypto import PrivateKey
+    from onnxreg.registry.signing import PrivateKey
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.schema.core.digest import Digest
     from onnxreg.schema.core.ref import Ref

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.lookup import fetcher, read_consistently, read_manifest
-from onnxreg.registry.signing.keys import line_signer
+from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.protocol import (
     BlobReader,

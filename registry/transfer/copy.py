@@ -1,17 +1,19 @@
-"""The copy behind push, pull and mirror: blobs in parallel, verified while they stream; then manifests; then
-the index.
+"""The copy behind push, pull and mirror: blobs in parallel, verified while they stream; then manifests; then the index.
+
+Its outcome is a `TransferResult`; a version that does not travel is a `SkippedVersion`.
 """
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from onnxreg.registry.delta import NO_NUMPY, Arrival, DeltaRoutes, DeltaTransfer, RateMeter, plan_routes
 from onnxreg.registry.log.commit import commit, load, load_own
-from onnxreg.registry.log.contents import Reference
+from onnxreg.registry.log.contents import ArtifactPaths, Reference
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.store.net.waits import one_file
 from onnxreg.registry.store.protocol import (
@@ -28,16 +30,70 @@ from onnxreg.registry.store.protocol import (
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.transfer.plan import TransferPlan, TransferRequest, make_plan
-from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import IntegrityError, name_registry_in_hint
+from onnxreg.schema.core.errors import (
+    ConflictError,
+    ForkError,
+    HostError,
+    IntegrityError,
+    NotFoundError,
+    RegError,
+    RemoteError,
+    name_registry_in_hint,
+)
 from onnxreg.schema.core.progress import SILENT, Advance, Progress
+from onnxreg.schema.core.ref import Version
 from onnxreg.schema.delta.table import Delta
+from onnxreg.schema.log.events import Tag
 from onnxreg.schema.log.state import Channel
 
+ERRORS_BY_SEVERITY = (IntegrityError, ConflictError, NotFoundError)
+"""Error families, the worst first."""
 SMALL_TRANSFER_BYTES = 2**20
 """Blobs of so many bytes together move within the commit, after the intent: the place is asked once for them."""
+
+
+@dataclass(frozen=True)
+class SkippedVersion:
+    """A version, channel or (with neither) model that did not travel, and why. `error` is set if somebody must act."""
+
+    name: str
+    tag: str | None
+    reason: str
+    error: RegError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "tag": self.tag, "reason": self.reason}
+
+
+@dataclass(frozen=True)
+class TransferResult:
+    """Outcome for one model: its versions at the destination now, how many of them are new, and what moved.
+
+    `ledger` is the destination's log now, None if it could not be read; `held` are the artifacts of each version that
+    the destination has now, `channels` the moves of channels. `has_copied` is False if no copy was necessary or
+    possible. `arrivals`: how each blob came.
+    """
+
+    name: str
+    versions: tuple[Version, ...] = ()
+    new: int = 0
+    events: int = 0
+    blobs: int = 0
+    size: int = 0
+    ledger: Ledger | None = None
+    held: Mapping[Version, ArtifactPaths] = field(default_factory=dict)
+    channels: tuple[Tag, ...] = ()
+    skipped: list[SkippedVersion] = field(default_factory=list)
+    has_copied: bool = False
+    arrivals: tuple[Arrival, ...] = ()
+
+    @property
+    def is_current(self) -> bool:
+        """True if there was nothing left to do, and no error."""
+        failed = any(item.tag is None or item.error is not None for item in self.skipped)
+        return not self.has_copied and bool(self.versions) and not failed
 
 
 def copy(
@@ -246,3 +302,27 @@ class BlobTransfer:
 
     def pieces(self) -> Sequence[Piece]:
         return self.file.pieces
+
+
+@contextmanager
+def skip_on_error(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
+    """Collect the errors of one model in `skipped`; errors of a registry or of this machine are raised."""
+    try:
+        yield
+    except (ForkError, HostError, RemoteError):
+        raise
+    except RegError as error:
+        skipped.append(SkippedVersion(name, None, error.message, error))
+
+
+def worst(skipped: Iterable[SkippedVersion]) -> RegError | None:
+    """The most severe error, if somebody must act."""
+    errors = [item.error for item in skipped if item.error is not None]
+    return min(errors, key=_rank, default=None)
+
+
+def _rank(error: RegError) -> int:
+    return next(
+        (rank for rank, kind in enumerate(ERRORS_BY_SEVERITY) if isinstance(error, kind)),
+        len(ERRORS_BY_SEVERITY),
+    )

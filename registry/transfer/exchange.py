@@ -22,10 +22,9 @@ from onnxreg.registry.read.remotes import Remotes, TrackedReader, TrackingCopies
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, LocalStore, RegistryReader, RegistryStore
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
-from onnxreg.registry.transfer.copy import copy
+from onnxreg.registry.transfer.copy import SkippedVersion, TransferResult, copy, skip_on_error
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest, check_versions, make_plan
-from onnxreg.registry.transfer.result import SkippedVersion, TransferResult, skip_on_error
 from onnxreg.registry.trust.checked_reader import CheckedReader, check_or_refresh
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.errors import (

@@ -8,7 +8,9 @@ every version.
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from onnxreg.registry.gates.policy_log import copy_policies
 from onnxreg.registry.log import lookup
@@ -30,10 +32,9 @@ from onnxreg.registry.store.protocol import (
     carried_by,
     innermost,
 )
-from onnxreg.registry.transfer.copy import copy
+from onnxreg.registry.transfer.copy import SkippedVersion, TransferResult, copy, skip_on_error
 from onnxreg.registry.transfer.exchange import record_pushes, send
 from onnxreg.registry.transfer.plan import TransferRequest, missing_lines
-from onnxreg.registry.transfer.result import MirrorResult, skip_on_error
 from onnxreg.registry.trust.checked_reader import WitnessGuard, load_trust
 from onnxreg.registry.trust.requirements import check_copied, enforce_policies
 from onnxreg.registry.witness.copies import copy_log, read_files
@@ -53,6 +54,42 @@ from onnxreg.schema.log.state import VersionEntry
 
 UNFINISHED = "unfinished"
 """The file in `local/` of a directory that marks a mirror as not complete."""
+
+
+@dataclass
+class MirrorResult:
+    """Outcome of mirroring: models read, versions new at the destination, blobs and bytes moved, and blobs deleted."""
+
+    source: str
+    destination: str
+    models: int = 0
+    versions: int = 0
+    events: int = 0
+    blobs: int = 0
+    size: int = 0
+    freed: CollectResult = field(default_factory=lambda: CollectResult({}, 0))
+    skipped: list[SkippedVersion] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "destination": self.destination,
+            "models": self.models,
+            "versions": self.versions,
+            "events": self.events,
+            "blobs": self.blobs,
+            "bytes": self.size,
+            "freed": {"blobs": len(self.freed.freed), "bytes": self.freed.size},
+            "skipped": [skipped.to_json() for skipped in self.skipped],
+        }
+
+    def add(self, result: TransferResult) -> None:
+        """Add the outcome for one model."""
+        self.versions += result.new
+        self.events += result.events
+        self.blobs += result.blobs
+        self.size += result.size
+        self.skipped += result.skipped
 
 
 def mirror(

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from onnxreg.registry.signing.crypto import read_rotation
+from onnxreg.registry.signing import read_rotation
 from onnxreg.registry.support.disk import host_errors, read_given, replace_file
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.registry.trust.checked_reader import load_trust

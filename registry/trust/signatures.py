@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from onnxreg.registry.log.ledger import Ledger, read_line
-from onnxreg.registry.signing.crypto import is_valid
+from onnxreg.registry.signing import is_valid
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from onnxreg.registry.signing.crypto import PrivateKey, is_valid
+from onnxreg.registry.signing import PrivateKey, is_valid
 from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.signing.keys import PublicKey
 from onnxreg.schema.witness.note import (

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from onnxreg.registry.signing.crypto import PrivateKey
+from onnxreg.registry.signing import PrivateKey
 from onnxreg.registry.store.directory.scratch import exclusive
 from onnxreg.registry.store.http import HttpStore
 from onnxreg.registry.store.layout import CHECKPOINT, NEXT, WITNESS_FOLDER, page_path

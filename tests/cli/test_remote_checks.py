@@ -12,8 +12,7 @@ from support.registries.drafts import write_draft
 from onnxreg.cli.reference.verbs import commands
 from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.signing.crypto import generate
-from onnxreg.registry.signing.keys import Keystore
+from onnxreg.registry.signing import Keystore, generate
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.policy import read_policy

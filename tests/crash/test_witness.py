@@ -7,7 +7,7 @@ import pytest
 from support.crash.invariants import check, record
 from support.crash.workloads import add, home
 
-from onnxreg.registry.signing.crypto import generate
+from onnxreg.registry.signing import generate
 from onnxreg.registry.witness.inspection import verify_log
 from onnxreg.registry.witness.signers import LogPublisher, WitnessMemory
 

@@ -16,7 +16,7 @@ from support.servers.docker_registry import OciServer, docker_registry
 from onnxreg.registry import Registry
 from onnxreg.registry.oci.target import OciTarget
 from onnxreg.registry.oci.versions import PublishResult, publish
-from onnxreg.registry.signing.crypto import generate
+from onnxreg.registry.signing import generate
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
 

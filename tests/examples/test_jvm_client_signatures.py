@@ -14,7 +14,7 @@ from support.servers.web_client import Call
 from support.trust.tamper import Tree
 
 from onnxreg.registry import Registry
-from onnxreg.registry.signing.crypto import PrivateKey, generate
+from onnxreg.registry.signing import PrivateKey, generate
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.schema.signing.dsse import MEDIA_TYPE, PAYLOAD_TYPE, pae
 

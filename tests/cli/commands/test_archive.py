@@ -91,7 +91,7 @@ def test_exit_statuses(reg: Reg) -> None:
 
 def test_verify_by_the_readers_own_keys(reg: Reg, registry: Registry) -> None:
     """What is demanded and missing is 4; a copy of the trust file in the archive changes nothing."""
-    from onnxreg.registry.signing.crypto import generate
+    from onnxreg.registry.signing import generate
 
     release, thief = generate("ed25519"), generate("ed25519")
     demand = '[[require]]\nmodels = ["acme/*"]\nversions = true\n'
@@ -117,7 +117,7 @@ def test_verify_by_the_readers_own_keys(reg: Reg, registry: Registry) -> None:
 
 def test_verify_finds_a_wrong_signature(reg: Reg, registry: Registry) -> None:
     from onnxreg.registry.log.decisions import Decisions
-    from onnxreg.registry.signing.crypto import generate, sign_release
+    from onnxreg.registry.signing import generate, sign_release
     from onnxreg.schema.signing.dsse import MEDIA_TYPE, Envelope, Signature
 
     release = generate("ed25519")

@@ -11,7 +11,7 @@ import pytest
 from support.registries.gated import NAME
 
 from onnxreg.registry import Registry
-from onnxreg.registry.signing.keys import Keystore
+from onnxreg.registry.signing import Keystore
 
 Reg = Callable[..., Any]
 

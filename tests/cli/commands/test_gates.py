@@ -213,7 +213,7 @@ def test_an_archive_is_held_against_its_policy_by_the_readers_keys(
     reg: Reg, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A channel that was promoted with one key in the trust file is barred by a file that knows another."""
-    from onnxreg.registry.signing.crypto import generate
+    from onnxreg.registry.signing import generate
 
     release, other = generate("ed25519"), generate("ed25519")
     for name, key in (("mine", release), ("other", other)):
@@ -301,7 +301,7 @@ def test_a_model_that_cannot_be_read_bars_no_policy(reg: Reg, registry: Registry
 def test_signed_evaluations_are_listed_with_who_signed_them(
     reg: Reg, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onnxreg.registry.signing.crypto import generate
+    from onnxreg.registry.signing import generate
 
     lab, stranger = generate("ed25519"), generate("ed25519")
     (tmp_path / "trust.toml").write_text(f'[keys.lab]\nkey = "{lab.public}"\n')
@@ -328,7 +328,7 @@ def test_a_wrong_signature_on_an_evaluation_is_damage(
     reg: Reg, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from onnxreg.registry.log.decisions import Decisions
-    from onnxreg.registry.signing.crypto import generate
+    from onnxreg.registry.signing import generate
     from onnxreg.schema.core.ref import Ref
     from onnxreg.schema.gates.evaluation import statement
     from onnxreg.schema.signing.dsse import MEDIA_TYPE, PAYLOAD_TYPE, Envelope, Signature, pae

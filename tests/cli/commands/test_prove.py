@@ -15,7 +15,7 @@ from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.registry import Registry
 from onnxreg.registry.gates.proofs import read_proofs
 from onnxreg.registry.gates.statements import PROOF
-from onnxreg.registry.signing.keys import Keystore
+from onnxreg.registry.signing import Keystore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.faithfulness import FaithfulnessReport, RuleCount

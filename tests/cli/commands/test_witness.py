@@ -9,7 +9,7 @@ from support.registries.drafts import write_draft
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.signing.keys import Keystore
+from onnxreg.registry.signing import Keystore
 from onnxreg.schema.witness.note import COSIGNATURE, VerifierKey
 
 

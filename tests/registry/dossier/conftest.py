@@ -9,7 +9,7 @@ from support.dossier.audited import make_audited
 
 from onnxreg.registry import Registry
 from onnxreg.registry.dossier.write_dossier import DossierBundle, make_dossier
-from onnxreg.registry.signing.crypto import PrivateKey, generate
+from onnxreg.registry.signing import PrivateKey, generate
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.schema.core.ref import Ref
 

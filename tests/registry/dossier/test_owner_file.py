@@ -8,7 +8,7 @@ import pytest
 from support.registries.gated import NAME
 
 from onnxreg.registry.dossier.input_files import sign_facts
-from onnxreg.registry.signing.crypto import generate
+from onnxreg.registry.signing import generate
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.signing.dsse import Envelope, Signature
 

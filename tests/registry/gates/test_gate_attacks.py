@@ -10,7 +10,7 @@ import pytest
 from support.registries.gated import LAX, NAME, POLICY, Attacker, draft, refusal
 
 from onnxreg.registry import Registry
-from onnxreg.registry.signing.crypto import PrivateKey, generate
+from onnxreg.registry.signing import PrivateKey, generate
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.digest import Digest

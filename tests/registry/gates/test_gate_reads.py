@@ -12,7 +12,7 @@ from support.servers.faults import Proxy, proxy
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.signing.crypto import generate
+from onnxreg.registry.signing import generate
 from onnxreg.registry.store.layout import index_path
 from onnxreg.schema.gates.policy import read_policy
 

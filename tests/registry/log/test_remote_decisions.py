@@ -15,7 +15,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log import commit
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.read.versions import read_log
-from onnxreg.registry.signing.keys import Keystore
+from onnxreg.registry.signing import Keystore
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.transfer.archive import choose, create_archive

@@ -19,10 +19,9 @@ from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp
-from onnxreg.registry.transfer.copy import copy
+from onnxreg.registry.transfer.copy import TransferResult, copy
 from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.registry.transfer.plan import TransferRequest, missing_lines
-from onnxreg.registry.transfer.result import TransferResult
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, NotFoundError, RegError

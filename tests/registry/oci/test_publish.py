@@ -17,7 +17,7 @@ from onnxreg.registry.oci.client import OciClient
 from onnxreg.registry.oci.model_pack import MODEL_PACK, VERSION
 from onnxreg.registry.oci.target import OciTarget
 from onnxreg.registry.oci.versions import PublishResult, publish
-from onnxreg.registry.signing.crypto import generate
+from onnxreg.registry.signing import generate
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, GateError, IntegrityError, NotFoundError, RemoteError

@@ -25,9 +25,8 @@ from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.object_store import ListingStore, ObjectRegistry
 from onnxreg.registry.store.protocol import RegistryStore, UnlistedError
 from onnxreg.registry.transfer.copy import copy
-from onnxreg.registry.transfer.mirror_registry import mirror, open_both, unfinished_warning
+from onnxreg.registry.transfer.mirror_registry import MirrorResult, mirror, open_both, unfinished_warning
 from onnxreg.registry.transfer.plan import TransferRequest
-from onnxreg.registry.transfer.result import MirrorResult
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, InputError, NotFoundError, RemoteError
 from onnxreg.schema.core.progress import Progress

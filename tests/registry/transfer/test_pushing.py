@@ -12,9 +12,8 @@ from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import memory_remote, share
-from onnxreg.registry.transfer.copy import copy
+from onnxreg.registry.transfer.copy import SkippedVersion, copy, worst
 from onnxreg.registry.transfer.plan import TransferRequest
-from onnxreg.registry.transfer.result import SkippedVersion, worst
 from onnxreg.schema.core.errors import (
     ConflictError,
     HostError,

@@ -18,7 +18,7 @@ from support.trust.world import LONG, MODEL, OTHER, World
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.signing.crypto import sign_release
+from onnxreg.registry.signing import sign_release
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.ref import Version
 

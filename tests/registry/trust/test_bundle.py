@@ -11,7 +11,7 @@ from support.trust.world import MODEL, World
 
 from onnxreg.cli import hints
 from onnxreg.registry import Registry
-from onnxreg.registry.signing.crypto import generate, is_valid
+from onnxreg.registry.signing import generate, is_valid
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.signing.dsse import Envelope
 

@@ -14,7 +14,7 @@ from support.trust.world import plain_pem
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.gates.policy_log import approve_policy, read_policies, with_policy
-from onnxreg.registry.signing.crypto import PrivateKey, generate, read_rotation, sign_rotation
+from onnxreg.registry.signing import PrivateKey, generate, read_rotation, sign_rotation
 from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.edit import add_rotated_key
 from onnxreg.schema.core import canonical

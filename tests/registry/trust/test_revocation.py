@@ -12,7 +12,7 @@ from support.trust.tamper import Tree, event, unsigned
 from support.trust.world import MODEL, World
 
 from onnxreg.cli.main import main
-from onnxreg.registry.signing.crypto import PrivateKey, generate
+from onnxreg.registry.signing import PrivateKey, generate
 
 
 @dataclass

@@ -13,8 +13,7 @@ from support.trust.world import plain_pem
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.lockfile import lock
-from onnxreg.registry.signing.crypto import PrivateKey, generate, is_valid, load
-from onnxreg.registry.signing.keys import Keystore
+from onnxreg.registry.signing import Keystore, PrivateKey, generate, is_valid, load
 from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref

@@ -14,7 +14,7 @@ from support.witness.logs import WitnessedRegistry
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.signing.crypto import generate
+from onnxreg.registry.signing import generate
 from onnxreg.registry.witness.inspection import inspect
 from onnxreg.registry.witness.note_keys import valid_signatures
 from onnxreg.registry.witness.signers import LogPublisher, cosign, fetch_checkpoint, serve_checkpoint
@@ -124,7 +124,7 @@ def test_a_witness_without_write_access_serves_its_checkpoint(
 
 WITNESS = """
 import sys, time
-from onnxreg.registry.signing.crypto import load
+from onnxreg.registry.signing import load
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.witness.signers import cosign
 from pathlib import Path

@@ -10,7 +10,7 @@ from support.witness.logs import WitnessedRegistry
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.signing.crypto import generate
+from onnxreg.registry.signing import generate
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.memory import MemoryStore
 from onnxreg.registry.store.object_store import ObjectRegistry

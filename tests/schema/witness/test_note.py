@@ -2,7 +2,7 @@
 
 import pytest
 
-from onnxreg.registry.signing.crypto import generate
+from onnxreg.registry.signing import generate
 from onnxreg.registry.witness.note_keys import cosign_text, require_signature, sign_head, valid_signatures
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.witness.note import COSIGNATURE, ED25519, SignedNote, TreeHead, VerifierKey

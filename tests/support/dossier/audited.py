@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.signing.crypto import PrivateKey
+from onnxreg.registry.signing import PrivateKey
 from onnxreg.schema.formats.benchmark import BenchmarkDocument
 from onnxreg.schema.gates.faithfulness import FaithfulnessReport
 from onnxreg.schema.gates.policy import read_policy

@@ -11,7 +11,7 @@ from typing import Any
 
 from onnxreg.registry.log.ledger import replay
 from onnxreg.registry.log.lookup import fetcher
-from onnxreg.registry.signing.crypto import PrivateKey
+from onnxreg.registry.signing import PrivateKey
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest

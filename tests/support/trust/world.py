@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.signing.crypto import PrivateKey, generate
+from onnxreg.registry.signing import PrivateKey, generate
 from onnxreg.schema.signing.keys import PublicKey
 from support.registries.drafts import write_draft
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from onnxreg.registry.signing.crypto import PrivateKey, generate
+from onnxreg.registry.signing import PrivateKey, generate
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.witness.copies import merge_proofs
 from onnxreg.registry.witness.signers import Cosignature, LogPublisher, WitnessPublication, cosign, path_store

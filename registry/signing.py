@@ -1,0 +1,302 @@
+"""This user's keys, and what they sign: lines of logs, releases, and rotations, by which an old key vouches for a new one.
+
+A key is `<name>.pem` (PKCS #8, encrypted, mode 0600) and `<name>.pub` in a directory of the user's own.
+`REG_SIGNING_KEY` names the key that signs every line, or is itself a key (PEM). Ed25519 and ECDSA P-256 are done by
+`cryptography`. Light, since every write asks for a key; only the use of one imports the cryptography. What a reader
+accepts is in `trust`.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxreg.registry.support import environment
+from onnxreg.registry.support.disk import host_errors
+from onnxreg.registry.support.environment import key_directory
+from onnxreg.schema.core.errors import (
+    Advice,
+    ConflictError,
+    InputError,
+    IntegrityError,
+    NotFoundError,
+    missing_extra,
+)
+from onnxreg.schema.core.ref import Version
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, KeyRotation, Release, Sign, Signature, pae
+from onnxreg.schema.signing.keys import PublicKey
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+
+PASSPHRASE = "REG_KEY_PASSPHRASE"
+SIGNING_KEY = "REG_SIGNING_KEY"
+KINDS = ("ed25519", "ecdsa-p256")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+_MAX_PEM = 64 * 1024
+_UNREADABLE = "the private key cannot be read: it is damaged, of an unknown kind, or the passphrase is wrong"
+
+
+class Keystore:
+    """The keys of one directory."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.directory = directory or key_directory()
+
+    def new(self, name: str, kind: str, secret: str | None = None) -> PublicKey:
+        """Make a key. ConflictError if the name is taken; nothing half-written stays."""
+        if not _NAME.fullmatch(name):
+            raise InputError(
+                f"not a name for a key: {name[:80]!r}", "use letters and digits, such as release-2026"
+            )
+
+        key = generate(kind)
+        pem = key.pem(secret if secret is not None else passphrase(name, new=True))
+        with host_errors(f"writing key {name}"):
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._write(f"{name}.pem", pem, 0o600)
+            self._write(f"{name}.pub", f"{key.public}\n".encode(), 0o644)
+        return key.public
+
+    def _write(self, file: str, data: bytes, mode: int) -> None:
+        """Write a new file, whole or not at all. Raise ConflictError if it exists."""
+        scratch = self.directory / f".{file}.{os.urandom(8).hex()}"
+        try:
+            with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.link(scratch, self.directory / file)
+        except FileExistsError:
+            hint = "a key is never replaced: make the next one under another name, and revoke the old one"
+            raise ConflictError(f"there is a key {file.rpartition('.')[0]} already", hint) from None
+        finally:
+            with suppress(OSError):
+                scratch.unlink()
+
+    def list(self) -> dict[str, PublicKey]:
+        """The public keys by name."""
+        with host_errors("listing the keys"):
+            files = sorted(self.directory.glob("*.pub")) if self.directory.is_dir() else []
+        return {file.stem: self.public(file.stem) for file in files if _NAME.fullmatch(file.stem)}
+
+    def has(self, name: str) -> bool:
+        """Return True if there is a private key of that name."""
+        return _NAME.fullmatch(name) is not None and (self.directory / f"{name}.pem").is_file()
+
+    def public(self, name: str) -> PublicKey:
+        """NotFoundError if there is no such key."""
+        return PublicKey.parse(self._read(name, "pub").decode(errors="replace"))
+
+    def private(self, name: str, secret: str | None = None) -> "PrivateKey":
+        """Unlock a key. InputError for a wrong passphrase; NotFoundError if there is no such key."""
+
+        pem = self._read(name, "pem")
+        return load(pem, secret if secret is not None else passphrase(name))
+
+    def _read(self, name: str, suffix: str) -> bytes:
+        if _NAME.fullmatch(name):
+            path = self.directory / f"{name}.{suffix}"
+            with host_errors(f"reading key {name}"), suppress(FileNotFoundError), path.open("rb") as stream:
+                return stream.read(_MAX_PEM)
+        called = f"there is no key {name}" if _NAME.fullmatch(name) else "that is not the name of a key"
+        raise NotFoundError(called, Advice("list-keys"))
+
+
+def line_signer() -> "Sign | None":
+    """Return the function that signs new lines; None if no key is configured. The first line unlocks the key."""
+    named = environment.read(SIGNING_KEY)
+    if not named:
+        return None
+
+    def sign(data: bytes) -> "Signature":
+        return signing_key().sign(data)
+
+    return sign
+
+
+def signing_key(name: str | None = None) -> "PrivateKey":
+    """Return the key of a name, else the configured key, else the only key. Raise InputError without one."""
+    secret, configured = environment.read(PASSPHRASE), environment.read(SIGNING_KEY)
+    if name:
+        return _unlocked(name, secret, str(Keystore().directory))
+    if configured:
+        return _configured(configured, secret)
+    names = list(Keystore().list())
+    if len(names) != 1:
+        problem = "there are several keys" if names else "there is no key"
+        raise InputError(f"{problem} to sign with", Advice("name-key"))
+    return _unlocked(names[0], secret, str(Keystore().directory))
+
+
+def _configured(value: str, secret: str | None) -> "PrivateKey":
+    """Return the key of `REG_SIGNING_KEY`. An error does not show its value, which may be a key."""
+    if value.lstrip().startswith("-----BEGIN"):
+        return _read_pem(value.strip(), secret)
+    if not Keystore().has(value):
+        raise InputError(
+            f"{SIGNING_KEY} is neither the name of a key nor a PEM",
+            Advice("name-key-or-pem"),
+        )
+    return _unlocked(value, secret, str(Keystore().directory))
+
+
+def passphrase(name: str, new: bool = False) -> str:
+    """Read a passphrase from the environment, or from a person at a terminal. Raise InputError without both."""
+    given = environment.read(PASSPHRASE)
+    if given is None and sys.stdin is not None and sys.stdin.isatty():
+        from getpass import getpass
+
+        given = getpass(f"Passphrase of key {name}: ")
+        if new and given != getpass("The same again: "):
+            raise InputError("the two passphrases differ", "type the same one twice")
+    if not given:
+        raise InputError(f"key {name} needs a passphrase", f"set {PASSPHRASE}, or answer at a terminal")
+    return given
+
+
+@lru_cache(maxsize=8)
+def _read_pem(pem: str, secret: str | None) -> "PrivateKey":
+
+    return load(pem.encode(), secret)
+
+
+@lru_cache(maxsize=8)
+def _unlocked(name: str, secret: str | None, directory: str) -> "PrivateKey":
+    """Unlock a key once. Unlocking is slow on purpose."""
+    return Keystore().private(name)
+
+
+@dataclass(frozen=True, repr=False)
+class PrivateKey:
+    """A private key. Its `repr` shows nothing of it."""
+
+    public: PublicKey
+    _key: "Ed25519PrivateKey | EllipticCurvePrivateKey"
+
+    def sign(self, data: bytes) -> Signature:
+        """Sign bytes: Ed25519 (RFC 8032), or ECDSA over SHA-256 in DER (FIPS 186-5)."""
+        if self.public.kind == "ed25519":
+            return Signature(self.public.id, self._key.sign(data))  # type: ignore[call-arg]
+        from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+        from cryptography.hazmat.primitives.hashes import SHA256
+
+        return Signature(self.public.id, self._key.sign(data, ECDSA(SHA256())))  # type: ignore[call-arg]
+
+    def pem(self, passphrase: str) -> bytes:
+        """PKCS #8, encrypted (PBES2 with scrypt or PBKDF2 as the library has it best)."""
+        from cryptography.hazmat.primitives import serialization as form
+
+        protection = form.BestAvailableEncryption(passphrase.encode())
+        return self._key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, protection)
+
+
+@contextmanager
+def library(purpose: str) -> Iterator[None]:
+    """HostError that names the extra, if `cryptography` is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "cryptography":
+            raise
+        raise missing_extra("cryptography", "sign", purpose) from None
+
+
+def generate(kind: str) -> PrivateKey:
+    """A new key of a kind: `ed25519` or `ecdsa-p256`."""
+    if kind not in KINDS:
+        raise InputError(f"no key kind {kind[:20]!r}", f"known are {' and '.join(KINDS)}")
+    with library("signing"):
+        from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+        key = (
+            ed25519.Ed25519PrivateKey.generate()
+            if kind == "ed25519"
+            else ec.generate_private_key(ec.SECP256R1())
+        )
+    return _wrap(key)
+
+
+def load(pem: bytes, passphrase: str | None) -> PrivateKey:
+    """Read a PKCS #8 PEM. InputError, which holds nothing of it, if that cannot be."""
+    with library("signing"):
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    encrypted = b"ENCRYPTED" in pem.partition(b"\n")[0]
+    try:
+        key = load_pem_private_key(pem, passphrase.encode() if encrypted and passphrase is not None else None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise InputError(_UNREADABLE, Advice("list-keys-and-passphrase")) from None
+    return _wrap(key)
+
+
+def _wrap(key: object) -> PrivateKey:
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    if isinstance(key, ed25519.Ed25519PrivateKey):
+        raw = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        return PrivateKey(PublicKey("ed25519", raw), key)
+    if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1):
+        raw = key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+        return PrivateKey(PublicKey("ecdsa-p256", raw), key)
+    raise InputError("the private key is neither Ed25519 nor ECDSA P-256", Advice("create-key"))
+
+
+def is_valid(key: PublicKey, signature: bytes, data: bytes) -> bool:
+    """Return True if the holder of a key made this signature over these bytes."""
+    with library("checking a signature"):
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+        from cryptography.hazmat.primitives.hashes import SHA256
+    try:
+        if key.kind == "ed25519":
+            ed25519.Ed25519PublicKey.from_public_bytes(key.raw).verify(signature, data)
+        else:
+            point = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), key.raw)
+            point.verify(signature, data, ec.ECDSA(SHA256()))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def sign_release(name: str, version: Version, manifest: bytes, key: PrivateKey) -> Envelope:
+    """A key states that the manifest with these bytes is this version of a model."""
+    payload = Release.about(name, version, manifest).encode()
+    return Envelope(PAYLOAD_TYPE, payload, (key.sign(pae(PAYLOAD_TYPE, payload)),))
+
+
+def sign_rotation(old: PrivateKey, new: PrivateKey) -> Envelope:
+    """The statement that a key replaces another, signed by both. InputError if they are the same key."""
+    if old.public == new.public:
+        raise InputError("a key cannot replace itself", "name two different keys")
+    payload = KeyRotation(old.public, new.public).encode()
+    return Envelope(PAYLOAD_TYPE, payload, tuple(key.sign(pae(PAYLOAD_TYPE, payload)) for key in (old, new)))
+
+
+def read_rotation(data: bytes, label: str) -> KeyRotation:
+    """Read a statement. InputError if it is malformed, IntegrityError unless both keys signed it."""
+    try:
+        envelope = Envelope.decode(data, label)
+        rotation = KeyRotation.decode(envelope.payload)
+    except InputError as error:
+        raise InputError(f"{label} is not a rotation: {error.message}", error.advice) from error
+    for key in (rotation.old, rotation.new):
+        if envelope.payload_type != PAYLOAD_TYPE or not _has_signed(key, envelope):
+            raise IntegrityError(
+                f"{label} is not signed by {'the old' if key is rotation.old else 'the new'} key {key}",
+                Advice("ask-for-rotation"),
+            )
+    return rotation
+
+
+def _has_signed(key: PublicKey, envelope: Envelope) -> bool:
+    signatures = [signature for signature in envelope.signatures if signature.keyid == key.id]
+    return any(is_valid(key, signature.sig, envelope.signed) for signature in signatures)
