@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.sampling import sampled
 
 from onnxreg.converters.importers import confine
 from onnxreg.converters.importers.confine import Child, resident
@@ -113,8 +114,8 @@ def test_ctrl_c_ends_the_command_and_its_reader(tmp_path: Path) -> None:
     assert resident(reader) == 0
 
 
-@pytest.mark.parametrize("suffix", [".onnx", ".ort", ".json"])
-@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize("suffix", sampled([".onnx", ".ort", ".json"], 2))
+@pytest.mark.parametrize("kind", sampled(["pipe", "device"], 2))
 def test_a_pipe_or_a_device_is_no_file(reg: Reg, suffix: str, kind: str) -> None:
     path = Path(f"hostile{suffix}")
     if kind == "pipe":

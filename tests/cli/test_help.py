@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.docs.grammar import ROOT, parse
+from support.sampling import sampled
 
 from onnxreg.cli.app import PANELS, folded
 from onnxreg.cli.reference.verbs import commands, examples
@@ -60,7 +61,7 @@ def test_help_fits_80_columns(monkeypatch: pytest.MonkeyPatch, reg: Reg) -> None
         assert max(map(len, reg(*words, "--help").out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", sampled([80, 120], 2))
 def test_paragraphs_flow(width: int, monkeypatch: pytest.MonkeyPatch, reg: Reg) -> None:
     """No line of a paragraph ends while the next word would have fitted."""
     monkeypatch.setenv("COLUMNS", str(width))
@@ -95,6 +96,7 @@ def completing(home: Path, **more: str) -> str:
     return done.stdout
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("shell", ["bash", *OTHER_SHELLS])
 def test_the_shell_completes_verbs_and_models(shell: str, home: Path) -> None:
     def complete(line: str) -> str:
@@ -166,7 +168,10 @@ ASKED = [
 """How a shell is asked what it would complete, and that. zsh has no such way without a terminal."""
 
 
-@pytest.mark.parametrize(("shell", "asked", "told"), ASKED)
+@pytest.mark.parametrize(
+    ("shell", "asked", "told"),
+    [*ASKED[:2], *(pytest.param(*each, marks=pytest.mark.more) for each in ASKED[2:])],
+)
 def test_the_shell_itself_completes(shell: str, asked: str, told: str, home: Path, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")

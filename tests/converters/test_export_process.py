@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from onnxreg.converters.tasks.checkpoints.checkpoint import TOKENS, load_model
@@ -61,6 +62,7 @@ def run(code: str) -> str:
     return done.stdout
 
 
+@pytest.mark.more
 def test_a_light_import_gives_the_same_model_and_leaves_pytorch_whole(bert: Path) -> None:
     found = json.loads(run(LOAD.format(path=str(bert))).splitlines()[-1])
     with torch.no_grad():

@@ -10,6 +10,7 @@ import pytest
 from support.crash.filesystem import Recorder
 from support.crash.invariants import ViolationError, check, record, record_pair
 from support.crash.workloads import AGAIN, PAIRS, WORKLOADS
+from support.sampling import sampled
 
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.directory.directory_push import DirectoryPush
@@ -60,7 +61,9 @@ class NamesLate(Recorder):
             self.rename(source, target)
 
 
-@pytest.mark.parametrize("disk", [NoFileSync, NoDirectorySync, NoParentSync, SyncsLate, NamesLate])
+@pytest.mark.parametrize(
+    "disk", sampled([NoFileSync, NoDirectorySync, NoParentSync, SyncsLate, NamesLate], 2)
+)
 def test_a_careless_disk_is_found_out(disk: type[Recorder], tmp_path: Path) -> None:
     workload = next(workload for workload in WORKLOADS if workload.name == "second add")
     trace = record(tmp_path, workload.before, workload.command, disk)

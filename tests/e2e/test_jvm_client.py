@@ -43,6 +43,7 @@ def client() -> Iterator[Call]:
         yield call
 
 
+@pytest.mark.more
 def test_a_fetched_model_meets_its_golden_vectors(client: Call, export: Any, tmp_path: Path) -> None:
     """A real export behind `reg serve`: each file that a device gets, run by ONNX Runtime."""
     with running(export.home) as site:
@@ -62,6 +63,7 @@ def test_a_fetched_model_meets_its_golden_vectors(client: Call, export: Any, tmp
             assert all(comparison.passed for comparison in comparisons)
 
 
+@pytest.mark.more
 def test_reg_serve_with_a_token(client: Call, tmp_path: Path) -> None:
     registry = Registry(tmp_path / "home")
     DirectoryRegistry.create(registry.store.root)
@@ -73,6 +75,7 @@ def test_reg_serve_with_a_token(client: Call, tmp_path: Path) -> None:
         assert client(site.url, tmp_path / "store", "update", NAME, token="secret")["files"] == files
 
 
+@pytest.mark.more
 def test_https_with_a_certificate_that_is_trusted_or_not(client: Call, tmp_path: Path) -> None:
     registry = Registry(tmp_path / "home")
     DirectoryRegistry.create(registry.store.root)

@@ -49,11 +49,13 @@ def test_exporting_again_publishes_nothing_new(reg: Callable, exported: Any) -> 
     assert {**again, "output": exported.printed["output"]} == exported.printed
 
 
+@pytest.mark.more
 def test_a_version_that_exists_with_another_digest(reg: Callable, exported_again: Any) -> None:
     failed = reg(*EXPORT, exported_again.checkpoint, "--version", "0.1.0", code=5)
     assert json.loads(failed.stderr)["error"]["family"] == "conflict"
 
 
+@pytest.mark.more
 def test_a_damaged_blob_is_refused_and_named(reg: Callable, exported: Any, tmp_path: Path) -> None:
     reg("push", "acme/tiny", "./shared")
     digest = exported.printed["manifest"]["artifacts"][0]["digest"][7:]
@@ -85,6 +87,7 @@ def test_bytes_do_not_depend_on_place_process_or_hash_seed(
         assert not [needle for needle in needles if needle in data], path
 
 
+@pytest.mark.more
 def test_a_push_says_that_a_missing_blob_came_back(reg: Callable, exported: Any, tmp_path: Path) -> None:
     reg("push", "acme/tiny", "./shared")
     digest = json.loads(reg("resolve", "acme/tiny", "--json").stdout)["artifact"]["digest"][7:]

@@ -103,6 +103,7 @@ def suite(package: Path, environment: dict[str, str]) -> "subprocess.CompletedPr
     )
 
 
+@pytest.mark.more
 def test_it_keeps_the_contracts(package: Path, environment: dict[str, str]) -> None:
     done = suite(package, environment)
     assert done.returncode == 0, done.stdout

@@ -57,7 +57,7 @@ def site(home: Path) -> Iterator[Proxy]:
         yield running
 
 
-@pytest.fixture(scope="module", params=["node", "jvm"])
+@pytest.fixture(scope="module", params=["node", pytest.param("jvm", marks=pytest.mark.more)])
 def client(request: pytest.FixtureRequest) -> Iterator[Call]:
     if request.param == "node":
         if NODE is None:

@@ -19,6 +19,7 @@ def results(work: Callable[[Any], Any], items: list[Any], count: int) -> dict[An
     return dict(run_all(work, items, count))
 
 
+@pytest.mark.more
 def test_every_item_is_done_once() -> None:
     assert results(pool_work.double, list(range(20)), 3) == {number: 2 * number for number in range(20)}
 
@@ -67,6 +68,7 @@ def begin(work: Callable[[Path], None], directory: Path) -> None:
         next(stop)
 
 
+@pytest.mark.more
 def test_closing_lets_workers_clear_away(tmp_path: Path) -> None:
     begin(pool_work.clear_away, tmp_path / "begun")
     assert list((tmp_path / "begun").iterdir()) == []

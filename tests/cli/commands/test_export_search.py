@@ -68,6 +68,7 @@ def test_a_search_that_cannot_end_well_publishes_nothing(
     assert reg("ls").status in (0, 3) and "acme/x" not in reg("ls").out
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("suites")
 def test_nothing_of_suites_and_of_this_machine_is_published(
     reg: Reg, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

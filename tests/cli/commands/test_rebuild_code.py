@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import in_process
 
 from onnxreg.cli import hints
+from onnxreg.cli.batch import pool
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import distribution_of
 from onnxreg.registry import Registry
@@ -411,6 +413,7 @@ def test_leave_is_for_one_command(
     reg: Reg, folder: Path, marker: Path, evil: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REG_HOME", "home")
+    monkeypatch.setattr(pool, "run_all", in_process.run_all)
     folder.rename("sent")
     documents(evil)
     assert reg("export", "--recipe", "sent/source.json", "--allow-code", "net.py").status != 0
@@ -436,6 +439,7 @@ def test_a_typed_source_is_the_file_here_and_not_one_beside_the_recipe(
     assert not marker.exists()
 
 
+@pytest.mark.more
 def test_an_installed_function_is_bound_by_its_distribution(
     reg: Reg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ def rest(connection: socket.socket) -> int:
     return count
 
 
+@pytest.mark.more
 def test_memory_is_flat(home: Path, large: str) -> None:
     """Several downloads at once, of files larger than what the server may grow by."""
     with serving(home) as (process, url):
@@ -147,6 +148,7 @@ def test_a_download_that_runs_may_end(home: Path, large: str) -> None:
         assert (line["status"], line["bytes"]) == (200, SIZE)
 
 
+@pytest.mark.more
 def test_but_not_for_ever(home: Path, large: str) -> None:
     with serving(home, "--drain", "1") as (process, url), begin(url, large) as connection:
         status, lines = end(process)
@@ -172,6 +174,7 @@ def test_the_token_comes_from_a_file_or_the_environment(home: Path, tmp_path: Pa
             assert token not in "".join(process.communicate(timeout=120))
 
 
+@pytest.mark.more
 def test_an_open_server_without_a_token_warns(home: Path) -> None:
     for words, environment, warned in (
         (["--host", "0.0.0.0"], {}, True),
@@ -248,6 +251,7 @@ def test_workers_share_a_socket_and_their_counters(home: Path) -> None:
     assert sum(line["path"] == "/healthz" for line in lines) == 20
 
 
+@pytest.mark.more
 def test_a_worker_that_dies_is_replaced_and_its_counters_stay(home: Path) -> None:
     with serving(home, "--workers", "2") as (process, url):
         eventually(lambda: len(children(process)) == 2)

@@ -154,7 +154,11 @@ def test_refused(evaluate: Callable[..., Draft], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("texts", "options"),
-    [(CLEAR, {"min_gold_chars": 281}), ([], {}), ([["the patient was seen"]], {})],
+    [
+        (CLEAR, {"min_gold_chars": 281}),
+        pytest.param([], {}, marks=pytest.mark.more),
+        pytest.param([["the patient was seen"]], {}, marks=pytest.mark.more),
+    ],
     ids=["little gold", "empty", "no gold"],
 )
 def test_unknown(
@@ -169,6 +173,7 @@ def test_unknown(
     assert int8_of(value)["metadata"]["certified"] is False
 
 
+@pytest.mark.more
 def test_random_weights_are_not_certified(evaluate: Callable[..., Draft], bert: Path, tmp_path: Path) -> None:
     draft = evaluate(CLEAR, source=bert)
     value = check_bound(draft, tmp_path / "suite.jsonl")

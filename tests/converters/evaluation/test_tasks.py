@@ -9,6 +9,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from support.docs.nets import write_llama, write_mlp
+from support.sampling import sampled
 
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
@@ -219,6 +220,7 @@ def test_embeddings_of_fixed_length_and_in_every_format_are_judged(
     assert len(own) == len(half) == 201
 
 
+@pytest.mark.more
 def test_an_item_longer_than_a_fixed_graph_is_an_error(
     export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path
 ) -> None:
@@ -429,6 +431,7 @@ def test_full_precision_alone_leaves_nothing_to_judge(
 INPUTS_ALONE = [{"name": "fp32", "pass": "OnnxConversion"}]
 
 
+@pytest.mark.more
 def test_the_order_of_a_suite_changes_no_byte_but_its_digest(
     export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path
 ) -> None:
@@ -443,7 +446,7 @@ def test_the_order_of_a_suite_changes_no_byte_but_its_digest(
     assert figures(first) == figures(second)
 
 
-@pytest.mark.parametrize("words_of_question", [24, 28, 30, 60])
+@pytest.mark.parametrize("words_of_question", sampled([24, 28, 30, 60], 3))
 def test_a_question_that_leaves_no_room_for_a_window_is_refused(
     export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path, words_of_question: int
 ) -> None:

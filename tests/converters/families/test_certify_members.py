@@ -70,6 +70,7 @@ def test_each_reduced_precision_has_a_certificate(exported: Draft, root: Path) -
     assert states["disease-heads/corn-int8.onnx"] == "unknown"
 
 
+@pytest.mark.more
 def test_a_head_that_lost_its_weights_is_refused(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

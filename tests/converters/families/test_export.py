@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.families import small
+from support.sampling import sampled
 
 from onnxreg.converters.families import build_members, family_files, rows
 from onnxreg.converters.families import export_family as export
@@ -440,7 +441,7 @@ BAD: dict[str, tuple[Spoil, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", BAD)
+@pytest.mark.parametrize("what", sampled(BAD, 2))
 def test_bad_input_is_refused_with_the_members_name(source: Path, tmp_path: Path, what: str) -> None:
     spoil_it, changes, message = BAD[what]
     root = small.copy(source, tmp_path / "source")
@@ -506,7 +507,7 @@ LIMITS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", LIMITS)
+@pytest.mark.parametrize("what", sampled(LIMITS, 4))
 def test_a_limit_that_does_not_hold_refuses_the_release(source: Path, tmp_path: Path, what: str) -> None:
     limits, message = LIMITS[what]
     root = small.copy(source, tmp_path / "source")

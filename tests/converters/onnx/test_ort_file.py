@@ -161,6 +161,7 @@ def test_missing_tools_are_named_and_nothing_else(source: Path, monkeypatch: pyt
         OrtFormat(FEED).requires(source)
 
 
+@pytest.mark.more
 def test_another_process_writes_the_same_bytes(source: Path, tmp_path: Path) -> None:
     code = (
         "import sys, numpy as np; from pathlib import Path;"

@@ -250,6 +250,7 @@ def test_ort_format(tmp_path: Path) -> None:
     assert inspect_ort(BERT / "model.ort").semantic != one
 
 
+@pytest.mark.more
 def test_it_is_the_same_in_every_process(tmp_path: Path) -> None:
     onnx.save(model_of(), tmp_path / "m.onnx")
     code = (

@@ -8,6 +8,7 @@ import onnx
 import pytest
 from support.prove.children import PROVEN, feeds, verdict_of
 from support.prove.edits import changed_models
+from support.sampling import sampled
 
 EDITED = (
     "dynamic QInt8 channels",
@@ -27,7 +28,7 @@ def check_edits(family: dict[str, Path], name: str, seed: int, count: int, scrat
         assert verdict_of(family[""], scratch).verdict != "proven", what
 
 
-@pytest.mark.parametrize("name", EDITED)
+@pytest.mark.parametrize("name", sampled(EDITED, 3))
 def test_an_edit_that_changes_outputs_is_not_proven(
     family: dict[str, Path], name: str, tmp_path: Path
 ) -> None:
@@ -101,7 +102,7 @@ def _place(index: tuple[int, ...], half: int, bits: int, model: Any, tensor: str
     return block * size + (at * 2 + half if bits == 4 else at), column
 
 
-@pytest.mark.parametrize("name", CODED)
+@pytest.mark.parametrize("name", sampled(CODED, 3))
 def test_a_weight_that_is_one_step_off_is_named(family: dict[str, Path], name: str, tmp_path: Path) -> None:
     check_codes(family, name, 3, 15, tmp_path / "changed.onnx")
 

@@ -124,6 +124,7 @@ def test_the_smallest_that_passes_wins_and_is_confirmed_on_the_other_suite(
     assert not (draft.root / ".search").exists()
 
 
+@pytest.mark.more
 def test_without_a_second_suite_the_groups_are_split_and_the_halves_are_recorded(
     search: Callable[..., Draft], write_suite: Callable[..., Path]
 ) -> None:
@@ -233,6 +234,7 @@ def test_items_in_both_suites_are_refused(
             search(choose, confirm=str(confirm))
 
 
+@pytest.mark.more
 def test_a_candidate_of_ones_own_that_fails_is_recorded(
     search: Callable[..., Draft], write_suite: Callable[..., Path]
 ) -> None:
@@ -246,6 +248,7 @@ def test_a_candidate_of_ones_own_that_fails_is_recorded(
     assert states["broken"] == "failed" and states["fp16"] == "certified"
 
 
+@pytest.mark.more
 def test_a_pass_that_refuses_the_graph_is_a_failed_candidate(
     search: Callable[..., Draft], write_suite: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +276,7 @@ def test_a_candidate_is_a_line_of_steps() -> None:
             SearchCandidate.from_json({"name": "own", "steps": wrong})
 
 
+@pytest.mark.more
 def test_a_candidate_of_ones_own_takes_the_scales_of_a_parent(
     search: Callable[..., Draft], write_suite: Callable[..., Path]
 ) -> None:
@@ -288,6 +292,7 @@ def test_a_candidate_of_ones_own_takes_the_scales_of_a_parent(
     assert str(parent) not in json.dumps(draft.fields["recipe"])
 
 
+@pytest.mark.more
 def test_devices_leave_out_what_they_do_not_load(
     search: Callable[..., Draft], write_suite: Callable[..., Path]
 ) -> None:
@@ -297,6 +302,7 @@ def test_devices_leave_out_what_they_do_not_load(
     assert record(draft)["devices"] == [preset]
 
 
+@pytest.mark.more
 def test_8_bit_weights_are_left_out_for_a_release_that_lacks_them(
     search: Callable[..., Draft], write_suite: Callable[..., Path]
 ) -> None:
@@ -310,6 +316,7 @@ def test_8_bit_weights_are_left_out_for_a_release_that_lacks_them(
     assert trials["fp16"]["state"] == "certified"
 
 
+@pytest.mark.more
 def test_latency_decides_if_it_is_the_objective(
     search: Callable[..., Draft], write_suite: Callable[..., Path]
 ) -> None:
@@ -459,6 +466,7 @@ def test_a_candidate_without_its_data_is_refused_before_any_work(
             search(write_suite("choose.jsonl", count=440), **fields)
 
 
+@pytest.mark.more
 def test_a_candidate_may_have_any_name_and_full_precision(
     search: Callable[..., Draft], write_suite: Callable[..., Path]
 ) -> None:
@@ -476,6 +484,7 @@ def test_a_candidate_may_have_any_name_and_full_precision(
     assert winner.certification.evidence.suite == Digest.of(confirm.read_bytes())
 
 
+@pytest.mark.more
 def test_the_outputs_without_a_path_stay_beside_the_winner(
     encoder: Path, write_suite: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -491,6 +500,7 @@ def test_the_outputs_without_a_path_stay_beside_the_winner(
     assert paths == {"fp32.onnx", "fp32_fp16.onnx"}
 
 
+@pytest.mark.more
 def test_the_recorded_bytes_are_those_of_the_file_alone(
     search: Callable[..., Draft], write_suite: Callable[..., Path]
 ) -> None:
@@ -520,6 +530,7 @@ def test_a_metric_that_fails_ends_the_search(
         search(write_suite("choose.jsonl", count=440), candidates=["fp16", "int8"])
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "folder",
     [

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.sampling import sampled
 
 from onnxreg.cli import hints
 from onnxreg.converters import export
@@ -108,7 +109,7 @@ def test_a_mistyped_name_gets_the_nearest(typed: str, near: str) -> None:
     assert str(caught.value.hint).startswith(f"did you mean {near}? one of: feature-extraction, pooling, ")
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert"])
+@pytest.mark.parametrize("family", sampled(["bert", "distilbert"], 2))
 @pytest.mark.parametrize("task", GIVES)
 def test_inputs_outputs_and_axes_are_those_of_txtai(task: str, family: str, make_checkpoint: Make) -> None:
     suffix, outputs = GIVES[task]
@@ -130,7 +131,7 @@ def tiny(name: str, directory: Path, suffix: str = "") -> Path:
     return directory
 
 
-@pytest.mark.parametrize("name", ["DeBERTa", "DeBERTa-v3"])
+@pytest.mark.parametrize("name", sampled(["DeBERTa", "DeBERTa-v3"], 2))
 def test_token_types_that_a_model_has_no_embeddings_for_are_no_input(name: str, tmp_path: Path) -> None:
     source = tiny(name, tmp_path / "deberta")
     assert json.loads((source / "config.json").read_text())["type_vocab_size"] == 0
@@ -218,7 +219,7 @@ def test_a_model_in_a_folder_of_its_own_brings_no_modules(make_checkpoint: Make,
 
 
 @pytest.mark.parametrize("task", ["default", "pooling"])
-@pytest.mark.parametrize("suffix", ["TokenClassification", "MaskedLM"])
+@pytest.mark.parametrize("suffix", sampled(["TokenClassification", "MaskedLM"], 2))
 def test_the_encoder_of_a_checkpoint_with_another_head(task: str, suffix: str, make_checkpoint: Make) -> None:
     """Its pooler is missing, and no output comes from it."""
     model = load(export(make_checkpoint("bert", task=suffix), task))

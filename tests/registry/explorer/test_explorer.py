@@ -28,6 +28,7 @@ from support.explorer.scenarios import (
     scenario,
     sealing,
 )
+from support.sampling import sampled
 
 PULL = {"pull": puller("a", "1.0.0")}
 BOTH: Any = {"kept": (manifest("a"), manifest("b")), "lists": ("index/",)}
@@ -47,6 +48,7 @@ def test_a_push_a_collection_and_a_pull() -> None:
     assert explore(garbage, programs, **BOTH).states > 1000
 
 
+@pytest.mark.more
 def test_a_push_of_a_new_model_and_a_collection() -> None:
     assert explore(nothing, {"push": pusher("a"), "collector": collector}, observers=PULL).states > 1000
 
@@ -161,7 +163,7 @@ def test_a_log_is_sealed_meanwhile(programs: str) -> None:
         explore(sealing, SEALING[programs], every=20, observers=observers, kept=kept, lists=("index/",))
 
 
-@pytest.mark.parametrize("rule", SINGLE)
+@pytest.mark.parametrize("rule", sampled(SINGLE, 2))
 def test_one_collection_shows_that_the_rule_is_needed(rule: str) -> None:
     violated(SINGLE[rule], {"push": pusher("a"), "collector": collector})
 

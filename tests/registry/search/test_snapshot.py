@@ -312,6 +312,7 @@ def test_one_that_cannot_be_used_is_not(
     assert reader.lines[0].endswith("; every index file is read instead")
 
 
+@pytest.mark.more
 def test_damaged_pages_are_never_a_bug(models: Registry, tmp_path: Path) -> None:
     """A file with right checksums, some bytes of which are others: an answer, or the index files, but no other error."""
     publish(models.store)

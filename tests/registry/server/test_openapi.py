@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from support.sampling import sampled
 from support.servers.regserve import Answer, Site, running
 
 from onnxreg.registry import Registry
@@ -117,7 +118,7 @@ CONDITIONAL = (
 )
 
 
-@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("damaged", sampled([False, True], 2))
 def test_answers_are_as_described(site: Site, filled: Registry, damaged: bool) -> None:
     requests = list(cases(filled))
     filled.yank("acme/pii:0.1.0", "broken")

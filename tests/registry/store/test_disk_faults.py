@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pytest
+from support.sampling import sampled
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
@@ -111,7 +112,7 @@ def check_whole(root: Path) -> None:
 
 @pytest.mark.parametrize("number", [0, 1, 4])
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("error", sampled(ERRORS, 3))
 def test_adding(registry: Registry, make_draft: MakeDraft, error: str, call: str, number: int) -> None:
     first = registry.add(make_draft())
     disk = registry.store.disk = Failing(call, number, ERRORS[error])
@@ -137,7 +138,7 @@ def test_adding(registry: Registry, make_draft: MakeDraft, error: str, call: str
 
 @pytest.mark.parametrize("number", [0, 3])
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("error", sampled(ERRORS, 3))
 def test_pulling(
     registry: Registry, other: Registry, make_draft: MakeDraft, error: str, call: str, number: int
 ) -> None:

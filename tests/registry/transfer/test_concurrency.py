@@ -110,6 +110,7 @@ def test_processes_publishing_to_one_model_lose_nothing(
     show(capsys, f"{processes} processes to one model", len(lines), time.monotonic() - started, lost)
 
 
+@pytest.mark.more
 @SIZES
 def test_processes_publishing_to_different_models_lose_nothing(
     registry: Registry, processes: int, each: int, capsys: Capture

@@ -488,7 +488,14 @@ def dies_after(part: str, good: int) -> Plan:
     return plan
 
 
-@pytest.mark.parametrize(("part", "good"), [("/index/", 0), ("/blobs/", 0), ("/blobs/", 1), ("/blobs/", 8)])
+@pytest.mark.parametrize(
+    ("part", "good"),
+    [
+        ("/index/", 0),
+        ("/blobs/", 1),
+        *(pytest.param("/blobs/", good, marks=pytest.mark.more) for good in (0, 8)),
+    ],
+)
 def test_a_source_that_dies_leaves_a_copy_that_says_so_and_is_finished(
     filled: Registry,
     other: Registry,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.sampling import sampled
 from support.trust.tamper import Line, Tree
 from support.trust.world import LONG, MODEL, World
 
@@ -175,7 +176,7 @@ LONG_STATES: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("is_collected", [False, True], ids=["catalog", "no catalog"])
-@pytest.mark.parametrize("events", [0, 1, 64])
+@pytest.mark.parametrize("events", sampled([0, 1, 64], 2))
 @pytest.mark.parametrize("change", LONG_STATES)
 def test_a_long_log_is_followed_over_a_sealing(
     world: World, grow: Grow, change: str, events: int, is_collected: bool
@@ -287,7 +288,7 @@ GARBLED: dict[str, tuple[str, Change]] = {
 }
 
 
-@pytest.mark.parametrize("events", [0, 1, 70])
+@pytest.mark.parametrize("events", sampled([0, 1, 70], 2))
 @pytest.mark.parametrize("case", GARBLED)
 def test_a_garbled_state_of_the_first_contact_is_corrected(
     world: World, grow: Grow, case: str, events: int
