@@ -3,6 +3,7 @@
 The checkpoints are real architectures with random weights that were saved, so that nothing is missing in them.
 """
 
+import atexit
 import gc
 import os
 import shutil
@@ -71,8 +72,8 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_configure(config: pytest.Config) -> None:
     """Temporary files lie in memory if there is room: the suite makes a million small ones. Large sizes stay on disk.
 
-    Garbage is collected less often, and at the end once instead of five times: PyTorch and the tests are a large heap
-    that stays. Ctrl-C means what it means to a user, also if a script started this process in the background.
+    Garbage is collected less often, and at the end once instead of five times. Ctrl-C means what it means to a user,
+    also if a script started this process in the background.
     """
     gc.set_threshold(50_000, 20, 20)
     config.stash[gc_collect_iterations_key] = 1
@@ -87,6 +88,18 @@ def _is_roomy(directory: Path) -> bool:
     if not directory.is_dir():
         return False
     return shutil.disk_usage(directory).free > 4 * 2**30 and not os.statvfs(directory).f_flag & os.ST_NOEXEC
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Iterator[object]:
+    """PyTorch and the tests are a large heap that stays: no collection of garbage looks at it before the process ends."""
+    gc.disable()
+    try:
+        return (yield)  # type: ignore[misc]
+    finally:
+        gc.freeze()
+        gc.enable()
+        atexit.register(gc.unfreeze)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -41,12 +41,14 @@ def test_the_type_checkers_see_the_same_directories(directory: str) -> None:
     assert (REPOSITORY / ".links" / "onnxreg" / directory).samefile(REPOSITORY / directory)
 
 
+@pytest.mark.more
 def test_the_wheel_holds_every_module_and_data_file(packaged: set[str]) -> None:
     wanted = on_disk("*.py", "py.typed", "*.json", "*.jsonl", "*.yaml", "*.html", "*.css", "*.svg")
     assert {".py", ".json", ".html", ".css"} <= {Path(path).suffix for path in wanted}
     assert {f"onnxreg/{path}" for path in wanted} - packaged == set()
 
 
+@pytest.mark.more
 def test_the_wheel_holds_nothing_else(packaged: set[str]) -> None:
     strangers = {path for path in packaged if not path.startswith(("onnxreg/", "onnxreg-"))}
     assert strangers == set()
@@ -54,11 +56,13 @@ def test_the_wheel_holds_nothing_else(packaged: set[str]) -> None:
     assert code == on_disk("*.py")
 
 
+@pytest.mark.more
 def test_the_wheel_brings_the_man_page(packaged: set[str]) -> None:
     (page,) = [path for path in packaged if ".data/" in path]
     assert page.endswith(".data/data/share/man/man1/reg.1")
 
 
+@pytest.mark.more
 def test_reg_is_the_console_script(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     (entry,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.sampling import sampled
 
 from onnxreg.cli.errors import EXIT_STATUS
 from onnxreg.registry import Registry
@@ -374,7 +375,7 @@ STRIDE, MORE_STRIDE = 12, 4
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("stride", [STRIDE, pytest.param(MORE_STRIDE, marks=pytest.mark.more)])
-@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("name", sampled(TREES, 2))
 def test_a_hostile_tree(name: str, stride: int, reg: Reg, scene: MakeScene) -> None:
     """Every twelfth command (with `more` every fourth), others for each tree, and always `reg verify`."""
     some = COMMANDS[list(TREES).index(name) % stride :: stride]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.sampling import sampled
 
 from onnxreg.cli.app import GROUPS, MODULES, PANELS
 from onnxreg.registry import Registry
@@ -32,31 +33,34 @@ HEAVY = (
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ["--version"],
-        ["ls"],
-        ["ls", "acme/pii"],
-        ["resolve", "acme/pii", "--json"],
+    sampled(
         [
-            "resolve",
-            "acme/pii",
-            "--max-size",
-            "1MB",
-            "--where",
-            "not yanked",
-            "--min-recall",
-            "NAME=0.9",
-            "--json",
+            ["--version"],
+            ["ls"],
+            ["ls", "acme/pii"],
+            ["resolve", "acme/pii", "--json"],
+            [
+                "resolve",
+                "acme/pii",
+                "--max-size",
+                "1MB",
+                "--where",
+                "not yanked",
+                "--min-recall",
+                "NAME=0.9",
+                "--json",
+            ],
+            ["resolve", "acme/pii", "--device", "ort-desktop-1.23", "--json"],
+            ["show", "acme/pii"],
+            ["show", "acme/pii:0.1.0", "--full"],
+            ["show", "tiny", "--json"],
+            ["log", "acme/pii"],
+            ["log", "acme/pii", "--json"],
+            ["devices"],
+            ["rollout", "status", "acme/pii"],
         ],
-        ["resolve", "acme/pii", "--device", "ort-desktop-1.23", "--json"],
-        ["show", "acme/pii"],
-        ["show", "acme/pii:0.1.0", "--full"],
-        ["show", "tiny", "--json"],
-        ["log", "acme/pii"],
-        ["log", "acme/pii", "--json"],
-        ["devices"],
-        ["rollout", "status", "acme/pii"],
-    ],
+        3,
+    ),
 )
 def test_reading_verbs_import_nothing_heavy(words: list[str], home: Path) -> None:
     """Also at the first contact with a model, when its log is replayed."""
@@ -66,13 +70,16 @@ def test_reading_verbs_import_nothing_heavy(words: list[str], home: Path) -> Non
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ["query"],
-        ["query", "certified"],
-        ["ls", "acme/*", "--format", "onnx-int8"],
-        ["remote", "list"],
-        ["doctor"],
-    ],
+    sampled(
+        [
+            ["query"],
+            ["query", "certified"],
+            ["ls", "acme/*", "--format", "onnx-int8"],
+            ["remote", "list"],
+            ["doctor"],
+        ],
+        3,
+    ),
 )
 def test_verbs_that_validate_no_document_need_no_pydantic(words: list[str], home: Path) -> None:
     """The first query reads manifests, whose figures it keeps."""

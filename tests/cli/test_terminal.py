@@ -59,6 +59,7 @@ def test_a_bar_is_drawn_on_a_terminal_and_one_line_stays(home: Path, tmp_path: P
     assert "pushing" not in drawn
 
 
+@pytest.mark.more
 def test_a_fleet_has_a_bar_and_a_line_for_each_job(tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.csv"
     for name in ("a", "b"):

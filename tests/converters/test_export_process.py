@@ -73,5 +73,6 @@ def test_a_light_import_gives_the_same_model_and_leaves_pytorch_whole(bert: Path
     assert found["doubled"] == [2.0, 2.0]
 
 
+@pytest.mark.more
 def test_the_stand_in_is_there_only_if_allowed_and_gives_way_to_the_compiler() -> None:
     assert run(STAND_IN).splitlines()[-1] == "whole"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.crash.invariants import BlockedError, check, record, record_pair
 from support.crash.workloads import AGAIN, PAIRS, WORKLOADS, Pair, Workload
+from support.sampling import sampled
 
 SAMPLE, MORE = 5, 25
 STOPS, MORE_STOPS = 1, 2
@@ -23,7 +24,7 @@ Recorded = Callable[[str, int], None]
     "size",
     [SAMPLE, pytest.param(MORE, marks=pytest.mark.more), pytest.param(None, marks=pytest.mark.large)],
 )
-@pytest.mark.parametrize("workload", WORKLOADS, ids=str)
+@pytest.mark.parametrize("workload", sampled(WORKLOADS, 2), ids=str)
 def test_a_power_cut(workload: Workload, size: int | None, tmp_path: Path, record_property: Recorded) -> None:
     trace = record(tmp_path, workload.before, workload.command)
     record_property("crash states", check(trace, workload.command, size))

@@ -110,9 +110,12 @@ def careless(name: str) -> Callable[[], Any]:
 @pytest.mark.parametrize(
     ("omission", "pair", "killed"),
     [
-        ("names of blobs that were there already", "push of another version", False),
         ("logs that allow a deletion", "collect what a model gives up", False),
         ("what a dead command renamed", "add again", True),
+        pytest.param(
+            *("names of blobs that were there already", "push of another version", False),
+            marks=pytest.mark.more,
+        ),
     ],
 )
 def test_an_unsynced_rename_of_another_command_is_noticed(

@@ -63,6 +63,7 @@ def build(directory: Path) -> dict[str, bytes]:
     return {path.name.replace(f"-{script.version()}", ""): path.read_bytes() for path in files}
 
 
+@pytest.mark.more
 def test_the_jar_is_small(built: dict[str, bytes]) -> None:
     names = ["onnxreg-client-sources.jar", "onnxreg-client.jar", "onnxreg-client.pom"]
     assert sorted(built) == names
@@ -74,6 +75,7 @@ def test_two_builds_are_the_same_bytes(built: dict[str, bytes], tmp_path: Path) 
     assert build(tmp_path / "again") == built
 
 
+@pytest.mark.more
 def test_the_classes_are_of_java_8(built: dict[str, bytes]) -> None:
     with ZipFile(BytesIO(built["onnxreg-client.jar"])) as jar:
         classes = [jar.read(name) for name in jar.namelist() if name.endswith(".class")]

@@ -200,6 +200,7 @@ def test_a_factory_of_another_working_directory_is_another_request(
     assert reg(*words, "--version", "0.1.0").json["digest"] == first.json["digest"]
 
 
+@pytest.mark.more
 def test_the_file_has_the_opset_that_was_asked_for(export: Reg) -> None:
     for opset in (13, 17, 21, 26):
         done = export({"opset_version": opset})

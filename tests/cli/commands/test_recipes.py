@@ -454,6 +454,7 @@ def test_gc_trims_the_cache(reg: Reg, here: Path, monkeypatch: pytest.MonkeyPatc
     assert reg("--registry", "r", "verify").status == 0
 
 
+@pytest.mark.more
 def test_two_exports_at_once_publish_one_version(here: Path) -> None:
     words = ["--registry", "r", "export", "m.onnx", "--recipe", "int8.yaml", "--name", "acme/x"]
     command = [sys.executable, "-m", "onnxreg.cli", *words]

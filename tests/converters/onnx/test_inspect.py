@@ -335,6 +335,7 @@ def test_a_git_lfs_pointer_is_recognised(tmp_path: Path) -> None:
         inspect_onnx(path)
 
 
+@pytest.mark.more
 def test_damaged_bytes_never_raise_anything_else(tmp_path: Path) -> None:
     whole = (BERT / "model_int8.onnx").read_bytes()
     random = np.random.default_rng(3)

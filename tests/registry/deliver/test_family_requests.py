@@ -63,6 +63,7 @@ def test_requests_at_s3(crops: Registry, bucket_url: str, s3_proxy: Proxy) -> No
     assert len(s3_proxy.seen) <= 2
 
 
+@pytest.mark.more
 def test_requests_at_the_hub(crops: Registry, hub: Hub) -> None:
     """A push is one commit, after one that makes the registry; a file in LFS is one upload and one question whether it arrived."""
 

@@ -391,6 +391,7 @@ def test_every_link_leads_somewhere(shown: Site) -> None:
     assert any(path.startswith("/diff?") for path in found)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("stride", [10, pytest.param(1, marks=pytest.mark.more)])
 def test_the_frozen_registry_is_shown_with_all_that_became_of_it(tmp_path: Path, stride: int) -> None:
     shutil.copytree(FROZEN, tmp_path / "frozen")
@@ -634,6 +635,7 @@ def test_a_manifest_that_was_changed_is_not_shown(shown: Site, room: Registry) -
     assert "Published" in read(shown, "/models/acme/pii:1.2.0").text
 
 
+@pytest.mark.more
 def test_a_long_history_has_pages(shown: Site, room: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "LINES_PER_PAGE", 20)
     for number in range(100):

@@ -64,7 +64,7 @@ def pulled(reader: Registry, url: str) -> str:
 
 
 @pytest.mark.parametrize("part", ["index", "blob", pytest.param("identity", marks=pytest.mark.more)])
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", sampled(FAULTS, 2))
 def test_a_lying_web_server(site: Proxy, tmp_path: Path, fault: str, part: str) -> None:
     reader, spoilt = Registry(tmp_path / "reader"), PARTS[part]
     site.plan = lambda method, path: fault if spoilt in path or path == "/again" else None
