@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.sampling import sampled
 
 from onnxreg.registry import Registry
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES
@@ -125,7 +126,7 @@ HOSTILE: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-@pytest.mark.parametrize("case", HOSTILE)
+@pytest.mark.parametrize("case", sampled(HOSTILE, 2))
 def test_each_is_one_error(reg: Reg, case: str) -> None:
     HOSTILE[case]()
     for words in (("archive", "verify", ARCHIVE), ("--registry", "new", "pull", NAME, f"./{ARCHIVE}")):

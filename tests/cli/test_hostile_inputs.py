@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.sampling import sampled
 
 from onnxreg.registry import Registry
 
@@ -139,7 +140,7 @@ def export_weights(reg: Reg, path: str) -> Any:
     return reg("--registry", "r", "export", *words)
 
 
-@pytest.mark.parametrize("suffix", ["pth", "ckpt"])
+@pytest.mark.parametrize("suffix", sampled(["pth", "ckpt"], 2))
 @pytest.mark.parametrize("case", TORCH)
 def test_a_hostile_checkpoint_of_torch_is_refused(reg: Reg, vision: Path, case: str, suffix: str) -> None:
     data, said = TORCH[case]
@@ -353,7 +354,7 @@ REPORTS: dict[str, tuple[Mapping[str, Any] | bytes, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", REPORTS)
+@pytest.mark.parametrize("case", sampled(REPORTS, 2))
 def test_a_hostile_report_is_refused(reg: Reg, home: Path, tmp_path: Path, case: str) -> None:
     """Nothing of it is put on record."""
     content, said = REPORTS[case]

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from support.sampling import sampled
 
 Reg = Callable[..., Any]
 GRAPH = """
@@ -147,7 +148,7 @@ def test_an_exported_decoder_names_no_private_path(
     assert (tmp_path / "out" / "chat_template.jinja").read_text().startswith("{# chat.py; made by train.py")
 
 
-@pytest.mark.parametrize("dynamo", ["auto", "true", "false"])
+@pytest.mark.parametrize("dynamo", sampled(["auto", "true", "false"], 3))
 def test_an_exported_module_names_no_private_path(
     reg: Reg, tmp_path: Path, clean: Callable[[], int], dynamo: str
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.sampling import sampled
 from support.terminal import on_a_terminal
 
 from onnxreg.cli.render import output
@@ -41,7 +42,7 @@ def test_verdicts_have_a_colour_on_a_terminal(home: Path) -> None:
     assert "\x1b[31mrefused      \x1b[0m" in drawn
 
 
-@pytest.mark.parametrize("setting", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+@pytest.mark.parametrize("setting", sampled([{"NO_COLOR": "1"}, {"TERM": "dumb"}], 2))
 def test_colours_can_be_refused(setting: dict[str, str], home: Path) -> None:
     assert "\x1b" not in on_a_terminal(home, "show", "acme/pii", **setting)[1]
     assert "\x1b" not in on_a_terminal(home, "ls", "nobody", **setting)[1]

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, parser
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 from onnxruntime.tools.ort_format_model import create_config_from_models
 from onnxruntime.tools.reduced_build_config_parser import parse_config
+from support.sampling import sampled
 
 from onnxreg.converters.onnx.facts import inspect_ort
 from onnxreg.schema.core import canonical
@@ -132,7 +133,7 @@ def needs_of(path: Path, config: Path | None) -> tuple[Need, ...]:
     return read_operator_set(canonical.encode(operators))
 
 
-@pytest.mark.parametrize("recorded_from", ["config", "graph"])
+@pytest.mark.parametrize("recorded_from", sampled(["config", "graph"], 2))
 def test_a_build_made_for_an_artifact_contains_it(tmp_path: Path, recorded_from: str) -> None:
     for path, config in (converted(tmp_path), (BERT / "model.ort", BERT / CONFIG)):
         build = read_build(config.read_text())
@@ -152,6 +153,7 @@ def test_a_build_made_for_another_artifact_does_not(tmp_path: Path) -> None:
     assert found is not None and (found.code, "Exp" in found.detail) == ("types", True)
 
 
+@pytest.mark.more
 def test_an_artifact_with_a_config_of_its_own_is_judged_by_a_stricter_build_too(tmp_path: Path) -> None:
     """Its own config says nothing of the outputs of Exp; the graph does."""
     path, config = converted(tmp_path)

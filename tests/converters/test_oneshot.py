@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.sampling import sampled
 
 from onnxreg.converters import export
 from onnxreg.converters.profiles.task_profiles import TextTask
@@ -137,7 +138,7 @@ def test_an_unknown_task_lists_the_known_ones(encoder: Path) -> None:
     assert str(caught.value.hint) == f"did you mean embedding? one of: {', '.join(known)}"
 
 
-@pytest.mark.parametrize("opset", [14, 15, 17, 18])
+@pytest.mark.parametrize("opset", sampled([14, 15, 17, 18], 2))
 def test_the_opset_is_the_one_asked_for(opset: int, encoder: Path) -> None:
     import onnx
 
@@ -186,6 +187,7 @@ def test_a_tuple_is_pooled(objects: tuple[Any, Any]) -> None:
     np.testing.assert_allclose(outputs(graph)[0], states.mean(axis=1), atol=1e-5)
 
 
+@pytest.mark.more
 def test_a_tuple_is_pooled_as_its_directory_says(make_checkpoint: Make) -> None:
     from transformers import AutoModel, AutoTokenizer
 
@@ -203,6 +205,7 @@ def cls_beside(directory: Path) -> Path:
     return directory
 
 
+@pytest.mark.more
 def test_a_model_built_in_memory_takes_nothing_from_the_working_directory(
     objects: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +215,7 @@ def test_a_model_built_in_memory_takes_nothing_from_the_working_directory(
     np.testing.assert_allclose(outputs(export(objects, "pooling"))[0], states.mean(axis=1), atol=1e-5)
 
 
+@pytest.mark.more
 def test_a_tuple_is_pooled_as_its_hub_id_says(
     objects: tuple[Any, Any], make_checkpoint: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +287,7 @@ def test_a_place_that_is_none() -> None:
         export("./nowhere")
 
 
+@pytest.mark.more
 def test_nothing_is_printed(objects: tuple[Any, Any], capfd: pytest.CaptureFixture[str]) -> None:
     export(objects, "pooling", quantize=True)
     assert capfd.readouterr() == ("", "")

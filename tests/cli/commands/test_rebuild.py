@@ -170,6 +170,7 @@ def test_differences_of_a_rebuild_are_listed(
     assert "2 files, 1 check" in done.error["message"]
 
 
+@pytest.mark.more
 def test_measured_numbers_are_compared_by_tolerance(
     reg: Reg, registry: Registry, bert: Path, published: Path, drafts: dict[str, Draft]
 ) -> None:

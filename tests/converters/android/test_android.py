@@ -161,6 +161,7 @@ def test_golden_vectors_of_every_artifact(draft: Draft) -> None:
     assert steps["golden-ort"]["result"]["values"] == (13 + 2 * 16) * 5
 
 
+@pytest.mark.more
 def test_the_vectors_of_one_model_do_not_fit_another(
     draft: Draft, make_checkpoint: Make, tmp_path: Path
 ) -> None:
@@ -251,6 +252,7 @@ def test_int8_embeddings_are_smaller_and_checked(bert: Path, draft: Draft, tmp_p
     ).stat().st_size
 
 
+@pytest.mark.more
 def test_missing_ort_tools_are_recorded_by_name(
     bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +345,7 @@ def test_licence_of_the_model_card(make_checkpoint: Make, tmp_path: Path) -> Non
     assert export(source, tmp_path / "w", int8=False).fields["license"] == "apache-2.0"
 
 
+@pytest.mark.more
 def test_nothing_is_written_elsewhere(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cwd", "tmp"):
         (tmp_path / name).mkdir()

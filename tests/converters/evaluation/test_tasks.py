@@ -175,6 +175,7 @@ def test_an_answer_within_one_window_is_the_best_pair_of_logits(
     assert figures(draft)["exact_match"]["value"] == pytest.approx(exact / 205)
 
 
+@pytest.mark.more
 def test_embeddings_of_fixed_length_and_in_every_format_are_judged(
     export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path
 ) -> None:

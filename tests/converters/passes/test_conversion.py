@@ -121,12 +121,14 @@ def test_without_dynamic_axes() -> None:
     assert dims == [2, 3, 4]
 
 
+@pytest.mark.more
 def test_an_older_opset_than_the_dynamo_exporter_has_is_an_error() -> None:
     subject = TorchModel(torch.nn.LayerNorm(4), {"input": torch.ones(2, 3, 4)})
     with pytest.raises(ConversionError, match="asked for opset 14, the exporter gave 18"):
         run("fp32", OnnxConversion(use_dynamo_exporter=True, target_opset=14), subject)
 
 
+@pytest.mark.more
 def test_the_error_names_the_opset_of_dynamo_and_the_failure_of_torchscript() -> None:
     subject = plain(branches=True)
     subject.module.inner = torch.nn.LayerNorm(4)

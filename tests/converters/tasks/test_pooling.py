@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.sampling import sampled
 
 from onnxreg.converters import export
 from onnxreg.converters.tasks import task_catalog
@@ -79,7 +80,7 @@ POOLED: dict[str, Callable[[Any], Any]] = {
 KEYS = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "last": "lasttoken"}
 
 
-@pytest.mark.parametrize("mode", POOLED)
+@pytest.mark.parametrize("mode", sampled(POOLED, 2))
 def test_each_mode_is_over_the_positions_that_count(mode: str, checkpoint: Path) -> None:
     modes = {f"pooling_mode_{key}": name == mode for name, key in KEYS.items()}
     say(checkpoint, {**CONFIG, **modes}, ["Transformer", "Pooling"])

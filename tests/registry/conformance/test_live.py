@@ -94,6 +94,7 @@ def test_a_gateway_that_ignores_conditions_is_found_out(
     assert "scratch" not in bad and objects(url) == {}
 
 
+@pytest.mark.more
 def test_a_bucket_without_a_registry_may_be_tried(
     ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -211,6 +211,7 @@ def test_drop_frees_the_number_of_a_version_that_never_left(
     assert other.get("acme/pii:0.1.4").digest == again.digest
 
 
+@pytest.mark.more
 def test_a_dropped_version_stays_dropped_behind_a_sealing(registry: Registry, make_draft: MakeDraft) -> None:
     registry.add(make_draft(seed="a"), "1.0.0")
     for number in range(70):

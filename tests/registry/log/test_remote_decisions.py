@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.registries.gated import NAME, refusal
+from support.sampling import sampled
 from support.servers import hub, regserve, s3servers, static
 
 from onnxreg.cli.main import main
@@ -33,7 +34,11 @@ def remote_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hub.Hub]:
         yield server
 
 
-@pytest.fixture(params=["directory", "s3", "hub"])
+STORES = ["directory", "s3", "hub"]
+SOME_STORES = pytest.mark.parametrize("url", sampled(STORES, 3), indirect=True)
+
+
+@pytest.fixture(params=STORES)
 def url(
     request: pytest.FixtureRequest,
     ministack: s3servers.Server,
@@ -106,6 +111,7 @@ def test_each_verb_writes_there_and_nothing_here(
     assert not home.verify(remote=there).damages
 
 
+@SOME_STORES
 def test_neither_the_next_push_nor_the_next_pull_conflicts(
     home: Registry, there: RegistryStore, url: str, tmp_path: Path
 ) -> None:
@@ -126,6 +132,7 @@ def test_neither_the_next_push_nor_the_next_pull_conflicts(
     assert not home.verify(remote=there).damages
 
 
+@SOME_STORES
 def test_the_policy_of_the_remote_is_in_force_and_not_that_of_this_registry(
     home: Registry, there: RegistryStore, url: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,6 +169,7 @@ def rival(monkeypatch: pytest.MonkeyPatch, decide: Callable[[], object]) -> None
     monkeypatch.setattr(commit, "load_own", load)
 
 
+@SOME_STORES
 def test_after_a_lost_race_it_decides_again(
     home: Registry, there: RegistryStore, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

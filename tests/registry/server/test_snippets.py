@@ -135,7 +135,10 @@ def test_onnx_runtime(ref: str, site: Site, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(NODE is None, reason="node is not installed")
-@pytest.mark.parametrize(("ref", "path"), [(REF, "model_int8.onnx"), ("acme/odd:1.0.0", HOSTILE)])
+@pytest.mark.parametrize(
+    ("ref", "path"),
+    [(REF, "model_int8.onnx"), pytest.param("acme/odd:1.0.0", HOSTILE, marks=pytest.mark.more)],
+)
 def test_the_javascript_client(ref: str, path: str, site: Site, home: Path, tmp_path: Path) -> None:
     code = node_code(snippets_of(site, ref)["JavaScript client"])
     (tmp_path / "snippet.mjs").write_text(code, encoding="utf-8")

@@ -430,6 +430,7 @@ Registry(Path(sys.argv[1])).push("acme/pii:0.1.0", sys.argv[2])
 """
 
 
+@pytest.mark.more
 def test_a_push_that_is_killed_between_parts(
     bucket_url: str,
     s3_proxy: Proxy,

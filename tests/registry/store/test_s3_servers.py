@@ -161,6 +161,7 @@ def restartable(name: str, directory: Path) -> Callable[[], AbstractContextManag
     return partial(s3servers.seaweedfs, directory, s3servers.low_ports())
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", ["ministack", pytest.param("seaweedfs", marks=pytest.mark.large)])
 def test_a_server_that_is_killed_in_the_middle_of_a_push(
     name: str, registry: Registry, make_draft: MakeDraft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -131,6 +131,7 @@ def test_processes_publishing_to_different_models_lose_nothing(
     )
 
 
+@pytest.mark.more
 def test_writers_of_different_models_do_not_wait_for_each_other(
     registry: Registry, make_draft: Callable
 ) -> None:

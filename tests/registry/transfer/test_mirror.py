@@ -126,6 +126,7 @@ class BusyStore(MemoryStore):
         return found
 
 
+@pytest.mark.more
 def test_a_model_that_somebody_seals_meanwhile_is_whole(registry: Registry, make_draft: MakeDraft) -> None:
     """Its new index file names blobs that the listing lacks."""
     versions = [
