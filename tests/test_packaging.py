@@ -86,6 +86,7 @@ def test_a_second_build_has_the_same_bytes(distributions: Path, tmp_path: Path) 
     assert [line.split()[1] for line in done.stdout.splitlines()] == sorted(first)
 
 
+@pytest.mark.more
 def test_the_source_distribution_builds_the_same_modules(distributions: Path, packaged: set[str]) -> None:
     (archive,) = distributions.glob("*.tar.gz")
     with tarfile.open(archive) as source:

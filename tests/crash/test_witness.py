@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from support.crash.invariants import check, record
 from support.crash.workloads import add, home
+from support.sampling import sampled
 
 from onnxreg.registry.signing import generate
 from onnxreg.registry.witness.inspection import verify_log
@@ -26,6 +27,8 @@ def publish(base: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [SAMPLE_STATES, pytest.param(None, marks=pytest.mark.more)])
-@pytest.mark.parametrize("before", [(add("a"),), (add("a"), publish, add("b"))], ids=["first", "second"])
+@pytest.mark.parametrize(
+    "before", sampled([(add("a"), publish, add("b")), (add("a"),)], 2), ids=["second", "first"]
+)
 def test_a_power_cut(before: tuple, size: int | None, tmp_path: Path) -> None:  # type: ignore[type-arg]
     assert check(record(tmp_path, before, publish), publish, size) > 10

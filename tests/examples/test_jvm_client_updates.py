@@ -14,6 +14,7 @@ import pytest
 from support import jvm
 from support.fuzz.mutation import mutate
 from support.registries.for_devices import CHECKS, LIES, blob, edit_state, publish
+from support.sampling import sampled
 from support.servers import static
 from support.servers.faults import LIES as FALSE_ANSWERS
 from support.servers.faults import Proxy, at, proxy
@@ -123,7 +124,7 @@ ERRORS = ("integrity", "remote", "not-found")
 FAULTS = ("reset", "lost", "slow-down", "error", "truncated")
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", sampled(FAULTS, 2))
 def test_a_passing_fault_costs_only_its_request(
     registry: Registry, call: Call, site: Proxy, tmp_path: Path, fault: str
 ) -> None:

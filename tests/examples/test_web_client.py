@@ -134,6 +134,7 @@ def test_a_large_file_resumes_within_its_piece(
     assert found["progress"][1][0] >= PIECE + 2 * 2**20
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "fault",
     [

@@ -309,6 +309,7 @@ def test_a_mirror_refuses_before_any_delta_is_made(source: Registry, tmp_path: P
     assert steps == []
 
 
+@pytest.mark.more
 def test_a_mirror_over_the_net_applies_the_deltas_that_it_fetches_anyway(
     source: Registry, bucket_url: str, tmp_path: Path
 ) -> None:

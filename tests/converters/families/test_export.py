@@ -441,7 +441,7 @@ BAD: dict[str, tuple[Spoil, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", sampled(BAD, 2))
+@pytest.mark.parametrize("what", sampled(BAD, 3))
 def test_bad_input_is_refused_with_the_members_name(source: Path, tmp_path: Path, what: str) -> None:
     spoil_it, changes, message = BAD[what]
     root = small.copy(source, tmp_path / "source")

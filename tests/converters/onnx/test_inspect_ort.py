@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 from onnx import parser
 from onnxruntime.tools.ort_format_model import create_config_from_models
+from support.sampling import sampled
 
 from onnxreg.converters.onnx import ort_file
 from onnxreg.converters.onnx.facts import inspect_onnx, inspect_ort
@@ -76,7 +77,7 @@ def test_contract_operators_and_versions(conditional: Path) -> None:
     assert (facts.weights, facts.precision) == (source.weights, "float32")
 
 
-@pytest.mark.parametrize("with_types", [False, True])
+@pytest.mark.parametrize("with_types", sampled([False, True], 2))
 def test_the_config_is_that_of_onnxruntime_without_comments(
     conditional: Path, with_types: bool, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import onnx
 import pytest
 import torch
+from support.sampling import sampled
 
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.conversion import OnnxConversion, agreement
@@ -90,7 +91,7 @@ def plain(branches: bool = False, **changes: Any) -> TorchModel:
     )
 
 
-@pytest.mark.parametrize("dynamo", [False, True])
+@pytest.mark.parametrize("dynamo", sampled([False, True], 2))
 def test_any_module_by_either_exporter(dynamo: bool) -> None:
     model, step = run("fp32", OnnxConversion(use_dynamo_exporter=dynamo), plain())
     assert [value.name for value in model.graph.output] == ["rows", "sums"]

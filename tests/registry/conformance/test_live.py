@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.progress import RecordedSteps
+from support.sampling import sampled
 from support.servers import s3servers
 
 from onnxreg.cli import hints
@@ -141,7 +142,7 @@ def test_an_interruption_leaves_nothing(ministack: s3servers.Server, monkeypatch
     assert objects(url) == {} and uploads(ministack, url) == []
 
 
-@pytest.mark.parametrize("reason", [KeyboardInterrupt, RemoteError("access denied")])
+@pytest.mark.parametrize("reason", sampled([KeyboardInterrupt, RemoteError("access denied")], 2))
 def test_leftovers_of_an_interruption_are_named(
     reason: BaseException, ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

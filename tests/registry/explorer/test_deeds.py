@@ -199,6 +199,7 @@ def search(begin: History, depth: int) -> int:
     return count
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("depth", "histories"), [(DEEDS, 100), pytest.param(MORE_DEEDS, 1000, marks=pytest.mark.more)]
 )

@@ -414,6 +414,7 @@ for number in range(int(count)):
 """
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.more)])
 def test_processes_that_push_to_one_model_lose_nothing(
     hub: Hub, tmp_path: Path, other: Registry, processes: int

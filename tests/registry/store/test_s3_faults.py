@@ -30,10 +30,13 @@ REQUESTS, PULL_REQUESTS = 46, 11
 
 
 def table(requests: range, *faults: str, sample: int) -> list[Any]:
-    """Each fault meets one request, or twenty, from each of these on. One scenario of `sample` is no large one."""
+    """Each fault meets one request, or twenty, from each of these on.
+
+    One scenario of `sample` is no large one; every second of them is `more`.
+    """
     scenarios = [(fault, number, burst) for fault in faults for number in requests for burst in (1, 20)]
-    large = [pytest.mark.large]
-    return [pytest.param(*each, marks=large if n % sample else []) for n, each in enumerate(scenarios)]
+    marks = [(), *[pytest.mark.large] * (sample - 1), pytest.mark.more, *[pytest.mark.large] * (sample - 1)]
+    return [pytest.param(*each, marks=marks[n % (2 * sample)]) for n, each in enumerate(scenarios)]
 
 
 def test_the_tables_cover_a_whole_push_and_pull(

@@ -204,6 +204,7 @@ def test_a_signed_address_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "X-Amz" not in caught.value.message
 
 
+@pytest.mark.more
 def test_a_refused_bare_request_goes_the_usual_way(
     bucket_url: str,
     registry: Registry,
