@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-
 PASSPHRASE = "REG_KEY_PASSPHRASE"
 SIGNING_KEY = "REG_SIGNING_KEY"
 KINDS = ("ed25519", "ecdsa-p256")

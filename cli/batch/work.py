@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from onnxreg.registry import Registry
     from onnxreg.registry.read.versions import PublishedVersion
 
-
 Status = Literal["published", "current", "failed", "stopped"]
 BUG = RegError.family
 """The family of what no error was made for."""

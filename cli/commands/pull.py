@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from onnxreg.registry.registry import Registry
     from onnxreg.registry.transfer.copy import TransferResult
 
-
 EXAMPLES = (
     "reg pull acme/pii-small:1.2.0 s3://models/prod",
     "reg pull acme/pii-small hf://acme/models --tag stable",

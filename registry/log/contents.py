@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.family import ModelFamily
     from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 
-
 ArtifactPaths = tuple[str, ...] | None
 """Paths of artifacts, sorted, or None for all."""
-
 MAX_LISTED_MEMBERS = 5
 """Members that a hint names."""
 

@@ -40,7 +40,6 @@ from onnxreg.schema.log.summary import VersionSummary, completed, summarize
 if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Manifest
 
-
 EMPTY = Advice("fill-registry")
 MAX_LISTED_MODELS = 5
 """The most models that a hint names."""

@@ -30,17 +30,16 @@ from onnxreg.schema.core.errors import HostError, InputError, RemoteError, why
 from onnxreg.schema.core.ref import Version
 
 SCHEME = "oci://"
+MAX_TOKEN_BYTES = 2**20
+MAX_FILE_BYTES = 2**20
+HELPER_SECONDS = 60.0
+
 _URL = re.compile(r"oci://([^/@\s?#]+)/([^:@\s?#]+)(?::([^@/\s]+))?(?:@(\S+))?")
 _REPOSITORY = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _API_HOSTS = {"docker.io": "registry-1.docker.io", "index.docker.io": "registry-1.docker.io"}
-MAX_TOKEN_BYTES = 2**20
 _CHALLENGE = re.compile(r"\s*(basic|bearer)\b", re.IGNORECASE)
 _PARAMETER = re.compile(r'([a-zA-Z_]+)="([^"]*)"')
-
-
-MAX_FILE_BYTES = 2**20
-HELPER_SECONDS = 60.0
 _HELPER = re.compile(r"[A-Za-z0-9._-]+")
 _TOKEN_USER = "<token>"
 """The user name by which a helper says that the secret is an identity token."""

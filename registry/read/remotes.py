@@ -51,10 +51,9 @@ from onnxreg.schema.core.ref import POLICY_LOG, REGISTRY_ID
 if TYPE_CHECKING:
     from onnxreg.registry.log.ledger import Ledger
 
+Tell = Callable[[str, float], None]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
-
-Tell = Callable[[str, float], None]
 
 
 @dataclass

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from onnxreg.registry.search.candidates import Contents, ModelCandidates
     from onnxreg.schema.query.expression.parser import Expression
 
-
 INSTRUCTIONS_PER_CHECK = 10_000
 """Instructions of SQLite's virtual machine between two checks of the budget."""
 INSTRUCTIONS_PER_STEP = 100

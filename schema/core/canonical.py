@@ -20,15 +20,13 @@ MAX_DEPTH = 64
 MAX_INTEGER = 2**53 - 1
 BYTES_PER_VALUE = 16
 """A document may have one value for this many bytes: none of ours is as dense as a list of a million zeros."""
-
 Json = Any
 """A JSON value; the documents above give it a shape."""
+Value = TypeVar("Value")
 
 _MAYBE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _PLAIN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 """Writes a plain value (see `_Tree`) as RFC 8785 does, at a tenth of the cost of the library."""
-
-Value = TypeVar("Value")
 
 
 def encode(value: Any, label: str = "document") -> bytes:

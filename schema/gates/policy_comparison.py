@@ -25,9 +25,10 @@ UNGOVERNED = "channel"
 """The demand that is reported for a channel that no rule covers any more."""
 FORMATS = "certified"
 """The term that says which artifacts `suites`, `max_recall_loss`, `where` and `synthetic` are about."""
+PAYLOAD_TYPE = "application/vnd.onnxreg.policy.v1+json"
+
 _WILDCARDS = re.compile(r"[*?[\]]")
 """The characters of a pattern that may mean others; a bracket without its partner means itself, and is not relied on."""
-PAYLOAD_TYPE = "application/vnd.onnxreg.policy.v1+json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,6 @@ from onnxreg.schema.log.summary import VersionSummary, effective_state, known_su
 if TYPE_CHECKING:
     from onnxreg.schema.delta.table import DeltaOffers
 
-
 SEGMENT_LINES = 64
 SUMMARIZED_RELEASES = 4
 """The newest versions that have their summaries in the state line, beside the channel holders."""

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
     from onnxreg.schema.manifest.parts import Check
 
-
 STATES = ("certified", "unknown", "refused")
 """From best to worst; a refused artifact is chosen only if nothing else of its version answers."""
 

@@ -48,7 +48,6 @@ from onnxreg.schema.manifest.rules import (
 if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest_v1 import ManifestV1
 
-
 MEDIA_TYPE = "application/vnd.onnxreg.manifest.v2+json"
 FORMATS = {
     "onnx": "an ONNX graph without a promise about where it runs",

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Artifact, ArtifactMetadata, Dim, FileEntry, PieceDigests
     from onnxreg.schema.manifest.parts import ArtifactCertification, Check, Evidence
 
-
 FILENAME = "openmed-onnx.json"
 ASIDE = ("golden", "operator-config")
 """Roles of sidecars that no runtime loads: one tests it, one builds it."""

@@ -23,7 +23,6 @@ from onnxreg.schema.query.runtimes import OLDEST_FORMAT, RELEASES, Runtime, runt
 if TYPE_CHECKING:
     from onnxreg.schema.manifest.operators import Build, Need
 
-
 OperatorSets = Callable[[Digest], "tuple[Need, ...]"]
 """Reads the operator set of a digest; called only for artifacts that meet all other requirements of a reduced build."""
 

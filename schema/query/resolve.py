@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from onnxreg.schema.query.device import Device, OperatorSets
     from onnxreg.schema.query.expression.fields import FieldValues
 
-
 MAX_NEAREST = 3
 """The most near misses that an error names."""
 

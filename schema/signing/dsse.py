@@ -29,11 +29,11 @@ from onnxreg.schema.signing.keys import PublicKey, decode_base64
 MEDIA_TYPE = "application/vnd.dsse.envelope.v1+json"
 MAX_SIGNATURES = 64
 LINE_PAYLOAD_TYPE = "application/vnd.onnxreg.line.v1+json"
-_SIG = re.compile(r"([0-9a-f]{64}):([A-Za-z0-9+/=]+)")
-
 BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 BUNDLE_PREDICATE = "https://model_signing/signature/v1.0"
 BUNDLE_KEY_KIND = "ecdsa-p256"
+
+_SIG = re.compile(r"([0-9a-f]{64}):([A-Za-z0-9+/=]+)")
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:

@@ -24,7 +24,6 @@ from onnxreg.schema.core.errors import InputError, RegError, RemoteError, missin
 if TYPE_CHECKING:
     from onnxreg.registry.store.s3.botocore_client import SignedRequests
 
-
 READ_OPERATIONS = frozenset({"get_object", "head_object", "list_objects_v2"})
 RANGE_HEADERS = frozenset({"ETag", "Content-Length", "Content-Range"})
 """Headers that an answer with a part of an object must have."""

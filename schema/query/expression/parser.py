@@ -31,13 +31,18 @@ from onnxreg.schema.query.expression.tree import (
 MAX_DEPTH = 64
 """The deepest nesting of brackets and `not`."""
 ORDERED = ("<", "<=", ">", ">=")
-_IN_QUOTES = "put a text that begins with a digit in quotes"
-_JOINED = {"and": "write it in lower case", "or": "write it in lower case"}
 MAX_CHARACTERS = 4096
 """Characters of an expression, at most."""
 MAX_COLUMNS = 76
 """Characters of an expression that an error draws, at most."""
 KEYWORDS = ("and", "or", "not", "in")
+MAX_DIGITS = 15
+"""Digits of a number, at most: so every number is exact in any language's floating point."""
+MAX_SHOWN_CHARACTERS = 40
+"""Characters of a word that a message repeats."""
+
+_IN_QUOTES = "put a text that begins with a digit in quotes"
+_JOINED = {"and": "write it in lower case", "or": "write it in lower case"}
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n]+)
       | (?P<word>[A-Za-z_][A-Za-z0-9_./+-]*)
@@ -48,10 +53,6 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
-MAX_DIGITS = 15
-"""Digits of a number, at most: so every number is exact in any language's floating point."""
-MAX_SHOWN_CHARACTERS = 40
-"""Characters of a word that a message repeats."""
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
