@@ -276,7 +276,7 @@ class BlobTransfer:
         return metered(stream, self._receive, self.stop, self._action(self.digest), self.size - start)
 
     def follow(self, stream: BinaryIO, start: int) -> BinaryIO:
-        """See `delta_transfer.WholeBlob`."""
+        """See `delta.WholeBlob`."""
         self._count(start - self.counted)
         return metered(stream, self._count, self.stop, self._action(self.digest), self.size - start)
 

@@ -2,7 +2,7 @@
 
 A line is one registry's statement that the event came next: `{"seq", "prev", "event", "via"?, "sig"?}`, where
 `prev` is the digest of the line before (of `genesis` for the first), `via` says which registry's log it was
-taken from, and `sig` is a signature over the line without it (`line_signature`). A line's digest covers its `sig`
+taken from, and `sig` is a signature over the line without it (`dsse.sign_line`). A line's digest covers its `sig`
 too: to strip it changes the chain.
 """
 
