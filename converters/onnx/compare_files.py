@@ -73,7 +73,9 @@ def _compare_nodes(old: Dataflow, new: Dataflow, renamed: Mapping[str, str]) -> 
     changed = {j: _change("added", new.nodes[j]) for _, j in added}
     for _, i, j in pairs:
         differences = (
-            () if before[i][0] == after[j][0] else tuple(_differences(old.nodes[i], new.nodes[j], follow))
+            ()
+            if before[i][0] == after[j][0]
+            else tuple(_node_differences(old.nodes[i], new.nodes[j], follow))
         )
         if differences:
             changed[j] = _change("changed", new.nodes[j], differences)
@@ -90,10 +92,10 @@ def _compare_nodes(old: Dataflow, new: Dataflow, renamed: Mapping[str, str]) -> 
 def _compare_tensors(old: Tensors, new: Tensors) -> tuple[list[TensorChange], int]:
     """The changes, the largest relative difference first, and how many tensors are equal."""
     both = [name for name in old if name in new]
-    changes = [change for name in both if (change := _compare(name, old, new)) is not None]
+    changes = [change for name in both if (change := _compare_tensor(name, old, new)) is not None]
     equal = len(both) - len(changes)
     changes.sort(key=lambda change: -(change.relative_l2 or 0.0))
-    return [*changes, *_alone(old, new)], equal
+    return [*changes, *_unpaired_tensors(old, new)], equal
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ def _by_digest(item: Item, _: int) -> str:
 
 
 def _by_output(item: Item, _: int) -> str:
-    return _name(item[1])
+    return _node_name(item[1])
 
 
 def _by_weights(item: Item, index: int) -> str:
@@ -196,7 +198,7 @@ def _makers(graph: Dataflow) -> dict[str, tuple[int, int]]:
     }
 
 
-def _differences(old: Node, new: Node, follow: _Sources) -> Iterator[str]:
+def _node_differences(old: Node, new: Node, follow: _Sources) -> Iterator[str]:
     if old.operator != new.operator:
         yield "operator"
     if len(old.inputs) != len(new.inputs) or not all(map(follow.same, old.inputs, new.inputs)):
@@ -212,58 +214,58 @@ def _differences(old: Node, new: Node, follow: _Sources) -> Iterator[str]:
 def _change(
     verb: Literal["added", "removed", "changed"], node: Node, differences: tuple[str, ...] = ()
 ) -> NodeChange:
-    return NodeChange(change=verb, name=_name(node), operator=node.kind, what=differences)
+    return NodeChange(change=verb, name=_node_name(node), operator=node.kind, what=differences)
 
 
-def _name(node: Node) -> str:
+def _node_name(node: Node) -> str:
     return next((name for name in node.outputs if name), node.name)
 
 
-def _compare(name: str, old: Tensors, new: Tensors) -> TensorChange | None:
+def _compare_tensor(name: str, old: Tensors, new: Tensors) -> TensorChange | None:
     one, other = old[name], new[name]
     verb: Verb = "changed" if one.dtype == other.dtype else "retyped"
     if one.dims != other.dims:
-        return TensorChange(change="reshaped", old=_form(one), new=_form(other))
+        return TensorChange(change="reshaped", old=_tensor_form(one), new=_tensor_form(other))
     if not (is_numeric(one) and is_numeric(other)):
         equal = verb == "changed" and digest_of(one) == digest_of(other)
-        return None if equal else TensorChange(change=verb, old=_form(one), new=_form(other))
+        return None if equal else TensorChange(change=verb, old=_tensor_form(one), new=_tensor_form(other))
     if verb == "changed" and _same_bytes(one.array(), other.array()):
         return None
     pair = _dequantized(name, old, new)
     max_abs, relative = _distance(*(pair or (one.array(), other.array())))
     return TensorChange(
         change=verb,
-        old=_form(one),
-        new=_form(other),
+        old=_tensor_form(one),
+        new=_tensor_form(other),
         max_abs=max_abs,
         relative_l2=relative,
         dequantized=pair is not None,
     )
 
 
-def _alone(old: Tensors, new: Tensors) -> Iterator[TensorChange]:
+def _unpaired_tensors(old: Tensors, new: Tensors) -> Iterator[TensorChange]:
     """Yield the tensors of one side only; the same form and bytes under another name is a tensor renamed."""
     waiting: dict[tuple[Any, ...], list[str]] = defaultdict(list)
     for name in old.keys() - new.keys():
-        waiting[_identity(old[name])].append(name)
+        waiting[_tensor_identity(old[name])].append(name)
     for names in waiting.values():
         names.sort(reverse=True)
     for name in sorted(new.keys() - old.keys()):
-        old_names = waiting.get(_identity(new[name]))
-        form = _form(new[name])
+        old_names = waiting.get(_tensor_identity(new[name]))
+        form = _tensor_form(new[name])
         if old_names:
-            yield TensorChange(change="renamed", old=_form(old[old_names.pop()]), new=form)
+            yield TensorChange(change="renamed", old=_tensor_form(old[old_names.pop()]), new=form)
         else:
             yield TensorChange(change="added", old=None, new=form)
     for name in sorted(name for names in waiting.values() for name in names):
-        yield TensorChange(change="removed", old=_form(old[name]), new=None)
+        yield TensorChange(change="removed", old=_tensor_form(old[name]), new=None)
 
 
-def _identity(tensor: StoredTensor) -> tuple[Any, ...]:
+def _tensor_identity(tensor: StoredTensor) -> tuple[Any, ...]:
     return tensor.dtype, tensor.dims, digest_of(tensor)
 
 
-def _form(tensor: StoredTensor) -> TensorForm:
+def _tensor_form(tensor: StoredTensor) -> TensorForm:
     return TensorForm(name=tensor.name, dtype=tensor.dtype, dims=tensor.dims)
 
 

@@ -196,13 +196,13 @@ def count_weights(uses: Iterable[OperatorUse]) -> tuple[WeightCount, str]:
     `MatMulNBits` or `GatherBlockQuantized` that leaves activations in floating point reads them, else the floating-point type (`mixed` if a second one
     has at least `MINOR_SHARE` of the bytes); a graph without weights is `float32`.
     """
-    weights = _weights(uses)
-    quantized = {weight: kind for weight, kind in weights.items() if _name(weight) in QUANTIZED}
+    weights = _weight_kinds(uses)
+    quantized = {weight: kind for weight, kind in weights.items() if _type_name(weight) in QUANTIZED}
     value = {
         "weights_quantized": len(quantized),
         "weights_total": len(weights),
-        "bytes_quantized": sum(map(_bytes, quantized)),
-        "bytes_total": sum(map(_bytes, weights)),
+        "bytes_quantized": sum(map(_constant_bytes, quantized)),
+        "bytes_total": sum(map(_constant_bytes, weights)),
     }
     return WeightCount.from_json(value, "weights"), _precision(
         quantized, [weight for weight in weights if weight not in quantized]
@@ -283,21 +283,21 @@ def _spec(name: str, dtype: str, shape: Shape | None) -> TensorSpec:
     return TensorSpec.from_json(value, f"tensor {name[:80]!r}")
 
 
-def _weights(uses: Iterable[OperatorUse]) -> dict[Constant, str]:
+def _weight_kinds(uses: Iterable[OperatorUse]) -> dict[Constant, str]:
     """Each weight with its kind: the element type, signed or not, that its values have once unpacked."""
     weights: dict[Constant, str] = {}
     scales: set[Constant] = set()
     for use in uses:
         for position, operand in enumerate(use.inputs):
             constant = operand.constant if operand else None
-            if constant is None or len(constant.dims) < 2 or _name(constant) not in FLOATS | QUANTIZED:
+            if constant is None or len(constant.dims) < 2 or _type_name(constant) not in FLOATS | QUANTIZED:
                 continue
             if position in _SCALES.get(use.name, ()):
                 scales.add(constant)
-            elif use.name in _PACKED and _name(constant) == "uint8":
+            elif use.name in _PACKED and _type_name(constant) == "uint8":
                 weights[constant] = _packed_kind(use.attributes)
             else:
-                weights.setdefault(constant, _name(constant).removeprefix("u"))
+                weights.setdefault(constant, _type_name(constant).removeprefix("u"))
     return {weight: kind for weight, kind in weights.items() if weight not in scales}
 
 
@@ -316,17 +316,17 @@ def _precision(quantized: dict[Constant, str], floats: list[Constant]) -> str:
         return kinds.pop() if len(kinds) == 1 else "mixed"
     sizes: Counter[str] = Counter()
     for weight in floats:
-        sizes[_name(weight)] += _bytes(weight)
+        sizes[_type_name(weight)] += _constant_bytes(weight)
     total = sum(sizes.values())
     major = [name for name, size in sizes.most_common() if size >= MINOR_SHARE * total]
     return "mixed" if len(major) > 1 else (major[0] if major else "float32")
 
 
-def _name(constant: Constant) -> str:
+def _type_name(constant: Constant) -> str:
     return constant.element.name if constant.element else "unknown"
 
 
-def _bytes(constant: Constant) -> int:
+def _constant_bytes(constant: Constant) -> int:
     bits = constant.element.bits if constant.element else 0
     return (prod(constant.dims) * bits + 7) // 8
 
@@ -336,7 +336,7 @@ def _with_kv_cache(draft: Draft, artifact: DraftArtifact) -> DraftArtifact:
     past = [spec for spec in specs if PAST.fullmatch(spec["name"])]
     if not past:
         return artifact
-    longest, head_size = _settings(draft, artifact)
+    longest, head_size = _context_and_head_size(draft, artifact)
     bits = [_bits_per_token(spec, head_size) for spec in past]
     if longest is None or None in bits:
         return artifact
@@ -354,20 +354,22 @@ def _bits_per_token(spec: Mapping[str, Any], head_size: int | None) -> int | Non
     return prod((batch, heads, size, bits)) or None if heads and size else None
 
 
-def _settings(draft: Draft, artifact: DraftArtifact) -> tuple[int | None, int | None]:
+def _context_and_head_size(draft: Draft, artifact: DraftArtifact) -> tuple[int | None, int | None]:
     """The longest context in tokens, and the head size, as the files beside a graph state them."""
     files = {file.path for file in (*artifact.sidecars, *draft.companions)}
     folder = PurePosixPath(artifact.path).parent
     settings, config = ((folder / name).as_posix() for name in (SETTINGS, CONFIG))
     if settings in files:
         value = read_json(draft.root / settings)
-        return _count(value, "model", "context_length"), _count(value, "model", "decoder", "head_size")
+        return _positive_number(value, "model", "context_length"), _positive_number(
+            value, "model", "decoder", "head_size"
+        )
     if config in files:
-        return _count(read_json(draft.root / config), "max_position_embeddings"), None
+        return _positive_number(read_json(draft.root / config), "max_position_embeddings"), None
     return None, None
 
 
-def _count(value: Any, *keys: str) -> int | None:
+def _positive_number(value: Any, *keys: str) -> int | None:
     """The positive number at these keys, else None."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None

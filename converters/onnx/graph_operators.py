@@ -123,7 +123,7 @@ def read_operator_config(path: Path) -> tuple[Operator, ...]:
         if not line or line.startswith("#"):
             continue
         try:
-            for entry in _line(line):
+            for entry in _read_line(line):
                 entries[entry.domain, entry.opset, entry.name] = entry
         except (ValueError, TypeError, AttributeError) as error:
             raise InputError(
@@ -153,12 +153,14 @@ def required(
     for need in used:
         entry = listed.get((need.domain, need.opset, need.name))
         if entry is None:
-            raise _uncovered(path, config_path, _name(need))
+            raise _uncovered(path, config_path, _operator_label(need))
         for side in ("inputs", "outputs"):
             for position, types in getattr(entry, side).items():
                 missing = set(getattr(need, side).get(position, ())) - set(types)
                 if missing:
-                    raise _uncovered(path, config_path, f"{_name(need)} with {' and '.join(sorted(missing))}")
+                    raise _uncovered(
+                        path, config_path, f"{_operator_label(need)} with {' and '.join(sorted(missing))}"
+                    )
         result.append(_completed(entry, need))
     return tuple(result)
 
@@ -196,15 +198,15 @@ def _completed(entry: Operator, need: Operator) -> Operator:
     return operator(entry.domain, entry.opset, entry.name, inputs, outputs)
 
 
-def _line(line: str) -> Iterable[Operator]:
+def _read_line(line: str) -> Iterable[Operator]:
     domain, opsets, entries = (part.strip() for part in line.split(";", 2))
-    for name, types in _entries(entries):
-        inputs, outputs = _sides(types)
+    for name, types in _read_entries(entries):
+        inputs, outputs = _read_sides(types)
         for opset in opsets.split(","):
             yield operator(domain, int(opset), name, inputs, outputs)
 
 
-def _entries(text: str) -> Iterable[tuple[str, Any]]:
+def _read_entries(text: str) -> Iterable[tuple[str, Any]]:
     """entries = name [json] *("," name [json])"""
     decoder = json.JSONDecoder()
     position = 0
@@ -224,7 +226,7 @@ def _entries(text: str) -> Iterable[tuple[str, Any]]:
         position = end + 1
 
 
-def _sides(types: Any) -> tuple[dict[int, set[str]], dict[int, set[str]]]:
+def _read_sides(types: Any) -> tuple[dict[int, set[str]], dict[int, set[str]]]:
     """`custom` triples (OneHot: inputs 0, 2 and 1) are read as the types of each input."""
     inputs = {int(position): set(names) for position, names in types.get("inputs", {}).items()}
     outputs = {int(position): set(names) for position, names in types.get("outputs", {}).items()}
@@ -234,7 +236,7 @@ def _sides(types: Any) -> tuple[dict[int, set[str]], dict[int, set[str]]]:
     return inputs, outputs
 
 
-def _name(need: Operator) -> str:
+def _operator_label(need: Operator) -> str:
     return f"{need.domain}:{need.name} (opset {need.opset})"
 
 

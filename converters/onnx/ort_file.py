@@ -238,7 +238,7 @@ def write_head(head: OrtHeader, tail_size: int) -> bytes:
     builder.Pad(stand_in)
     builder.minalign = ALIGNMENT_BYTES
     version = builder.CreateString(head.version)
-    table = _vector(builder, [_operator(builder, *entry) for entry in head.resolver])
+    table = _write_vector(builder, [_write_operator(builder, *entry) for entry in head.resolver])
     KernelTypeStrResolver.Start(builder)
     KernelTypeStrResolver.AddOpKernelTypeStrArgs(builder, table)
     resolver = KernelTypeStrResolver.End(builder)
@@ -335,7 +335,7 @@ def _parameters(entry: Any) -> tuple[tuple[str, tuple[Argument, ...]], ...]:
     return tuple(sorted(parameters))
 
 
-def _operator(builder: Any, name: str, parameters: tuple[tuple[str, tuple[Argument, ...]], ...]) -> int:
+def _write_operator(builder: Any, name: str, parameters: tuple[tuple[str, tuple[Argument, ...]], ...]) -> int:
     from ort_flatbuffers_py.fbs import ArgTypeAndIndex, KernelTypeStrArgsEntry, OpIdKernelTypeStrArgsEntry
 
     entries = []
@@ -346,19 +346,19 @@ def _operator(builder: Any, name: str, parameters: tuple[tuple[str, tuple[Argume
             ArgTypeAndIndex.AddArgType(builder, kind)
             ArgTypeAndIndex.AddIndex(builder, index)
             offsets.append(ArgTypeAndIndex.End(builder))
-        label, vector = builder.CreateString(parameter), _vector(builder, offsets)
+        label, vector = builder.CreateString(parameter), _write_vector(builder, offsets)
         KernelTypeStrArgsEntry.Start(builder)
         KernelTypeStrArgsEntry.AddKernelTypeStr(builder, label)
         KernelTypeStrArgsEntry.AddArgs(builder, vector)
         entries.append(KernelTypeStrArgsEntry.End(builder))
-    label, vector = builder.CreateString(name), _vector(builder, entries)
+    label, vector = builder.CreateString(name), _write_vector(builder, entries)
     OpIdKernelTypeStrArgsEntry.Start(builder)
     OpIdKernelTypeStrArgsEntry.AddOpId(builder, label)
     OpIdKernelTypeStrArgsEntry.AddKernelTypeStrArgs(builder, vector)
     return int(OpIdKernelTypeStrArgsEntry.End(builder))
 
 
-def _vector(builder: Any, offsets: list[int]) -> int:
+def _write_vector(builder: Any, offsets: list[int]) -> int:
     builder.StartVector(4, len(offsets), 4)
     for offset in reversed(offsets):
         builder.PrependUOffsetTRelative(offset)
@@ -377,16 +377,16 @@ def _lengths(graph: Any, depth: int) -> Iterator[int]:
         raise ValueError("subgraphs are nested too deep")
     yield graph.InputsLength() + graph.OutputsLength() + graph.InitializersLength()
     for index in range(graph.InitializersLength()):
-        yield from _tensor(graph.Initializers(index))
+        yield from _tensor_lengths(graph.Initializers(index))
     yield graph.NodeArgsLength()
     for index in range(graph.NodeArgsLength()):
-        yield _rank(graph.NodeArgs(index).Type())
+        yield _type_rank(graph.NodeArgs(index).Type())
     yield graph.NodesLength()
     for index in range(graph.NodesLength()):
-        yield from _node(graph.Nodes(index), depth)
+        yield from _node_lengths(graph.Nodes(index), depth)
 
 
-def _node(node: Any, depth: int) -> Iterator[int]:
+def _node_lengths(node: Any, depth: int) -> Iterator[int]:
     yield node.InputsLength() + node.OutputsLength() + node.AttributesLength()
     for index in range(node.AttributesLength()):
         attribute = node.Attributes(index)
@@ -394,7 +394,7 @@ def _node(node: Any, depth: int) -> Iterator[int]:
         tensors = [attribute.Tensors(at) for at in range(attribute.TensorsLength())]
         for tensor in (attribute.T(), *tensors):
             if tensor is not None:
-                yield from _tensor(tensor)
+                yield from _tensor_lengths(tensor)
         graphs = [attribute.Graphs(at) for at in range(attribute.GraphsLength())]
         for graph in (attribute.G(), *graphs):
             if graph is not None:
@@ -402,7 +402,7 @@ def _node(node: Any, depth: int) -> Iterator[int]:
                 yield from _lengths(graph, depth + 1)
 
 
-def _tensor(tensor: Any) -> Iterator[int]:
+def _tensor_lengths(tensor: Any) -> Iterator[int]:
     """Numbers in the file must be as many bytes as their shape needs."""
     yield tensor.DimsLength() + tensor.StringDataLength()
     elements = 1
@@ -416,7 +416,7 @@ def _tensor(tensor: Any) -> Iterator[int]:
         raise ValueError("a tensor has fewer bytes than its shape needs")
 
 
-def _rank(info: Any) -> int:
+def _type_rank(info: Any) -> int:
     tensor = tensor_type(info)
     shape = None if tensor is None else tensor.Shape()
     return 0 if shape is None else int(shape.DimLength())

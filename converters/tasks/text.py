@@ -185,14 +185,14 @@ class TextGeneration(Task):
     def find(self, source: str) -> LocatedSource:
         location = locate(source)
         directory = location.directory
-        _check(directory)
+        _check_decoder(directory)
         names = taking_part(directory, code=False)
         names += [GENERATION_CONFIG] if (directory / GENERATION_CONFIG).is_file() else []
         return located_source(location, names)
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         origin = source.origin or Source.from_json({"id": name, "digest": str(source.digest)})
-        fields = {"task": self.id, "family": _config(source.location).get("model_type")}
+        fields = {"task": self.id, "family": _read_config(source.location).get("model_type")}
         license_name = read_license(source.location)
         fields |= {} if license_name is None else {"license": license_name}
         return ExportSubject(origin, Sample((), ()), source.location, fields=fields)
@@ -258,8 +258,8 @@ def _fields(
     return fields if license_name is None else {**fields, "license": license_name}
 
 
-def _check(directory: Path) -> None:
-    architectures = _config(directory).get("architectures") or []
+def _check_decoder(directory: Path) -> None:
+    architectures = _read_config(directory).get("architectures") or []
     if not any(str(name).endswith(HEAD_SUFFIX) for name in architectures):
         names = ", ".join(map(str, architectures))[:200] or "nothing"
         raise InputError(
@@ -273,7 +273,7 @@ def _check(directory: Path) -> None:
         )
 
 
-def _config(directory: Path) -> dict[str, Any]:
+def _read_config(directory: Path) -> dict[str, Any]:
     path = directory / CONFIG
     value = read_json(path) if path.is_file() else None
     if not isinstance(value, dict):

@@ -44,7 +44,7 @@ class PackageTree:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.files = frozenset(_walk(root))
+        self.files = frozenset(_list_files(root))
         self._digests: dict[str, Digest] = {}
 
     def digest(self, path: str) -> Digest:
@@ -316,19 +316,19 @@ def _join(base: str, path: str, label: str) -> str:
         raise InputError(f"{label} names a file that cannot be in a portable package: {error}") from error
 
 
-def _walk(root: Path) -> list[str]:
+def _list_files(root: Path) -> list[str]:
     files = []
     for parent, directories, names in os.walk(root):
         for name in (*directories, *names):
             path = Path(parent, name)
             mode, relative = path.lstat().st_mode, path.relative_to(root).as_posix()
-            _check(relative, mode)
+            _check_entry(relative, mode)
             if stat.S_ISREG(mode):
                 files.append(relative)
     return files
 
 
-def _check(path: str, mode: int) -> None:
+def _check_entry(path: str, mode: int) -> None:
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         kind = "a symbolic link" if stat.S_ISLNK(mode) else "neither a file nor a directory"
         raise InputError(
