@@ -292,9 +292,10 @@ def command(
     write_out(registry, published, output)
     outcome = partial(report_published, session, published, as_json, output, latency)
     report_and_push(session, published.ref, push, as_json, outcome)
-    from onnxreg.cli.services.delta_service import make_deltas_after_publish
+    if delta_releases:
+        from onnxreg.cli.services.delta_service import make_deltas_after_publish
 
-    make_deltas_after_publish(session, registry, published, delta_releases, as_json)
+        make_deltas_after_publish(session, registry, published, delta_releases, as_json)
 
 
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
