@@ -17,7 +17,7 @@ from onnxreg.registry.log.lookup import rollout_of
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.inputs.lockfile import FILENAME, LockChange, LockedArtifact, Lockfile
-from onnxreg.schema.log.rollout import Rollout
+from onnxreg.schema.log.state import Rollout
 from onnxreg.schema.query.requirements import Query
 from onnxreg.schema.query.resolve import ResolveRequest
 

@@ -18,8 +18,7 @@ from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.policy import Policy, Rule
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import RolloutStep, Tag
-from onnxreg.schema.log.rollout import Rollout
-from onnxreg.schema.log.state import State
+from onnxreg.schema.log.state import Rollout, State
 
 PROMOTE_ADVICE = Advice("promote-properly")
 

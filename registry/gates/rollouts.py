@@ -27,8 +27,7 @@ from onnxreg.schema.core.errors import Advice, ConflictError, GateError, InputEr
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import RolloutStep, Tag
-from onnxreg.schema.log.rollout import Rollout, percent
-from onnxreg.schema.log.state import Channel
+from onnxreg.schema.log.state import Channel, Rollout, percent
 from onnxreg.schema.query.cohort import parse_cohort
 
 

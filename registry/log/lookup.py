@@ -33,8 +33,15 @@ from onnxreg.schema.core.errors import (
     suggest,
 )
 from onnxreg.schema.core.ref import Ref, Version, check_name
-from onnxreg.schema.log.rollout import Rollout
-from onnxreg.schema.log.state import Channel, State, VersionEntry, no_version, read_entries, version_of
+from onnxreg.schema.log.state import (
+    Channel,
+    Rollout,
+    State,
+    VersionEntry,
+    no_version,
+    read_entries,
+    version_of,
+)
 from onnxreg.schema.log.summary import VersionSummary, completed, summarize
 
 if TYPE_CHECKING:

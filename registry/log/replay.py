@@ -31,8 +31,7 @@ from onnxreg.schema.log.events import (
     Unyank,
     Yank,
 )
-from onnxreg.schema.log.rollout import Rollout
-from onnxreg.schema.log.state import Channel, Gone, VersionEntry
+from onnxreg.schema.log.state import Channel, Gone, Rollout, VersionEntry
 from onnxreg.schema.query.requirements import worst
 
 

@@ -15,7 +15,7 @@ from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name, check_tag
-from onnxreg.schema.log.rollout import percent, salt
+from onnxreg.schema.log.state import percent, salt
 from onnxreg.schema.log.summary import STATES
 from onnxreg.schema.signing.dsse import read_sig
 

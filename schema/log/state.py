@@ -11,8 +11,12 @@ order, `SEGMENT_LINES` lines each. Keys at this level that a later build added a
 back. `tombstones` are the blobs that were taken down and must not come back. `refused` are the artifacts that
 a later evaluation refused: in every version that has these bytes. `rollouts` are the channels of which some
 devices get the next release already.
+
+A staged rollout gives the next release of a channel to a share of its devices first; `schema.query.cohort` says which
+devices take part. `docs/rollouts.md` is the specification.
 """
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -27,6 +31,7 @@ from onnxreg.schema.core.canonical import (
     items,
     mapping,
     nullable,
+    number,
     optional,
     pick,
     record,
@@ -38,7 +43,6 @@ from onnxreg.schema.core.canonical import (
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError, suggest
 from onnxreg.schema.core.ref import Version, check_name, check_registry_id, check_tag
-from onnxreg.schema.log.rollout import Rollout
 from onnxreg.schema.log.summary import VersionSummary, effective_state, known_summary
 
 if TYPE_CHECKING:
@@ -47,10 +51,10 @@ if TYPE_CHECKING:
 SEGMENT_LINES = 64
 SUMMARIZED_RELEASES = 4
 """The newest versions that have their summaries in the state line, beside the channel holders."""
-
-
 GONE = ("expired", "purged", "dropped")
 """The ways in which a version loses its files: by a retention policy, by a takedown, or dropped."""
+
+_SALT = re.compile(r"[0-9a-f]{32}")
 
 
 class Gone(NamedTuple):
@@ -186,6 +190,76 @@ _CHANNEL = record(
     Channel,
     {"version": lambda value: Version.parse(text(value)), "manifest": Digest.parse, "seq": count},
     {"policy": nullable(Digest.parse), "evidence": nullable(Digest.parse)},
+)
+
+
+class Rollout(NamedTuple):
+    """The rollout of a channel: to which version, for which share of the devices, and the line that said so last.
+
+    `where` is an expression over the device document; `policy` and `evidence` are those of a promotion if the channel
+    is governed.
+    """
+
+    to: Version
+    manifest: Digest
+    percent: float
+    salt: str
+    seq: int
+    where: str | None = None
+    policy: Digest | None = None
+    evidence: Digest | None = None
+
+    def __str__(self) -> str:
+        cohort = f" with {self.where}" if self.where else ""
+        return f"{self.to} is being rolled out to {self.percent:g} % of the devices{cohort}"
+
+    def to_json(self) -> dict[str, Any]:
+        value = {
+            "to": str(self.to),
+            "manifest": str(self.manifest),
+            "percent": self.percent,
+            "salt": self.salt,
+            "seq": self.seq,
+            "where": self.where,
+            "policy": None if self.policy is None else str(self.policy),
+            "evidence": None if self.evidence is None else str(self.evidence),
+        }
+        return {key: item for key, item in value.items() if item is not None}
+
+    @classmethod
+    def read(cls, value: Any) -> "Rollout":
+        """Read the state line's value. InputError if it is malformed."""
+        return _ROLLOUT(value)
+
+
+def percent(value: Any) -> float:
+    """A share in percent: more than 0, at most 100, with at most two decimals."""
+    share = number(value)
+    if not 0 < share <= 100 or round(share * 100) != round(share * 100, 6):
+        raise InputError(
+            f"not a percentage: {str(value)[:40]}",
+            "write a number from 0.01 to 100 with at most two decimals",
+        )
+    return int(share) if share == int(share) else share
+
+
+def salt(value: Any) -> str:
+    """The random text of a rollout: 32 hex digits."""
+    if not isinstance(value, str) or not _SALT.fullmatch(value):
+        raise InputError("the salt of a rollout is not 32 lower-case hex digits")
+    return value
+
+
+_ROLLOUT = record(
+    Rollout,
+    {
+        "to": lambda value: Version.parse(text(value)),
+        "manifest": Digest.parse,
+        "percent": percent,
+        "salt": salt,
+        "seq": count,
+    },
+    {"where": nullable(text), "policy": nullable(Digest.parse), "evidence": nullable(Digest.parse)},
 )
 
 

@@ -9,7 +9,7 @@ import re
 from typing import Any, Final
 
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.log.rollout import Rollout
+from onnxreg.schema.log.state import Rollout
 from onnxreg.schema.query.device import Device
 from onnxreg.schema.query.expression.fields import FieldKind
 from onnxreg.schema.query.expression.parser import Expression, parse

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from onnxreg.schema.core.errors import InputError, RegError
-from onnxreg.schema.log.rollout import Rollout
-from onnxreg.schema.log.state import State
+from onnxreg.schema.log.state import Rollout, State
 from onnxreg.schema.query.cohort import PARTS, admits, of_device, parse_cohort, position
 from onnxreg.schema.query.device import Device
 from onnxreg.schema.query.requirements import Query
