@@ -136,6 +136,7 @@ def refuses(url: str) -> bool:
     return False
 
 
+@pytest.mark.more
 def test_a_download_that_runs_may_end(home: Path, large: str) -> None:
     with serving(home) as (process, url), begin(url, large) as connection:
         process.send_signal(signal.SIGTERM)

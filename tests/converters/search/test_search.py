@@ -185,6 +185,7 @@ def test_rebuild_repeats_the_path_of_the_winner(
         )
 
 
+@pytest.mark.more
 def test_a_second_search_takes_its_figures_from_the_cache(
     search: Callable[..., Draft],
     write_suite: Callable[..., Path],
@@ -338,6 +339,7 @@ def test_estimates_order_candidates_as_their_files_do() -> None:
     assert sizes["fp16"] < sizes["int8"] < sizes["weights8-128"]
 
 
+@pytest.mark.more
 def test_static_quantization_is_tried_if_there_are_rows_to_calibrate_on(
     search: Callable[..., Draft], write_suite: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.registries import grow
 from support.registries.opened import opened
+from support.sampling import sampled
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
@@ -61,7 +62,7 @@ def cost(registry: Registry, *words: str) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(
-    "words", [("ls", NAME), ("show", NAME), ("resolve", NAME), ("resolve", f"{NAME}:stable")]
+    "words", sampled([("ls", NAME), ("show", NAME), ("resolve", NAME), ("resolve", f"{NAME}:stable")], 3)
 )
 def test_one_model_costs_the_same_among_ten_and_among_thousands(
     small: Registry, large: Registry, words: tuple[str, ...]
