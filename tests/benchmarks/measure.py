@@ -19,7 +19,7 @@ Command = Sequence[str | Path]
 T = TypeVar("T")
 ROUNDS = 3
 """How often a comparison takes its pairs at most: again while its spread is too wide. All pairs count."""
-PAIRS, BUDGET = 3, 60
+PAIRS, BUDGET = 3, 40
 """A comparison ends after so many seconds, as soon as it has so many pairs, or as many as it asks for if these are fewer."""
 LIMIT = 0.15
 """The widest spread of a row. Aims differ from the peer by this much, so a wider row decides nothing."""

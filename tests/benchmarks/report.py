@@ -60,7 +60,7 @@ RUNS = f"""
 
 The spread of a row is half of the 95 % interval of its median ratio, over that median (the notch of a box plot: 1.57 interquartile
 ranges by the root of the number of pairs). If it exceeds {LIMIT * 100:.0f} %, the pairs are measured again, up to three times, and all of them
-count, but for no longer than a minute once there are three pairs. The limit is {ROUGH_LIMIT * 100:.0f} % if a side takes less than 0.1 s, or if the sides differ more than ten times. A group with a
+count, but for no longer than 40 seconds once there are three pairs. The limit is {ROUGH_LIMIT * 100:.0f} % if a side takes less than 0.1 s, or if the sides differ more than ten times. A group with a
 wider row is not written; `make bench GROUPS="--force GROUP"` writes it, and the table counts such rows.
 
 Load is the mean of one minute before and after, and includes that of the group itself. Groups that are missing here were

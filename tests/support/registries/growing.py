@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
+from unittest.mock import patch
 
 import onnx
 import onnx.parser
@@ -364,25 +365,35 @@ def mirror_models(size: int, root: Path) -> Counts:
 
 def mirror_to_bucket(size: int, root: Path) -> Counts:
     """Models of one version with one file, for the first time."""
-    registry, remote, store = _small_models(size, root)
-    with counted(registry.store.root) as found:
-        assert mirror(registry.store, remote).versions == size
-    return found | store.counts()
+    return _mirror(size, PROFILED)[0]
 
 
 def mirror_again(size: int, root: Path) -> Counts:
     """Nothing changed."""
-    registry, remote, store = _small_models(size, root)
-    mirror(registry.store, remote)
+    _, registry, store = _mirror(size, PROFILED)
     store.requests = store.received = store.sent = 0
-    with counted(registry.store.root) as found:
-        assert mirror(registry.store, remote).versions == 0
+    with _own_state(registry), counted(registry.store.root) as found:
+        assert mirror(registry.store, ObjectRegistry(store)).versions == 0
     return found | store.counts()
 
 
-def _small_models(size: int, root: Path) -> tuple[Registry, ObjectRegistry, CountingStore]:
-    registry, store = copy_of(make_small_models, size, root / "home"), CountingStore()
-    return registry, ObjectRegistry.create(store, registry.id, mirror=True), store
+@cache
+def _mirror(size: int, profiled: bool) -> tuple[Counts, Registry, CountingStore]:
+    """The cost of a first mirror to a bucket, once for each value of `PROFILED`, its source and the bucket."""
+    assert profiled == PROFILED
+    registry, store = (
+        copy_of(make_small_models, size, Path(tempfile.mkdtemp(dir=stock())) / "home"),
+        CountingStore(),
+    )
+    remote = ObjectRegistry.create(store, registry.id, mirror=True)
+    with _own_state(registry), counted(registry.store.root) as found:
+        assert mirror(registry.store, remote).versions == size
+    return found | store.counts(), registry, store
+
+
+def _own_state(registry: Registry) -> Any:
+    """Inside, the memory of the heads that were seen lies beside a registry."""
+    return patch.dict(os.environ, REG_STATE=str(registry.store.root.with_name("state")))
 
 
 def push_to_different(size: int, root: Path) -> Counts:
