@@ -33,8 +33,10 @@ MIN_PART_BYTES = 5 * 2**20
 """Bytes of a part, of the first ones; S3 takes no smaller ones."""
 PARTS_PER_SIZE = 2500
 """After so many parts they grow by `MIN_PART_BYTES`: S3 takes 10,000 of them, which together hold 122 GiB."""
-MAX_PARTS_IN_FLIGHT = 4
-"""Parts in flight at a time, of all uploads of one store together; those of streams are in memory, which is reused."""
+MAX_PARTS_IN_MEMORY = 4
+"""Parts of streams in flight at a time, of all uploads of one store together: each is in memory, which is reused."""
+MAX_PARTS_OF_FILES = 10
+"""Parts of files in flight at a time. On 16 cores a GiB takes 2.5 s with 8 to 16 of them, and 3.9 s with 4."""
 
 
 class MultipartUpload:
@@ -42,13 +44,11 @@ class MultipartUpload:
 
     def __init__(self, client: S3Client) -> None:
         self._client = client
-        self._buffers: SimpleQueue[BytesIO] = SimpleQueue()
-        for _ in range(MAX_PARTS_IN_FLIGHT):
-            self._buffers.put(BytesIO())
+        self._in_memory, self._of_files = _slots(MAX_PARTS_IN_MEMORY), _slots(MAX_PARTS_OF_FILES)
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(MAX_PARTS_IN_FLIGHT, thread_name_prefix="upload")
+        return ThreadPoolExecutor(MAX_PARTS_IN_MEMORY + MAX_PARTS_OF_FILES, thread_name_prefix="upload")
 
     def upload(self, key: str, *streams: BinaryIO, advance: Advance, pieces: Sequence[Piece] = ()) -> bool:
         """Create an object from streams, one after the other; False if it exists by now. `advance` receives the bytes sent.
@@ -103,39 +103,25 @@ class MultipartUpload:
         while streams:
             piece = pieces.popleft() if pieces else None
             size = piece.stop - piece.start if piece else MIN_PART_BYTES * (1 + number // PARTS_PER_SIZE)
-            with self._buffer() as memory:
-                filled = _fill(memory, streams, size)
+            with _slot(self._in_memory) as slot:
+                filled = _fill(slot.memory, streams, size)
             if not filled:
-                self._buffers.put(memory)
+                slot.free()
                 return
-            yield Part(memory, memory, piece.digest if piece else None)
+            yield Part(slot, slot.memory, piece.digest if piece else None)
             number += 1
 
     def _file_parts(self, stream: CheckedStream, path: Path) -> Iterator["Part"]:
         """Hash the bytes of each piece before it is sent, and so the whole before the upload is complete."""
         for piece in stream.pieces:
             size = piece.stop - piece.start
-            with self._buffer() as memory:
+            with _slot(self._of_files) as slot:
                 region = FileRegion(path, piece.start, piece.stop)
                 if stream.pass_over(size) != size:
                     raise IntegrityError(f"{path.name} is shorter than its pieces")
-            yield Part(memory, region, piece.digest)
+            yield Part(slot, region, piece.digest)
         if stream.pass_over(1):
             raise IntegrityError(f"{path.name} is longer than its pieces")
-
-    @contextmanager
-    def _buffer(self) -> Iterator[BytesIO]:
-        """Take memory for a part, as soon as there is some; an error within gives it back."""
-        memory = None
-        while memory is None:
-            check_stop()
-            with suppress(Empty):
-                memory = self._buffers.get(timeout=POLL_SECONDS)
-        try:
-            yield memory
-        except BaseException:
-            self._buffers.put(memory)
-            raise
 
     def _send(
         self, doing: str, upload: dict[str, Any], number: int, part: "Part", advance: Advance
@@ -162,7 +148,7 @@ class MultipartUpload:
         finally:
             if part.is_in_file:
                 part.stream.close()
-            self._buffers.put(part.memory)
+            part.slot.free()
 
     def _complete(self, doing: str, upload: dict[str, Any], parts: list[dict[str, Any]]) -> bool:
         """Join the parts to the object, if it does not exist."""
@@ -194,10 +180,43 @@ class MultipartUpload:
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part to send: a stream over its bytes, their digest if it is stated, and the memory that it holds."""
+class Slot:
+    """Leave to send one part, with memory for a part that is in no file. `queue` holds the slots that are free."""
 
+    queue: "SimpleQueue[Slot]"
     memory: BytesIO
+
+    def free(self) -> None:
+        self.queue.put(self)
+
+
+def _slots(count: int) -> SimpleQueue[Slot]:
+    queue: SimpleQueue[Slot] = SimpleQueue()
+    for _ in range(count):
+        Slot(queue, BytesIO()).free()
+    return queue
+
+
+@contextmanager
+def _slot(free: SimpleQueue[Slot]) -> Iterator[Slot]:
+    """Take a slot as soon as one is free; an error within gives it back."""
+    slot = None
+    while slot is None:
+        check_stop()
+        with suppress(Empty):
+            slot = free.get(timeout=POLL_SECONDS)
+    try:
+        yield slot
+    except BaseException:
+        slot.free()
+        raise
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part to send: the slot that it holds, a stream over its bytes, and their digest if it is stated."""
+
+    slot: Slot
     stream: BytesIO | FileRegion
     digest: Digest | None
 
@@ -207,7 +226,7 @@ class Part:
 
     @property
     def is_in_file(self) -> bool:
-        return self.stream is not self.memory
+        return self.stream is not self.slot.memory
 
 
 def _target(number: int, sha256: Digest) -> dict[str, Any]:
