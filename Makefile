@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 #
-#   make test        the suite, in a little over six minutes on two idle cores
+#   make test        the suite, in about four minutes on two idle cores
 #   make test-quick  the documents and the heart of the registry: no model, in one minute
 #   make test-more   what is slow and needs only PyPI and npm: other servers, deep searches, stories, kill -9
 #   make test-all    everything, also what needs Debian packages, other environments or 33 GiB of disk
