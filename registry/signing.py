@@ -55,7 +55,6 @@ class Keystore:
             raise InputError(
                 f"not a name for a key: {name[:80]!r}", "use letters and digits, such as release-2026"
             )
-
         key = generate(kind)
         pem = key.pem(secret if secret is not None else passphrase(name, new=True))
         with host_errors(f"writing key {name}"):
@@ -96,7 +95,6 @@ class Keystore:
 
     def private(self, name: str, secret: str | None = None) -> "PrivateKey":
         """Unlock a key. InputError for a wrong passphrase; NotFoundError if there is no such key."""
-
         pem = self._read(name, "pem")
         return load(pem, secret if secret is not None else passphrase(name))
 
@@ -163,7 +161,6 @@ def passphrase(name: str, new: bool = False) -> str:
 
 @lru_cache(maxsize=8)
 def _read_pem(pem: str, secret: str | None) -> "PrivateKey":
-
     return load(pem.encode(), secret)
 
 
@@ -189,11 +186,11 @@ class PrivateKey:
 
         return Signature(self.public.id, self._key.sign(data, ECDSA(SHA256())))  # type: ignore[call-arg]
 
-    def pem(self, passphrase: str) -> bytes:
+    def pem(self, secret: str) -> bytes:
         """PKCS #8, encrypted (PBES2 with scrypt or PBKDF2 as the library has it best)."""
         from cryptography.hazmat.primitives import serialization as form
 
-        protection = form.BestAvailableEncryption(passphrase.encode())
+        protection = form.BestAvailableEncryption(secret.encode())
         return self._key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, protection)
 
 
@@ -223,14 +220,14 @@ def generate(kind: str) -> PrivateKey:
     return _wrap(key)
 
 
-def load(pem: bytes, passphrase: str | None) -> PrivateKey:
+def load(pem: bytes, secret: str | None) -> PrivateKey:
     """Read a PKCS #8 PEM. InputError, which holds nothing of it, if that cannot be."""
     with library("signing"):
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
     encrypted = b"ENCRYPTED" in pem.partition(b"\n")[0]
     try:
-        key = load_pem_private_key(pem, passphrase.encode() if encrypted and passphrase is not None else None)
+        key = load_pem_private_key(pem, secret.encode() if encrypted and secret is not None else None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise InputError(_UNREADABLE, Advice("list-keys-and-passphrase")) from None
     return _wrap(key)

@@ -285,8 +285,6 @@ def read_summary(
     of_family = member is not None and (summary is None or not summary.members)
     if summary is not None and not summary.lacks(fields) and not of_family:
         return summary.after(state.verdicts(target.entry))
-    from onnxreg.schema.log.summary import summarize
-
     data = read_blob(remote, target.entry.manifest)
     manifest = read_manifest(data, target.entry.manifest, target.name)
     summary = VersionSummary.read(summarize(manifest, target.entry.manifest, len(data), member=member))
