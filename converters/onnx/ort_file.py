@@ -1,4 +1,4 @@
-"""ORT-format files: reading them through the bindings that onnxruntime ships, and writing them canonically.
+"""ORT-format files: reading through the bindings of onnxruntime, writing canonically, and the operator config of one.
 
 An ORT-format file is a flatbuffer (onnxruntime/core/flatbuffers/schema/ort.fbs). ONNX Runtime writes the model
 first, at the end of the file, and before it a table that tells a minimal build which argument types pick a kernel.

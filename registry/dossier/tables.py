@@ -1,7 +1,7 @@
-"""The tables of a dossier that are not quotations of a manifest: attested reports, and the history of channels.
+"""The tables of a dossier that do not quote a manifest: attested reports, signatures, and the history of channels.
 
-A report is a benchmark, a proof or an evaluation, signed or not. The history of a channel has its moves, the findings
-and changes of each promotion, and the rules in force.
+A report is a benchmark, a proof or an evaluation, signed or not. The signatures are those on the version. The history
+of a channel has its moves, the findings and changes of each promotion, and the rules in force.
 """
 
 from collections import Counter

@@ -1,4 +1,7 @@
-"""Write a version as a directory of files, or one artifact of it: verified, in a fresh directory, swapped in as a whole.
+"""Write files of a version into a directory, verified: a version, one artifact of it, or an ORT package.
+
+A fresh directory is filled, and swapped in as a whole. `unpacked` and `fetched` give one artifact for a while, in a
+temporary directory: `unpacked` with its sidecars and the companions, `fetched` only its main file and external data.
 
 A version that is written into the run directory of a training goes into `exports/`, beside its `checkpoints/`. That is
 Orchard's layout. The manifest of an export calls its graph `exports/model.onnx`, and there it is.

@@ -1,4 +1,7 @@
-"""Waiting for servers: the limits that the environment sets, and the requests under way. Light: no network here."""
+"""Waiting for servers: the limits that the environment sets, the time that one file has, and the requests under way.
+
+Light: no network here.
+"""
 
 import threading
 import time
