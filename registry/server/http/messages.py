@@ -23,59 +23,6 @@ from starlette.types import Receive, Scope, Send
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.schema.core.errors import RegError
 
-_TAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
-_RANGE = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.IGNORECASE)
-_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
-
-
-@dataclass(frozen=True, slots=True)
-class RangeDecision:
-    """A status (200, 206, 304, 412 or 416), and for 200 and 206 the bytes from `start` up to `stop`."""
-
-    status: int
-    start: int = 0
-    stop: int = 0
-
-
-def decide(method: str, headers: Mapping[str, str], tag: str, size: int) -> RangeDecision:
-    """Decide the answer for a file of `size` bytes with the entity tag `tag`, quotes included.
-
-    `headers`: by lower-case name; repeated headers are joined by commas.
-    """
-    if_match = headers.get("if-match")
-    if if_match is not None and not _matches(if_match, tag, weak=False):
-        return RangeDecision(412)
-    if_none_match = headers.get("if-none-match")
-    if if_none_match is not None and _matches(if_none_match, tag, weak=True):
-        return RangeDecision(304)
-    range_header = headers.get("range")
-    if method == "GET" and range_header is not None and headers.get("if-range", tag).strip() == tag:
-        return _part(range_header, size)
-    return RangeDecision(200, 0, size)
-
-
-def _matches(condition: str, tag: str, weak: bool) -> bool:
-    """Check if the condition lists the tag; a weak tag in the list counts only for weak comparison."""
-    if condition.strip() == "*":
-        return True
-    opaque = tag.strip('"')
-    return any(match[2] == opaque and (weak or not match[1]) for match in _TAG.finditer(condition))
-
-
-def _part(range_header: str, size: int) -> RangeDecision:
-    match = _RANGE.fullmatch(range_header)
-    if match is None or not (match[1] or match[2]):
-        return RangeDecision(200, 0, size)
-    if not match[1]:
-        start, stop = max(0, size - int(match[2])), size
-    elif match[2] and int(match[2]) < int(match[1]):
-        return RangeDecision(200, 0, size)
-    else:
-        start = int(match[1])
-        stop = min(size, int(match[2]) + 1) if match[2] else size
-    return RangeDecision(206, start, stop) if start < stop else RangeDecision(416)
-
-
 PIECE_BYTES = 1024 * 1024
 """Bytes of a file that are sent at a time, at first."""
 MAX_PIECE_BYTES = 8 * PIECE_BYTES
@@ -97,6 +44,35 @@ STATUS = {
     "environment": 503,
 }
 """HTTP status of each family of errors; the others cannot happen to a reader and are 500."""
+_ENTITY_TAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
+_RANGE_HEADER = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.IGNORECASE)
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
+
+
+@dataclass(frozen=True, slots=True)
+class RangeDecision:
+    """A status (200, 206, 304, 412 or 416), and for 200 and 206 the bytes from `start` up to `stop`."""
+
+    status: int
+    start: int = 0
+    stop: int = 0
+
+
+def decide_range(method: str, headers: Mapping[str, str], tag: str, size: int) -> RangeDecision:
+    """Decide the answer for a file of `size` bytes with the entity tag `tag`, quotes included.
+
+    `headers`: by lower-case name; repeated headers are joined by commas.
+    """
+    if_match = headers.get("if-match")
+    if if_match is not None and not _matches(if_match, tag, weak=False):
+        return RangeDecision(412)
+    if_none_match = headers.get("if-none-match")
+    if if_none_match is not None and _matches(if_none_match, tag, weak=True):
+        return RangeDecision(304)
+    range_header = headers.get("range")
+    if method == "GET" and range_header is not None and headers.get("if-range", tag).strip() == tag:
+        return _read_range(range_header, size)
+    return RangeDecision(200, 0, size)
 
 
 class HttpError(HTTPException):
@@ -156,7 +132,7 @@ def of_bytes(
 ) -> Response:
     """Answer with bytes in memory, or the requested part or status. `tag`: their digest, if known."""
     quoted = f'"{tag or sha256(data).hexdigest()}"'
-    outcome = _decide(request, quoted, len(data), parts=media_type not in INDIVISIBLE_TYPES)
+    outcome = _range_of(request, quoted, len(data), parts=media_type not in INDIVISIBLE_TYPES)
     headers = _headers(outcome, quoted, len(data), caching, parts=media_type not in INDIVISIBLE_TYPES)
     body = data[outcome.start : outcome.stop]
     return _refusal(outcome, headers) or Response(body, outcome.status, headers, media_type)
@@ -164,42 +140,13 @@ def of_bytes(
 
 def of_file(request: Request, file: BinaryIO, size: int, tag: str, caching: str) -> Response:
     """Answer with a file, or the requested part or status. Closes the file in the end."""
-    outcome = _decide(request, f'"{tag}"', size)
+    outcome = _range_of(request, f'"{tag}"', size)
     headers = _headers(outcome, f'"{tag}"', size, caching)
     refusal = _refusal(outcome, headers)
     if refusal is not None:
         file.close()
         return refusal
     return FileAnswer(file, outcome, headers)
-
-
-def _decide(request: Request, tag: str, size: int, parts: bool = True) -> RangeDecision:
-    fields: dict[str, str] = {}
-    for name, value in request.headers.items():
-        if parts or name != "range":
-            fields[name] = f"{fields[name]}, {value}" if name in fields else value
-    return decide(request.method, fields, tag, size)
-
-
-def _headers(outcome: RangeDecision, tag: str, size: int, caching: str, parts: bool = True) -> dict[str, str]:
-    headers = {"ETag": tag, "Cache-Control": caching, **({"Accept-Ranges": "bytes"} if parts else {})}
-    if outcome.status == 206:
-        headers["Content-Range"] = f"bytes {outcome.start}-{outcome.stop - 1}/{size}"
-    elif outcome.status == 416:
-        headers["Content-Range"] = f"bytes */{size}"
-    return headers
-
-
-def _refusal(outcome: RangeDecision, headers: dict[str, str]) -> Response | None:
-    """The answer without content, if the decision is one."""
-    if outcome.status == 304:
-        return Response(None, 304, headers)
-    if outcome.status in (412, 416):
-        message = "the condition does not hold" if outcome.status == 412 else "there is no such range"
-        return Response(
-            error_body("input", message), outcome.status, {**headers, "Cache-Control": "no-store"}, JSON
-        )
-    return None
 
 
 class FileAnswer(Response):
@@ -279,3 +226,54 @@ async def read_body(request: Request, limits: Limits) -> bytes:
         slow = f"the body did not arrive within {limits.asking:g} seconds"
         raise HttpError(408, slow, headers={"Connection": "close"}) from None
     return bytes(body)
+
+
+def _matches(condition: str, tag: str, weak: bool) -> bool:
+    """Check if the condition lists the tag; a weak tag in the list counts only for weak comparison."""
+    if condition.strip() == "*":
+        return True
+    opaque = tag.strip('"')
+    return any(match[2] == opaque and (weak or not match[1]) for match in _ENTITY_TAG.finditer(condition))
+
+
+def _read_range(range_header: str, size: int) -> RangeDecision:
+    match = _RANGE_HEADER.fullmatch(range_header)
+    if match is None or not (match[1] or match[2]):
+        return RangeDecision(200, 0, size)
+    if not match[1]:
+        start, stop = max(0, size - int(match[2])), size
+    elif match[2] and int(match[2]) < int(match[1]):
+        return RangeDecision(200, 0, size)
+    else:
+        start = int(match[1])
+        stop = min(size, int(match[2]) + 1) if match[2] else size
+    return RangeDecision(206, start, stop) if start < stop else RangeDecision(416)
+
+
+def _range_of(request: Request, tag: str, size: int, parts: bool = True) -> RangeDecision:
+    fields: dict[str, str] = {}
+    for name, value in request.headers.items():
+        if parts or name != "range":
+            fields[name] = f"{fields[name]}, {value}" if name in fields else value
+    return decide_range(request.method, fields, tag, size)
+
+
+def _headers(outcome: RangeDecision, tag: str, size: int, caching: str, parts: bool = True) -> dict[str, str]:
+    headers = {"ETag": tag, "Cache-Control": caching, **({"Accept-Ranges": "bytes"} if parts else {})}
+    if outcome.status == 206:
+        headers["Content-Range"] = f"bytes {outcome.start}-{outcome.stop - 1}/{size}"
+    elif outcome.status == 416:
+        headers["Content-Range"] = f"bytes */{size}"
+    return headers
+
+
+def _refusal(outcome: RangeDecision, headers: dict[str, str]) -> Response | None:
+    """The answer without content, if the decision is one."""
+    if outcome.status == 304:
+        return Response(None, 304, headers)
+    if outcome.status in (412, 416):
+        message = "the condition does not hold" if outcome.status == 412 else "there is no such range"
+        return Response(
+            error_body("input", message), outcome.status, {**headers, "Cache-Control": "no-store"}, JSON
+        )
+    return None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.registry.server.http.messages import RangeDecision, decide
+from onnxreg.registry.server.http.messages import RangeDecision, decide_range
 
 TAG = '"abc"'
 WHOLE = RangeDecision(200, 0, 10)
@@ -42,17 +42,17 @@ WHOLE = RangeDecision(200, 0, 10)
     ],
 )
 def test_ranges(span: str, outcome: RangeDecision) -> None:
-    assert decide("GET", {"range": span}, TAG, 10) == outcome
+    assert decide_range("GET", {"range": span}, TAG, 10) == outcome
 
 
 def test_nothing_has_no_range() -> None:
-    assert decide("GET", {}, TAG, 0) == RangeDecision(200, 0, 0)
+    assert decide_range("GET", {}, TAG, 0) == RangeDecision(200, 0, 0)
     for span in ("bytes=0-", "bytes=0-0", "bytes=-1"):
-        assert decide("GET", {"range": span}, TAG, 0) == RangeDecision(416)
+        assert decide_range("GET", {"range": span}, TAG, 0) == RangeDecision(416)
 
 
 def test_a_range_counts_for_get_alone() -> None:
-    assert decide("HEAD", {"range": "bytes=0-0"}, TAG, 10) == WHOLE
+    assert decide_range("HEAD", {"range": "bytes=0-0"}, TAG, 10) == WHOLE
 
 
 @pytest.mark.parametrize(
@@ -86,12 +86,12 @@ def test_a_range_counts_for_get_alone() -> None:
     ],
 )
 def test_conditions(headers: dict[str, str], status: int) -> None:
-    assert decide("GET", headers, TAG, 10).status == status
+    assert decide_range("GET", headers, TAG, 10).status == status
 
 
 @given(st.integers(0, 1000), st.text("bytes=0123456789-, ", max_size=30) | st.text(max_size=10))
 def test_no_range_leads_outside(size: int, span: str) -> None:
-    outcome = decide("GET", {"range": span}, TAG, size)
+    outcome = decide_range("GET", {"range": span}, TAG, size)
     if outcome.status == 206:
         assert 0 <= outcome.start < outcome.stop <= size
     else:
@@ -101,7 +101,7 @@ def test_no_range_leads_outside(size: int, span: str) -> None:
 @given(st.integers(1, 1000).flatmap(lambda size: st.tuples(st.just(size), st.integers(0, size - 1))))
 def test_two_ranges_that_meet_are_the_whole(found: tuple[int, int]) -> None:
     size, middle = found
-    first = decide("GET", {"range": f"bytes=0-{middle}"}, TAG, size)
+    first = decide_range("GET", {"range": f"bytes=0-{middle}"}, TAG, size)
     assert (first.start, first.stop) == (0, middle + 1)
-    second = decide("GET", {"range": f"bytes={middle + 1}-"}, TAG, size)
+    second = decide_range("GET", {"range": f"bytes={middle + 1}-"}, TAG, size)
     assert second == (RangeDecision(416) if middle + 1 == size else RangeDecision(206, middle + 1, size))
