@@ -107,12 +107,6 @@ class Selection:
 EVERYTHING = Selection()
 
 
-def _no_member(ref: str, name: str, family: ModelFamily) -> NotFoundError:
-    listed = Advice("list-members", ref=ref)
-    hint = suggest(name, [member.name for member in family.members], listed)
-    return NotFoundError(f"{ref} has no member {name[:80]}", hint)
-
-
 def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
     """The artifacts that are held. Raise IntegrityError if a log holds what the manifest does not have."""
     if paths is None:
@@ -210,28 +204,6 @@ def check_held(source: Ledger, destination: Ledger, version: Version, selection:
         )
 
 
-def _part(manifest: Manifest, artifacts: Sequence[Artifact]) -> dict[str, str | list[str]]:
-    """The members, format and precision of a pull that a holder of only these artifacts can answer.
-
-    Of a family: the members whose artifacts are all here; else the format and precision of the first
-    artifact, with the members that have one.
-    """
-    first, present = artifacts[0], {item.path for item in artifacts}
-    kind = {"format": first.format, "precision": first.precision}
-    if manifest.model_family is None:
-        return {**kind}
-    alike = {
-        item.path
-        for item in manifest.artifacts
-        if (item.format, item.precision) == (first.format, first.precision)
-    }
-    members = {member.name: {*member.artifacts} for member in manifest.model_family.members}
-    complete = [name for name, paths in members.items() if paths and paths <= present]
-    partial = [name for name, paths in members.items() if alike & paths and alike & paths <= present]
-    listed = (complete or partial)[:MAX_LISTED_MEMBERS]
-    return {"members": listed} if complete else {"members": listed, **kind}
-
-
 def hold_events(
     destination: Ledger, selected: Mapping[Version, ArtifactPaths], actor: str | None
 ) -> Iterator[Hold]:
@@ -246,25 +218,6 @@ def check_fits(source: Ledger, selected: Mapping[Version, ArtifactPaths]) -> Non
     for version, paths in selected.items():
         if paths is not None:
             _hold(source, version, paths, None).check_fits()
-
-
-def _hold(ledger: Ledger, version: Version, paths: ArtifactPaths, actor: str | None) -> Hold:
-    manifest = ledger.entries[version].manifest
-    return Hold(**stamp(ledger.name, actor), version=version, manifest=manifest, paths=paths)
-
-
-def _held_by(ledger: Ledger, version: Version) -> ArtifactPaths:
-    entry = ledger.entries.get(version)
-    return () if entry is None or entry.gone is not None else entry.held
-
-
-def _manifest(ledger: Ledger, version: Version) -> Manifest:
-    entry = ledger.entries[version]
-    return read_manifest(ledger.fetch(entry.manifest), entry.manifest, ledger.name)
-
-
-def _list(artifacts: Iterable[Artifact]) -> str:
-    return ", ".join(dict.fromkeys(f"{item.format} ({item.precision})" for item in artifacts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,3 +331,50 @@ def refers_to(manifest: Manifest, paths: ArtifactPaths = None) -> dict[Digest, i
     ]
     files = {entry.digest: entry.size for entry in held_files(manifest, paths)}
     return files | {Digest.of(data): len(data) for data in sets}
+
+
+def _no_member(ref: str, name: str, family: ModelFamily) -> NotFoundError:
+    listed = Advice("list-members", ref=ref)
+    hint = suggest(name, [member.name for member in family.members], listed)
+    return NotFoundError(f"{ref} has no member {name[:80]}", hint)
+
+
+def _part(manifest: Manifest, artifacts: Sequence[Artifact]) -> dict[str, str | list[str]]:
+    """The members, format and precision of a pull that a holder of only these artifacts can answer.
+
+    Of a family: the members whose artifacts are all here; else the format and precision of the first
+    artifact, with the members that have one.
+    """
+    first, present = artifacts[0], {item.path for item in artifacts}
+    kind = {"format": first.format, "precision": first.precision}
+    if manifest.model_family is None:
+        return {**kind}
+    alike = {
+        item.path
+        for item in manifest.artifacts
+        if (item.format, item.precision) == (first.format, first.precision)
+    }
+    members = {member.name: {*member.artifacts} for member in manifest.model_family.members}
+    complete = [name for name, paths in members.items() if paths and paths <= present]
+    partial = [name for name, paths in members.items() if alike & paths and alike & paths <= present]
+    listed = (complete or partial)[:MAX_LISTED_MEMBERS]
+    return {"members": listed} if complete else {"members": listed, **kind}
+
+
+def _hold(ledger: Ledger, version: Version, paths: ArtifactPaths, actor: str | None) -> Hold:
+    manifest = ledger.entries[version].manifest
+    return Hold(**stamp(ledger.name, actor), version=version, manifest=manifest, paths=paths)
+
+
+def _held_by(ledger: Ledger, version: Version) -> ArtifactPaths:
+    entry = ledger.entries.get(version)
+    return () if entry is None or entry.gone is not None else entry.held
+
+
+def _manifest(ledger: Ledger, version: Version) -> Manifest:
+    entry = ledger.entries[version]
+    return read_manifest(ledger.fetch(entry.manifest), entry.manifest, ledger.name)
+
+
+def _list(artifacts: Iterable[Artifact]) -> str:
+    return ", ".join(dict.fromkeys(f"{item.format} ({item.precision})" for item in artifacts))

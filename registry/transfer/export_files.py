@@ -35,10 +35,10 @@ from onnxreg.schema.formats.package_layout import PackageLayout
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 from onnxreg.schema.manifest.rules import FILENAME
 
+CHECKPOINTS, EXPORTS = "checkpoints", "exports"
 _CWD = -100
 _EXCHANGE = 2
 """AT_FDCWD and RENAME_EXCHANGE of renameat2(2)."""
-CHECKPOINTS, EXPORTS = "checkpoints", "exports"
 
 
 def exported(directory: Path) -> set[str]:
@@ -181,24 +181,6 @@ def fetched(
         yield Path(scratch) / artifact.path
 
 
-def _check_writable(target: Path, parent: Path) -> None:
-    """InputError if the path to the target goes through a file, HostError if nothing can be created beside
-    it.
-    """
-    with host_errors(f"making {target}"):
-        above = next(path for path in (parent, *parent.parents) if path.exists())
-        if not above.is_dir():
-            raise InputError(f"{target} cannot be made: {above} is a file", "name another directory")
-        Path(mkdtemp(prefix=".reg-", dir=above)).rmdir()
-
-
-def _others(directory: Path, expected: set[str]) -> list[str]:
-    """Up to four files of a directory that are not expected."""
-    paths = (path for path in directory.rglob("*") if not path.is_dir() or path.is_symlink())
-    names = (path.relative_to(directory).as_posix() for path in paths)
-    return sorted(islice((name for name in names if name not in expected), 4))
-
-
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
     """Yield a fresh directory, which replaces the target as a whole when it is durable.
@@ -214,55 +196,11 @@ def replacing(target: Path) -> Iterator[Path]:
             _swap(fresh, path)
 
 
-def _sync(directory: Path) -> None:
-    disk = Disk()
-    for parent, _, files in os.walk(directory):
-        for file in files:
-            disk.sync_file(Path(parent) / file)
-        disk.sync_directory(Path(parent))
-
-
-def _swap(fresh: Path, target: Path) -> None:
-    """Put the fresh directory in the target's place; `fresh` then is the old one, if there was one."""
-    if target.exists():
-        _exchange(fresh, target)
-    else:
-        fresh.rename(target)
-    Disk().sync_directory(target.parent)
-
-
-def _exchange(first: Path, second: Path) -> None:
-    """Exchange two names atomically (Linux: renameat2); elsewhere by renames that are undone on failure."""
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
-        if hasattr(libc, "renameat2"):
-            if libc.renameat2(_CWD, os.fsencode(first), _CWD, os.fsencode(second), _EXCHANGE) == 0:
-                return
-            if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS):
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    aside = first.with_name(f"{first.name}.old")
-    second.rename(aside)
-    try:
-        first.rename(second)
-    except OSError:
-        aside.rename(second)
-        raise
-    aside.rename(first)
-
-
 def check_package_target(target: Path, registry: Path | None = None) -> None:
     """InputError if writing a package there would lose or hide anything that is not an earlier package of
     ours.
     """
     check_target(target, registry, _packaged, "package")
-
-
-def _packaged(directory: Path) -> set[str]:
-    try:
-        package = written_by_us(read_package((directory / MANIFEST).read_bytes()))
-    except (OSError, InputError):
-        return set()
-    return {MANIFEST, *package.files} if package else set()
 
 
 def write_package(
@@ -302,3 +240,65 @@ def check_apart(paths: Iterable[str], prefix: str) -> None:
                 "write the version to another directory",
             )
         names.add(name)
+
+
+def _check_writable(target: Path, parent: Path) -> None:
+    """InputError if the path to the target goes through a file, HostError if nothing can be created beside
+    it.
+    """
+    with host_errors(f"making {target}"):
+        above = next(path for path in (parent, *parent.parents) if path.exists())
+        if not above.is_dir():
+            raise InputError(f"{target} cannot be made: {above} is a file", "name another directory")
+        Path(mkdtemp(prefix=".reg-", dir=above)).rmdir()
+
+
+def _others(directory: Path, expected: set[str]) -> list[str]:
+    """Up to four files of a directory that are not expected."""
+    paths = (path for path in directory.rglob("*") if not path.is_dir() or path.is_symlink())
+    names = (path.relative_to(directory).as_posix() for path in paths)
+    return sorted(islice((name for name in names if name not in expected), 4))
+
+
+def _sync(directory: Path) -> None:
+    disk = Disk()
+    for parent, _, files in os.walk(directory):
+        for file in files:
+            disk.sync_file(Path(parent) / file)
+        disk.sync_directory(Path(parent))
+
+
+def _swap(fresh: Path, target: Path) -> None:
+    """Put the fresh directory in the target's place; `fresh` then is the old one, if there was one."""
+    if target.exists():
+        _exchange(fresh, target)
+    else:
+        fresh.rename(target)
+    Disk().sync_directory(target.parent)
+
+
+def _exchange(first: Path, second: Path) -> None:
+    """Exchange two names atomically (Linux: renameat2); elsewhere by renames that are undone on failure."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if hasattr(libc, "renameat2"):
+            if libc.renameat2(_CWD, os.fsencode(first), _CWD, os.fsencode(second), _EXCHANGE) == 0:
+                return
+            if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS):
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    aside = first.with_name(f"{first.name}.old")
+    second.rename(aside)
+    try:
+        first.rename(second)
+    except OSError:
+        aside.rename(second)
+        raise
+    aside.rename(first)
+
+
+def _packaged(directory: Path) -> set[str]:
+    try:
+        package = written_by_us(read_package((directory / MANIFEST).read_bytes()))
+    except (OSError, InputError):
+        return set()
+    return {MANIFEST, *package.files} if package else set()
