@@ -28,10 +28,20 @@ from onnxreg.schema.signing.keys import PublicKey, decode_base64
 
 MEDIA_TYPE = "application/vnd.dsse.envelope.v1+json"
 MAX_SIGNATURES = 64
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+STATEMENT = "https://in-toto.io/Statement/v1"
+RELEASE = "urn:onnxreg:release:v1"
+"""The predicate type: this manifest is this version of this model."""
+ROTATION = "urn:onnxreg:rotation:v1"
+"""The predicate type: the subject is a key that replaces another."""
+CERTIFICATE = ("format", "precision", "path", "digest", "certification")
+"""The keys of each artifact that the predicate of a release repeats."""
 LINE_PAYLOAD_TYPE = "application/vnd.onnxreg.line.v1+json"
 BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 BUNDLE_PREDICATE = "https://model_signing/signature/v1.0"
 BUNDLE_KEY_KIND = "ecdsa-p256"
+SignLine = Callable[[Mapping[str, Any]], str]
+"""Makes the `sig` of a line, given its JSON value."""
 
 _SIG = re.compile(r"([0-9a-f]{64}):([A-Za-z0-9+/=]+)")
 
@@ -48,6 +58,10 @@ class Signature:
 
     keyid: str
     sig: bytes
+
+
+Sign = Callable[[bytes], Signature]
+"""Signs bytes with some key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +99,6 @@ class Envelope:
             raise InputError(f"{label} has no signature, or more than {MAX_SIGNATURES}")
         payload = decode_base64(required(value, "payload"), f"the payload of the {label}")
         return cls(text(required(value, "payloadType")), payload, signatures)
-
-
-def _signature(value: Any) -> Signature:
-    fields = mapping(value)
-    return Signature(text(fields.get("keyid", "")), decode_base64(required(fields, "sig"), "a signature"))
-
-
-PAYLOAD_TYPE = "application/vnd.in-toto+json"
-STATEMENT = "https://in-toto.io/Statement/v1"
-RELEASE = "urn:onnxreg:release:v1"
-"""The predicate type: this manifest is this version of this model."""
-
-CERTIFICATE = ("format", "precision", "path", "digest", "certification")
-"""The keys of each artifact that the predicate repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,20 +162,6 @@ def is_release(payload_type: str, payload: bytes) -> bool:
     return isinstance(value, dict) and value.get("predicateType") == RELEASE
 
 
-def _predicate(version: Version, manifest: bytes) -> dict[str, Any]:
-    value = mapping(canonical.decode(manifest, "manifest"))
-    artifacts = [
-        {key: artifact[key] for key in CERTIFICATE if key in artifact}
-        for artifact in items(value.get("artifacts", []), mapping)
-    ]
-    recipe = {"recipe": value["recipe"]} if "recipe" in value else {}
-    return {"version": str(version), "artifacts": artifacts, **recipe}
-
-
-ROTATION = "urn:onnxreg:rotation:v1"
-"""The predicate type: the subject is a key that replaces another."""
-
-
 @dataclass(frozen=True, slots=True)
 class KeyRotation:
     """The key `new` replaces the key `old`."""
@@ -206,12 +192,6 @@ class KeyRotation:
         if rotation.encode() != payload:
             raise InputError("the statement of a rotation has other parts than the two keys")
         return rotation
-
-
-Sign = Callable[[bytes], Signature]
-"""Signs bytes with some key."""
-SignLine = Callable[[Mapping[str, Any]], str]
-"""Makes the `sig` of a line, given its JSON value."""
 
 
 def signed_bytes(registry: str, line: Mapping[str, Any]) -> bytes:
@@ -250,6 +230,21 @@ def make_bundle(name: str, files: Mapping[str, Digest], key: PublicKey, sign: Si
     return canonical.encode(
         {"mediaType": BUNDLE_MEDIA_TYPE, "verificationMaterial": material, "dsseEnvelope": envelope}
     )
+
+
+def _signature(value: Any) -> Signature:
+    fields = mapping(value)
+    return Signature(text(fields.get("keyid", "")), decode_base64(required(fields, "sig"), "a signature"))
+
+
+def _predicate(version: Version, manifest: bytes) -> dict[str, Any]:
+    value = mapping(canonical.decode(manifest, "manifest"))
+    artifacts = [
+        {key: artifact[key] for key in CERTIFICATE if key in artifact}
+        for artifact in items(value.get("artifacts", []), mapping)
+    ]
+    recipe = {"recipe": value["recipe"]} if "recipe" in value else {}
+    return {"version": str(version), "artifacts": artifacts, **recipe}
 
 
 def _bundle_statement(name: str, files: Mapping[str, Digest]) -> bytes:
