@@ -41,6 +41,9 @@ LOOPBACK_BYTES_PER_SECOND = 1e9
 """The rate that is assumed for a server on this machine until it is measured."""
 MIN_MEASURED_SECONDS = 0.2
 """A rate is believed after bytes arrived for so long."""
+MAX_GROWTH = 4
+"""A file between two deltas of a chain is at most so many times as large as the last one."""
+NO_NUMPY = "deltas need numpy, which is not installed: pip install 'onnxreg[onnx]'"
 OpenDelta = Callable[[Delta], BinaryIO]
 """Opens the bytes of a delta."""
 FindBlob = Callable[[Digest], Path | None]
@@ -170,9 +173,6 @@ def plan_routes(
     return DeltaRoutes(policy, planned, assumed)
 
 
-NO_NUMPY = "deltas need numpy, which is not installed: pip install 'onnxreg[onnx]'"
-
-
 def offered_deltas(
     offers: DeltaOffers,
     name: str,
@@ -201,10 +201,6 @@ class WholeBlob(IncomingBlob, Protocol):
     def follow(self, stream: BinaryIO, start: int) -> BinaryIO:
         """A stream over the blob's bytes from an offset; what is read from it counts as progress."""
         ...
-
-
-MAX_GROWTH = 4
-"""A file between two deltas of a chain is at most so many times as large as the last one."""
 
 
 class DeltaError(IntegrityError):

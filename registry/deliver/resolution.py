@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.operators import Need
     from onnxreg.schema.query.device import Device
 
+PROOF_EDITION = "3"
+"""The edition of the rules of gates. A new edition judges each channel again."""
+
 
 @dataclass(frozen=True)
 class Resolution:
@@ -198,10 +201,6 @@ def check_signed(reader: RegistryReader, located: LocatedVersion) -> None:
         from onnxreg.registry.trust.requirements import require_signed
 
         require_signed(reader, located, trust)
-
-
-PROOF_EDITION = "3"
-"""The edition of the rules of gates. A new edition judges each channel again."""
 
 
 def check_channel_policy(

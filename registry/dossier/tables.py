@@ -47,6 +47,7 @@ MOVES = {
 }
 FINDINGS = {"Demand": "0/requirement", "Verdict": "0/verdict", "Finding": "0/detail"}
 CHANGES = ("Severity", "Kind", "Place", "Before", "After", "Planned")
+SIGNATURE_COLUMNS = ("Line", "Time, as claimed", "Envelope", "Key id", "Signed by")
 RULES = {"Rule": "1#", "Demand": "0#", "Value": "0"}
 
 
@@ -135,9 +136,6 @@ def _signers(record: VersionRecord, report: VersionReport) -> Iterator[DossierCe
         yield _signer(verdict, source, f"/signatures/{index}")
 
 
-COLUMNS = ("Line", "Time, as claimed", "Envelope", "Key id", "Signed by")
-
-
 def _refuse_wrong(line: LogLine, verdict: SignatureVerdict) -> None:
     """Raise IntegrityError if the signature is wrong: then nothing may be stated."""
     if verdict.status == "invalid":
@@ -154,7 +152,7 @@ def _signer(verdict: SignatureVerdict, source: SourceDocument, location: str) ->
     return DossierCell(value=str(verdict), rule="signer", sources=(source.cite(location),))
 
 
-def line_signer(record: VersionRecord, line: LogLine) -> DossierCell:
+def signer_of_line(record: VersionRecord, line: LogLine) -> DossierCell:
     """The signer of a line of a log. IntegrityError if the signature is wrong."""
     verdict = record.line_verdicts[line.digest]
     _refuse_wrong(line, verdict)
@@ -170,7 +168,7 @@ def version_signatures(record: VersionRecord) -> list[DossierTable]:
         line = record.lines[release.seq - 1]
         rows.append(_row(record, line, position[release.seq], release.verdict))
         position[release.seq] += 1
-    return table(COLUMNS, rows)
+    return table(SIGNATURE_COLUMNS, rows)
 
 
 def _row(
@@ -213,7 +211,7 @@ def _move(record: VersionRecord, line: LogLine) -> tuple[DossierCell, ...]:
     return (
         *(source.quote(location) for location in MOVES.values()),
         _plan_kept(record, line),
-        line_signer(record, line),
+        signer_of_line(record, line),
     )
 
 

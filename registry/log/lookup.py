@@ -52,6 +52,8 @@ MAX_LISTED_MODELS = 5
 """The most models that a hint names."""
 
 FINISH = Advice("finish-mirror")
+PATTERN = frozenset("*?[")
+"""The characters that make a name a pattern."""
 Value = TypeVar("Value")
 
 MAX_BLOB_BYTES = 64 * 2**20
@@ -147,10 +149,6 @@ def matching(remote: RegistryReader, patterns: Collection[str]) -> list[str]:
             )
         chosen |= names
     return sorted(chosen)
-
-
-PATTERN = frozenset("*?[")
-"""The characters that make a name a pattern."""
 
 
 def find(remote: RegistryReader, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:

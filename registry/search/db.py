@@ -71,6 +71,13 @@ INDEXES = (
     "CREATE INDEX artifacts_by_kind ON artifacts(kind, model, rank)",
 )
 """Made when the first rows are there: SQLite sorts them faster than it inserts them one by one."""
+UPSERT = (
+    "INSERT INTO models(id, name, place, mark, newest, versions, channels, catalog, sealed, damage, head) "
+    "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO UPDATE SET mark = excluded.mark, "
+    "newest = excluded.newest, versions = excluded.versions, channels = excluded.channels, "
+    "catalog = excluded.catalog, sealed = excluded.sealed, damage = NULL, "
+    "whole = whole AND head IS excluded.head, head = excluded.head"
+)
 Row = tuple[Any, ...]
 
 
@@ -207,15 +214,6 @@ class ModelRows(NamedTuple):
     head: str | None
     summaries: list[Row]
     artifacts: list[Row]
-
-
-UPSERT = (
-    "INSERT INTO models(id, name, place, mark, newest, versions, channels, catalog, sealed, damage, head) "
-    "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO UPDATE SET mark = excluded.mark, "
-    "newest = excluded.newest, versions = excluded.versions, channels = excluded.channels, "
-    "catalog = excluded.catalog, sealed = excluded.sealed, damage = NULL, "
-    "whole = whole AND head IS excluded.head, head = excluded.head"
-)
 
 
 class ModelTables:

@@ -37,6 +37,8 @@ MAX_SUBJECTS = 3
 """Changes of one kind that a fact names."""
 MAX_SUBJECT_LETTERS = 40
 """Letters of each with its values, if there are several; if one is longer, the fields alone are named."""
+MAX_NAMED = 3
+"""Figures and files that a sentence names."""
 
 
 class FactRow(Document):
@@ -132,10 +134,6 @@ def _uncompared(
                 figures=figures,
                 changes=tuple(by_key.get((SUITE, name), ())),
             )
-
-
-MAX_NAMED = 3
-"""Figures and files that a sentence names."""
 
 
 def sentences(

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 SEGMENT_LINES = 64
 SUMMARIZED_RELEASES = 4
 """The newest versions that have their summaries in the state line, beside the channel holders."""
+MAX_LISTED_VERSIONS = 5
+"""The most versions that an error names."""
 GONE = ("expired", "purged", "dropped")
 """The ways in which a version loses its files: by a retention policy, by a takedown, or dropped."""
 
@@ -407,10 +409,6 @@ def newest_of(
     releases = [version for version in usable if not version.is_prerelease][:count]
     above = usable[: usable.index(releases[0])] if releases else usable
     return tuple(above[:count] + releases)
-
-
-MAX_LISTED_VERSIONS = 5
-"""The most versions that an error names."""
 
 
 def version_of(state: State, tag: str) -> Version:
