@@ -97,6 +97,32 @@ def examine(remote: RegistryStore, display_name: str | None = None) -> list[Diag
     return findings
 
 
+def left_probes(files: Iterable[TreeFile]) -> list[str]:
+    """The scratch objects of probes, which run or were interrupted."""
+    return [file.path for file in files if PROBE_PATH.fullmatch(file.path)]
+
+
+def left_trials(files: Iterable[TreeFile]) -> list[str]:
+    """The scratch of trials, which run or were interrupted: each a prefix that ends with a slash."""
+    return sorted({match[1] for file in files if (match := TRIAL_PATH.fullmatch(file.path))})
+
+
+def clear_leftovers(remote: RegistryStore, paths: Collection[str]) -> list[str]:
+    """Delete files that the doctor named; a path that ends with a slash means all below it. Returns what was
+    deleted.
+
+    The caller asserts that no collection of these files still runs. Nothing is deleted if one path is
+    refused: NotFoundError if it does not exist, InputError if it belongs to the registry, ConflictError if
+    its collection runs.
+    """
+    files = list(remote.files())
+    chosen = [file for path in paths for file in _at(files, path)]
+    for file in chosen:
+        _check_leftover(remote, file)
+    remote.discard([file.path for file in chosen])
+    return [file.path for file in chosen]
+
+
 def _summary(
     check: str, faults: list[str], healthy: str, fix: str | Advice, family: str = "environment"
 ) -> Diagnosis:
@@ -342,32 +368,6 @@ def _forks(registry: RegistryStore, remote: RegistryStore) -> Iterator[str]:
                 missing_lines(load(remote, name)[0], load(registry, name)[0], ())
         except IntegrityError as error:
             yield error.message
-
-
-def left_probes(files: Iterable[TreeFile]) -> list[str]:
-    """The scratch objects of probes, which run or were interrupted."""
-    return [file.path for file in files if PROBE_PATH.fullmatch(file.path)]
-
-
-def left_trials(files: Iterable[TreeFile]) -> list[str]:
-    """The scratch of trials, which run or were interrupted: each a prefix that ends with a slash."""
-    return sorted({match[1] for file in files if (match := TRIAL_PATH.fullmatch(file.path))})
-
-
-def clear_leftovers(remote: RegistryStore, paths: Collection[str]) -> list[str]:
-    """Delete files that the doctor named; a path that ends with a slash means all below it. Returns what was
-    deleted.
-
-    The caller asserts that no collection of these files still runs. Nothing is deleted if one path is
-    refused: NotFoundError if it does not exist, InputError if it belongs to the registry, ConflictError if
-    its collection runs.
-    """
-    files = list(remote.files())
-    chosen = [file for path in paths for file in _at(files, path)]
-    for file in chosen:
-        _check_leftover(remote, file)
-    remote.discard([file.path for file in chosen])
-    return [file.path for file in chosen]
 
 
 def _at(files: Iterable[TreeFile], path: str) -> Iterator[TreeFile]:

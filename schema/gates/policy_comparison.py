@@ -25,7 +25,11 @@ UNGOVERNED = "channel"
 """The demand that is reported for a channel that no rule covers any more."""
 FORMATS = "certified"
 """The term that says which artifacts `suites`, `max_recall_loss`, `where` and `synthetic` are about."""
-PAYLOAD_TYPE = "application/vnd.onnxreg.policy.v1+json"
+APPROVAL_PAYLOAD_TYPE = "application/vnd.onnxreg.policy.v1+json"
+Term = tuple[str, Callable[[Rule], bool]]
+"""A word of a rule, and whether a new rule demands at least as much by it."""
+Part = Sequence[Term]
+"""A part of a demand, as terms of a rule: a new rule keeps the part if each term holds of it."""
 
 _WILDCARDS = re.compile(r"[*?[\]]")
 """The characters of a pattern that may mean others; a bracket without its partner means itself, and is not relied on."""
@@ -68,10 +72,6 @@ class Weaker:
         }
 
 
-def _formats(value: Any) -> str:
-    return "every measured artifact" if value is None else json.dumps(value)
-
-
 def weaker(before: Policy, after: Policy) -> list[Weaker]:
     """Everything that the rules of `after` demand less of than those of `before`, in the order of these."""
     demands = (
@@ -81,6 +81,53 @@ def weaker(before: Policy, after: Policy) -> list[Weaker]:
         for demand in _weaker(rule, models, after.rules)
     )
     return list(demands)
+
+
+def may_overlap(one: str, other: str) -> bool:
+    """False only if it is certain that no model fits both patterns: their first or last literal characters differ."""
+    if not _WILDCARDS.search(one) or not _WILDCARDS.search(other):
+        return fnmatchcase(one, other) or fnmatchcase(other, one)
+    ends = (_WILDCARDS.split(one), _WILDCARDS.split(other))
+    (head, *_, tail), (other_head, *_, other_tail) = ends
+    heads_agree = head.startswith(other_head) or other_head.startswith(head)
+    return heads_agree and (tail.endswith(other_tail) or other_tail.endswith(tail))
+
+
+def approved_bytes(registry: str, prev: Digest, policy: Policy) -> bytes:
+    """The bytes that an approval signs: the policy, and the line of a registry's policy log that it follows."""
+    value = {"registry": registry, "prev": str(prev), "rules": policy.to_json()}
+    return pae(APPROVAL_PAYLOAD_TYPE, canonical.encode(value))
+
+
+def loosened_rules(before: Policy, after: Policy) -> list[Rule]:
+    """The rules of a policy that demand signatures, and may cover a model and channel of which a later one demands less."""
+    losses = weaker(before, after)
+    return [
+        rule
+        for rule in before.rules
+        if rule.signed_by
+        and any(
+            loss.channel == rule.channel and any(may_overlap(loss.models, pattern) for pattern in rule.models)
+            for loss in losses
+        )
+    ]
+
+
+def unapproved(
+    before: Policy, after: Policy, signers: Collection[frozenset[str]], trusted: Collection[str]
+) -> Iterator[str]:
+    """Yield the signatures that a looser policy lacks, as gates word them.
+
+    `signers` are the names and ids of each key that approved it, `trusted` those of all keys that are trusted.
+    """
+    for rule in loosened_rules(before, after):
+        is_met, detail = check_signers(rule, signers, trusted)
+        if not is_met:
+            yield f"{rule.channel} of {', '.join(rule.models)}: signed_by: {detail}"
+
+
+def _formats(value: Any) -> str:
+    return "every measured artifact" if value is None else json.dumps(value)
 
 
 def _weaker(old: Rule, models: str, rules: Sequence[Rule]) -> Iterator[Weaker]:
@@ -105,22 +152,6 @@ def _covers(rule: Rule, models: str) -> bool:
         or (not set("?[") & set(pattern) and "[" not in models and fnmatchcase(models, pattern))
         for pattern in rule.models
     )
-
-
-def may_overlap(one: str, other: str) -> bool:
-    """False only if it is certain that no model fits both patterns: their first or last literal characters differ."""
-    if not _WILDCARDS.search(one) or not _WILDCARDS.search(other):
-        return fnmatchcase(one, other) or fnmatchcase(other, one)
-    ends = (_WILDCARDS.split(one), _WILDCARDS.split(other))
-    (head, *_, tail), (other_head, *_, other_tail) = ends
-    heads_agree = head.startswith(other_head) or other_head.startswith(head)
-    return heads_agree and (tail.endswith(other_tail) or other_tail.endswith(tail))
-
-
-Term = tuple[str, Callable[[Rule], bool]]
-"""A word of a rule, and whether a new rule demands at least as much by it."""
-Part = Sequence[Term]
-"""A part of a demand, as terms of a rule: a new rule keeps the part if each term holds of it."""
 
 
 def _laxer(old: Rule, part: Part, rules: Sequence[Rule]) -> tuple[str, Sequence[Rule]] | None:
@@ -251,36 +282,3 @@ _PARTS: dict[str, Callable[[Rule], Iterable[Part]]] = {
     ],
 }
 """For each demand its parts, each of which some rule that covers the same models must keep."""
-
-
-def approved_bytes(registry: str, prev: Digest, policy: Policy) -> bytes:
-    """The bytes that an approval signs: the policy, and the line of a registry's policy log that it follows."""
-    value = {"registry": registry, "prev": str(prev), "rules": policy.to_json()}
-    return pae(PAYLOAD_TYPE, canonical.encode(value))
-
-
-def loosened_rules(before: Policy, after: Policy) -> list[Rule]:
-    """The rules of a policy that demand signatures, and may cover a model and channel of which a later one demands less."""
-    losses = weaker(before, after)
-    return [
-        rule
-        for rule in before.rules
-        if rule.signed_by
-        and any(
-            loss.channel == rule.channel and any(may_overlap(loss.models, pattern) for pattern in rule.models)
-            for loss in losses
-        )
-    ]
-
-
-def unapproved(
-    before: Policy, after: Policy, signers: Collection[frozenset[str]], trusted: Collection[str]
-) -> Iterator[str]:
-    """Yield the signatures that a looser policy lacks, as gates word them.
-
-    `signers` are the names and ids of each key that approved it, `trusted` those of all keys that are trusted.
-    """
-    for rule in loosened_rules(before, after):
-        is_met, detail = check_signers(rule, signers, trusted)
-        if not is_met:
-            yield f"{rule.channel} of {', '.join(rule.models)}: signed_by: {detail}"
