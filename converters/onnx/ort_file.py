@@ -27,14 +27,10 @@ from onnxreg.schema.core.errors import ConversionError, InputError, missing_extr
 
 MAX_NODES = 1_000_000
 MAX_DEPTH = 32
-_TENSOR, _GRAPH, _GRAPHS, _INT = 4, 5, 10, 2
-_MALFORMED = (struct.error, IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
-"""The errors of the bindings on bytes that are not a flatbuffer: they check no offset."""
 MIN_ELEMENT_BYTES = 4
 """Bytes of the smallest element of the vectors that are counted."""
-_VECTORS = ("Floats", "Ints", "Strings", "Tensors", "Graphs")
-NAME = "ort_flatbuffers_py"
-PROVEN = frozenset({"1.31.1"})
+BINDINGS = "ort_flatbuffers_py"
+PROVEN_RUNTIMES = frozenset({"1.31.1"})
 """ONNX Runtime versions whose canonical files were shown to parse to equal content and to give bit-equal outputs."""
 ALIGNMENT_BYTES = 16
 """At least the alignment of every vector in the model, so that moving the model's end never misaligns it."""
@@ -44,6 +40,10 @@ Argument = tuple[int, int]
 """(0 for an input or 1 for an output, position)."""
 Resolver = tuple[tuple[str, tuple[tuple[str, tuple[Argument, ...]], ...]], ...]
 """Per operator id, per type parameter, the arguments that have that type. Sorted by id and by parameter."""
+_TENSOR, _GRAPH, _GRAPHS, _INT = 4, 5, 10, 2
+_MALFORMED = (struct.error, IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
+"""The errors of the bindings on bytes that are not a flatbuffer: they check no offset."""
+_VECTORS = ("Floats", "Ints", "Strings", "Tensors", "Graphs")
 
 
 @contextmanager
@@ -185,18 +185,18 @@ def register_bindings() -> None:
 
     Raises ImportError if onnxruntime is not installed or ships no bindings.
     """
-    if NAME in sys.modules:
+    if BINDINGS in sys.modules:
         return
     runtime = find_spec("onnxruntime")
     if runtime is None or not runtime.submodule_search_locations:
         raise ImportError("onnxruntime is not installed", name="onnxruntime")
-    folder = Path(runtime.submodule_search_locations[0]) / "tools/ort_format_model" / NAME
-    spec = spec_from_file_location(NAME, folder / "__init__.py", submodule_search_locations=[str(folder)])
+    folder = Path(runtime.submodule_search_locations[0]) / "tools/ort_format_model" / BINDINGS
+    spec = spec_from_file_location(BINDINGS, folder / "__init__.py", submodule_search_locations=[str(folder)])
     if spec is None or spec.loader is None:
         raise ImportError("onnxruntime ships no flatbuffer bindings", name="onnxruntime")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    sys.modules[NAME] = module
+    sys.modules[BINDINGS] = module
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
 
     `Fixed` bakes the optimizations of the converting machine in; for a target that is not amd64 the NCHWc layout
     is left out. The files are written beside the input. Where ONNX Runtime's version is among
-    `ort_file.PROVEN`, the file is made canonical and run: its outputs must be equal, to the bit, to those of the
-    optimized graph in memory or of the file as it was.
+    `ort_file.PROVEN_RUNTIMES`, the file is made canonical and run: its outputs must be equal, to the bit, to those
+    of the optimized graph in memory or of the file as it was.
     """
 
     id = "OrtFormat"
@@ -73,7 +73,7 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
         target = subject.with_suffix(".ort")
         kind = "required_operators_and_types" if self.params.enable_type_reduction else "required_operators"
         config = subject.with_suffix(f".{kind}.config")
-        proven = onnxruntime.__version__ in ort_file.PROVEN
+        proven = onnxruntime.__version__ in ort_file.PROVEN_RUNTIMES
         try:
             session = self._convert(subject, target)
             outputs = _outputs(session, self._feed) if proven else []

@@ -15,9 +15,9 @@ from onnxreg.schema.core.errors import InputError
 
 DEFAULTS = {"REG_READ_TIMEOUT": 60.0, "REG_READ_RATE": 100.0, "REG_READ_DEADLINE": 86_400.0}
 """Seconds; bytes per second; seconds. A phone at 4 kB/s that reads 14 blocks at a time keeps the rate, and gets 345 MB a day."""
-_file: ContextVar["FileBudget | None"] = ContextVar("file", default=None)
 SHOWN_AFTER_SECONDS = 2.0
 """Seconds without a byte after which a request is worth a word."""
+_file: ContextVar["FileBudget | None"] = ContextVar("file", default=None)
 
 
 def setting(name: str) -> float:

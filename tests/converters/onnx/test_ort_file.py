@@ -120,7 +120,7 @@ def test_pass_writes_a_canonical_file_and_a_config_without_paths(source: Path) -
 def test_an_unproven_version_keeps_the_file_and_says_so(
     source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ort_file, "PROVEN", frozenset({"0.0.1"}))
+    monkeypatch.setattr(ort_file, "PROVEN_RUNTIMES", frozenset({"0.0.1"}))
     files, step = run("ort", OrtFormat(FEED), source, "fp32")
     assert files.reproducible is False
     assert step.result == {"canonical": False}
