@@ -15,8 +15,7 @@ from onnxreg.converters.evaluation.scores import Floats, ScoreTable
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.passes.tools.causal_model import SETTINGS
-from onnxreg.converters.source.source_files import digest_file
+from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.source.toolchain import instruction_set, tools
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.errors import ConversionError, InputError
@@ -199,7 +198,7 @@ def _read_tables(value: Any, count: int) -> Tables | None:
 def _files_beside(path: Path) -> tuple[str, ...]:
     """The names of the files that a run of an artifact reads besides its own."""
     data = () if path.suffix != ".onnx" else external_files(load_onnx(path), path)
-    return (*data, *(name for name in (SETTINGS,) if (path.parent / name).is_file()))
+    return (*data, *(name for name in (GENAI_CONFIG,) if (path.parent / name).is_file()))
 
 
 def _is_chosen(artifact: DraftArtifact, plan: EvaluationPlan) -> bool:

@@ -27,6 +27,7 @@ from onnxreg.converters.onnx.graph_operators import (
     required,
 )
 from onnxreg.converters.source.scrub import read_json
+from onnxreg.converters.source.source_files import CONFIG, GENAI_CONFIG
 from onnxreg.schema.core.errors import InputError, prefix_label
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 from onnxreg.schema.manifest.manifest import Operator, SemanticDigest, TensorSpec, WeightCount
@@ -35,6 +36,15 @@ LABEL_OUTPUT = "logits"
 """The output of a classifier, whose static last axis counts the labels and is called `labels`."""
 Shape = Sequence[str | int]
 """An axis is its size, or its name if it is dynamic ("" if the graph gives none)."""
+WEIGHTS_ONLY = "int8-weights"
+"""8-bit weights whose products are computed with activations in floating point."""
+MINOR_SHARE = 0.01
+"""A second floating-point type below this share of the weight bytes does not make a graph `mixed`."""
+PAST_INPUT = re.compile(r"past_key_values\.\d+\.(key|value)")
+"""The name of an input of shape `[batch, heads, tokens, head size]`."""
+TOKEN_AXIS = 2
+"""The axis of the tokens."""
+ELEMENT_BITS = {element.name: element.bits for element in ELEMENTS.values()}
 _SCALES = {
     "DequantizeLinear": (1, 2),
     "QuantizeLinear": (1, 2),
@@ -50,21 +60,10 @@ _SCALES = {
     "QMoE": (3, 6, 9),
 }
 """Operands that hold scales and zero points: of any rank, but never weights."""
-WEIGHTS_ONLY = "int8-weights"
-"""8-bit weights whose products are computed with activations in floating point."""
 _INT8_ACTIVATIONS = 4
 """The `accuracy_level` that lets the runtime round activations to int8."""
 _PACKED = frozenset({"MatMulNBits", "GatherBlockQuantized"})
 """Operators whose uint8 weights hold several elements of `bits` bits each (4 unless stated)."""
-MINOR_SHARE = 0.01
-"""A second floating-point type below this share of the weight bytes does not make a graph `mixed`."""
-SETTINGS, CONFIG = "genai_config.json", "config.json"
-"""The settings of onnxruntime-genai, and those of a checkpoint, in the folder of a graph."""
-PAST = re.compile(r"past_key_values\.\d+\.(key|value)")
-"""The name of an input of shape `[batch, heads, tokens, head size]`."""
-TOKEN_AXIS = 2
-"""The axis of the tokens."""
-BITS = {element.name: element.bits for element in ELEMENTS.values()}
 
 
 @dataclass(frozen=True)
@@ -333,7 +332,7 @@ def _constant_bytes(constant: Constant) -> int:
 
 def _with_kv_cache(draft: Draft, artifact: DraftArtifact) -> DraftArtifact:
     specs = artifact.fields.get("metadata", {}).get("inputs", ())
-    past = [spec for spec in specs if PAST.fullmatch(spec["name"])]
+    past = [spec for spec in specs if PAST_INPUT.fullmatch(spec["name"])]
     if not past:
         return artifact
     longest, head_size = _context_and_head_size(draft, artifact)
@@ -350,7 +349,7 @@ def _bits_per_token(spec: Mapping[str, Any], head_size: int | None) -> int | Non
     if len(sizes) != TOKEN_AXIS + 2:
         return None
     batch, heads, size = sizes[0] or 1, sizes[1], sizes[-1] or head_size
-    bits = BITS.get(spec["dtype"], 0)
+    bits = ELEMENT_BITS.get(spec["dtype"], 0)
     return prod((batch, heads, size, bits)) or None if heads and size else None
 
 
@@ -358,7 +357,7 @@ def _context_and_head_size(draft: Draft, artifact: DraftArtifact) -> tuple[int |
     """The longest context in tokens, and the head size, as the files beside a graph state them."""
     files = {file.path for file in (*artifact.sidecars, *draft.companions)}
     folder = PurePosixPath(artifact.path).parent
-    settings, config = ((folder / name).as_posix() for name in (SETTINGS, CONFIG))
+    settings, config = ((folder / name).as_posix() for name in (GENAI_CONFIG, CONFIG))
     if settings in files:
         value = read_json(draft.root / settings)
         return _positive_number(value, "model", "context_length"), _positive_number(

@@ -20,10 +20,10 @@ from onnxreg.converters.passes import base
 from onnxreg.converters.passes.tools import causal_model, graph, model_file, samples
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.scrub import scrub_file
-from onnxreg.converters.source.source_files import weight_files
+from onnxreg.converters.source.source_files import GENAI_CONFIG, weight_files
 from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra
 
-GRAPH, SETTINGS = "model.onnx", "genai_config.json"
+GRAPH = "model.onnx"
 SAMPLE_TOKENS = 6
 WEIGHTS = {"int4": "int4", "int8": "int8", "fp16": "float16", "fp32": "float32"}
 BITS = {"int4": 4, "int8": 8}
@@ -116,7 +116,7 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
         with model_file.scratch() as scratch:
             built = scratch / "made"
             self._build(subject.checkpoint, built, scratch / "cache")
-            if not (built / GRAPH).is_file() or not (built / SETTINGS).is_file():
+            if not (built / GRAPH).is_file() or not (built / GENAI_CONFIG).is_file():
                 raise ConversionError("onnxruntime-genai said that it was done, and wrote no model")
             _drop_shapes(built / GRAPH)
             files = tuple(sorted(path.name for path in built.iterdir()))
@@ -201,7 +201,7 @@ def _parity(checkpoint: Path, directory: Path, tolerance: float | None) -> dict[
     """Compare the graph's logits on a few seeded tokens with the checkpoint's."""
     import numpy as np
 
-    settings = json.loads((directory / SETTINGS).read_text("utf-8"))["model"]
+    settings = json.loads((directory / GENAI_CONFIG).read_text("utf-8"))["model"]
     tokens = np.random.default_rng(samples.SEED).integers(0, settings["vocab_size"], (1, SAMPLE_TOKENS))
     got = _logits(load_session(directory / GRAPH), tokens, settings["decoder"]["head_size"])
     expected = _torch_logits(checkpoint, tokens)

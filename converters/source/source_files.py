@@ -15,6 +15,8 @@ from onnxreg.schema.core.errors import Advice, InputError, NotFoundError, Remote
 from onnxreg.schema.core.file_state import SETTLED_NANOSECONDS, FileState
 
 CONFIG = "config.json"
+GENAI_CONFIG = "genai_config.json"
+"""The settings of onnxruntime-genai, in the folder of a graph."""
 SAFE_WEIGHTS = ("model.safetensors.index.json", "model.safetensors")
 PICKLE_WEIGHTS = ("pytorch_model.bin.index.json", "pytorch_model.bin")
 TOKENIZER = (

@@ -18,7 +18,7 @@ from onnxreg.converters.evaluation.decode import NOTHING, decode, tag_scheme
 from onnxreg.converters.evaluation.scores import Floats
 from onnxreg.converters.evaluation.tasks.extractive_answers import STRIDE, AnswerSpan, best_span
 from onnxreg.converters.evaluation.tasks.token_spans import TokenWindow, kept_tokens, tags_of
-from onnxreg.converters.passes.tools.causal_model import SETTINGS
+from onnxreg.converters.source.source_files import GENAI_CONFIG
 from onnxreg.converters.tasks.task_catalog import ALIASES
 from onnxreg.converters.texts.text_model import TextModel, TextTokenizer, TokenRow, numbers_of, refuse
 from onnxreg.schema.core import canonical
@@ -298,10 +298,10 @@ def _probability(logits: Floats, chosen: Any, among: Any) -> float:
 
 def _ends(model: TextModel) -> set[int]:
     """The tokens that end a text, of onnxruntime-genai's settings beside the graph, else of the config."""
-    path: Path = model.graph.parent / SETTINGS
+    path: Path = model.graph.parent / GENAI_CONFIG
     settings: Mapping[str, Any] = model.config
     if path.is_file():
-        value = canonical.decode(path.read_bytes(), SETTINGS)
+        value = canonical.decode(path.read_bytes(), GENAI_CONFIG)
         settings = value.get("model", {}) if isinstance(value, dict) else {}
     ends = settings.get("eos_token_id")
     return {end for end in (ends if isinstance(ends, list) else [ends]) if isinstance(end, int)}

@@ -12,7 +12,7 @@ from typing import Any
 
 from onnxreg.converters.onnx.external_data import locations
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.source.source_files import digest_file
+from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
@@ -35,7 +35,6 @@ from onnxreg.schema.formats.ort_package import (
 )
 from onnxreg.schema.formats.package_layout import LOADABLE
 
-GENAI_CONFIG = "genai_config.json"
 _COPY_HINT = "copy the whole package again, or make it again"
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.runtime.sessions import one_torch_thread
+from onnxreg.converters.source.source_files import GENAI_CONFIG
 from onnxreg.schema.core.errors import ConversionError
 
-SETTINGS = "genai_config.json"
 PAST = "past_key_values"
 """Prefix of the inputs with keys and values."""
 
@@ -20,10 +20,10 @@ def head_size(path: Path) -> int:
     Raises ConversionError without them.
     """
     try:
-        settings = json.loads((path.parent / SETTINGS).read_text("utf-8"))
+        settings = json.loads((path.parent / GENAI_CONFIG).read_text("utf-8"))
         return int(settings["model"]["decoder"]["head_size"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConversionError(f"{path.name} is a decoder without its {SETTINGS}") from error
+        raise ConversionError(f"{path.name} is a decoder without its {GENAI_CONFIG}") from error
 
 
 def first_step(tokens: Any, inputs: Iterable[Any], head_size: int) -> dict[str, Any]:
