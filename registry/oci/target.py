@@ -113,16 +113,16 @@ class Credential:
 
 def find_credential(host: str, repository: str) -> Credential | None:
     """The credential for a repository; None if no file has one. InputError for a file that is not JSON."""
-    for path in _files():
-        document = _read(path)
+    for path in _credential_files():
+        document = _read_credential_file(path)
         if document is not None:
-            credential = _of_file(document, path, host, repository)
+            credential = _credential_in_file(document, path, host, repository)
             if credential is not None:
                 return credential
     return None
 
 
-def _files() -> Iterator[Path]:
+def _credential_files() -> Iterator[Path]:
     auth_file, runtime = environment.read("REGISTRY_AUTH_FILE"), environment.read("XDG_RUNTIME_DIR")
     if auth_file:
         yield Path(auth_file)
@@ -134,7 +134,7 @@ def _files() -> Iterator[Path]:
     yield (Path(docker) if docker else Path.home() / ".docker") / "config.json"
 
 
-def _read(path: Path) -> Mapping[str, Any] | None:
+def _read_credential_file(path: Path) -> Mapping[str, Any] | None:
     try:
         value = json.loads(read_bounded(path, MAX_FILE_BYTES))
     except FileNotFoundError:
@@ -148,26 +148,28 @@ def _read(path: Path) -> Mapping[str, Any] | None:
     return value
 
 
-def _of_file(document: Mapping[str, Any], path: Path, host: str, repository: str) -> Credential | None:
-    helpers, auths = _table(document, "credHelpers"), _table(document, "auths")
-    entries = {_key(name): value for name, value in auths.items()}
-    for key in _keys(host, repository):
+def _credential_in_file(
+    document: Mapping[str, Any], path: Path, host: str, repository: str
+) -> Credential | None:
+    helpers, auths = _credential_table(document, "credHelpers"), _credential_table(document, "auths")
+    entries = {_credential_key(name): value for name, value in auths.items()}
+    for key in _credential_keys(host, repository):
         helper = helpers.get(key)
-        credential = _ask(helper, key) if isinstance(helper, str) else None
+        credential = _ask_credential_helper(helper, key) if isinstance(helper, str) else None
         if credential is None and isinstance(entries.get(key), dict):
-            credential = _of_entry(entries[key], path, key)
+            credential = _credential_of_entry(entries[key], path, key)
         if credential is not None:
             return credential
     store = document.get("credsStore")
-    return _ask(store, host) if isinstance(store, str) and store else None
+    return _ask_credential_helper(store, host) if isinstance(store, str) and store else None
 
 
-def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _credential_table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = document.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def _keys(host: str, repository: str) -> Iterator[str]:
+def _credential_keys(host: str, repository: str) -> Iterator[str]:
     """The keys of a repository, the longest first: `host/a/b`, `host/a`, `host`."""
     parts = repository.split("/")
     for count in range(len(parts), 0, -1):
@@ -177,13 +179,13 @@ def _keys(host: str, repository: str) -> Iterator[str]:
         yield "index.docker.io"
 
 
-def _key(name: str) -> str:
+def _credential_key(name: str) -> str:
     """A key without its scheme; of an old key with a scheme only the host."""
     scheme, separator, tail = name.partition("://")
     return tail.partition("/")[0] if separator else scheme.rstrip("/")
 
 
-def _of_entry(entry: Mapping[str, Any], path: Path, key: str) -> Credential | None:
+def _credential_of_entry(entry: Mapping[str, Any], path: Path, key: str) -> Credential | None:
     identity = entry.get("identitytoken")
     encoded = entry.get("auth")
     user, secret = str(entry.get("username") or ""), str(entry.get("password") or "")
@@ -199,7 +201,7 @@ def _of_entry(entry: Mapping[str, Any], path: Path, key: str) -> Credential | No
     return Credential(user, secret.rstrip("\0")) if user else None
 
 
-def _ask(helper: str, host: str) -> Credential | None:
+def _ask_credential_helper(helper: str, host: str) -> Credential | None:
     """Ask a helper program for the credential of a host; None if it has none."""
     if not _HELPER.fullmatch(helper):
         raise InputError(f"not the name of a credential helper: {helper[:60]!r}")

@@ -147,7 +147,7 @@ class KnownFiles:
 
     @cached_property
     def _known(self) -> dict[str, KnownFile]:
-        return _read(self._path)
+        return _read_known_files(self._path)
 
     def find(self, path: Path, state: FileState) -> Descriptor | None:
         known_state, file = self._known.get(str(path.resolve()), (None, None))
@@ -164,7 +164,7 @@ class KnownFiles:
         previous = {path: known_file for path, known_file in self._known.items() if path not in self._new}
         latest = dict([*previous.items(), *self._new.items()][-MAX_KNOWN_FILES:])
         with suppress(OSError):
-            replace_file(self._path, _encode(latest))
+            replace_file(self._path, _encode_known_files(latest))
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ def _put(push: Push, path: Path) -> Descriptor:
 
 def _check_unchanged(file: Path, path: str, recorded_state: FileState) -> bool:
     """InputError if a file changed; return True if its state may identify it later."""
-    state, settled = state_of(file)
+    state, settled = _file_state(file)
     if state != recorded_state:
         raise InputError(
             f"{path} changed while it was read", "run the command again when nobody writes to it"
@@ -271,32 +271,33 @@ def _choose_version(ledger: Ledger, requested: Version | None, digest: Digest) -
     return (latest, False) if same else (latest.next_patch(), True)
 
 
-def state_of(path: Path) -> tuple[FileState, bool]:
+def _file_state(path: Path) -> tuple[FileState, bool]:
     """A file's current state, links followed; the second value is True if it is settled."""
     state = FileState.of(os.stat(path))  # noqa: PTH116
     return state, state.is_settled(time.time_ns())
 
 
-def _encode(known_files: Mapping[str, KnownFile]) -> bytes:
+def _encode_known_files(known_files: Mapping[str, KnownFile]) -> bytes:
     lines = [
-        json.dumps([path, state.to_json(), *_to_json(file)]) for path, (state, file) in known_files.items()
+        json.dumps([path, state.to_json(), *_descriptor_to_json(file)])
+        for path, (state, file) in known_files.items()
     ]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _to_json(file: Descriptor) -> list[Any]:
+def _descriptor_to_json(file: Descriptor) -> list[Any]:
     pieces = file.pieces
     return [str(file.digest), [pieces.size, *map(str, pieces.digests)] if pieces else None]
 
 
-def _read(path: Path) -> dict[str, KnownFile]:
+def _read_known_files(path: Path) -> dict[str, KnownFile]:
     try:
-        return dict(_decode(line) for line in read_bounded(path, MAX_DOCUMENT_BYTES).splitlines())
+        return dict(_decode_known_file(line) for line in read_bounded(path, MAX_DOCUMENT_BYTES).splitlines())
     except (OSError, RegError, ValueError, TypeError):
         return {}
 
 
-def _decode(line: bytes) -> tuple[str, KnownFile]:
+def _decode_known_file(line: bytes) -> tuple[str, KnownFile]:
     path, encoded_state, digest, pieces = json.loads(line)
     state = FileState.from_json(encoded_state)
     parts = Pieces(int(pieces[0]), tuple(map(Digest.parse, pieces[1:]))) if pieces else None
