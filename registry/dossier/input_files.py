@@ -21,8 +21,8 @@ from onnxreg.schema.dossier.dossier_profile import DossierProfile, FactsStatemen
 from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, Signature, pae
 
 EXTRA = "dossier"
-FOLDER = Path(__file__).with_name("profiles")
-FILE, SIGNATURE = "owner.yaml", "owner.yaml.sig"
+PROFILE_FOLDER = Path(__file__).with_name("profiles")
+FACTS_FILE, FACTS_SIGNATURE = "owner.yaml", "owner.yaml.sig"
 """The names of both in the directory of a dossier."""
 
 
@@ -36,21 +36,21 @@ class LoadedProfile:
 
 def profile_names() -> list[str]:
     """The profiles that come with the program."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    return sorted(path.stem for path in PROFILE_FOLDER.glob("*.yaml"))
 
 
 def load_profile(name: str) -> LoadedProfile:
     """A profile by its name, or from a file. InputError if it is malformed or unknown."""
     if name in profile_names():
-        return _load(FOLDER / f"{name}.yaml")
+        return _read_profile(PROFILE_FOLDER / f"{name}.yaml")
     path = Path(name)
     if path.suffix not in (".yaml", ".yml", ".json"):
         hint = suggest(name, profile_names())
         raise InputError(f"no profile is called {name[:80]!r}", hint or "name one of these, or a .yaml file")
-    return _load(path)
+    return _read_profile(path)
 
 
-def _load(path: Path) -> LoadedProfile:
+def _read_profile(path: Path) -> LoadedProfile:
     data = read_given(path)
     profile = DossierProfile.from_json(read_yaml(data, path.name, EXTRA), path.name)
     return LoadedProfile(profile, Digest.of(data))
@@ -76,7 +76,7 @@ class OwnerFile:
     def read(cls, path: Path, profile: DossierProfile) -> "OwnerFile":
         """Read a file and `<file>.sig` beside it. NotFoundError; InputError if it is malformed or has a key of no profile."""
         data = read_given(path)
-        facts = _read(data, path.name)
+        facts = _read_facts(data, path.name)
         allowed = set(owner_keys(profile))
         if unknown := next((key for key in facts.statements if key not in allowed), None):
             raise InputError(
@@ -101,7 +101,7 @@ class OwnerFile:
             raise InputError(f"{self.label} is about {self.facts.name}, not {record.ledger.name}")
         verdicts = self._verdicts(record)
         return DossierFacts(
-            file=FILE,
+            file=FACTS_FILE,
             digest=Digest.of(self.data),
             signers=tuple(str(item) for item in verdicts if item.status == "trusted"),
             unchecked=tuple(str(item) for item in verdicts if item.status == "unknown"),
@@ -139,7 +139,7 @@ def sign_facts(path: Path, published: PublishedVersion, key: PrivateKey) -> Path
     A signature by another key on the same file and version is kept. InputError if the file is malformed or about another model.
     """
     data = read_given(path)
-    facts = _read(data, path.name)
+    facts = _read_facts(data, path.name)
     if facts.name != published.name:
         raise InputError(f"{path.name} is about {facts.name}, not {published.name}")
     payload = FactsStatement(Digest.of(data), published.digest).encode()
@@ -161,7 +161,7 @@ def _signatures(path: Path, payload: bytes, key_id: str) -> tuple[Signature, ...
     return tuple(item for item in envelope.signatures if item.keyid != key_id)
 
 
-def _read(data: bytes, label: str) -> OwnerFacts:
+def _read_facts(data: bytes, label: str) -> OwnerFacts:
     return OwnerFacts.from_json(read_yaml(data, label, EXTRA), label)
 
 

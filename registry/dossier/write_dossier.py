@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.registry.dossier.assemble import Attachments, assemble
-from onnxreg.registry.dossier.input_files import EXTRA, FILE, SIGNATURE, OwnerFile, load_profile
+from onnxreg.registry.dossier.input_files import EXTRA, FACTS_FILE, FACTS_SIGNATURE, OwnerFile, load_profile
 from onnxreg.registry.dossier.version_record import VersionRecord
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.export_files import check_target, replacing
@@ -20,6 +20,9 @@ from onnxreg.schema.formats.provenance import provenance
 from onnxreg.schema.formats.sbom import BomSubject, bill
 
 DOCUMENT, PAGE = "dossier.json", "dossier.html"
+PAGE_FOLDER = Path(__file__).with_name("page")
+MAX_VALUE_CHARS = 240
+"""Characters of a value on the page; `dossier.json` has all."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,8 @@ def _standard_documents(record: VersionRecord) -> Attachments:
 def _owner_documents(owner: OwnerFile | None) -> Attachments:
     if owner is None:
         return {}
-    signature = {} if owner.signature is None else {SIGNATURE: (owner.signature, "its signature, DSSE")}
-    return {FILE: (owner.data, "the owner's statements"), **signature}
+    signature = {} if owner.signature is None else {FACTS_SIGNATURE: (owner.signature, "its signature, DSSE")}
+    return {FACTS_FILE: (owner.data, "the owner's statements"), **signature}
 
 
 def write_dossier(bundle: DossierBundle, target: Path) -> None:
@@ -85,11 +88,6 @@ def _written(directory: Path) -> set[str]:
     return {DOCUMENT, PAGE, *(file.path for file in dossier.files)}
 
 
-FOLDER = Path(__file__).with_name("page")
-MAX_VALUE_CHARS = 240
-"""Characters of a value on the page; `dossier.json` has all."""
-
-
 @dataclass(frozen=True)
 class SourceEntry:
     """A source in the list at the end: its number, its name in words, and its digest."""
@@ -106,7 +104,7 @@ def render(dossier: Dossier) -> bytes:
     except ImportError as error:
         raise missing_extra("jinja2", EXTRA, "making the page of a dossier") from error
     environment = Environment(
-        loader=FileSystemLoader(FOLDER),
+        loader=FileSystemLoader(PAGE_FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -120,7 +118,7 @@ def render(dossier: Dossier) -> bytes:
     )
     by_digest = {str(source.digest): source.number for source in sources.values()}
     environment.globals["numbered"] = lambda cell: by_digest.get(shown(cell))
-    style = (FOLDER / "dossier.css").read_text(encoding="utf-8")
+    style = (PAGE_FOLDER / "dossier.css").read_text(encoding="utf-8")
     page = environment.get_template("dossier.html")
     return page.render(dossier=dossier, style=style, sources=list(sources.values())).encode()
 
