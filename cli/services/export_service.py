@@ -263,7 +263,7 @@ def _publish_cached(
 
     A draft that lacks an optional step is not remembered: the machine may have the step's tool the next time.
     """
-    from onnxreg.converters.engine.cache import find_export, remember, remember_request
+    from onnxreg.converters.engine.cache import find_export, remember_export, remember_request
 
     cache, limit = cache_at(registry.store.root), cache_limit()
     earlier = find_export(cache, plan)
@@ -275,7 +275,7 @@ def _publish_cached(
         cache.trim(limit)
         if any(step.get("skipped") for step in draft.fields["recipe"]["steps"]):
             return published
-        remember(cache, plan, published.digest)
+        remember_export(cache, plan, published.digest)
     remember_request(cache, request.values, request.documents, plan, published.digest, request.plan)
     return published
 

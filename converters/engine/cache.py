@@ -195,7 +195,7 @@ def find_export(cache: StepCache, plan: "ExportPlan") -> Digest | None:
     return None if export is None else export.manifest
 
 
-def remember(cache: StepCache, plan: "ExportPlan", manifest: Digest) -> None:
+def remember_export(cache: StepCache, plan: "ExportPlan", manifest: Digest) -> None:
     """Keep the manifest for `find_export`."""
     cache.remember(EXPORTS, plan.key(), {"name": plan.name, "manifest": str(manifest)})
 

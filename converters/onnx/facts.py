@@ -24,7 +24,7 @@ from onnxreg.converters.onnx.graph_operators import (
     operator_names,
     operators,
     read_operator_config,
-    required,
+    required_operators,
 )
 from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.source.source_files import CONFIG, GENAI_CONFIG
@@ -158,7 +158,7 @@ def inspect_ort(path: Path, config: Path | None = None) -> GraphFacts:
         semantic = semantic_digest(read_ort(session, path), inputs, outputs)
     used = operators(uses)
     if config is not None:
-        used = required(used, read_operator_config(config), path, config)
+        used = required_operators(used, read_operator_config(config), path, config)
     return _facts(inputs, outputs, used, uses, imports, ir_version, version, (), semantic)
 
 

@@ -137,7 +137,7 @@ def read_operator_config(path: Path) -> tuple[Operator, ...]:
     return tuple(entries[key] for key in sorted(entries))
 
 
-def required(
+def required_operators(
     used: Iterable[Operator], config: Iterable[Operator], path: Path, config_path: Path
 ) -> tuple[Operator, ...]:
     """The entries of `config` for the operators that a file uses, in order of `used`.

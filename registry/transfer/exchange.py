@@ -366,7 +366,7 @@ def check_models(store: DirectoryRegistry, names: Sequence[str], channels: Colle
 def record_push(store: LocalStore, located: LocatedVersion, registry_id: str) -> None:
     """Record, before a push begins, that another registry will know a version."""
     if not was_pushed(store, located):
-        store.write_local(_path(located), f"{registry_id}\n".encode())
+        store.write_local(_record_path(located), f"{registry_id}\n".encode())
 
 
 def record_pushes(store: LocalStore, ledger: Ledger, versions: Iterable[Version], registry_id: str) -> None:
@@ -378,8 +378,8 @@ def record_pushes(store: LocalStore, ledger: Ledger, versions: Iterable[Version]
 def was_pushed(store: LocalStore, located: LocatedVersion) -> bool:
     """Check if a push of the version ever began."""
     with host_errors(f"looking for what left {store.root}"):
-        return (store.root / "local" / _path(located)).exists()
+        return (store.root / "local" / _record_path(located)).exists()
 
 
-def _path(located: LocatedVersion) -> str:
+def _record_path(located: LocatedVersion) -> str:
     return f"pushed/{located.name}/{located.entry.manifest.hex}"

@@ -196,7 +196,7 @@ def sort_nodes(model: Any) -> None:
         nodes = list(body.node)
         makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
         needs = {
-            index: sorted({makers[name] for name in _read(node) if name in makers})
+            index: sorted({makers[name] for name in _names_read(node) if name in makers})
             for index, node in enumerate(nodes)
         }
         if all(needed[-1] < index for index, needed in needs.items() if needed):
@@ -239,7 +239,7 @@ def drop_second_names(model: Any, names: Mapping[str, str]) -> None:
     rename_values(model, names)
 
 
-def _read(node: Any) -> list[str]:
+def _names_read(node: Any) -> list[str]:
     """The names that a node reads, its subgraphs' nodes included."""
     names = list(node.input)
     for attribute in node.attribute:
