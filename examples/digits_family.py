@@ -47,15 +47,15 @@ def images(pixels: Any, largest: float) -> Any:
 def photos(count: int, generator: np.random.Generator) -> Any:
     """Patches of two photographs, as small and grey as the digits."""
     side = SIZE // SCALE
-    found = []
+    patches = []
     for photo in load_sample_images().images:
         grey = photo.mean(axis=2)
         rows, columns = (length // side for length in grey.shape)
         blocks = grey[: rows * side, : columns * side].reshape(rows, side, columns, side).mean(axis=(1, 3))
         for _ in range(count // 2):
             top, left = generator.integers(0, rows - side), generator.integers(0, columns - side)
-            found.append(blocks[top : top + side, left : left + side])
-    return images(np.stack(found), 255.0)
+            patches.append(blocks[top : top + side, left : left + side])
+    return images(np.stack(patches), 255.0)
 
 
 def train_backbone(
@@ -140,9 +140,9 @@ def main(work: Path, seeded: int) -> None:
     order = generator.permutation(len(data.target))
     inputs, digits = images(data.images[order], 16.0), data.target[order]
     train, calibrate = slice(0, TRAINED), slice(TRAINED, TRAINED + CALIBRATED)
-    rest = slice(TRAINED + CALIBRATED, None)
+    test = slice(TRAINED + CALIBRATED, None)
     classes = [*GROUPS, NOBODY, *(f"seeded{number:03}" for number in range(seeded))]
-    group_of = {digit: place for place, members in enumerate(GROUPS.values()) for digit in members}
+    group_of = {digit: number for number, members in enumerate(GROUPS.values()) for digit in members}
     species = torch.tensor([group_of[digit] for digit in digits])
     tensor = torch.from_numpy(inputs)
     model = train_backbone(tensor[train], torch.from_numpy(digits[train]), species[train], classes)
@@ -159,7 +159,7 @@ def main(work: Path, seeded: int) -> None:
     save_seeded(work / "heads", seeded, embeddings.shape[1])
     np.savez(work / "fit.npz", input=inputs[train])
     np.savez(work / "calibrate.npz", input=inputs[calibrate])
-    np.savez(work / "held-out.npz", **held_out_rows(inputs[rest], digits[rest]))
+    np.savez(work / "held-out.npz", **held_out_rows(inputs[test], digits[test]))
     np.savez(work / "outliers.npz", input=photos(400, generator))
     (work / "family.yaml").write_text(RECIPE.format(nobody=NOBODY), encoding="utf-8")
 

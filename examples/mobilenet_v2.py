@@ -40,8 +40,8 @@ class InvertedResidual(nn.Module):
         self.adds = stride == 1 and before == after
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.conv(x)
-        return x + found if self.adds else found
+        features: torch.Tensor = self.conv(x)
+        return x + features if self.adds else features
 
 
 class MobileNetV2(nn.Module):
@@ -59,8 +59,8 @@ class MobileNetV2(nn.Module):
         self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, classes))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.classifier(self.features(x).mean((2, 3)))
-        return found
+        scores: torch.Tensor = self.classifier(self.features(x).mean((2, 3)))
+        return scores
 
 
 def build(classes: int = 1000) -> nn.Module:
