@@ -8,7 +8,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import prefix_outcome, resumable
 from onnxreg.cli.options.completion import complete_ref
-from onnxreg.cli.options.shared import Json, MaxAge, Output, Precision, RemoteArgument
+from onnxreg.cli.options.shared import Json, MaxAge, Output, Precision, RemoteArgument, check_model_first
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.transfer_report import Stopwatch, arrival_to_json, report_transfer, tell_arrivals
 from onnxreg.schema.core.digest import Digest
@@ -115,6 +115,7 @@ def command(
     if output is not None:
         output = session.check_target(output)
     registry = session.open(create=None)
+    check_model_first("pull", ref, remote, registry.remotes.urls)
     watch, channels = Stopwatch(), tags or []
     chosen = Selection(tuple(formats or ()), precision, members=tuple(members or ()))
     with resumable(), session.progress(f"pulling {ref}", as_json) as progress:

@@ -93,8 +93,6 @@ def command(
         raise InputError(f"two remotes are named: {remote} and {to}", "leave --to away")
     if ref is None and not every:
         raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
-    if ref is not None:
-        check_model_first("push", ref, remote)
     destination, channels, delta_releases = remote or to, tags or [], read_delta_releases(deltas)
     session: Session = context.obj
     choice = None if layout is None else LayoutChoice.parse(layout)
@@ -104,6 +102,7 @@ def command(
         _push_many(session, ref, destination, every, channels, restore, heal, delta_releases, as_json)
         return
     registry, watch = session.open(), Stopwatch()
+    check_model_first("push", ref, remote, registry.remotes.urls)
     with resumable(), session.progress(f"pushing {ref}", as_json) as progress:
         result = registry.push(ref, destination, progress, restore, heal, channels, choice)
     url = registry.remotes.url_of(destination)

@@ -1,5 +1,6 @@
 """The arguments and options that several verbs share."""
 
+from collections.abc import Container
 from pathlib import Path
 from typing import Annotated
 
@@ -119,10 +120,12 @@ def check_channel_last(verb: str, ref: str, channel: str) -> None:
         )
 
 
-def check_model_first(verb: str, ref: str, remote: str | None) -> None:
-    """Raise InputError if the first word is a path or URL, and the second may be a REF."""
-    is_place = ref.startswith((".", "/")) or "://" in ref
-    if remote is not None and is_place and is_name(remote.partition(":")[0]):
+def check_model_first(verb: str, ref: str, remote: str | None, remotes: Container[str]) -> None:
+    """Raise InputError if the first word is a path, a URL or one of the `remotes`, and the second may be a REF."""
+    is_place = ref.startswith((".", "/")) or "://" in ref or ref in remotes
+    if remote is None or not is_place or remote in remotes or Path(remote).exists():
+        return
+    if is_name(remote.partition(":")[0]):
         raise InputError(f"{ref} is not a model", f"the model comes first: reg {verb} {remote} {ref}")
 
 
