@@ -34,7 +34,8 @@ _is_allowed = Event()
 def prepare() -> None:
     """Prepare this process for exports, and let `light_import` take effect; call it before numpy and transformers are imported."""
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
-    gc.set_threshold(NEW_OBJECTS, 10, 10)
+    if 0 < gc.get_threshold()[0] < NEW_OBJECTS:
+        gc.set_threshold(NEW_OBJECTS, 10, 10)
     _is_allowed.set()
 
 

@@ -152,7 +152,7 @@ class Registry:
     def fetch_oci(
         self, url: str, name: str | None = None, version: Version | None = None, progress: Progress = SILENT
     ) -> PublishedVersion:
-        """Publish what `reg publish` published at an `oci://` URL; see `registry.oci.fetch_version.fetch`."""
+        """Publish what `reg publish` published at an `oci://` URL; see `registry.oci.versions.fetch`."""
         from onnxreg.registry.oci.target import OciTarget
         from onnxreg.registry.oci.versions import fetch
 

@@ -141,13 +141,9 @@ def _show(session: Session, certificates: Certificates) -> None:
 
 def _row(metric: "MetricRecord") -> Iterator[str]:
     yield f"{output.printable(metric.metric)} v{metric.version}"
-    yield from (_number(value) for value in (metric.parent, metric.value, metric.loss))
-    yield "" if metric.interval is None else " to ".join(map(_number, metric.interval))
-    yield _number(metric.limit)
+    yield from (output.number(value) for value in (metric.parent, metric.value, metric.loss))
+    yield "" if metric.interval is None else " to ".join(map(output.number, metric.interval))
+    yield output.number(metric.limit)
     yield str(metric.samples)
     yield metric.state
     yield "no" if metric.item_scores is None else "yes"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"

@@ -87,7 +87,7 @@ def _cells(row: "HistoryRow") -> tuple[str, ...]:
         artifact.path if artifact else "",
         output.size(artifact.size) if artifact else "",
         artifact.state if artifact else "",
-        "" if row.value is None else f"{row.value:.4g}",
+        output.number(row.value),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli.render.output import printable, size, table
+from onnxreg.cli.render.output import number, printable, size, table
 from onnxreg.schema.manifest.rules import UNJUDGED
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def artifacts(version: PublishedVersion) -> Iterator[str]:
     """
     manifest, present = version.manifest, version.held
     states = {artifact_state.path: artifact_state.state for artifact_state in version.states}
-    heads, stages = heads_of(manifest), manifest.stages
+    heads, stages = manifest.heads, manifest.stages
     rows = [
         _row([item], item.path, states[item.path], present)
         for item in manifest.artifacts
@@ -97,12 +97,6 @@ def artifacts(version: PublishedVersion) -> Iterator[str]:
     if stages:
         heading, rows = ("MEMBER", *heading), [(stages.get(row[0], ""), *row) for row in rows]
     yield from table(heading, rows)
-
-
-def heads_of(manifest: Manifest) -> Collection[str]:
-    """The paths of the heads of a family."""
-    family = manifest.model_family
-    return {path for member in family.of_role("head") for path in member.artifacts} if family else ()
 
 
 def _row(
@@ -187,8 +181,8 @@ def search(version: PublishedVersion) -> Iterator[str]:
 def _loss(figure: Mapping[str, Any]) -> str:
     """A loss with its 95 % interval."""
     interval = figure.get("interval")
-    bounds = "" if interval is None else f" ({_number(interval[0])} to {_number(interval[1])})"
-    return f"{printable(figure['metric'])} {_number(figure['loss'])}{bounds}"
+    bounds = "" if interval is None else f" ({number(interval[0])} to {number(interval[1])})"
+    return f"{printable(figure['metric'])} {number(figure['loss'])}{bounds}"
 
 
 def next_steps(version: PublishedVersion) -> Iterator[str]:
@@ -246,13 +240,13 @@ def _skipped(manifest: Manifest) -> list[Step]:
 
 def checks(manifest: Manifest) -> Iterator[str]:
     """Every measured claim with its artifact. Heads of a family are counted, and only doubtful ones are listed."""
-    heads = heads_of(manifest)
+    heads = manifest.heads
     rows = [
         (
             item.path,
             check.label,
-            _number(check.value),
-            _number(check.limit),
+            number(check.value),
+            number(check.limit),
             check.samples or "",
             check.verdict,
         )
@@ -266,10 +260,6 @@ def checks(manifest: Manifest) -> Iterator[str]:
     )
     if quiet:
         yield f"heads: {', '.join(f'{count} checks {verdict}' for verdict, count in sorted(quiet.items()))}"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
 
 
 def files(manifest: Manifest) -> Iterator[str]:

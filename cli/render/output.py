@@ -190,6 +190,11 @@ def _fold_cell(cell: str, width: int) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
+def number(value: float | None) -> str:
+    """Format a number with four digits that count; None is empty."""
+    return "" if value is None else f"{value:.4g}"
+
+
 def age(seconds: float) -> str:
     """A duration for people, in the largest unit that fits: `3 hours`"""
     for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):

@@ -44,7 +44,7 @@ def _shipping(version: PublishedVersion) -> Iterator[str]:
     """The artifacts that may ship as certified and those that may not, with the reasons of each refusal."""
     paths: dict[str, list[str]] = {}
     heads: Counter[str] = Counter()
-    of_heads = manifest_view.heads_of(version.manifest)
+    of_heads = version.manifest.heads
     for artifact_state in version.states:
         if artifact_state.path in of_heads:
             heads[artifact_state.state] += 1

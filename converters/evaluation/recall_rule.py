@@ -217,7 +217,7 @@ def label_recalls(counts: CharacterCounts, resampled: Floats) -> list[LabelRecal
 def resample_losses(counts: CharacterCounts, resamples: int = RESAMPLES, seed: int = SEED) -> Floats:
     """The loss of every label in resampled suites: (resamples, labels), NaN if a resample has no gold.
 
-    Whole groups of fixtures are drawn with replacement (see `resample`), since the characters of one text are not
+    Whole groups of fixtures are drawn with replacement (see `scores.draws`), since the characters of one text are not
     independent. The order of the fixtures does not matter.
     """
     labels = len(counts.labels)

@@ -1,4 +1,4 @@
-"""The heads of a family on disk: one for each class of the backbone, and no other. Never a pickle.
+"""The checkpoints of a family on disk: its backbone, and one head for each class and no other. Never a pickle.
 
 A head has its weights, and the classes that its training recorded.
 """

@@ -1,7 +1,8 @@
 """The sources of exports: one module for each kind.
 
 A `Task` finds a source without loading it, loads it when a step needs it, and says how its outputs are
-measured. `task_catalog` lists them; `checkpoints` loads weights, tokenizers and factories safely.
+measured. `task_catalog` lists them; `checkpoints` loads weights and tokenizers safely, `code` runs
+factories that the user allows.
 
 Start with `task.py`, then `text.py`. All tasks: docs/tasks.md.
 Must not import: `engine`, `families`, `importers`.

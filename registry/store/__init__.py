@@ -1,4 +1,4 @@
-"""Stores of a registry: one contract, a folder for each kind of store.
+"""Stores of a registry: one contract, a folder or module for each kind of store.
 
 `RegistryReader` is a place to read, `RegistryStore` one to write, `protocol.py` states what each must
 guarantee. `DirectoryRegistry` is a local directory, `ObjectRegistry` a registry over any store of objects

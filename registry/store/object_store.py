@@ -1,4 +1,7 @@
-"""A registry in an object store: any place that can create, compare and swap, list and delete whole objects."""
+"""A registry in an object store: any place that can create, compare and swap, list and delete whole objects.
+
+`ListingStore` saves requests of one run over many models, such as a mirror.
+"""
 
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """The artifacts of two versions side by side: size, precision, state, and if both compute the same."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from onnxreg.schema.core.document import Count, Document, Items, Size
@@ -84,7 +84,7 @@ class ArtifactRows:
         self, manifests: tuple[Manifest, Manifest], states: tuple[ArtifactStates, ArtifactStates]
     ) -> None:
         self._members = manifests[1].stages | manifests[0].stages
-        self._heads = [_heads(manifest) for manifest in manifests]
+        self._heads = [manifest.heads for manifest in manifests]
         self._states = [{artifact.path: artifact.state for artifact in side} for side in states]
 
     def rows(self, pairs: ArtifactPairs, changes: Mapping[str, Sequence[int]]) -> Iterator[ArtifactRow]:
@@ -136,12 +136,6 @@ class ArtifactRows:
             size=artifact.own_size,
             state=states.get(artifact.path, artifact.certification.state),
         )
-
-
-def _heads(manifest: Manifest) -> Collection[str]:
-    """The paths of the heads of a family."""
-    family = manifest.model_family
-    return {path for member in family.of_role("head") for path in member.artifacts} if family else ()
 
 
 def _reasons(artifact: Artifact | None, side: ArtifactSide | None) -> tuple[str, ...]:

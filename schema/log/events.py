@@ -235,10 +235,10 @@ class Fence(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyEvent(Event):
-    """The rules of the registry from now on, as `schema.policy` reads them.
+    """The rules of the registry from now on, as `schema.gates.policy` reads them.
 
     It is only in the policy log. `approvals` are signatures of those who agree that it demands less than the one
-    before, each `<key id>:<base64>`; see `schema.gates.approval`.
+    before, each `<key id>:<base64>`; see `schema.gates.policy_comparison`.
     """
 
     kind: ClassVar[str] = "policy"
@@ -292,7 +292,7 @@ class Deltas(OptionalEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutStep(OptionalEvent):
-    """A channel begins, widens or stops a staged rollout; see `schema.log.rollout`.
+    """A channel begins, widens or stops a staged rollout; see `schema.log.state`.
 
     `expects` is the manifest that the channel holds, and keeps. Without `version` the rollout is over. On a
     governed channel `policy` and `evidence` are those of a promotion, and the evidence is the blob.

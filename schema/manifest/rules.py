@@ -224,6 +224,12 @@ class ManifestRules:
         return tuple(artifact for artifact in self.artifacts if artifact.path in first)
 
     @property
+    def heads(self) -> frozenset[str]:
+        """The paths of the heads of a family."""
+        members = self.model_family.of_role("head") if self.model_family else ()
+        return frozenset(path for member in members for path in member.artifacts)
+
+    @property
     def stages(self) -> dict[str, str]:
         """The member of each artifact of a pipeline, by path."""
         members = self.model_family.stages if self.model_family else ()

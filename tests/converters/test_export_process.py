@@ -28,6 +28,19 @@ found = {{"values": values, "loaded": loaded, "shards": torch.distributed.is_ava
 print(json.dumps(found))
 """
 
+PREPARE = """
+import gc, os, sys
+from onnxreg.cli.batch import pool
+from onnxreg.cli.commands import export
+from onnxreg.converters import export_process
+assert "numpy" not in sys.modules
+export_process.prepare()
+print(gc.get_threshold()[0], os.environ["OPENBLAS_THREAD_TIMEOUT"])
+gc.set_threshold(50_000)
+export_process.prepare()
+print(gc.get_threshold()[0])
+"""
+
 STAND_IN = """
 import sys
 import torch
@@ -62,6 +75,10 @@ def run(code: str) -> str:
     return done.stdout
 
 
+def test_a_process_is_prepared_before_numpy_is_imported() -> None:
+    assert run(PREPARE).split() == ["10000", "4", "50000"]
+
+
 @pytest.mark.more
 def test_a_light_import_gives_the_same_model_and_leaves_pytorch_whole(bert: Path) -> None:
     found = json.loads(run(LOAD.format(path=str(bert))).splitlines()[-1])
@@ -73,6 +90,5 @@ def test_a_light_import_gives_the_same_model_and_leaves_pytorch_whole(bert: Path
     assert found["doubled"] == [2.0, 2.0]
 
 
-@pytest.mark.more
 def test_the_stand_in_is_there_only_if_allowed_and_gives_way_to_the_compiler() -> None:
     assert run(STAND_IN).splitlines()[-1] == "whole"

@@ -62,7 +62,6 @@ def certificates(make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.
     return workspace / "certificates"
 
 
-@pytest.mark.more
 @pytest.mark.parametrize("metric", ["spearman", pytest.param("mean_cosine", marks=pytest.mark.more)])
 def test_an_auditor_derives_the_verdict_with_the_lines_of_the_page(
     metric: str, certificates: Path, tmp_path: Path

@@ -103,10 +103,6 @@ def _weight_type(value: Any) -> tuple[str, Any]:
     return "weight_type", {"int8": "QInt8", "uint8": "QUInt8"}.get(str(value).lower(), value)
 
 
-def _activation_type(value: Any) -> tuple[str, Any]:
-    return "activation_type", _weight_type(value)[1]
-
-
 EIGHT_BIT: Mapping[str, Any] = {
     "renamed": {"precision": _weight_type},
     "unused": {**LAYOUT, "quant_preprocess": "not used: a graph is quantized as the step before it left it"},

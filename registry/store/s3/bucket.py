@@ -129,11 +129,11 @@ class S3Store:
             return {key for group in groups.values() for key in group if key in blobs}
         return {key for present in self._pool.map(self._present, groups.values()) for key in present}
 
-    def _all_blobs(self, requests: int) -> set[str] | None:
-        """Every blob that there is; None if so many requests do not list them all."""
+    def _all_blobs(self, max_pages: int) -> set[str] | None:
+        """Every blob that there is; None if so many pages do not list them all."""
         pages = []
         try:
-            pages = list(islice(self._pages("blobs/"), requests))
+            pages = list(islice(self._pages("blobs/"), max_pages))
         except RejectedError:
             return None
         if not pages or pages[-1].get("IsTruncated"):

@@ -77,7 +77,7 @@ def test_contract_operators_and_versions(conditional: Path) -> None:
     assert (facts.weights, facts.precision) == (source.weights, "float32")
 
 
-@pytest.mark.parametrize("with_types", sampled([False, True], 2))
+@pytest.mark.parametrize("with_types", sampled([True, False], 2))
 def test_the_config_is_that_of_onnxruntime_without_comments(
     conditional: Path, with_types: bool, tmp_path: Path
 ) -> None:

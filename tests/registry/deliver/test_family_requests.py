@@ -47,7 +47,6 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         close_session()
 
 
-@pytest.mark.more
 def test_requests_at_s3(crops: Registry, bucket_url: str, s3_proxy: Proxy) -> None:
     """One for each new blob, and as many around them whether there are two or hundreds: what is there is listed, not asked for."""
     assert crops.push(f"{NAME}:1.0.0", bucket_url).blobs == BLOBS

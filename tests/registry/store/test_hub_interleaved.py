@@ -1,6 +1,6 @@
 """Pushes and collectors on one Hub repository, interleaved at random request by request, some replies lost.
 
-The very code of pushes, collections and transactions runs; only `hubclient.Hub` is replaced, by one that holds its
+The very code of pushes, collections and transactions runs; only `hub_client.HubClient` is replaced, by one that holds its
 commits in memory. In every commit that is ever made, all that the logs refer to must be there. The mutants show that
 the runs would notice.
 """
@@ -90,7 +90,7 @@ class Schedule:
 
 
 class MemoryHub:
-    """What `hubclient.Hub` does, with commits in memory: a list of trees, the last one is the head."""
+    """What `hub_client.HubClient` does, with commits in memory: a list of trees, the last one is the head."""
 
     location = HubUrl("acme/models")
 
