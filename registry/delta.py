@@ -110,7 +110,7 @@ class DeltaRoutes:
         waves: list[list[Digest]] = []
         waiting = set(files)
         while waiting:
-            ready = {digest for digest in waiting if self._needs(digest).isdisjoint(waiting - {digest})}
+            ready = {digest for digest in waiting if (self._needs(digest) - {digest}).isdisjoint(waiting)}
             ready = ready or waiting
             waves.append(sorted(ready))
             waiting -= ready
