@@ -92,5 +92,5 @@ def _show(
     if trimmed.entries:
         amount = f"{output.counted(trimmed.entries, 'result')} of steps, {output.size(trimmed.bytes)}"
         session.say(
-            f"{would}{'free' if dry_run else 'freed'} {amount}; {output.size(trimmed.remaining)} kept for the next export"
+            f"{would}{'free' if dry_run else 'freed'} {amount}; {output.size(trimmed.kept)} kept for the next export"
         )

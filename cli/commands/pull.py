@@ -115,7 +115,7 @@ def command(
     if output is not None:
         output = session.check_target(output)
     registry = session.open(create=None)
-    check_model_first("pull", ref, remote, registry.remotes.urls)
+    check_model_first("pull", ref, remote, registry)
     watch, channels = Stopwatch(), tags or []
     chosen = Selection(tuple(formats or ()), precision, members=tuple(members or ()))
     with resumable(), session.progress(f"pulling {ref}", as_json) as progress:

@@ -102,7 +102,7 @@ def command(
         _push_many(session, ref, destination, every, channels, restore, heal, delta_releases, as_json)
         return
     registry, watch = session.open(), Stopwatch()
-    check_model_first("push", ref, remote, registry.remotes.urls)
+    check_model_first("push", ref, remote, registry)
     with resumable(), session.progress(f"pushing {ref}", as_json) as progress:
         result = registry.push(ref, destination, progress, restore, heal, channels, choice)
     url = registry.remotes.url_of(destination)

@@ -1,8 +1,7 @@
 """The arguments and options that several verbs share."""
 
-from collections.abc import Container
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +10,9 @@ from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import is_name
 from onnxreg.schema.manifest.license import check_description, check_license
+
+if TYPE_CHECKING:
+    from onnxreg.registry.registry import Registry
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; a failure is JSON on stderr.")]
 RefArgument = Annotated[
@@ -120,12 +122,12 @@ def check_channel_last(verb: str, ref: str, channel: str) -> None:
         )
 
 
-def check_model_first(verb: str, ref: str, remote: str | None, remotes: Container[str]) -> None:
-    """Raise InputError if the first word is a path, a URL or one of the `remotes`, and the second may be a REF."""
-    is_place = ref.startswith((".", "/")) or "://" in ref or ref in remotes
-    if remote is None or not is_place or remote in remotes or Path(remote).exists():
+def check_model_first(verb: str, ref: str, remote: str | None, registry: "Registry") -> None:
+    """Raise InputError if the first word is a path, a URL or a remote, and the second may be a REF."""
+    if remote is None or not is_name(remote.partition(":")[0]) or Path(remote).exists():
         return
-    if is_name(remote.partition(":")[0]):
+    remotes = registry.remotes.urls
+    if remote not in remotes and (ref.startswith((".", "/")) or "://" in ref or ref in remotes):
         raise InputError(f"{ref} is not a model", f"the model comes first: reg {verb} {remote} {ref}")
 
 

@@ -53,11 +53,11 @@ EXPORTS, REQUESTS = "exports", "requests"
 
 @dataclass(frozen=True)
 class TrimResult:
-    """Entries removed from a cache with their bytes, and the bytes that remain."""
+    """Entries removed from a cache with their bytes, and the bytes kept."""
 
     entries: int = 0
     bytes: int = 0
-    remaining: int = 0
+    kept: int = 0
 
 
 class StepCache:

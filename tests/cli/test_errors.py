@@ -365,9 +365,8 @@ def test_a_hint_names_what_was_probably_meant(
 
 @pytest.mark.parametrize("verb", ["push", "pull"])
 def test_the_name_of_a_remote_before_the_model(verb: str, reg: Reg, home: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(home, tmp_path / "home")
-    assert reg("--registry", copy, "remote", "add", "origin", tmp_path / "shared").status == 0
-    done = reg("--registry", copy, verb, "origin", "acme/pii:0.1.0")
+    assert reg("--registry", home, "remote", "add", "origin", tmp_path / "shared").status == 0
+    done = reg("--registry", home, verb, "origin", "acme/pii:0.1.0")
     assert done.status == 2
     assert done.err.splitlines()[-1] == f"hint: the model comes first: reg {verb} acme/pii:0.1.0 origin"
 

@@ -22,7 +22,7 @@ from onnxreg.converters.source.source_files import (
     taking_part,
     weight_files,
 )
-from onnxreg.converters.source.toolchain import refuse_missing
+from onnxreg.converters.source.toolchain import refuse_missing, require
 from onnxreg.converters.tasks.checkpoints import sentence_files
 from onnxreg.converters.tasks.task import LocatedSource
 from onnxreg.schema.core.errors import Advice, InputError
@@ -89,6 +89,14 @@ class LoadedCheckpoint:
     def recorded_as(self, origin: Source) -> "LoadedCheckpoint":
         """Return the same checkpoint under another id and revision; the digest stays that of its files."""
         return replace(self, source=origin.model_copy(update={"digest": self.source.digest}))
+
+
+def load_checkpoint(
+    source: str, name: str, head: TaskHead, trust_remote_code: bool = False
+) -> LoadedCheckpoint:
+    """Find and load a checkpoint."""
+    require("torch", "transformers")
+    return load_located(find_checkpoint(source, head, trust_remote_code), name, head, trust_remote_code)
 
 
 def find_checkpoint(

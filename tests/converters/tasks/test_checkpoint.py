@@ -13,14 +13,7 @@ import pytest
 from onnxreg.cli import hints
 from onnxreg.converters.source import source_files
 from onnxreg.converters.source.source_files import hub_id, locate
-from onnxreg.converters.tasks.checkpoints.checkpoint import (
-    TOKENS,
-    LoadedCheckpoint,
-    TaskHead,
-    find_checkpoint,
-    load_located,
-    load_tokenizer,
-)
+from onnxreg.converters.tasks.checkpoints.checkpoint import TOKENS, load_checkpoint, load_tokenizer
 from onnxreg.schema.core.errors import Advice, HostError, InputError, NotFoundError, RegError, RemoteError
 
 Make = Callable[..., Path]
@@ -30,10 +23,6 @@ Make = Callable[..., Path]
 def checkpoint(bert: Path, tmp_path: Path) -> Path:
     """A copy that a test may damage."""
     return Path(shutil.copytree(bert, tmp_path / "checkpoint"))
-
-
-def load_checkpoint(source: str, name: str, head: TaskHead, trusted: bool = False) -> LoadedCheckpoint:
-    return load_located(find_checkpoint(source, head, trusted), name, head, trusted)
 
 
 def change(path: Path, **keys: Any) -> None:
@@ -189,7 +178,7 @@ def test_own_code_is_not_run_unasked(checkpoint: Path, name: str) -> None:
 def test_own_code_of_another_repository_is_not_run_at_all(checkpoint: Path, name: str) -> None:
     for value in ({"AutoModel": "other/repo--evil.Evil"}, {"AutoTokenizer": [None, "other/repo--evil.Evil"]}):
         change(checkpoint / name, auto_map=value)
-        message = refused(checkpoint, InputError, trusted=True)
+        message = refused(checkpoint, InputError, trust_remote_code=True)
         assert message.endswith(f"{name} names 'other/repo--evil.Evil'")
         assert f"wants its own code to run ({name}" in refused(checkpoint, InputError)
 
@@ -200,10 +189,10 @@ def test_an_auto_map_in_other_spelling_is_found(checkpoint: Path) -> None:
 
 
 def test_own_code_takes_part_in_the_digest_once_trusted(checkpoint: Path) -> None:
-    plain = load_checkpoint(str(checkpoint), "x", TOKENS, trusted=True).source.digest
+    plain = load_checkpoint(str(checkpoint), "x", TOKENS, trust_remote_code=True).source.digest
     (checkpoint / "extra.py").write_text("x = 1\n")
     assert load_checkpoint(str(checkpoint), "x", TOKENS).source.digest == plain
-    assert load_checkpoint(str(checkpoint), "x", TOKENS, trusted=True).source.digest != plain
+    assert load_checkpoint(str(checkpoint), "x", TOKENS, trust_remote_code=True).source.digest != plain
 
 
 class Evil:

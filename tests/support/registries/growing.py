@@ -370,16 +370,16 @@ def mirror_to_bucket(size: int, root: Path) -> Counts:
 
 def mirror_again(size: int, root: Path) -> Counts:
     """Nothing changed."""
-    _, registry, store = _mirror(size, PROFILED)
+    _, registry, remote, store = _mirror(size, PROFILED)
     store.requests = store.received = store.sent = 0
     with _own_state(registry), counted(registry.store.root) as found:
-        assert mirror(registry.store, ObjectRegistry(store)).versions == 0
+        assert mirror(registry.store, remote).versions == 0
     return found | store.counts()
 
 
 @cache
-def _mirror(size: int, profiled: bool) -> tuple[Counts, Registry, CountingStore]:
-    """The cost of a first mirror to a bucket, once for each value of `PROFILED`, its source and the bucket."""
+def _mirror(size: int, profiled: bool) -> tuple[Counts, Registry, ObjectRegistry, CountingStore]:
+    """The cost of a first mirror to a bucket, once for each value of `PROFILED`, its source, the bucket's registry and the bucket."""
     assert profiled == PROFILED
     registry, store = (
         copy_of(make_small_models, size, Path(tempfile.mkdtemp(dir=stock())) / "home"),
@@ -388,7 +388,7 @@ def _mirror(size: int, profiled: bool) -> tuple[Counts, Registry, CountingStore]
     remote = ObjectRegistry.create(store, registry.id, mirror=True)
     with _own_state(registry), counted(registry.store.root) as found:
         assert mirror(registry.store, remote).versions == size
-    return found | store.counts(), registry, store
+    return found | store.counts(), registry, remote, store
 
 
 def _own_state(registry: Registry) -> Any:
