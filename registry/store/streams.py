@@ -10,12 +10,13 @@ import hashlib
 import io
 import mmap
 import os
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 from onnxreg.registry.store.protocol import CHUNK_BYTES, BlockStream, BufferReader, Hasher, ReportingStream
 from onnxreg.registry.support.disk import host_errors, open_regular
@@ -26,6 +27,8 @@ from onnxreg.schema.core.errors import GOOD_COPY, VERIFY_ADVICE, IntegrityError
 from onnxreg.schema.core.progress import Advance
 
 SEND_BLOCK_BYTES = 2**18
+FILE_BLOCK_BYTES = 2**20
+"""Bytes of a file that go to a socket at a time."""
 
 
 class Sink(Protocol):
@@ -311,14 +314,33 @@ class FileRegion(io.RawIOBase):
         target = memoryview(block)[: self._size - self._at]
         count = self._readinto(target)
         if target and not count:
-            raise IntegrityError(f"{self._path} became shorter while it was sent", VERIFY_ADVICE)
+            raise self._shorter()
         self._at += count
         return count
+
+    def blocks(self) -> Iterator["FileBlock"]:
+        """The bytes from here on, in blocks."""
+        start = self._at
+        while size := min(FILE_BLOCK_BYTES, self._size - start):
+            yield FileBlock(self, start, size)
+            start += size
+
+    def send(self, sock: socket.socket, start: int, size: int) -> None:
+        """Send bytes of the region. A plain socket gets them from the kernel, without a copy."""
+        if type(sock) is socket.socket and hasattr(os, "sendfile"):
+            if sock.sendfile(self._file, self._start + start, size) != size:
+                raise self._shorter()
+        else:
+            self.seek(start)
+            sock.sendall(self.read(size))
 
     def check_unchanged(self) -> None:
         """Raise IntegrityError if somebody wrote to the file since it was opened."""
         if self._last_write() != self._written:
             raise IntegrityError(f"{self._path} changed while it was sent", VERIFY_ADVICE)
+
+    def _shorter(self) -> IntegrityError:
+        return IntegrityError(f"{self._path} became shorter while it was sent", VERIFY_ADVICE)
 
     def _last_write(self) -> tuple[int, int]:
         status = os.fstat(self._file.fileno())
@@ -327,6 +349,17 @@ class FileRegion(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
+
+
+class FileBlock(NamedTuple):
+    """Bytes of a file on their way to a socket: where they begin in a region of it, and how many they are."""
+
+    region: FileRegion
+    start: int
+    size: int
+
+    def send(self, sock: socket.socket) -> None:
+        self.region.send(sock, self.start, self.size)
 
 
 class UploadBody(UnownedFile):
@@ -346,9 +379,12 @@ class UploadBody(UnownedFile):
         check_stop()
         data = self._file.read(size)
         if self._sending:
-            self._counted += len(data)
-            self._advance(len(data))
+            self._count(len(data))
         return data
+
+    def _count(self, size: int) -> None:
+        self._counted += size
+        self._advance(size)
 
     def rewind(self) -> int:
         """Go to the beginning; returns the size in bytes."""
@@ -356,9 +392,15 @@ class UploadBody(UnownedFile):
         self._file.seek(0)
         return size
 
-    def blocks(self) -> Iterator[bytes]:
+    def blocks(self) -> Iterator[bytes | FileBlock]:
         """Yield the bytes to send from here on, in blocks larger than a client would ask for."""
         self.begin()
+        if isinstance(self._file, FileRegion):
+            for block in self._file.blocks():
+                check_stop()
+                yield block
+                self._count(block.size)
+            return
         while data := self.read(SEND_BLOCK_BYTES):
             yield data
 

@@ -9,7 +9,7 @@ counts.
 """
 
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -31,7 +31,7 @@ from botocore.session import Session
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.net.internals import botocore_session, use_pools
 from onnxreg.registry.store.s3.s3_url import S3Url
-from onnxreg.registry.store.streams import UploadBody
+from onnxreg.registry.store.streams import FileBlock, UploadBody
 from onnxreg.registry.support.parallel import check_stop
 
 CONNECT_TIMEOUT_SECONDS = 10
@@ -100,12 +100,26 @@ class KnownDigestAuth(S3SigV4Auth):  # type: ignore[misc]
 AUTH_TYPE_MAPS[KNOWN] = KnownDigestAuth
 
 
+def _send(connection: Any, send: Callable[[Any], None], data: Any) -> None:
+    """Send a block of a file to the connection's socket, and any other data as the library does."""
+    if isinstance(data, FileBlock):
+        data.send(connection.sock)
+    else:
+        send(data)
+
+
 class MeteredHttpConnection(AWSHTTPConnection):  # type: ignore[misc]
     response_class = requests.MeteredResponse
+
+    def send(self, data: Any) -> None:
+        _send(self, super().send, data)
 
 
 class MeteredHttpsConnection(AWSHTTPSConnection):  # type: ignore[misc]
     response_class = requests.MeteredResponse
+
+    def send(self, data: Any) -> None:
+        _send(self, super().send, data)
 
 
 class PlainPool(AWSHTTPConnectionPool):  # type: ignore[misc]

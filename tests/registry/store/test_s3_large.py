@@ -3,16 +3,18 @@
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import pytest
 from support.registries.bucket import damages, direct, versions
@@ -28,7 +30,13 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.s3 import bucket, multipart
 from onnxreg.registry.store.s3.bucket import s3_remote
-from onnxreg.registry.store.streams import CheckedStream, metered
+from onnxreg.registry.store.streams import (
+    FILE_BLOCK_BYTES,
+    CheckedStream,
+    FileBlock,
+    UploadBody,
+    metered,
+)
 from onnxreg.registry.transfer.copy import BlobTransfer
 from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
@@ -79,6 +87,46 @@ def test_a_file_that_becomes_shorter_is_an_error(tmp_path: Path) -> None:
         os.truncate(file, 2**19)
         with pytest.raises(IntegrityError, match="blob became shorter"):
             region.read()
+
+
+class EncryptedSocket(socket.socket):
+    """A socket to which the kernel must not send a file by itself, such as one with TLS."""
+
+    def sendfile(self, *_: object) -> int:
+        raise AssertionError("bytes of the file would go out as they are")
+
+
+@pytest.mark.parametrize("kind", [socket.socket, EncryptedSocket])
+def test_a_region_of_a_file_is_sent_in_blocks(tmp_path: Path, kind: type[socket.socket]) -> None:
+    data = random.Random(7).randbytes(3 * FILE_BLOCK_BYTES)
+    (tmp_path / "blob").write_bytes(data)
+    near, far = socket.socketpair()
+    reports: list[int] = []
+    with (
+        kind(fileno=near.detach()) as sender,
+        far,
+        ThreadPoolExecutor(1) as pool,
+        multipart.FileRegion(tmp_path / "blob", 5, len(data) - 7) as region,
+    ):
+        received = pool.submit(far.makefile("rb").read, len(data) - 12)
+        body = UploadBody(cast(BinaryIO, region), reports.append)
+        assert body.rewind() == len(data) - 12
+        for block in body.blocks():
+            assert isinstance(block, FileBlock)
+            block.send(sender)
+        assert received.result() == data[5:-7]
+    assert reports == [FILE_BLOCK_BYTES, FILE_BLOCK_BYTES, FILE_BLOCK_BYTES - 12]
+
+
+def test_a_file_that_becomes_shorter_while_the_kernel_sends_it_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "blob"
+    file.write_bytes(bytes(2**16))
+    near, far = socket.socketpair()
+    with near, far, multipart.FileRegion(file, 4, 2**16) as region:
+        (block,) = region.blocks()
+        os.truncate(file, 2**15)
+        with pytest.raises(IntegrityError, match="blob became shorter"):
+            block.send(near)
 
 
 @dataclass(frozen=True)
