@@ -60,7 +60,7 @@ def benchmark(trained: Path, cache: Path) -> list[Row]:
         return [
             *_sizes(exports, root, cache),
             *_other_pairs(exports["plain"][0] / "model.onnx", root),
-            *_trained_pairs(trained, cache, root),
+            *_trained_pairs(trained, prepare(cache), root),
             *_with_zstd(exports, root, cache),
             *_speeds(exports, root),
             *_memory(root),
@@ -195,8 +195,19 @@ def _other_pairs(model: Path, root: Path) -> Iterator[Row]:
         yield _share(what, "the whole file", size or new.descriptor.size, new.descriptor.size, "")
 
 
-def _trained_pairs(trained: Path, cache: Path, root: Path) -> Iterator[Row]:
-    """Updates of other models, each trained here for a little."""
+def prepare(cache: Path) -> Path:
+    """Train the models of `_trained_pairs`, unless an earlier run did. Returns the directory of their folders."""
+    target = cache.absolute() / "deltas"
+    if not target.exists():
+        with tempfile.TemporaryDirectory(dir=cache) as directory:
+            root = Path(directory) / "trained"
+            root.mkdir()
+            _train(cache, root)
+            root.rename(target)
+    return target
+
+
+def _train(cache: Path, root: Path) -> None:
     from dataclasses import replace
 
     from pii_recipe import Recipe
@@ -207,9 +218,19 @@ def _trained_pairs(trained: Path, cache: Path, root: Path) -> Iterator[Row]:
     for step, tagger in fine_tune(fetch_encoder(cache), recipe.training(), recipe, lambda step, loss: None):
         if recipe.checkpoints[step] == "0.2.0":
             tagger.save(root / "seed")
-    yield _pair("fp32, another seed from the same start", trained / "0.2.0", root / "seed", root)
-    yield _pair("MobileNetV2 fp32, fine-tuned on digits", *_mobilenet(root), root)
-    yield _pair("SmolLM2 135M int4, fine-tuned on texts", *_smollm2(recipe, root), root)
+    _mobilenet(root)
+    _smollm2(recipe, root)
+
+
+def _trained_pairs(checkpoints: Path, trained: Path, root: Path) -> Iterator[Row]:
+    """Updates of other models, each trained for a little."""
+    old, new = checkpoints / "0.2.0", trained / "seed"
+    yield _pair("fp32, another seed from the same start", old, new, root)
+    for label, name in (
+        ("MobileNetV2 fp32, fine-tuned on digits", "mobilenet"),
+        ("SmolLM2 135M int4, fine-tuned on texts", "smollm2"),
+    ):
+        yield _pair(label, trained / f"{name}-old", trained / f"{name}-new", root)
 
 
 def _pair(label: str, old: Path, new: Path, root: Path) -> Row:
@@ -237,7 +258,7 @@ def _with_tensors(path: Path) -> Any:
     return ModelFile(path, Descriptor(digest, path.stat().st_size), extents[path.name])
 
 
-def _mobilenet(root: Path) -> tuple[Path, Path]:
+def _mobilenet(root: Path) -> None:
     """torchvision's weights, and the same after 40 steps on scikit-learn's digits."""
     import zipfile
 
@@ -269,10 +290,9 @@ def _mobilenet(root: Path) -> tuple[Path, Path]:
         optimizer.step()
         optimizer.zero_grad()
     save_model(model, folders[1] / "model.safetensors")
-    return folders
 
 
-def _smollm2(recipe: Any, root: Path) -> tuple[Path, Path]:
+def _smollm2(recipe: Any, root: Path) -> None:
     """A decoder in int4, by `ModelBuilder`, before and after six steps on texts."""
     import json
 
@@ -301,7 +321,6 @@ def _smollm2(recipe: Any, root: Path) -> tuple[Path, Path]:
         words = ["export", source, "--recipe", document, "--name", f"demo/{folder.name}", "--output", folder]
         home = os.environ | {"REG_HOME": str(root / "decoders"), "REG_STATE": str(root / "state-decoders")}
         run([sys.executable, "-m", "onnxreg.cli", *words], home)
-    return folders
 
 
 def _with_zstd(exports: dict[str, list[Path]], root: Path, cache: Path) -> Iterator[Row]:

@@ -19,7 +19,7 @@ Command = Sequence[str | Path]
 T = TypeVar("T")
 ROUNDS = 3
 """How often a comparison takes its pairs at most: again while its spread is too wide. All pairs count."""
-PAIRS, BUDGET = 3, 40
+PAIRS, BUDGET = 3, 30
 """A comparison ends after so many seconds, as soon as it has so many pairs, or as many as it asks for if these are fewer."""
 LIMIT = 0.15
 """The widest spread of a row. Aims differ from the peer by this much, so a wider row decides nothing."""
@@ -110,8 +110,8 @@ class Curve:
 
 @dataclass(frozen=True)
 class GroupRun:
-    """One run of a group of rows: its day (UTC) and seconds, the load of the machine before and after (the mean of a
-    minute), and the names of rows that were written although they are too wide."""
+    """One run of a group of rows: when it began (UTC), its seconds, the load of the machine before and after (the mean of
+    a minute), and the names of rows that were written although they are too wide."""
 
     date: str
     seconds: int

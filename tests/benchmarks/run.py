@@ -1,11 +1,12 @@
 """Run the benchmarks: ratios to docs/benchmarks.json, and from there to docs/benchmarks.md with its charts.
 
-make bench [GROUPS="GROUP ..."]     all groups, or these; the aim is an hour
+make bench [GROUPS="GROUP ..."]     all groups, or these
 make bench-quick                    one group for each headline; the aim is 8 minutes
 
 `page` alone writes the page anew from the figures that are there. A group with a row that is still too wide after it was
 measured again is not written, and the exit status is 1; `--force` writes it, and the page says so. A run of all
-first makes the peers' environments, whose minutes do not count, and names the groups that cannot be measured here.
+first makes the peers' environments and trains models, whose minutes do not count, and names the groups that cannot be
+measured here. It begins with the groups whose figures are the oldest, and ends after an hour.
 """
 
 import argparse
@@ -94,6 +95,9 @@ PROGRAMS = {
 OF_THE_DEMO = ("export", "certification", "deltas", "javascript")
 """Groups that need the checkpoints of the demo."""
 
+SECONDS_OF_ALL = 3600
+"""A run of all groups starts none that took longer than what is left of this time."""
+
 GROWTH = {f"growth {part}": curves for part, curves in growth.PARTS.items()}
 
 
@@ -105,15 +109,23 @@ def main(words: Sequence[str]) -> int:
     CACHE.mkdir(exist_ok=True)
     print(f"load {_load()}", file=sys.stderr)
     chosen = _chosen(options.groups)
+    earlier = {name: GroupRun(**run) for name, run in report.load().get("runs", {}).items()}
+    limit = float("inf")
     if not options.groups:
+        limit = SECONDS_OF_ALL
+        chosen.sort(key=lambda name: earlier[name].date if name in earlier else "")
         peers.install(CACHE)
     lacks = {name: lacking(name) for name in chosen}
+    if lacks.get("deltas") == "":
+        deltas.prepare(CACHE)
     failures = [f"{name}: not measured: {lack}" for name, lack in lacks.items() if lack]
     for failure in failures:
         print(failure, file=sys.stderr, flush=True)
     started = time.monotonic()
-    for name, lack in lacks.items():
-        if not lack and (failure := _measure(name, options.force)):
+    for name in [name for name, lack in lacks.items() if not lack]:
+        if name in earlier and time.monotonic() - started + earlier[name].seconds > limit:
+            failures.append(f"{name}: not measured: the hour is over; {_again(name)}")
+        elif failure := _measure(name, options.force):
             failures.append(failure)
     report.write(report.load())
     minutes = (time.monotonic() - started) / 60
@@ -138,7 +150,7 @@ def lacking(name: str) -> str:
 def _measure(name: str, force: bool) -> str | None:
     """Measure a group and write it. Returns why it was not written."""
     print(f"{name} ...", file=sys.stderr, flush=True)
-    day, before, started = datetime.now(UTC).date(), os.getloadavg()[0], time.monotonic()
+    date, before, started = datetime.now(UTC), os.getloadavg()[0], time.monotonic()
     installed = sum(peers.INSTALL_SECONDS)
     try:
         measured = list((BENCHMARKS.get(name) or GROWTH[name])())
@@ -152,7 +164,9 @@ def _measure(name: str, force: bool) -> str | None:
     rows = [item for item in measured if isinstance(item, Row)]
     wide = [row for row in rows if row.is_wide()]
     load = [round(value, 2) for value in (before, os.getloadavg()[0])]
-    run = GroupRun(str(day), round(seconds), load, [f"{row.what} / {row.peer}" for row in wide])
+    run = GroupRun(
+        date.isoformat(timespec="minutes"), round(seconds), load, [f"{row.what} / {row.peer}" for row in wide]
+    )
     print(f"{table(rows)}\n{name}: {seconds:.0f} s, load {_load()}", flush=True)
     if wide and not force:
         return refusal(name, wide, load)
@@ -168,10 +182,13 @@ def refusal(name: str, wide: Sequence[Row], load: Sequence[float]) -> str:
     for row in wide:
         spread, limit = f"{row.spread * 100:.0f} %", f"{row.limit() * 100:.0f} %"
         lines.append(f"  {row.what} / {row.peer}: {row.ratio:.2f} within {spread}, the limit is {limit}")
-    again = f"""make bench GROUPS="'{name}'\""""
-    lines.append(f"  end other programs, then type: {again}")
+    lines.append(f"  end other programs, then {_again(name)}")
     lines.append("  to write the group all the same, marked as wide, put --force before its name")
     return "\n".join(lines)
+
+
+def _again(name: str) -> str:
+    return f"""type: make bench GROUPS="'{name}'\""""
 
 
 def _load() -> str:

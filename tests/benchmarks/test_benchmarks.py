@@ -1,6 +1,7 @@
 """The page is made of the figures that are there, what it compares in this process runs, and wide rows are refused."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,7 @@ def test_wide_pairs_are_measured_again_and_all_of_them_count(ratios: list[float]
     assert [ours.wall for ours, _ in measured] == (ratios * ROUNDS)[: times * len(STEADY)]
 
 
-@pytest.mark.parametrize(("seconds", "count", "taken"), [(100, 5, 3), (100, 2, 2), (9, 5, 5), (1, 5, 15)])
+@pytest.mark.parametrize(("seconds", "count", "taken"), [(100, 5, 3), (100, 2, 2), (7, 5, 5), (1, 5, 15)])
 def test_a_comparison_ends_with_its_budget_but_has_three_pairs(
     seconds: float, count: int, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,3 +179,34 @@ def test_resolving_and_durability_are_measured() -> None:
     assert all(row.ours > 0 < row.theirs for row in resolving.benchmark(count=1))
     publish = durability.publish(durability.OneByOne())
     assert publish.wall > 0 < publish.cpu
+
+
+def test_a_run_of_all_begins_with_the_oldest_figures_and_ends_in_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Also figures of builds that recorded the day alone are older than those of a later minute."""
+    earlier = {"slow": ("2026-11-24", 11), "late": ("2026-11-26T10:30+00:00", 1), "old": ("2026-11-26", 1)}
+    runs = {
+        name: {"date": date, "seconds": seconds, "load": [], "wide": []}
+        for name, (date, seconds) in earlier.items()
+    }
+    measured: list[str] = []
+
+    def group(name: str) -> list[Row]:
+        measured.append(name)
+        return []
+
+    monkeypatch.setattr(run, "BENCHMARKS", {name: partial(group, name) for name in [*earlier, "new"]})
+    monkeypatch.setattr(run, "GROWTH", {})
+    monkeypatch.setattr(run, "CACHE", tmp_path)
+    monkeypatch.setattr(run, "SECONDS_OF_ALL", 10)
+    monkeypatch.setattr(peers, "install", lambda cache: None)
+    monkeypatch.setattr(peers, "versions", lambda cache: {})
+    monkeypatch.setattr(report, "load", lambda: {"runs": runs})
+    monkeypatch.setattr(report, "save", lambda *_: None)
+    monkeypatch.setattr(report, "write", lambda results: None)
+    assert run.main([]) == 1
+    assert measured == ["new", "old", "late"]
+    said = capsys.readouterr().err
+    assert said.endswith("""slow: not measured: the hour is over; type: make bench GROUPS="'slow'"\n""")
+    assert run.main(["slow"]) == 0
