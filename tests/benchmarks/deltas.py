@@ -33,6 +33,8 @@ FILES = {
 }
 COMPARED = ("fp16", "INT8 with INT8 embeddings")
 """Files that other tools are given too; the larger ones take some of them many minutes."""
+TRAINED_FOLDERS = ("seed", "mobilenet-old", "mobilenet-new", "smollm2-old", "smollm2-new")
+"""What `prepare` keeps."""
 MEGABIT = 125_000
 LINE = 100 * MEGABIT
 """Bytes a second of the slow line."""
@@ -200,10 +202,12 @@ def prepare(cache: Path) -> Path:
     target = cache.absolute() / "deltas"
     if not target.exists():
         with tempfile.TemporaryDirectory(dir=cache) as directory:
-            root = Path(directory) / "trained"
-            root.mkdir()
+            root = Path(directory)
             _train(cache, root)
-            root.rename(target)
+            (root / "trained").mkdir()
+            for name in TRAINED_FOLDERS:
+                (root / name).rename(root / "trained" / name)
+            (root / "trained").rename(target)
     return target
 
 
