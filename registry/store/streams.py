@@ -27,8 +27,6 @@ from onnxreg.schema.core.errors import GOOD_COPY, VERIFY_ADVICE, IntegrityError
 from onnxreg.schema.core.progress import Advance
 
 SEND_BLOCK_BYTES = 2**18
-FILE_BLOCK_BYTES = 2**20
-"""Bytes of a file that go to a socket at a time."""
 
 
 class Sink(Protocol):
@@ -321,7 +319,7 @@ class FileRegion(io.RawIOBase):
     def blocks(self) -> Iterator["FileBlock"]:
         """The bytes from here on, in blocks."""
         start = self._at
-        while size := min(FILE_BLOCK_BYTES, self._size - start):
+        while size := min(SEND_BLOCK_BYTES, self._size - start):
             yield FileBlock(self, start, size)
             start += size
 
@@ -330,9 +328,12 @@ class FileRegion(io.RawIOBase):
         if type(sock) is socket.socket and hasattr(os, "sendfile"):
             if sock.sendfile(self._file, self._start + start, size) != size:
                 raise self._shorter()
-        else:
-            self.seek(start)
-            sock.sendall(self.read(size))
+            return
+        self.seek(start)
+        data = memoryview(bytearray(size))
+        while data and (count := self.readinto(data)):
+            sock.sendall(data[:count])
+            data = data[count:]
 
     def check_unchanged(self) -> None:
         """Raise IntegrityError if somebody wrote to the file since it was opened."""
@@ -363,7 +364,10 @@ class FileBlock(NamedTuple):
 
 
 class UploadBody(UnownedFile):
-    """A request body whose reads are reported to `advance`. Closing it leaves the file open."""
+    """A request body whose bytes are reported to `advance`: as they are read, or once a block of a file was sent.
+
+    Closing it leaves the file open.
+    """
 
     def __init__(self, file: BinaryIO, advance: Advance) -> None:
         super().__init__(file)

@@ -51,18 +51,20 @@ else:
 """
 
 
-def benchmark(trained: Path, cache: Path) -> list[Row]:
+def benchmark(checkpoints: Path, cache: Path) -> list[Row]:
     """The two versions of the demo's model, as the android profile exports them."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         exports = {
-            kind: [_export(trained / version, root / f"{kind}-{version}", kind, root) for version in VERSIONS]
+            kind: [
+                _export(checkpoints / version, root / f"{kind}-{version}", kind, root) for version in VERSIONS
+            ]
             for kind in ("plain", "int8")
         }
         return [
             *_sizes(exports, root, cache),
             *_other_pairs(exports["plain"][0] / "model.onnx", root),
-            *_trained_pairs(trained, prepare(cache), root),
+            *_trained_pairs(checkpoints, prepare(cache), root),
             *_with_zstd(exports, root, cache),
             *_speeds(exports, root),
             *_memory(root),
@@ -198,7 +200,10 @@ def _other_pairs(model: Path, root: Path) -> Iterator[Row]:
 
 
 def prepare(cache: Path) -> Path:
-    """Train the models of `_trained_pairs`, unless an earlier run did. Returns the directory of their folders."""
+    """Train the models of `_trained_pairs`, unless an earlier run did. Returns the directory of their folders.
+
+    Delete `.cache/deltas` to train and export them again.
+    """
     target = cache.absolute() / "deltas"
     if not target.exists():
         with tempfile.TemporaryDirectory(dir=cache) as directory:

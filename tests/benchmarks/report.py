@@ -64,14 +64,14 @@ count, but for no longer than {BUDGET} seconds once there are three pairs. The l
 wider row is not written; `make bench GROUPS="--force GROUP"` writes it, and the table counts such rows.
 
 Load is the mean of one minute before and after, and includes that of the group itself. Groups that are missing here were
-measured before runs were recorded. The seconds are without those of the peers' environments and of training, which come first. A run of all groups ends after an hour: what does not fit is measured first the next time. `make bench-quick` measures a group for each headline: {", ".join(QUICK)}.
+measured before runs were recorded. The seconds are without those of the peers' environments and of training, which come first. A run of all groups starts none that does not fit in an hour, and begins with those whose figures are the oldest. `make bench-quick` measures a group for each headline: {", ".join(QUICK)}.
 """
 GROWING = ("blobs of a version", "versions of a model", "models", "pushers at once", "MiB of a file")
 """What grows, in the order of the page."""
 GROUPS = {
     "startup": """Measured with an installed wheel; every peer has its own environment. Each side has one model of 20 versions
 (dvc: 20 files). The import of typer is most
-of each: [ADR 14](adr/0014-one-parser.md). The modules of the standard library that a verb needs without typer are a row too: the floor.""",
+of each: [ADR 14](adr/0014-one-parser.md). One row imports only the modules of the standard library that a verb needs without typer: no verb can be faster.""",
     "ingest": "",
     "adding": """Three large and 300 small files from a directory into an empty store; then again with nothing changed; then with
 one small file changed. Ours reads the graphs and ends durable, and recognises files that did not change for a minute. dvc

@@ -20,7 +20,7 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 ROOT = Path(__file__).parents[2]
 VERSIONS = 20
 STANDARD = "argparse, dataclasses, hashlib, json, pathlib, re, typing"
-"""What `reg show` imports of the standard library, with the parser that is the fastest to import: the floor without typer."""
+"""The modules of the standard library that `reg show` imports, and the parser that is the fastest to import."""
 MLFLOW = "import sys; from mlflow import MlflowClient; client = MlflowClient(sys.argv[1], sys.argv[1]); "
 FILL = (
     MLFLOW

@@ -199,7 +199,7 @@ def test_a_run_of_all_begins_with_the_oldest_figures_and_ends_in_time(
     monkeypatch.setattr(run, "BENCHMARKS", {name: partial(group, name) for name in [*earlier, "new"]})
     monkeypatch.setattr(run, "GROWTH", {})
     monkeypatch.setattr(run, "CACHE", tmp_path)
-    monkeypatch.setattr(run, "SECONDS_OF_ALL", 10)
+    monkeypatch.setattr(run, "RUN_SECONDS", 10)
     monkeypatch.setattr(peers, "install", lambda cache: None)
     monkeypatch.setattr(peers, "versions", lambda cache: {})
     monkeypatch.setattr(report, "load", lambda: {"runs": runs})
@@ -208,5 +208,7 @@ def test_a_run_of_all_begins_with_the_oldest_figures_and_ends_in_time(
     assert run.main([]) == 1
     assert measured == ["new", "old", "late"]
     said = capsys.readouterr().err
-    assert said.endswith("""slow: not measured: the hour is over; type: make bench GROUPS="'slow'"\n""")
+    assert said.endswith(
+        """slow: not measured: it does not fit in the hour; type: make bench GROUPS="'slow'"\n"""
+    )
     assert run.main(["slow"]) == 0

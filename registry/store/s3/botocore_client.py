@@ -101,7 +101,10 @@ AUTH_TYPE_MAPS[KNOWN] = KnownDigestAuth
 
 
 def _send(connection: Any, send: Callable[[Any], None], data: Any) -> None:
-    """Send a block of a file to the connection's socket, and any other data as the library does."""
+    """Send a block of a file to the connection's socket, and any other data as the library does.
+
+    Only `SignedRequests` sends blocks of files, and never with `Expect: 100-continue`.
+    """
     if isinstance(data, FileBlock):
         data.send(connection.sock)
     else:
