@@ -2,7 +2,6 @@
 
 import errno
 import os
-import secrets
 import stat
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -295,7 +294,7 @@ def check_outfile(target: Path) -> None:
 def outfile(target: Path) -> Iterator[BinaryIO]:
     """Open a file to write; at the end it replaces an earlier one atomically, after an error nothing changes."""
     path, disk = target.resolve(), Disk()
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     with host_errors(f"writing {target}"):
         try:
             with disk.create(temporary) as file:
