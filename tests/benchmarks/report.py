@@ -64,7 +64,7 @@ count, but for no longer than {BUDGET} seconds once there are three pairs. The l
 wider row is not written; `make bench GROUPS="--force GROUP"` writes it, and the table counts such rows.
 
 Load is the mean of one minute before and after, and includes that of the group itself. Groups that are missing here were
-measured before runs were recorded. The seconds are without those of the peers' environments and of training, which come first. A run of all groups starts none that does not fit in an hour, and begins with those whose figures are the oldest. `make bench-quick` measures a group for each headline: {", ".join(QUICK)}.
+measured before runs were recorded. The seconds are without those of the peers' environments and of training, which come first. A run of all groups begins with those whose figures are the oldest, and ends before the first that does not fit in an hour. `make bench-quick` measures a group for each headline: {", ".join(QUICK)}.
 """
 GROWING = ("blobs of a version", "versions of a model", "models", "pushers at once", "MiB of a file")
 """What grows, in the order of the page."""
