@@ -71,7 +71,7 @@ GROWING = ("blobs of a version", "versions of a model", "models", "pushers at on
 GROUPS = {
     "startup": """Measured with an installed wheel; every peer has its own environment. Each side has one model of 20 versions
 (dvc: 20 files). The import of typer is most
-of each: [ADR 14](adr/0014-one-parser.md). One row imports only the modules of the standard library that a verb needs without typer: no verb can be faster.""",
+of each: [ADR 14](adr/0014-one-parser.md).""",
     "ingest": "",
     "adding": """Three large and 300 small files from a directory into an empty store; then again with nothing changed; then with
 one small file changed. Ours reads the graphs and ends durable, and recognises files that did not change for a minute. dvc
