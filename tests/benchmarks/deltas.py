@@ -34,7 +34,7 @@ FILES = {
 COMPARED = ("fp16", "INT8 with INT8 embeddings")
 """Files that other tools are given too; the larger ones take some of them many minutes."""
 TRAINED_FOLDERS = ("seed", "mobilenet-old", "mobilenet-new", "smollm2-old", "smollm2-new")
-"""What `prepare` keeps."""
+"""The folders that `prepare` keeps."""
 MEGABIT = 125_000
 LINE = 100 * MEGABIT
 """Bytes a second of the slow line."""
