@@ -1,12 +1,12 @@
 """Paths that a manifest may not hold, because some file system would put them elsewhere."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.processor import at_most
 
 from onnxreg.schema.core.paths import check_distinct, check_path
 
@@ -154,6 +154,5 @@ def test_collisions_are_those_of_the_definition(paths: list[str]) -> None:
 
 def test_many_deep_paths_take_no_quadratic_time() -> None:
     paths = [f"{i:07d}/" + "a/" * 30 + "x" for i in range(20_000)]
-    started = time.process_time()
-    check_distinct(paths)
-    assert time.process_time() - started < 2
+    with at_most(passes=40):
+        check_distinct(paths)

@@ -1,11 +1,11 @@
 """Documents that are refused, each with the path to the reason, and soon."""
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.processor import at_most
 from support.sampling import sampled
 
 from onnxreg.schema.core.errors import InputError
@@ -213,10 +213,9 @@ LARGE: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("tail", sampled(LARGE.values(), 2), ids=LARGE.keys())
 def test_large_hostile_document_is_refused_at_once(tail: Callable[[], bytes]) -> None:
     data = HEAD + tail()
-    started = time.process_time()
-    with pytest.raises(InputError) as caught:
-        Manifest.decode(data)
-    with pytest.raises((InputError, ValueError)):
-        plain_manifest(data)
-    assert time.process_time() - started < 2
+    with at_most(passes=40):
+        with pytest.raises(InputError) as caught:
+            Manifest.decode(data)
+        with pytest.raises((InputError, ValueError)):
+            plain_manifest(data)
     assert len(caught.value.message) < 500
