@@ -7,7 +7,8 @@ lay still for a minute. `dvc add` believes a file's time stamps at once; MLflow 
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from benchmarks.clients import CHANGING, REG, Input, make_input
@@ -19,7 +20,7 @@ LOG = "import sys, mlflow; mlflow.start_run(); mlflow.log_artifacts(sys.argv[1])
 SYNCED = '"$@" && sync -f .'
 
 
-def benchmark(cache: Path, peer: str, count: int = 2) -> list[Row]:
+def benchmark(cache: Path, count: int = 2) -> list[Row]:
     with make_input() as made:
         work = made.scratch / "work"
         shutil.copytree(made.files, work / "files")
@@ -27,8 +28,8 @@ def benchmark(cache: Path, peer: str, count: int = 2) -> list[Row]:
         home = made.scratch / "home"
         files = [made.scratch / "model.onnx", *sorted((work / "files").iterdir())]
         ours = Adding("reg add", [REG, "--registry", home, "add", *files, "--name", "acme/set"], [home])
-        theirs = _dvc(installed(cache, "dvc") / "dvc", work) if peer == "dvc" else _mlflow(cache, made, work)
-        return against(ours, theirs, made, work / "files" / CHANGING, count)
+        peers = [_dvc(installed(cache, "dvc") / "dvc", work), _mlflow(cache, made, work)]
+        return against(ours, peers, made, work / "files" / CHANGING, count)
 
 
 class Adding:
@@ -56,18 +57,19 @@ class Adding:
         return run(self._command, self._env)
 
 
-def against(ours: Adding, theirs: Adding, made: Input, changing: Path, count: int) -> list[Row]:
+def against(ours: Adding, peers: Sequence[Adding], made: Input, changing: Path, count: int) -> list[Row]:
     def changed(adding: Adding) -> Run:
         changing.unlink()
         changing.write_bytes(os.urandom(2**16))
         return adding.again()
 
-    def compared(what: str, one: Callable[[Adding], Run]) -> list[Row]:
-        measured = pairs(lambda: one(ours), lambda: one(theirs), count)
+    def compared(what: str, one: Callable[[Adding], Run]) -> Iterator[Row]:
         name = f"reg add of {made.amount}, {what}"
-        return [*rows(name, theirs.name, measured, "<= 1"), processor(name, theirs.name, measured)]
+        for theirs in peers:
+            measured = pairs(lambda: one(ours), partial(one, theirs), count, warm_up=False)
+            yield from [*rows(name, theirs.name, measured, "<= 1"), processor(name, theirs.name, measured)]
 
-    first = compared("first", Adding.first)
+    first = list(compared("first", Adding.first))
     settle(changing.parent)
     return [
         *first,

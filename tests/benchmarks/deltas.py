@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import onnx
 from onnx import numpy_helper
 from support.servers import static
 
-from benchmarks.measure import Row, row, run
+from benchmarks.measure import Command, Row, row, run
 from benchmarks.peers import installed
 
 VERSIONS = ("0.1.0", "0.2.0")
@@ -35,6 +36,7 @@ COMPARED = ("fp16", "INT8 with INT8 embeddings")
 """Files that other tools are given too; the larger ones take some of them many minutes."""
 TRAINED_FOLDERS = ("seed", "mobilenet-old", "mobilenet-new", "smollm2-old", "smollm2-new")
 """The folders that `prepare` keeps."""
+CASYNC = "casync, new chunks"
 MEGABIT = 125_000
 LINE = 100 * MEGABIT
 """Bytes a second of the slow line."""
@@ -51,25 +53,30 @@ else:
 """
 
 
-def benchmark(checkpoints: Path, cache: Path) -> list[Row]:
-    """The two versions of the demo's model, as the android profile exports them."""
+def sizes(checkpoints: Path, cache: Path) -> list[Row]:
+    """What needs no clock. The demo's model in two versions, as the android profile exports them, and other models."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
-        exports = {
-            kind: [
-                _export(checkpoints / version, root / f"{kind}-{version}", kind, root) for version in VERSIONS
-            ]
-            for kind in ("plain", "int8")
-        }
+        exports = {kind: _export_both(checkpoints, kind, root) for kind in ("plain", "int8")}
         return [
             *_sizes(exports, root, cache),
             *_other_pairs(exports["plain"][0] / "model.onnx", root),
             *_trained_pairs(checkpoints, prepare(cache), root),
             *_with_zstd(exports, root, cache),
-            *_speeds(exports, root),
             *_memory(root),
-            *_over_a_slow_line(exports["plain"], root),
         ]
+
+
+def speed(checkpoints: Path) -> list[Row]:
+    """The demo's model in two versions, as the android profile exports them."""
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        exports = _export_both(checkpoints, "plain", root)
+        return [*_speeds(exports, root), *_over_a_slow_line(root)]
+
+
+def _export_both(checkpoints: Path, kind: str, root: Path) -> list[Path]:
+    return [_export(checkpoints / version, root / f"{kind}-{version}", kind, root) for version in VERSIONS]
 
 
 def _export(checkpoint: Path, output: Path, kind: str, root: Path) -> Path:
@@ -131,24 +138,31 @@ def _share(what: str, peer: str, ours: int, theirs: int, aim: str) -> Row:
 
 
 def _peers(old: Path, new: Path, root: Path, cache: Path) -> Iterator[tuple[str, int]]:
-    """The sizes of the differences that other tools make."""
-    target = root / "other"
-    for level in ("-3", "-19"):
-        zstd = ["zstd", "-q", "-f", level, "--long=27", f"--patch-from={old}", new, "-o", target]
-        subprocess.run(zstd, check=True)
-        yield f"zstd {level} --patch-from", target.stat().st_size
-    xdelta = ["xdelta3", "-e", "-9", "-f", "-B", "100000000", "-s", old, new, target]
-    subprocess.run(list(map(str, xdelta)), check=True)
-    yield "xdelta3 -9", target.stat().st_size
-    yield "casync, new chunks", _new_chunks(old, new, root / "chunks")
+    """The sizes of the differences that other tools make, several at a time: nobody times them."""
+    commands: dict[str, Command] = {
+        f"zstd {level} --patch-from": ["zstd", "-q", level, "--long=27", f"--patch-from={old}", new, "-o"]
+        for level in ("-3", "-19")
+    }
+    commands["xdelta3 -9"] = ["xdelta3", "-e", "-9", "-B", "100000000", "-s", old, new]
     python = installed(cache, "hdiffpatch") / "python"
     for tool, code in (
         ("HDiffPatch", "import hdiffpatch as h; d = h.diff(a, b, compression='zlib')"),
         ("bsdiff", "import bsdiff4; d = bsdiff4.diff(a, b)"),
     ):
         script = f"import sys; a, b = (open(p, 'rb').read() for p in sys.argv[1:3]); {code}; open(sys.argv[3], 'wb').write(d)"
-        subprocess.run([python, "-c", script, old, new, target], check=True)
-        yield tool, target.stat().st_size
+        commands[tool] = [python, "-c", script, old, new]
+
+    def size(tool: str) -> int:
+        if tool == CASYNC:
+            return _new_chunks(old, new, root / "chunks")
+        with tempfile.TemporaryDirectory(dir=root) as directory:
+            target = Path(directory) / "difference"
+            subprocess.run([*commands[tool], target], check=True)
+            return target.stat().st_size
+
+    tools = [*commands, CASYNC]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield from zip(tools, pool.map(size, tools), strict=True)
 
 
 def _new_chunks(old: Path, new: Path, store: Path) -> int:
@@ -363,16 +377,14 @@ def _with_zstd(exports: dict[str, list[Path]], root: Path, cache: Path) -> Itera
         )
 
 
-def _speeds(exports: dict[str, list[Path]], root: Path) -> Iterator[Row]:
+def _speeds(exports: list[Path], root: Path) -> Iterator[Row]:
     """Rates in bytes of the new file, beside SHA-256 over the same bytes."""
     from onnxreg.registry.delta import apply
     from onnxreg.schema.delta.delta_format import DeltaHeader
 
-    for label, kind, name in (
-        ("fp32", "plain", "model.onnx"),
-        ("INT8 with INT8 embeddings", "int8", "model_int8.onnx"),
-    ):
-        old, new = (model_files(export)[name] for export in exports[kind])
+    for label in ("fp32", "INT8 as the profile makes it"):
+        _, name, _ = FILES[label]
+        old, new = (model_files(export)[name] for export in exports)
         size = new.descriptor.size / 1e6
         making, applying = [], []
         for _ in range(3):
@@ -399,7 +411,7 @@ def _seconds(work: Callable[[], object]) -> float:
 def _memory(root: Path) -> Iterator[Row]:
     """The applier's peak beside that of the same process without work."""
     start = statistics.median(run([sys.executable, "-c", APPLY]).peak for _ in range(3))
-    for mebibytes in (64, 2048):
+    for mebibytes in (64, 512):
         folder = root / f"memory-{mebibytes}"
         folder.mkdir()
         old, new = _large(folder, mebibytes)
@@ -443,7 +455,7 @@ def _large(folder: Path, mebibytes: int) -> tuple[Any, Any]:
     return files[0], files[1]
 
 
-def _over_a_slow_line(exports: list[Path], root: Path) -> Iterator[Row]:
+def _over_a_slow_line(root: Path) -> Iterator[Row]:
     """A real `reg pull` of the update at 100 Mbit/s, by deltas and whole."""
     home = os.environ | {"REG_HOME": str(root / "home"), "REG_STATE": str(root / "state")}
     reg = [sys.executable, "-m", "onnxreg.cli"]

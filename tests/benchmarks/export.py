@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.measure import Row, Run, pairs, processor, rows, run
 from benchmarks.peers import installed
 
-BUDGET_SECONDS = 180
+BUDGET_SECONDS = 60
 
 
 def benchmark(checkpoint: Path, cache: Path, count: int = 7) -> list[Row]:

@@ -18,33 +18,41 @@ from benchmarks.measure import Curve, Run, run
 from benchmarks.transfer import INGEST, big_file
 
 SIZES = {
-    "blobs of a version": [1, 10, 100, 1_000, 10_000, 30_000],
-    "versions of a model": [5, 50, 500, 5_000, 20_000],
+    "blobs of a version": [1, 10, 100, 1_000, 10_000],
+    "versions of a model": [5, 50, 500, 5_000],
     "models": [10, 100, 1_000],
     "pushers at once": [1, 2, 4, 8, 16],
 }
-MORE = {
-    **{
-        ("models", step): 10_000
-        for step in (
+FURTHER = {
+    "blobs of a version": (30_000, ["add", "push"]),
+    "versions of a model": (20_000, ["resolve", "add one more", "push one more", "push all", "log"]),
+    "models": (
+        10_000,
+        [
             "resolve one",
             "search, no index yet",
             "search, one model changed",
             "mirror to a bucket",
             "mirror to a bucket, nothing changed",
-        )
-    },
-    **{("blobs of a version", step): 100_000 for step in ("add", "push")},
+        ],
+    ),
 }
-"""The largest size of the steps that reach further than the others."""
-CALLS_UP_TO = 1_000
-MEBIBYTES = [1, 16, 256, 4096]
+"""One size more, and the steps that reach it."""
+CALLS_UP_TO = 100
+MEBIBYTES = [1, 16, 256, 1024]
 UNITS = {"processor": "s", "bytes sent": "B", "bytes received": "B"}
 
 
-def curves(kind: str, name: str) -> Iterator[Curve]:
+def curves(kind: str) -> Iterator[Curve]:
+    """Those of all steps that grow with it."""
+    for name in growing.GROWTH[kind]:
+        yield from _of_step(kind, name)
+
+
+def _of_step(kind: str, name: str) -> Iterator[Curve]:
     """A curve for each count of a step that is not nothing everywhere."""
-    sizes = SIZES[kind] + ([MORE[kind, name]] if (kind, name) in MORE else [])
+    further, steps = FURTHER.get(kind, (0, []))
+    sizes = SIZES[kind] + ([further] if name in steps else [])
     found: dict[str, dict[int, float]] = {}
     for size in sizes:
         for profiled in (False, True):
@@ -97,7 +105,5 @@ def file_sizes() -> Iterator[Curve]:
             yield Curve(verb, what, "MiB of a file", MEBIBYTES, values, unit)
 
 
-PARTS: dict[str, Callable[[], Iterator[Curve]]] = {
-    f"{kind}, {step}": partial(curves, kind, step) for kind, steps in growing.GROWTH.items() for step in steps
-}
+PARTS: dict[str, Callable[[], Iterator[Curve]]] = {kind: partial(curves, kind) for kind in growing.GROWTH}
 PARTS["MiB of a file"] = file_sizes

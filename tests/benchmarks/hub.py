@@ -1,4 +1,4 @@
-"""`hf download` of a file of 1 GiB from `reg serve` against `curl` of the same bytes from nginx, then their SHA-256.
+"""`hf download` of a file of 512 MiB from `reg serve` against `curl` of the same bytes from nginx, then their SHA-256.
 
 `hf` checks sizes only. The peer hashes with coreutils' `sha256sum`, or with OpenSSL, which uses the processor's own
 instructions for it. The third peer is huggingface_hub's own download function on the blob in nginx: the difference is that of the
@@ -21,7 +21,7 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 NAME = "acme/big"
 MIB = 2**20
-BLOB_MIB = 1024
+BLOB_MIB = 512
 CURL = 'curl --fail --silent --show-error --output "$0" "$1"'
 HTTP_GET = """
 import sys
@@ -38,7 +38,7 @@ PEERS = {
 AIM = "<= 1.2"
 
 
-def benchmark(cache: Path, count: int = 4) -> list[Row]:
+def benchmark(cache: Path, count: int = 3) -> list[Row]:
     hf = installed(cache, "hf") / "hf"
     with scratch() as directory:
         path = _add_blob(Registry(directory / "home"))
@@ -70,7 +70,7 @@ def _against(peer: str, hf: Path, ours: Server, url: str, target: Path, count: i
     program = hf.with_name(interpreter) if interpreter == "python" else interpreter
     fetch = [program, "-c", script, target / "model.onnx", url]
     measured = pairs(lambda: _time(download, env, target), lambda: _time(fetch, env, target), count)
-    what = f"hf download of {BLOB_MIB // 1024} GiB, reg serve"
+    what = f"hf download of {BLOB_MIB} MiB, reg serve"
     yield from rows(what, peer, measured, AIM if peer.startswith("curl") else "")
     yield processor(what, peer, measured)
 

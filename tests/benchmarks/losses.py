@@ -26,7 +26,7 @@ WHY = {
         "Mostly IndexedDB: the client writes the model there while it arrives, reads it back and hashes it; with the store in memory the "
         "ratio is 1.4. The peer keeps nothing, so it downloads everything again at the next visit. The aim is missed."
     ),
-    ("reg delta make, 8 GiB, *", "*"): (
+    ("reg delta make, * GiB, *", "*"): (
         "Two threads encode blocks of 1 MiB while up to four results wait; how many planes are in memory at one moment differs by a few MiB."
     ),
     ("push of *, Hub emulator*", "hf, Xet"): (

@@ -19,8 +19,9 @@ Command = Sequence[str | Path]
 T = TypeVar("T")
 ROUNDS = 3
 """How often a comparison takes its pairs at most: again while its spread is too wide. All pairs count."""
-PAIRS, BUDGET = 3, 30
-"""A comparison ends after so many seconds, as soon as it has so many pairs, or as many as it asks for if these are fewer."""
+LEAST, PAIRS, BUDGET = 2, 3, 10
+"""After the last, in seconds, a comparison ends with so few pairs if their spread is narrow, and with the second number of
+them however wide it is."""
 LIMIT = 0.15
 """The widest spread of a row. Aims differ from the peer by this much, so a wider row decides nothing."""
 ROUGH_LIMIT = 0.3
@@ -152,7 +153,7 @@ def run(command: Command, env: Mapping[str, str] | None = None) -> Run:
 
 
 def peak_anonymous(command: Command, env: Mapping[str, str]) -> float:
-    """The most anonymous memory of a command and the processes that it starts, in MiB; looked at every 5 ms.
+    """The most anonymous memory of a command and the processes that it starts, in MiB; looked at every 20 ms.
 
     `env` is added to the environment. A failure raises, with what the command said.
     """
@@ -161,7 +162,7 @@ def peak_anonymous(command: Command, env: Mapping[str, str]) -> float:
         peak = 0
         while process.poll() is None:
             peak = max(peak, sum(map(_anonymous, _tree(process.pid))))
-            time.sleep(0.005)
+            time.sleep(0.02)
         said.seek(0)
         if process.returncode:
             raise SystemExit(f"{' '.join(map(str, command))} exited {process.returncode}:\n{said.read()}")
@@ -201,12 +202,13 @@ def pairs(
         ours(), theirs()
     measured: list[tuple[T, T]] = []
     began = time.monotonic()
-    for number in range(1, ROUNDS + 1):
-        while len(measured) < number * count:
-            if len(measured) >= min(count, PAIRS) and time.monotonic() - began > budget:
-                return measured
-            measured.append((ours(), theirs()))
-        if not row("", "", [(value(a), value(b)) for a, b in measured], "s", "").is_wide():
+    while len(measured) < ROUNDS * count:
+        measured.append((ours(), theirs()))
+        is_wide = row("", "", [(value(a), value(b)) for a, b in measured], "s", "").is_wide()
+        is_late = time.monotonic() - began > budget
+        if len(measured) % count == 0 and not is_wide:
+            break
+        if is_late and len(measured) >= (PAIRS if is_wide else LEAST):
             break
     return measured
 

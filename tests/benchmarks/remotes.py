@@ -18,7 +18,20 @@ from pathlib import Path
 from support.servers import hub, s3servers
 from support.servers.faults import proxy
 
-from benchmarks.clients import LARGE, Client, Input, aws, aws_sync, dvc, hf, make_input, mlflow, reg
+from benchmarks.clients import (
+    HALF,
+    LARGE,
+    QUARTER,
+    Client,
+    Input,
+    aws,
+    aws_sync,
+    dvc,
+    hf,
+    make_input,
+    mlflow,
+    reg,
+)
 from benchmarks.measure import Row, Run, pairs, run
 from benchmarks.pairing import pulls, pushes, rows_of, scratch
 from benchmarks.peers import installed
@@ -190,19 +203,18 @@ PARTS: dict[str, Callable[[Path, Input, int], Iterator[Row]]] = {
     "unchanged": unchanged,
     "again, sync": partial(again, peer="sync"),
     "again, dvc": partial(again, peer="dvc"),
-    "again, mlflow": partial(again, peer="mlflow"),
     "small files": small_files,
 }
 
 
-SLOW = frozenset({"mlflow", "again, sync", "again, dvc", "again, mlflow", "ministack"})
-"""Parts that take minutes, and start with two pairs."""
-
-
-SIZES: Mapping[str, Sequence[int]] = {"small files": (), "ministack": (128, 84, 42)}
-"""MiB of the large files, if not `LARGE`. MiniStack moves a GiB in half a minute."""
+SIZES: Mapping[str, Sequence[int]] = {
+    "small files": (),
+    "mlflow": HALF,
+    **dict.fromkeys(("ministack", "unchanged", "again, sync", "again, dvc"), QUARTER),
+}
+"""MiB of the large files, if not `LARGE`. MiniStack moves a GiB in half a minute, and what is unchanged is not moved."""
 
 
 def benchmark(cache: Path, part: str, count: int = 3) -> list[Row]:
     with make_input(SIZES.get(part, LARGE)) as made:
-        return list(PARTS[part](cache, made, 2 if part in SLOW else count))
+        return list(PARTS[part](cache, made, count))

@@ -1,17 +1,19 @@
 """docs/benchmarks.md with its charts, out of docs/benchmarks.json, which holds the figures of the last run of each group."""
 
+import fcntl
 import json
 import os
 import platform
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks import chart
 from benchmarks.losses import why
-from benchmarks.measure import BUDGET, LIMIT, ROUGH_LIMIT, Curve, GroupRun, Row, table
+from benchmarks.measure import BUDGET, LEAST, LIMIT, PAIRS, ROUGH_LIMIT, Curve, GroupRun, Row, table
 
 COLUMNS = 100
 DOCS = Path(__file__).parents[2] / "docs"
@@ -42,7 +44,7 @@ above 1 is better; the charts invert these. Rows that we lose are shown like the
 GROWTH = """
 ## Cost of growth
 
-Counted: calls of functions (up to a size of 1,000), requests, bytes, opened files, syncs; and seconds of processor
+Counted: calls of functions (up to a size of 100), requests, bytes, opened files, syncs; and seconds of processor
 time for costs that no count shows. The tables show the cost at the largest size, and the exponent of the last
 step to it: 1 is linear (the grey band in the chart), 0 is flat. No step is worse than linear, and
 `tests/registry/test_growth.py` checks that, with one exception: processes that push to one model at the same moment lose
@@ -60,11 +62,11 @@ RUNS = f"""
 
 The spread of a row is half of the 95 % interval of its median ratio, over that median (the notch of a box plot: 1.57 interquartile
 ranges by the root of the number of pairs). If it exceeds {LIMIT * 100:.0f} %, the pairs are measured again, up to three times, and all of them
-count, but for no longer than {BUDGET} seconds once there are three pairs. The limit is {ROUGH_LIMIT * 100:.0f} % if a side takes less than 0.1 s, or if the sides differ more than ten times. A group with a
+count, but for no longer than {BUDGET} seconds once there are {PAIRS} pairs, or {LEAST} whose spread is narrow. The limit is {ROUGH_LIMIT * 100:.0f} % if a side takes less than 0.1 s, or if the sides differ more than ten times. A group with a
 wider row is not written; `make bench GROUPS="--force GROUP"` writes it, and the table counts such rows.
 
 Load is the mean of one minute before and after, and includes that of the group itself. Groups that are missing here were
-measured before runs were recorded. The seconds are without those of the peers' environments and of training, which come first. A run of all groups begins with those whose figures are the oldest, and ends before the first that does not fit in an hour. `make bench-quick` measures a group for each headline: {", ".join(QUICK)}.
+measured before runs were recorded. The seconds are without those of the peers' environments and of training, which come first. Groups that only count (growth, memory, deltas sizes) run side by side, the others alone. A run of all begins with the former, goes on with those whose figures are the oldest, and ends before the first that does not fit in an hour. `make bench-quick` measures a group for each headline: {", ".join(QUICK)}.
 """
 GROWING = ("blobs of a version", "versions of a model", "models", "pushers at once", "MiB of a file")
 """What grows, in the order of the page."""
@@ -76,8 +78,8 @@ of each: [ADR 14](adr/0014-one-parser.md).""",
     "adding": """Three large and 300 small files from a directory into an empty store; then again with nothing changed; then with
 one small file changed. Ours reads the graphs and ends durable, and recognises files that did not change for a minute. dvc
 trusts the time stamps of files that it saw, MLflow hashes nothing. Both are followed by a sync.""",
-    "memory": """A model with 8 GiB of external data in one file, against one with 64 MiB. Counted is anonymous memory of all processes of a
-verb, every 5 ms. Mapped files are not counted, whose pages the kernel drops if it needs room: only `reg delta make` maps any, 16 GiB here.""",
+    "memory": """A model with 2 GiB of external data in one file, against one with 64 MiB. Counted is anonymous memory of all processes of a
+verb, every 20 ms. Mapped files are not counted, whose pages the kernel drops if it needs room: only `reg delta make` maps any, 4 GiB here. The same for 8 GiB: [scale](scale.md#what-grows-with-what).""",
     "durability": "",
     "verify": """Python with the modules that read manifests starts in 0.3 s on one core; then both hash at the same speed. The
 processor time is 1.04 to 1.10 of that of the threads, with two, three or eight of ours. On 16 cores (Intel Xeon, 2026-11-27) ours takes
@@ -139,16 +141,30 @@ def load() -> dict[str, Any]:
 
 def save(part: str, name: str, items: list[dict[str, Any]], run: GroupRun, peers: dict[str, str]) -> None:
     """Put a group's figures and its run beside those of the others, and the versions of its peers beside theirs."""
-    results = load()
-    results[part][name] = items
-    results["runs"] = dict(sorted({**results.get("runs", {}), name: asdict(run)}.items()))
     machine = {
         "cores": os.cpu_count(),
         "architecture": platform.machine(),
         "python": platform.python_version(),
     }
-    versions = dict(sorted({**results["peers"], **peers}.items()))
-    RESULTS.write_text(json.dumps({**results, "peers": versions, "machine": machine}, indent=1) + "\n")
+    with _alone():
+        results = load()
+        results[part][name] = items
+        results["runs"] = dict(sorted({**results.get("runs", {}), name: asdict(run)}.items()))
+        versions = dict(sorted({**results["peers"], **peers}.items()))
+        text = json.dumps({**results, "peers": versions, "machine": machine}, indent=1) + "\n"
+        RESULTS.with_suffix(".new").write_text(text)
+        RESULTS.with_suffix(".new").replace(RESULTS)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Keep other processes from saving at the same time."""
+    folder = os.open(RESULTS.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def write(results: dict[str, Any]) -> None:

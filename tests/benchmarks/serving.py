@@ -27,8 +27,8 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 MODELS, VERSIONS = 200, 5
 FEW, MANY = 10, 10_000
 BLOB = 512 * 2**20
-SECONDS = 5
-"""Of one load. In fewer MLflow lists no 200 models to anybody."""
+SECONDS = 3
+"""Of one load."""
 MLFLOW = "/api/2.0/mlflow"
 
 Question = tuple[str, list[Ask], list[Ask]]

@@ -47,7 +47,7 @@ def installed(cache: Path) -> Path:
     return python
 
 
-def benchmark(cache: Path, count: int = 15) -> list[Row]:
+def benchmark(cache: Path, count: int = 9) -> list[Row]:
     python = installed(cache)
     reg = python.with_name("reg")
     found: list[Row] = []
@@ -70,7 +70,7 @@ def benchmark(cache: Path, count: int = 15) -> list[Row]:
             found += rows(f"python -c 'import {modules}'", "python -c pass", measured, "")[:1]
         for verb, peer, command in _peers(cache, Path(directory), env):
             measured = pairs(
-                lambda verb=verb: run([reg, *verb], env), lambda command=command: run(command, env), 5
+                lambda verb=verb: run([reg, *verb], env), lambda command=command: run(command, env), 3
             )
             found += rows(f"reg {' '.join(verb)}", peer, measured, "<= 0.6")
     return found

@@ -62,15 +62,25 @@ def test_wide_pairs_are_measured_again_and_all_of_them_count(ratios: list[float]
     assert [ours.wall for ours, _ in measured] == (ratios * ROUNDS)[: times * len(STEADY)]
 
 
-@pytest.mark.parametrize(("seconds", "count", "taken"), [(100, 5, 3), (100, 2, 2), (7, 5, 5), (1, 5, 15)])
-def test_a_comparison_ends_with_its_budget_but_has_three_pairs(
-    seconds: float, count: int, taken: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("ratios", "seconds", "count", "taken"),
+    [
+        (UNSTEADY, 100, 5, measure.PAIRS),
+        (UNSTEADY, 100, 2, measure.PAIRS),
+        (STEADY, 100, 5, measure.LEAST),
+        (UNSTEADY, measure.BUDGET / 4, 5, 5),
+        (UNSTEADY, 0.5, 5, 15),
+        (STEADY, 0.5, 5, 5),
+    ],
+)
+def test_a_comparison_ends_with_its_budget_and_sooner_if_it_is_steady(
+    ratios: list[float], seconds: float, count: int, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ratios, passed = iter(UNSTEADY * 10), [0.0]
+    values, passed = iter(ratios * 10), [0.0]
 
     def ours() -> Run:
         passed[0] += seconds
-        return Run(next(ratios), 1, 1)
+        return Run(next(values), 1, 1)
 
     monkeypatch.setattr(measure.time, "monotonic", lambda: passed[0])
     assert len(pairs(ours, lambda: Run(1, 1, 1), count)) == taken
