@@ -69,7 +69,9 @@ def _against(peer: str, hf: Path, ours: Server, url: str, target: Path, count: i
     interpreter, script = PEERS[peer]
     program = hf.with_name(interpreter) if interpreter == "python" else interpreter
     fetch = [program, "-c", script, target / "model.onnx", url]
-    measured = pairs(lambda: _time(download, env, target), lambda: _time(fetch, env, target), count)
+    measured = pairs(
+        lambda: _time(download, env, target), lambda: _time(fetch, env, target), count, warm_up=False
+    )
     what = f"hf download of {BLOB_MIB} MiB, reg serve"
     yield from rows(what, peer, measured, AIM if peer.startswith("curl") else "")
     yield processor(what, peer, measured)

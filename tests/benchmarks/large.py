@@ -17,7 +17,7 @@ from benchmarks.measure import Row, peak_anonymous, run
 from benchmarks.pairing import scratch
 
 MIB = 2**20
-SMALL, LARGE, LARGEST = 64, 2048, 8192
+SMALL, LARGE, LARGEST = 64, 1024, 8192
 """MiB of external data. `make test-all` has the largest."""
 TENSORS, WIDTH = 8, 2048
 BLOCK_VALUES = 4 * MIB
@@ -88,7 +88,7 @@ def peaks(mebibytes: int) -> dict[str, float]:
 
 
 def memory() -> Iterator[Row]:
-    """Peak memory at 2 GiB over that at 64 MiB."""
+    """Peak memory at 1 GiB over that at 64 MiB."""
     large, small = peaks(LARGE), peaks(SMALL)
     for verb, peak in large.items():
         ratio = peak / small[verb]

@@ -110,9 +110,9 @@ def serving(command: Command, port: int, healthy: str, env: dict[str, str] | Non
 
 
 def ask(server: Server, asked: Sequence[Ask], seconds: int) -> Load:
-    """64 clients that ask in turn, each once it has its answer before. A server that answers nothing in that time has four
+    """64 clients that ask in turn, each once it has its answer before. A server that answers nothing in that time has eight
     times as long. SystemExit if a request fails, or nothing is answered then."""
-    for patience in (seconds, 4 * seconds):
+    for patience in (seconds, 8 * seconds):
         if load := _ask(server, asked, patience):
             return load
     raise SystemExit(f"{server.url} answered nothing in {patience} seconds: the machine is too busy")

@@ -19,7 +19,7 @@ Command = Sequence[str | Path]
 T = TypeVar("T")
 ROUNDS = 3
 """How often a comparison takes its pairs at most: again while its spread is too wide. All pairs count."""
-LEAST, PAIRS, BUDGET = 2, 3, 10
+LEAST, PAIRS, BUDGET = 2, 3, 8
 """After the last, in seconds, a comparison ends with so few pairs if their spread is narrow, and with the second number of
 them however wide it is."""
 LIMIT = 0.15

@@ -1,4 +1,4 @@
-"""Push and pull of a model of half a GiB against clients of an OCI registry: `oras` for Python, and skopeo, which is in Go.
+"""Push and pull of a model of 256 MiB against clients of an OCI registry: `oras` for Python, and skopeo, which is in Go.
 
 `publish` compares `reg publish` with `skopeo copy`, both into the same `docker-registry`. For the others no place holds both kinds of registry. So each pushes to a real server of its own, SeaweedFS and the distribution's
 `docker-registry`, and pulls from one that sends plain files: `reg serve` and the same `docker-registry`. The processor
@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import httpservers
-from benchmarks.clients import HALF, NAME, REG, Client, Input, make_input, reg
+from benchmarks.clients import NAME, QUARTER, REG, Client, Input, make_input, reg
 from benchmarks.load import Server, free_port, serving
 from benchmarks.measure import Command, Row, run
 from benchmarks.pairing import pulls_from, pushes, scratch
@@ -120,7 +120,7 @@ def _lay_out(made: Input, layout: Path) -> None:
 
 
 def benchmark(cache: Path, part: str, count: int = 3) -> list[Row]:
-    with make_input(HALF) as made:
+    with make_input(QUARTER) as made:
         if part == "publish":
             return list(_publish(made, count))
         return list(_against(oras(cache, made) if part == "oras" else skopeo(made), made, count))

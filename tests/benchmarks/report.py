@@ -78,8 +78,8 @@ of each: [ADR 14](adr/0014-one-parser.md).""",
     "adding": """Three large and 300 small files from a directory into an empty store; then again with nothing changed; then with
 one small file changed. Ours reads the graphs and ends durable, and recognises files that did not change for a minute. dvc
 trusts the time stamps of files that it saw, MLflow hashes nothing. Both are followed by a sync.""",
-    "memory": """A model with 2 GiB of external data in one file, against one with 64 MiB. Counted is anonymous memory of all processes of a
-verb, every 20 ms. Mapped files are not counted, whose pages the kernel drops if it needs room: only `reg delta make` maps any, 4 GiB here. The same for 8 GiB: [scale](scale.md#what-grows-with-what).""",
+    "memory": """A model with 1 GiB of external data in one file, against one with 64 MiB. Counted is anonymous memory of all processes of a
+verb, every 20 ms. Mapped files are not counted, whose pages the kernel drops if it needs room: only `reg delta make` maps any, 2 GiB here. The same for 8 GiB: [scale](scale.md#what-grows-with-what).""",
     "durability": "",
     "verify": """Python with the modules that read manifests starts in 0.3 s on one core; then both hash at the same speed. The
 processor time is 1.04 to 1.10 of that of the threads, with two, three or eight of ours. On 16 cores (Intel Xeon, 2026-11-27) ours takes

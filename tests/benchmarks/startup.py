@@ -70,7 +70,10 @@ def benchmark(cache: Path, count: int = 9) -> list[Row]:
             found += rows(f"python -c 'import {modules}'", "python -c pass", measured, "")[:1]
         for verb, peer, command in _peers(cache, Path(directory), env):
             measured = pairs(
-                lambda verb=verb: run([reg, *verb], env), lambda command=command: run(command, env), 3
+                lambda verb=verb: run([reg, *verb], env),
+                lambda command=command: run(command, env),
+                3,
+                warm_up=False,
             )
             found += rows(f"reg {' '.join(verb)}", peer, measured, "<= 0.6")
     return found

@@ -21,6 +21,15 @@ LARGE = {
     "models": (100, 400),
     "pushers at once": (4, 32),
 }
+LARGEST = [
+    ("blobs of a version", "add", (10_000, 100_000)),
+    ("blobs of a version", "push", (10_000, 100_000)),
+    ("versions of a model", "push all", (5_000, 20_000)),
+    ("versions of a model", "push one more", (5_024, 20_000)),
+    ("models", "mirror to a bucket", (1_000, 10_000)),
+    ("models", "mirror to a bucket, nothing changed", (1_000, 10_000)),
+]
+"""Steps and sizes that docs/scale.md tells of. Every 64th version writes the catalog anew: both of these do."""
 FLAT = {("models", "resolve one")}
 """What costs the same however large its input. (An index file has at most so many lines: `test_scale` has its bound.)"""
 CONTENDED = 2
@@ -52,6 +61,19 @@ def test_no_step_is_worse_than_linear(
     else:
         limit = 0.1 if (kind, name) in FLAT else LINEAR
         assert {what: value for what, value in found.items() if value > limit} == {}
+
+
+@pytest.mark.large
+@pytest.mark.parametrize(("kind", "name", "sizes"), LARGEST)
+def test_the_largest_sizes_are_linear(
+    kind: str, name: str, sizes: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted are requests, bytes and files; calls of functions would take hours."""
+    monkeypatch.setattr(growing, "PROFILED", False)
+    found = exponents(kind, name, sizes, tmp_path)
+    del found["processor"]
+    assert found
+    assert {what: value for what, value in found.items() if value > LINEAR} == {}
 
 
 @pytest.mark.more
