@@ -71,6 +71,7 @@ def against(ours: Adding, peers: Sequence[Adding], made: Input, changing: Path, 
 
     first = list(compared("first", Adding.first))
     settle(changing.parent)
+    ours.again()  # only now it takes note of the files
     return [
         *first,
         *compared("nothing changed", Adding.again),

@@ -9,7 +9,7 @@ from benchmarks.measure import Curve, Row
 AHEAD, BEHIND, LEVEL, INK, FAINT = "#1b7837", "#c51b7d", "#737373", "#222222", "#d9d9d9"
 COLOURS = ("#1b7837", "#c51b7d", "#2166ac", "#b35806", "#542788", "#737373", "#01665e", "#8c2d04")
 DRAWN = {"pushers at once": "requests", "MiB of a file": "peak memory"}
-"""The count that is drawn of those in the table, where it is another one than calls."""
+"""The count that is drawn of those in the table, if it is another one than opened files."""
 LINE, LABELS, WIDTH = 17, 420, 960
 
 
@@ -47,7 +47,7 @@ def curves(found: Sequence[Curve]) -> str:
     """A panel for each kind of growth: cost over its value at the smallest size, both axes logarithmic, beside a linear one."""
     panels: dict[str, list[Curve]] = {}
     for curve in found:
-        if curve.count == DRAWN.get(curve.size, "calls"):
+        if curve.count == DRAWN.get(curve.size, "files opened"):
             panels.setdefault(curve.size, []).append(curve)
     parts: list[str] = []
     for number, (size, together) in enumerate(panels.items()):

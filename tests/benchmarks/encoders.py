@@ -60,6 +60,7 @@ def benchmark(cache: Path, count: int = 3) -> list[Row]:
                     raise SystemExit(f"{peer} wrote no graph")
                 return done
 
+            theirs()
             what, measured = "export of an encoder, fp32", pairs(first, theirs, count, warm_up=False)
             found += [*rows(what, peer, measured, "<= 1.1"), processor(what, peer, measured)]
         run(ours, env)

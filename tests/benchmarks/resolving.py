@@ -68,7 +68,7 @@ def index_file(registry: str) -> bytes:
     return ledger.encode()
 
 
-def benchmark(count: int = 25) -> list[Row]:
+def benchmark(count: int = 15) -> list[Row]:
     line = index_file("0" * 32).split(b"\n")[0]
     state = State.decode(line)
     summary = state.summary(VERSION)

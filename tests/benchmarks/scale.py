@@ -1,4 +1,4 @@
-"""What a registry costs as it grows: ten models against ten thousand, twenty versions against twenty thousand.
+"""What a registry costs as it grows: ten models against ten thousand, twenty versions against five thousand.
 
 Times are ratios of whole `reg` processes, in pairs; requests and bytes are counted, in this process.
 """
@@ -19,7 +19,7 @@ from onnxreg.registry.search.search_index import FILE
 from onnxreg.registry.store.layout import index_path
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
-FEW, MANY, VERSIONS, LONG = 10, 10_000, 20, 20_000
+FEW, MANY, VERSIONS, LONG = 10, 10_000, 20, 5_000
 NAME = grow.model_name(0)
 
 QUERY = """
@@ -55,7 +55,7 @@ assert all(os.wait()[1] == 0 for _ in range(cores))
 """The limit of a first search in Python: each index file is read, and its state line parsed, on all cores."""
 
 
-def benchmark(cache: Path, count: int = 11) -> list[Row]:
+def benchmark(cache: Path, count: int = 5) -> list[Row]:
     python = installed(cache)
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
         few = grow.grow(Path(directory) / "few", FEW, VERSIONS, whole=[0])

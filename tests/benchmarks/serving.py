@@ -9,7 +9,8 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from urllib.parse import quote
@@ -18,7 +19,7 @@ from urllib.request import Request, urlopen
 from support.registries import grow
 
 from benchmarks.httpservers import flat, mlflow, nginx, reg
-from benchmarks.load import Ask, Server, ask, download, timed
+from benchmarks.load import CLIENTS, Ask, Load, Server, ask, download, timed
 from benchmarks.measure import Row, pairs, row
 from onnxreg.registry import Registry
 from onnxreg.registry.store.layout import blob_path, index_path
@@ -27,8 +28,11 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 MODELS, VERSIONS = 200, 5
 FEW, MANY = 10, 10_000
 BLOB = 512 * 2**20
-SECONDS = 2
-"""Of one load."""
+SECONDS, MLFLOWS_SECONDS = 2, 5
+"""Of one load. MLflow answers late."""
+FEWER = 8
+LISTING = f"list {MODELS} models, {FEWER} clients"
+"""So few clients, or MLflow answers nobody in that time."""
 MLFLOW = "/api/2.0/mlflow"
 
 Question = tuple[str, list[Ask], list[Ask]]
@@ -58,7 +62,7 @@ def questions(names: Sequence[str]) -> list[Question]:
             of_mlflow("/registered-models/search?filter=name%3D%27{}%27"),
         ),
         (
-            f"list {MODELS} models",
+            LISTING,
             [Ask("GET", "/v1/models")],
             [Ask("GET", f"{MLFLOW}/registered-models/search?max_results=1000")],
         ),
@@ -80,7 +84,10 @@ def against_mlflow(cache: Path, registry: Registry, names: Sequence[str], count:
         for what, mine, its in questions(names):
             for one, other in list(zip(mine, its, strict=True))[::50]:
                 _agree(answers(ours, one), answers(theirs, other))
-            yield from loaded(what, "MLflow", (ours, mine), (theirs, its), count, ">= 10")
+            load = partial(ask, seconds=MLFLOWS_SECONDS, clients=FEWER if what == LISTING else CLIENTS)
+            yield from loaded(
+                what, "MLflow", partial(load, ours, mine), partial(load, theirs, its), count, ">= 10"
+            )
         peaks = [(ours.peak(), theirs.peak())]
         yield row(f"reg serve, {MODELS} models, peak memory", "MLflow", peaks, "MiB", "")
 
@@ -100,13 +107,13 @@ def _agree(ours: bytes, theirs: bytes) -> None:
 def loaded(
     what: str,
     peer: str,
-    ours: tuple[Server, list[Ask]],
-    theirs: tuple[Server, list[Ask]],
+    ours: Callable[[], Load],
+    theirs: Callable[[], Load],
     count: int,
     aim: str,
 ) -> list[Row]:
     """Rows for the requests a second and the slowest of a hundred, each in pairs after a round that does not count."""
-    measured = pairs(lambda: ask(*ours, SECONDS), lambda: ask(*theirs, SECONDS), count, attrgetter("rate"))
+    measured = pairs(ours, theirs, count, attrgetter("rate"))
     return [
         row(what, peer, [(a.rate, b.rate) for a, b in measured], "/s", aim),
         row(f"{what}, median", peer, [(a.median * 1000, b.median * 1000) for a, b in measured], "ms", ""),
@@ -135,7 +142,8 @@ def small_files(registry: Registry, names: Sequence[str], count: int) -> Iterato
     for workers in (1, 2):
         root, what = registry.store.root, f"GET of an index file, {workers} worker{'s'[: workers - 1]}"
         with reg(root, workers) as ours, nginx(root, workers) as theirs:
-            yield from loaded(what, "nginx", (ours, small), (theirs, small), count, ">= 0.25")
+            load = partial(ask, asked=small, seconds=SECONDS, clients=CLIENTS)
+            yield from loaded(what, "nginx", partial(load, ours), partial(load, theirs), count, ">= 0.25")
 
 
 def _add_blob(registry: Registry) -> str:

@@ -47,7 +47,7 @@ def installed(cache: Path) -> Path:
     return python
 
 
-def benchmark(cache: Path, count: int = 9) -> list[Row]:
+def benchmark(cache: Path, count: int = 7) -> list[Row]:
     python = installed(cache)
     reg = python.with_name("reg")
     found: list[Row] = []
@@ -72,8 +72,7 @@ def benchmark(cache: Path, count: int = 9) -> list[Row]:
             measured = pairs(
                 lambda verb=verb: run([reg, *verb], env),
                 lambda command=command: run(command, env),
-                3,
-                warm_up=False,
+                2,
             )
             found += rows(f"reg {' '.join(verb)}", peer, measured, "<= 0.6")
     return found
