@@ -20,7 +20,7 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 MIB = 2**20
 LARGE = tuple(map(int, os.environ.get("BENCH_LARGE", "512 336 166").split()))
 """MiB of the large files. Rows say how much it was in all."""
-HALF, QUARTER = tuple(size // 2 for size in LARGE), tuple(size // 4 for size in LARGE)
+HALF, QUARTER = (tuple(max(1, size // share) for size in LARGE) for share in (2, 4))
 """The same for comparisons that take longer."""
 SMALL = 300
 CHANGING = "small-299.bin"

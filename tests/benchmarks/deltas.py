@@ -32,11 +32,10 @@ FILES = {
     "INT8 as the profile makes it": ("plain", "model_int8.onnx", "<= 0.25"),
     "INT8 with INT8 embeddings": ("int8", "model_int8.onnx", "<= 0.07"),
 }
-COMPARED = ("INT8 with INT8 embeddings",)
-"""Files that other tools are given too; the larger ones take some of them many minutes."""
+COMPARED = "INT8 with INT8 embeddings"
+"""The file that other tools are given too; larger ones take some of them minutes."""
 TRAINED_FOLDERS = ("seed", "mobilenet-old", "mobilenet-new", "smollm2-old", "smollm2-new")
 """The folders that `prepare` keeps."""
-CASYNC = "casync, new chunks"
 MEGABIT = 125_000
 LINE = 100 * MEGABIT
 """Bytes a second of the slow line."""
@@ -68,7 +67,7 @@ def sizes(checkpoints: Path, cache: Path) -> list[Row]:
 
 
 def speed(checkpoints: Path) -> list[Row]:
-    """The demo's model in two versions, as the android profile exports them."""
+    """What needs a clock: making and applying deltas, and an update over a slow line."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         exports = _export_both(checkpoints, "plain", root)
@@ -117,7 +116,7 @@ def _sizes(exports: dict[str, list[Path]], root: Path, cache: Path) -> Iterator[
         size = _make(old, new, root / "delta") or new.descriptor.size
         whole = new.descriptor.size
         yield _share(f"update, {label}", "the whole file", size, whole, aim)
-        if label in COMPARED:
+        if label == COMPARED:
             for tool, peer_size in _peers(old.path, new.path, root, cache):
                 yield _share(f"update, {label}", tool, size, peer_size, "")
     files = model_files(exports["plain"][1])
@@ -152,17 +151,15 @@ def _peers(old: Path, new: Path, root: Path, cache: Path) -> Iterator[tuple[str,
         script = f"import sys; a, b = (open(p, 'rb').read() for p in sys.argv[1:3]); {code}; open(sys.argv[3], 'wb').write(d)"
         commands[tool] = [python, "-c", script, old, new]
 
-    def size(tool: str) -> int:
-        if tool == CASYNC:
-            return _new_chunks(old, new, root / "chunks")
+    def size(command: Command) -> int:
         with tempfile.TemporaryDirectory(dir=root) as directory:
             target = Path(directory) / "difference"
-            subprocess.run([*commands[tool], target], check=True)
+            subprocess.run([*command, target], check=True)
             return target.stat().st_size
 
-    tools = [*commands, CASYNC]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield from zip(tools, pool.map(size, tools), strict=True)
+        yield from zip(commands, pool.map(size, commands.values()), strict=True)
+    yield "casync, new chunks", _new_chunks(old, new, root / "chunks")
 
 
 def _new_chunks(old: Path, new: Path, store: Path) -> int:
@@ -360,21 +357,18 @@ def _with_zstd(exports: dict[str, list[Path]], root: Path, cache: Path) -> Itera
         "    total += len(zstandard.ZstdCompressor(level=19).compress(data[at + 4:end])); at = end\n"
         "print(total)"
     )
-    for label in COMPARED:
-        kind, name, _ = FILES[label]
-        _make(*(model_files(export)[name] for export in exports[kind]), root / "delta")
-        with (root / "delta").open("rb") as delta, (root / "payloads").open("wb") as sink:
-            payloads = [span.payload for span in read_spans(delta, DeltaHeader.read(delta)) if span.payload]
-            for payload in payloads:
-                data = zlib.decompress(payload, -zlib.MAX_WBITS)
-                sink.write(len(data).to_bytes(4, "little") + data)
-        done = subprocess.run(
-            [python, "-c", script, root / "payloads"], check=True, capture_output=True, text=True
-        )
-        ours = sum(map(len, payloads))
-        yield _share(
-            f"payloads of the update, {label}, zlib inside", "zstd -19 inside", ours, int(done.stdout), ""
-        )
+    kind, name, _ = FILES[COMPARED]
+    _make(*(model_files(export)[name] for export in exports[kind]), root / "delta")
+    with (root / "delta").open("rb") as delta, (root / "payloads").open("wb") as sink:
+        payloads = [span.payload for span in read_spans(delta, DeltaHeader.read(delta)) if span.payload]
+        for payload in payloads:
+            data = zlib.decompress(payload, -zlib.MAX_WBITS)
+            sink.write(len(data).to_bytes(4, "little") + data)
+    done = subprocess.run(
+        [python, "-c", script, root / "payloads"], check=True, capture_output=True, text=True
+    )
+    what = f"payloads of the update, {COMPARED}, zlib inside"
+    yield _share(what, "zstd -19 inside", sum(map(len, payloads)), int(done.stdout), "")
 
 
 def _speeds(exports: list[Path], root: Path) -> Iterator[Row]:

@@ -14,7 +14,7 @@ BUDGET_SECONDS = 60
 def benchmark(checkpoint: Path, cache: Path, count: int = 7) -> list[Row]:
     """fp32, fp16, INT8, ORT format, tokenizer and manifest on both sides; no evaluation suite.
 
-    The seconds of one pair vary more than the aim is away, so there are more pairs than in other groups.
+    The seconds of one pair vary more than the aim is away, so it has a budget of its own.
 
     Each program has an environment of its own: transformers imports whatever else is installed.
     """

@@ -27,14 +27,14 @@ FURTHER = {
     "versions of a model": (20_000, ["resolve", "add one more", "log"]),
     "models": (10_000, ["resolve one", "search, no index yet", "search, one model changed"]),
 }
-"""One size more, and the steps that reach it. `make test-all` has the others at theirs."""
+"""One larger size, and the steps that are fast enough for it. `make test-all` counts the slow steps at their largest sizes."""
 CALLS_UP_TO = 100
 MEBIBYTES = [1, 16, 256, 1024]
 UNITS = {"processor": "s", "bytes sent": "B", "bytes received": "B"}
 
 
 def curves(kind: str) -> Iterator[Curve]:
-    """Those of all steps that grow with it."""
+    """The curves of all steps of one kind."""
     for name in growing.GROWTH[kind]:
         yield from _of_step(kind, name)
 

@@ -1,4 +1,4 @@
-"""The memory of each verb for a model with GiBs of external data, beside that for one of 64 MiB.
+"""The memory of each verb for a model with 1 GiB of external data, beside that for one of 64 MiB.
 
 Counted is anonymous memory, of a process and those that it started: pages of mapped files are the kernel's cache, and
 are given back if others need memory. `reg delta make` maps both files, the other verbs none.

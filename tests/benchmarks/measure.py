@@ -19,9 +19,12 @@ Command = Sequence[str | Path]
 T = TypeVar("T")
 ROUNDS = 3
 """How often a comparison takes its pairs at most: again while its spread is too wide. All pairs count."""
-LEAST, PAIRS, BUDGET = 2, 3, 8
-"""After the last, in seconds, a comparison ends with so few pairs if their spread is narrow, and with the second number of
-them however wide it is."""
+BUDGET = 8
+"""Seconds after which a comparison may end before it has all its pairs."""
+LEAST = 2
+"""Pairs that are enough then if their spread is narrow."""
+PAIRS = 3
+"""Pairs that are enough then however wide it is."""
 LIMIT = 0.15
 """The widest spread of a row. Aims differ from the peer by this much, so a wider row decides nothing."""
 ROUGH_LIMIT = 0.3
@@ -196,7 +199,7 @@ def pairs(
 ) -> list[tuple[T, T]]:
     """One warm-up of each, then `count` pairs in turn; in all up to `ROUNDS` times, while the ratio of `value` is wide.
 
-    What moves a GiB each time needs no warm-up: little of it is cold. `budget`: seconds.
+    It may end sooner after `budget` seconds (`LEAST`, `PAIRS`). What moves a GiB each time needs no warm-up: little of it is cold.
     """
     if warm_up:
         ours(), theirs()
@@ -247,6 +250,7 @@ def spread_of(ratios: Sequence[float]) -> float:
     """Half of the 95 % interval of the median, over the median: 1.57 interquartile ranges by the root of the count.
 
     That is the notch of a box plot (McGill, Tukey and Larsen 1978). One outlier does not widen it, more pairs narrow it.
+    Of two or three pairs it is no interval, but a rule that tells when to stop.
     """
     if len(ratios) < 2:
         return 0.0

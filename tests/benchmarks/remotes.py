@@ -1,4 +1,4 @@
-"""Push and pull of a model of 1 GiB against `aws s3 cp`, `dvc` and `hf`: the same files, one server process for both.
+"""Push and pull of a model of up to 1 GiB against `aws s3 cp`, `dvc` and `hf`: the same files, one server process for both.
 
 Clients and server share the machine, so that much of the wall time is the server's; the processor time is the client's
 own. A push goes where nothing is yet, a pull into an empty directory. Ours ends durable; `aws s3 cp` and `sync` in one

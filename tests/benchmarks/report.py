@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks import chart
 from benchmarks.losses import why
-from benchmarks.measure import BUDGET, LEAST, LIMIT, PAIRS, ROUGH_LIMIT, Curve, GroupRun, Row, table
+from benchmarks.measure import BUDGET, LEAST, LIMIT, PAIRS, ROUGH_LIMIT, ROUNDS, Curve, GroupRun, Row, table
 
 COLUMNS = 100
 DOCS = Path(__file__).parents[2] / "docs"
@@ -45,11 +45,11 @@ GROWTH = """
 ## Cost of growth
 
 Counted: calls of functions (up to a size of 100), requests, bytes, opened files, syncs; and seconds of processor
-time for costs that no count shows. The tables show the cost at the largest size, and the exponent of the last
+time for costs that no count shows, taken while other groups ran, so good for the order of magnitude alone. The tables show the cost at the largest size, and the exponent of the last
 step to it: 1 is linear (the grey band in the chart), 0 is flat. No step is worse than linear, and
 `tests/registry/test_growth.py` checks that, with one exception: processes that push to one model at the same moment lose
 races, wait and try again, n log n requests in all; and each also writes the lines of the others, until 64 of them are sealed.
-An index file has at most 64 lines, so the cost of reading it goes up and down with the number of versions: after every 64th
+The chart has the opened files, the requests of pushers, and the memory for a file. An index file has at most 64 lines, so the cost of reading it goes up and down with the number of versions: after every 64th
 line a push also sends the list of all versions, 140 bytes each. The bucket of a mirror is in memory, and searches all its keys for each
 listing; that is the processor time which grows faster there.
 
@@ -60,13 +60,17 @@ QUICK = ("startup", "durability", "resolve", "export", "remotes aws")
 RUNS = f"""
 ## Runs
 
-The spread of a row is half of the 95 % interval of its median ratio, over that median (the notch of a box plot: 1.57 interquartile
-ranges by the root of the number of pairs). If it exceeds {LIMIT * 100:.0f} %, the pairs are measured again, up to three times, and all of them
-count, but for no longer than {BUDGET} seconds once there are {PAIRS} pairs, or {LEAST} whose spread is narrow. The limit is {ROUGH_LIMIT * 100:.0f} % if a side takes less than 0.1 s, or if the sides differ more than ten times. A group with a
-wider row is not written; `make bench GROUPS="--force GROUP"` writes it, and the table counts such rows.
+A comparison takes as many pairs as its group asks for. While the spread of their ratios is above {LIMIT * 100:.0f} %, it takes as
+many again, at most {ROUNDS} times as many in all; all pairs count. After {BUDGET} seconds it ends sooner: with {LEAST} pairs if the spread is narrow, else
+with {PAIRS}. The spread is half of the 95 % interval of the median ratio, over that median (the notch of a box plot: 1.57
+interquartile ranges by the root of the number of pairs); with two or three pairs it is only the rule for when to stop. The limit is
+{ROUGH_LIMIT * 100:.0f} % if a side takes less than 0.1 s, or if the sides differ more than ten times. A group with a wider row is not
+written; `make bench GROUPS="--force GROUP"` writes it, and the table counts such rows.
 
-Load is the mean of one minute before and after, and includes that of the group itself. Groups that are missing here were
-measured before runs were recorded. The seconds are without those of the peers' environments and of training, which come first. Groups that only count (growth, memory, deltas sizes) run side by side, the others alone. A run of all begins with the former, goes on with those whose figures are the oldest, and ends before the first that does not fit in an hour. `make bench-quick` measures a group for each headline: {", ".join(QUICK)}.
+`make bench` first installs the peers and trains models. Then it runs the groups that only count (growth, memory, deltas sizes), several
+at a time. Then it runs the others one by one, those with the oldest figures first, and stops before the first one that
+does not fit in an hour. `make bench-quick` measures a group for each headline: {", ".join(QUICK)}. Load is the mean of one minute before and
+after, and includes that of the group itself.
 """
 GROWING = ("blobs of a version", "versions of a model", "models", "pushers at once", "MiB of a file")
 """What grows, in the order of the page."""
@@ -101,14 +105,14 @@ INT8 file as it was before texts of equal length shared a run of a graph whose a
 judges and times all eight candidates; with the objective bytes it ends at the first that passes, here after four of fourteen.""",
     "deltas": """The demo's model, retrained, exported by the android profile. Sizes of single files: the ratio is the delta's
 share of the file, or its size over that of another tool's difference. *Head alone*, *LoRA* and *drawn anew* are changed weights,
-the others are trainings: 220 steps with another seed, 40 of MobileNetV2, 6 of SmolLM2 (its int4 grid absorbs most of them). Making is parallel, applying and SHA-256 run on one thread.""",
+the others are trainings: 220 steps with another seed, 40 of MobileNetV2, 6 of SmolLM2 (its int4 grid absorbs most of them). The update over a slow line is measured once. Making is parallel, applying and SHA-256 run on one thread.""",
     "javascript": """The package `@onnxreg/client` reads from nginx on the same machine. *First tagged sentence* is the time from a
 page's navigation in a new profile of headless Chromium to the spans of a sentence, with the demo's INT8 model in ONNX Runtime Web;
 the peer's page loads the same files with `fetch` and keeps nothing.""",
     "encoders": "",
     "remotes": """Server and client share the machine, so the wall time of a push or pull is mostly the server's; the
 processor time is the client's own. `aws s3 cp` neither hashes what it pulls nor waits until it is on the disk; our pull does
-both. The fair comparisons are the row with `sync`, and for dvc the row in which it verifies. For a push of 1 GiB SeaweedFS alone
+both. The fair comparisons are the row with `sync`, and for dvc the row in which it verifies. For a push of 1 GiB (an earlier run; the rows of dvc and MLflow have half of it) SeaweedFS alone
 takes 12 to 14 s of processor time on the two cores, our client 2.6 to 2.9 and dvc's 5.3. So no client can reach the target
 of 1.5 times dvc's speed there (8.4 s would be the least, dvc takes 11.6 to 13.7 on the same machine). On 16 cores, of which no program
 uses all (Intel Xeon, 2026-11-27, five pairs), a push of 1 GiB takes 2.44 s and `aws s3 cp` 2.70 s (0.90, 0.87 to 0.96; processor 0.64, memory 74 and 90 MiB),
@@ -118,7 +122,7 @@ the requests which prove that a new place keeps its promises. The emulator of th
 distribution's own `docker-registry`, with plain files; ours pushes to SeaweedFS and pulls from `reg serve`. `reg publish` and
 skopeo write to the same `docker-registry`, which hashes every byte on the same cores: measured while other programs ran (load
 10 to 25), so the times are long and spread; the processor time is disturbed least.""",
-    "hub": """A file of 1 GiB; servers and files are in memory (tmpfs), because others used the disk of this machine. The peer
+    "hub": """A file of 512 MiB; servers and files are in memory (tmpfs), because others used the disk of this machine. The peer
 fetches the blob from nginx and hashes it, with coreutils' `sha256sum` or with OpenSSL, which is four times as fast; `hf` hashes
 nothing. The rows of `http_get` compare the servers alone: it is the function by which `hf` downloads. Measured while
 other programs ran (load 8 to 15); the processor time is disturbed least.""",
@@ -146,18 +150,19 @@ def save(part: str, name: str, items: list[dict[str, Any]], run: GroupRun, peers
         "architecture": platform.machine(),
         "python": platform.python_version(),
     }
-    with _alone():
+    with _locked():
         results = load()
         results[part][name] = items
         results["runs"] = dict(sorted({**results.get("runs", {}), name: asdict(run)}.items()))
         versions = dict(sorted({**results["peers"], **peers}.items()))
         text = json.dumps({**results, "peers": versions, "machine": machine}, indent=1) + "\n"
-        RESULTS.with_suffix(".new").write_text(text)
-        RESULTS.with_suffix(".new").replace(RESULTS)
+        written = RESULTS.with_suffix(".new")
+        written.write_text(text)
+        written.replace(RESULTS)
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def _locked() -> Iterator[None]:
     """Keep other processes from saving at the same time."""
     folder = os.open(RESULTS.parent, os.O_RDONLY)
     try:
@@ -248,7 +253,7 @@ def _runs(results: dict[str, Any]) -> str:
         load = " to ".join(map(str, run.load))
         lines.append(f"| {name} | {run.date[:10]} | {run.seconds} | {load} | {len(run.wide)} |")
     total = sum(run.seconds for run in runs.values())
-    lines.append(f"| together | | {total:,} | | |")
+    lines.append(f"| together, if each ran alone | | {total:,} | | |")
     return "\n".join(lines)
 
 
