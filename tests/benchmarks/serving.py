@@ -112,8 +112,8 @@ def loaded(
     count: int,
     aim: str,
 ) -> list[Row]:
-    """Rows for the requests a second and the slowest of a hundred, each in pairs after a round that does not count."""
-    measured = pairs(ours, theirs, count, attrgetter("rate"))
+    """Rows for the requests a second and the slowest of a hundred, each in pairs."""
+    measured = pairs(ours, theirs, count, attrgetter("rate"), warm_up=False)
     return [
         row(what, peer, [(a.rate, b.rate) for a, b in measured], "/s", aim),
         row(f"{what}, median", peer, [(a.median * 1000, b.median * 1000) for a, b in measured], "ms", ""),
