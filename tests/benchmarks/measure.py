@@ -250,7 +250,7 @@ def spread_of(ratios: Sequence[float]) -> float:
     """Half of the 95 % interval of the median, over the median: 1.57 interquartile ranges by the root of the count.
 
     That is the notch of a box plot (McGill, Tukey and Larsen 1978). One outlier does not widen it, more pairs narrow it.
-    Of two or three pairs it is no interval, but a rule that tells when to stop.
+    With two or three pairs it only tells when to stop.
     """
     if len(ratios) < 2:
         return 0.0
