@@ -53,7 +53,7 @@ else:
 
 
 def sizes(checkpoints: Path, cache: Path) -> list[Row]:
-    """What needs no clock. The demo's model in two versions, as the android profile exports them, and other models."""
+    """Sizes of deltas, and memory. The demo's model in two versions, as the android profile exports them, and other models."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         exports = {kind: _export_both(checkpoints, kind, root) for kind in ("plain", "int8")}
@@ -67,7 +67,7 @@ def sizes(checkpoints: Path, cache: Path) -> list[Row]:
 
 
 def speed(checkpoints: Path) -> list[Row]:
-    """What needs a clock: making and applying deltas, and an update over a slow line."""
+    """Seconds of making and applying deltas, and of an update over a slow line."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         exports = _export_both(checkpoints, "plain", root)

@@ -1,4 +1,4 @@
-"""What a registry costs as it grows: ten models against ten thousand, twenty versions against five thousand.
+"""The cost of a registry as it grows: ten models against ten thousand, twenty versions against five thousand.
 
 Times are ratios of whole `reg` processes, in pairs; requests and bytes are counted, in this process.
 """

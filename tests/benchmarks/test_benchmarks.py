@@ -233,7 +233,7 @@ def test_a_run_of_all_begins_with_the_oldest_figures_and_ends_in_time(
 def test_groups_that_count_run_apart_and_say_why_they_failed(
     results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The processes do not know of the patched group, which is the first of those that run here."""
+    """Their processes are not started here; `verify` runs in this one."""
     commands: list[list[str]] = []
 
     def start(words: list[str], **_: object) -> subprocess.CompletedProcess[str]:
