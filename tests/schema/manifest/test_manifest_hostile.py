@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.processor import at_most
+from support.processor import no_quadratic_time
 from support.sampling import sampled
 
 from onnxreg.schema.core.errors import InputError
@@ -199,11 +199,11 @@ LARGE: dict[str, Callable[[], bytes]] = {
     "too many files": lambda: b'"files":[' + b"{}," * 900_000 + b"{}]}",
     "a text of 15 MB": lambda: b'"license":"' + b"x" * 15_000_000 + b'"}',
     "a path of 15 MB": lambda: b'"config_path":"' + b"../" * 5_000_000 + b'"}',
-    "a file twice, 30,000 times": lambda: (
+    "a file twice, 60,000 times": lambda: (
         b'"files":['
         + b",".join(
             b'{"role":"x","path":"%s%05d","digest":"sha256:%064x","size":1}' % (b"d/" * 30, i // 2, i)
-            for i in range(30_000)
+            for i in range(60_000)
         )
         + b"]}"
     ),
@@ -213,7 +213,7 @@ LARGE: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("tail", sampled(LARGE.values(), 2), ids=LARGE.keys())
 def test_large_hostile_document_is_refused_at_once(tail: Callable[[], bytes]) -> None:
     data = HEAD + tail()
-    with at_most(passes=40):
+    with no_quadratic_time():
         with pytest.raises(InputError) as caught:
             Manifest.decode(data)
         with pytest.raises((InputError, ValueError)):
