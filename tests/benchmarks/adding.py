@@ -1,4 +1,4 @@
-"""Taking 1 GiB into a store on this machine: all of it, then with nothing changed, then with one small file changed.
+"""Taking half a GiB into a store on this machine: all of it, then with nothing changed, then with one small file changed.
 
 `reg add` reads a graph, hashes and copies every file the first time, and ends durable; later it knows files again that
 lay still for a minute. `dvc add` believes a file's time stamps at once; MLflow copies into a directory and hashes nothing. Both are followed by a sync.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks.clients import CHANGING, REG, Input, make_input
+from benchmarks.clients import CHANGING, HALF, REG, Input, make_input
 from benchmarks.measure import Command, Row, Run, pairs, processor, rows, run
 from benchmarks.peers import installed
 from onnxreg.schema.core.file_state import WRITTEN_BACK_NANOSECONDS
@@ -21,7 +21,7 @@ SYNCED = '"$@" && sync -f .'
 
 
 def benchmark(cache: Path, count: int = 2) -> list[Row]:
-    with make_input() as made:
+    with make_input(HALF) as made:
         work = made.scratch / "work"
         shutil.copytree(made.files, work / "files")
         graph(made.scratch / "model.onnx")

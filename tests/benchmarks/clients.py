@@ -51,7 +51,10 @@ class Input:
 
     def change(self) -> None:
         """Give one of the small files other bytes."""
-        (self.files / CHANGING).write_bytes(os.urandom((self.files / CHANGING).stat().st_size))
+        file = self.files / CHANGING
+        size = file.stat().st_size
+        file.unlink()  # or its other name would change too
+        file.write_bytes(os.urandom(size))
 
     def publish(self) -> None:
         """Make the files as they are now the registry's next version."""
@@ -65,12 +68,12 @@ class Input:
 
 @contextmanager
 def make_input(large: Sequence[int] = LARGE) -> Iterator[Input]:
-    """A copy of the files and of their registry, with its own memory of the heads that it saw."""
+    """Links to the files and to their registry, with its own memory of the heads that it saw."""
     kept = made_once(_make_files, tuple(large))
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
         made = _input(Path(directory))
-        shutil.copytree(kept / "files", made.files)
-        shutil.copytree(kept / "home", made.home, copy_function=os.link)
+        for name in ("files", "home"):
+            shutil.copytree(kept / name, Path(directory) / name, copy_function=os.link)
         made.scratch.mkdir()
         with patch.dict(os.environ, REG_STATE=f"{directory}/state"):
             yield made

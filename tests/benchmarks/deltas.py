@@ -21,6 +21,7 @@ import onnx
 from onnx import numpy_helper
 from support.servers import static
 
+from benchmarks.demo_exports import KINDS, exported
 from benchmarks.measure import Command, Row, row, run
 from benchmarks.peers import installed
 
@@ -56,7 +57,7 @@ def sizes(checkpoints: Path, cache: Path) -> list[Row]:
     """Sizes of deltas, and memory. The demo's model in two versions, as the android profile exports them, and other models."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
-        exports = {kind: _export_both(checkpoints, kind, root) for kind in ("plain", "int8")}
+        exports = {kind: _export_both(checkpoints, kind) for kind in KINDS}
         return [
             *_sizes(exports, root, cache),
             *_other_pairs(exports["plain"][0] / "model.onnx", root),
@@ -70,20 +71,12 @@ def speed(checkpoints: Path) -> list[Row]:
     """Seconds of making and applying deltas, and of an update over a slow line."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
-        exports = _export_both(checkpoints, "plain", root)
+        exports = _export_both(checkpoints, "plain")
         return [*_speeds(exports, root), *_over_a_slow_line(root)]
 
 
-def _export_both(checkpoints: Path, kind: str, root: Path) -> list[Path]:
-    return [_export(checkpoints / version, root / f"{kind}-{version}", kind, root) for version in VERSIONS]
-
-
-def _export(checkpoint: Path, output: Path, kind: str, root: Path) -> Path:
-    options = ["--int8-embeddings"] if kind == "int8" else []
-    command = [sys.executable, "-m", "onnxreg.cli", "export", checkpoint, "--profile", "android", *options]
-    command += ["--name", f"demo/{kind}", "--version", checkpoint.name, "--output", output]
-    run(command, os.environ | {"REG_HOME": str(root / "home"), "REG_STATE": str(root / "state")})
-    return output
+def _export_both(checkpoints: Path, kind: str) -> list[Path]:
+    return [exported(checkpoints / version, kind) / "files" for version in VERSIONS]
 
 
 def model_files(directory: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from support.servers import dask_cluster
 
 from benchmarks.measure import Row, row, run
 
-ENCODERS, WORKERS = int(os.environ.get("BENCH_ENCODERS", "80")), 4
+ENCODERS, WORKERS = int(os.environ.get("BENCH_ENCODERS", "40")), 4
 VOCABULARY = 30_522
 TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -20,7 +20,7 @@ from benchmarks.transfer import INGEST, big_file
 SIZES = {
     "blobs of a version": [1, 10, 100, 1_000, 10_000],
     "versions of a model": [5, 50, 500, 5_000],
-    "models": [10, 100, 1_000],
+    "models": [10, 50, 300],
     "pushers at once": [1, 2, 4, 8, 16],
 }
 FURTHER = {

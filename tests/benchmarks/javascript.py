@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from statistics import median
@@ -14,6 +13,8 @@ from support.registries.for_devices import blob, publish
 from support.servers import client_package
 from support.servers.nginx import nginx
 
+from benchmarks.demo_exports import NAME as EXPORTED
+from benchmarks.demo_exports import exported
 from benchmarks.measure import Row, Run, pairs, row, run
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
@@ -44,7 +45,7 @@ OURS = """
 import { browserStore, preset, Registry } from '/client/dist/onnxreg.js'
 const registry = new Registry(`${location.origin}/registry`, browserStore('models'))
 const question = { query: { formats: ['%s'] }, device: preset('ort-web-1.30') }
-const tagger = await Tagger.load(ort, registry, await registry.update('demo/pii', question))"""
+const tagger = await Tagger.load(ort, registry, await registry.update('%s', question))"""
 BARE = """
 const json = async (path) => (await fetch(`/files/${path}`)).json()
 const [tokenizer, labels, config] = await Promise.all(['tokenizer.json', 'id2label.json', 'config.json'].map(json))
@@ -97,19 +98,17 @@ def _resolve(root: Path, client: Path) -> Row:
 
 def _first_sentence(root: Path, client: Path, trained: Path, count: int = 5) -> Row:
     """From a new profile of Chromium to the spans of a sentence; both pages get the same files and the same runtime."""
-    home = root / "pii"
     site = root / "site"
     site.mkdir()
-    export = ["export", trained / "0.2.0", "--profile", "android", "--name", "demo/pii"]
-    output = ["--version", "0.2.0", "--output", site / "files"]
-    run([sys.executable, "-m", "onnxreg.cli", "--registry", home, *export, *output])
-    registry = Registry(home)
-    artifact = registry.resolve("demo/pii", Query(formats=(FORMAT,))).artifact
+    export = exported(trained / "0.2.0")
+    registry = Registry(export / "registry")
+    artifact = registry.resolve(EXPORTED, Query(formats=(FORMAT,))).artifact
+    (site / "files").symlink_to(export / "files")
     (site / "modules").symlink_to(client_package.TOOLS / "node_modules")
     (site / "client").symlink_to(client)
     (site / "registry").symlink_to(registry.store.root)
     sentence = json.dumps(SENTENCE)
-    (site / "ours.html").write_text(PAGE % (OURS % FORMAT, sentence))
+    (site / "ours.html").write_text(PAGE % (OURS % (FORMAT, EXPORTED), sentence))
     (site / "bare.html").write_text(PAGE % (BARE % artifact.path, sentence))
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     found = []

@@ -19,7 +19,7 @@ Command = Sequence[str | Path]
 T = TypeVar("T")
 ROUNDS = 3
 """How often a comparison takes its pairs at most: again while its spread is too wide. All pairs count."""
-BUDGET = 8
+BUDGET = 6
 """Seconds after which a comparison may end before it has all its pairs."""
 LEAST = 2
 """Pairs that are enough then if their spread is narrow."""

@@ -209,8 +209,8 @@ PARTS: dict[str, Callable[[Path, Input, int], Iterator[Row]]] = {
 
 SIZES: Mapping[str, Sequence[int]] = {
     "small files": (),
-    **dict.fromkeys(("dvc", "dvc, verified", "mlflow"), HALF),
-    **dict.fromkeys(("ministack", "unchanged", "again, sync", "again, dvc"), QUARTER),
+    **dict.fromkeys(("aws, sync", "dvc", "dvc, verified", "hub"), HALF),
+    **dict.fromkeys(("mlflow", "ministack", "unchanged", "again, sync", "again, dvc"), QUARTER),
 }
 """MiB of the large files, if not `LARGE`. MiniStack moves a GiB in half a minute, and what is unchanged is not moved."""
 

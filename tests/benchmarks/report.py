@@ -118,7 +118,7 @@ the peer's page loads the same files with `fetch` and keeps nothing.""",
     "encoders": "",
     "remotes": """Server and client share the machine, so the wall time of a push or pull is mostly the server's; the
 processor time is the client's own. `aws s3 cp` neither hashes what it pulls nor waits until it is on the disk; our pull does
-both. The fair comparisons are the row with `sync`, and for dvc the row in which it verifies. For a push of 1 GiB (an earlier run; the rows of dvc and MLflow have half of it) SeaweedFS alone
+both. The fair comparisons are the row with `sync`, and for dvc the row in which it verifies. For a push of 1 GiB (an earlier run; the rows of dvc have half of it, those of MLflow a quarter) SeaweedFS alone
 takes 12 to 14 s of processor time on the two cores, our client 2.6 to 2.9 and dvc's 5.3. So no client can reach the target
 of 1.5 times dvc's speed there (8.4 s would be the least, dvc takes 11.6 to 13.7 on the same machine). On 16 cores, of which no program
 uses all (Intel Xeon, 2026-11-27, five pairs), a push of 1 GiB takes 2.44 s and `aws s3 cp` 2.70 s (0.90, 0.87 to 0.96; processor 0.64, memory 74 and 90 MiB),

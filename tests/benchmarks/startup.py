@@ -4,6 +4,7 @@ Ours is an installed wheel: an editable install would flatter the ratio, since i
 interpreter slower. Each side has one model of 20 versions (dvc: 20 tracked files), on this machine, without a server.
 """
 
+import functools
 import os
 import shutil
 import subprocess
@@ -32,6 +33,7 @@ client.set_registered_model_alias("model", "stable", "{VERSIONS}")
 )
 
 
+@functools.cache
 def installed(cache: Path) -> Path:
     """The interpreter of an environment that holds the project as its users install it."""
     python = cache / "peers" / "installed" / "bin" / "python"
@@ -80,15 +82,9 @@ def benchmark(cache: Path, count: int = 7) -> list[Row]:
 
 def _peers(cache: Path, directory: Path, env: dict[str, str]) -> Iterator[tuple[list[str], str, Command]]:
     """What we are asked, the peer's name for it, and its command."""
-    programs = {peer: peer_installed(cache, peer) for peer in ("aws", "dvc", "hf", "mlflow", "olive")}
-    for peer, word in (
-        ("aws", "--version"),
-        ("dvc", "--version"),
-        ("hf", "version"),
-        ("mlflow", "--version"),
-    ):
+    programs = {peer: peer_installed(cache, peer) for peer in ("aws", "dvc", "hf", "mlflow")}
+    for peer, word in (("aws", "--version"), ("dvc", "--version"), ("hf", "version")):
         yield ["--version"], f"{peer} {word}", [programs[peer] / peer, word]
-    yield ["--version"], "olive --help", [programs["olive"] / "olive", "--help"]
     listing, resolving = ["ls", "acme/model"], ["resolve", "acme/model:stable"]
     gto = [programs["dvc"] / "gto", "show", "--repo", _dvc(programs["dvc"], directory / "dvc", env)]
     yield listing, "dvc list", [programs["dvc"] / "dvc", "list", "--dvc-only", directory / "dvc"]

@@ -71,8 +71,8 @@ def test_wide_pairs_are_measured_again_and_all_of_them_count(ratios: list[float]
         (UNSTEADY, 100, 2, measure.PAIRS),
         (STEADY, 100, 5, measure.LEAST),
         (UNSTEADY, measure.BUDGET / 4, 5, 5),
-        (UNSTEADY, 0.5, 5, 15),
-        (STEADY, 0.5, 5, 5),
+        (UNSTEADY, measure.BUDGET / 16, 5, 15),
+        (STEADY, measure.BUDGET / 16, 5, 5),
     ],
 )
 def test_a_comparison_ends_with_its_budget_and_sooner_if_it_is_steady(

@@ -5,12 +5,15 @@ which are then put in as text; canonical JSON keeps its order. So ten thousand m
 """
 
 import json
+import os
 import re
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from io import BytesIO
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,8 @@ FILES = ("model.onnx", "model_int8.onnx", "model.ort", "report.json", "tokenizer
 STAND_IN = "stand-in-name"
 SIZE = 32
 PATTERNS = 6
+MANY = 1_000
+"""From so many models on, every core makes its share."""
 OPERATORS = [{"domain": "ai.onnx", "name": "MatMul", "opset": 13}]
 COMMON: dict[str, Any] = {"time": "2026-01-02T03:04:05Z", "actor": "ada"}
 
@@ -166,10 +171,22 @@ def grow(
     log read: the index file, and what it was sealed into. `manifests` are read by a server too.
     """
     registry = Registry(root)
-    complete = set(whole)
-    for number in range(models):
-        add_model(registry, number, versions, number in complete, manifests)
+    cores = os.cpu_count() or 1
+    add = partial(_add_models, root, versions, frozenset(whole), manifests)
+    if models < MANY:
+        add(range(models))
+    else:
+        with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
+            list(pool.map(add, (range(start, models, cores) for start in range(cores))))
     return registry
+
+
+def _add_models(
+    root: Path, versions: int, whole: frozenset[int], manifests: bool, numbers: Iterable[int]
+) -> None:
+    registry = Registry(root)
+    for number in numbers:
+        add_model(registry, number, versions, number in whole, manifests)
 
 
 def add_model(registry: Registry, number: int, versions: int, whole: bool, manifests: bool = False) -> str:
@@ -185,7 +202,7 @@ def add_model(registry: Registry, number: int, versions: int, whole: bool, manif
             _lay(registry, item)
     path = registry.store.root / index_path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = registry.store.root / "local" / "next"
+    temporary = registry.store.root / "local" / f"next-{number}"
     temporary.write_bytes(data)
     temporary.replace(path)
     return name
