@@ -21,11 +21,10 @@ import onnx
 from onnx import numpy_helper
 from support.servers import static
 
-from benchmarks.demo_exports import KINDS, exported
+from benchmarks.demo_exports import KINDS, NAME, VERSIONS, exported
 from benchmarks.measure import Command, Row, row, run
 from benchmarks.peers import installed
 
-VERSIONS = ("0.1.0", "0.2.0")
 FILES = {
     "fp32": ("plain", "model.onnx", "<= 0.44"),
     "`.ort`": ("plain", "model.ort", "<= 0.44"),
@@ -72,11 +71,12 @@ def speed(checkpoints: Path) -> list[Row]:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         exports = _export_both(checkpoints, "plain")
+        shutil.copytree(exported(checkpoints) / "registry", root / "home")
         return [*_speeds(exports, root), *_over_a_slow_line(root)]
 
 
 def _export_both(checkpoints: Path, kind: str) -> list[Path]:
-    return [exported(checkpoints / version, kind) / "files" for version in VERSIONS]
+    return [exported(checkpoints, kind) / version for version in VERSIONS]
 
 
 def model_files(directory: Path) -> dict[str, Any]:
@@ -443,18 +443,18 @@ def _large(folder: Path, mebibytes: int) -> tuple[Any, Any]:
 
 
 def _over_a_slow_line(root: Path) -> Iterator[Row]:
-    """A real `reg pull` of the update at 100 Mbit/s, by deltas and whole."""
+    """A real `reg pull` of the update at 100 Mbit/s, by deltas and whole, from the registry `home`."""
     home = os.environ | {"REG_HOME": str(root / "home"), "REG_STATE": str(root / "state")}
     reg = [sys.executable, "-m", "onnxreg.cli"]
-    run([*reg, "delta", "make", "demo/plain"], home)
+    run([*reg, "delta", "make", NAME], home)
     with static.serve(root / "home") as url, throttled(int(url.rpartition(":")[2]), LINE) as line:
         seconds, megabytes = {}, {}
         for policy in ("always", "never"):
             client = root / f"client-{policy}"
             own = os.environ | {"REG_HOME": str(client), "REG_STATE": str(root / f"state-{policy}")}
-            run([*reg, "pull", "demo/plain:0.1.0", str(root / "home")], own)
+            run([*reg, "pull", f"{NAME}:{VERSIONS[0]}", str(root / "home")], own)
             before = line.sent
-            pull = [*reg, "pull", "demo/plain:0.2.0", line.url, "--deltas", policy]
+            pull = [*reg, "pull", f"{NAME}:{VERSIONS[1]}", line.url, "--deltas", policy]
             seconds[policy] = run(pull, own).wall
             megabytes[policy] = (line.sent - before) / 1e6
             shutil.rmtree(client)

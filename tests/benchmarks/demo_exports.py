@@ -1,4 +1,4 @@
-"""The demo's model as the android profile exports it: each version and kind once in a process."""
+"""Two versions of the demo's model as the android profile exports them: each kind once in a process."""
 
 import os
 import sys
@@ -9,25 +9,18 @@ from support.made_once import made_once
 from benchmarks.measure import run
 
 NAME = "demo/pii"
+VERSIONS = ("0.1.0", "0.2.0")
 KINDS: dict[str, list[str]] = {"plain": [], "int8": ["--int8-embeddings"]}
 
 
-def exported(checkpoint: Path, kind: str = "plain") -> Path:
-    """A directory with the `files` of the export, and the `registry` that holds them as `NAME`."""
-    return made_once(_export, checkpoint, kind)
+def exported(checkpoints: Path, kind: str = "plain") -> Path:
+    """A directory with the files of each version in a folder of its name, and the `registry` that holds both as `NAME`."""
+    return made_once(_export, checkpoints, kind)
 
 
-def _export(directory: Path, checkpoint: Path, kind: str) -> None:
-    home, output = directory / "registry", directory / "files"
-    command = [
-        sys.executable,
-        "-m",
-        "onnxreg.cli",
-        "export",
-        checkpoint,
-        "--profile",
-        "android",
-        *KINDS[kind],
-    ]
-    command += ["--name", NAME, "--version", checkpoint.name, "--output", output]
-    run(command, os.environ | {"REG_HOME": str(home), "REG_STATE": str(directory / "state")})
+def _export(directory: Path, checkpoints: Path, kind: str) -> None:
+    env = os.environ | {"REG_HOME": str(directory / "registry"), "REG_STATE": str(directory / "state")}
+    command = [sys.executable, "-m", "onnxreg.cli", "export", "--profile", "android", *KINDS[kind]]
+    for version in VERSIONS:
+        names = ["--name", NAME, "--version", version, "--output", directory / version]
+        run([*command, checkpoints / version, *names], env)

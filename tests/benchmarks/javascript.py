@@ -100,10 +100,10 @@ def _first_sentence(root: Path, client: Path, trained: Path, count: int = 5) -> 
     """From a new profile of Chromium to the spans of a sentence; both pages get the same files and the same runtime."""
     site = root / "site"
     site.mkdir()
-    export = exported(trained / "0.2.0")
+    export = exported(trained)
     registry = Registry(export / "registry")
     artifact = registry.resolve(EXPORTED, Query(formats=(FORMAT,))).artifact
-    (site / "files").symlink_to(export / "files")
+    (site / "files").symlink_to(export / "0.2.0")
     (site / "modules").symlink_to(client_package.TOOLS / "node_modules")
     (site / "client").symlink_to(client)
     (site / "registry").symlink_to(registry.store.root)
