@@ -105,27 +105,27 @@ def _searching(trained: Path) -> list[Row]:
             shutil.rmtree(home, ignore_errors=True)
             return run([reg, "--registry", home, *words, *suite, *more], env)
 
-        plain = export()
         searched = export(*search, *names)
-        sizes = _sizes(home)
+        full, smallest = _sizes(home)
+        plain = export()
     found = rows(
         "a search over eight candidates, all judged and timed",
         "the plain android export with its suite",
         [(searched, plain)],
         "<= 4",
     )
-    smallest = [(min(sizes.values()) / 1e6, sizes["model.onnx"] / 1e6)]
     aim = "<= 0.45, <= 0.30 with INT8 embeddings"
-    return [*found, row("the smallest certified file", "its fp32 file", smallest, "MB", aim)]
+    return [
+        *found,
+        row("the smallest certified file of the eight", "its fp32 file", [(smallest, full)], "MB", aim),
+    ]
 
 
-def _sizes(home: Path) -> dict[str, int]:
-    """The bytes of each certified artifact, and of the full-precision one."""
+def _sizes(home: Path) -> tuple[float, float]:
+    """Megabytes of the full-precision artifact, and of the smallest certified one."""
     from onnxreg.registry import Registry
 
-    manifest = Registry(home).get("acme/pii").manifest
-    return {
-        artifact.path: artifact.own_size
-        for artifact in manifest.artifacts
-        if artifact.certification.state == "certified" or artifact.path == "model.onnx"
-    }
+    artifacts = Registry(home).get("acme/pii").manifest.artifacts
+    full = [artifact.own_size for artifact in artifacts if artifact.path == "model.onnx"]
+    certified = [artifact.own_size for artifact in artifacts if artifact.certification.state == "certified"]
+    return full[0] / 1e6, min(certified) / 1e6

@@ -53,7 +53,7 @@ class Input:
         """Give one of the small files other bytes."""
         file = self.files / CHANGING
         size = file.stat().st_size
-        file.unlink()  # or its other name would change too
+        file.unlink()  # it is a link: writing into it would change the input of other benchmarks
         file.write_bytes(os.urandom(size))
 
     def publish(self) -> None:
@@ -68,7 +68,7 @@ class Input:
 
 @contextmanager
 def make_input(large: Sequence[int] = LARGE) -> Iterator[Input]:
-    """Links to the files and to their registry, with its own memory of the heads that it saw."""
+    """Links to the files and to their registry, and a memory of heads of their own. Replace a file, never write into it."""
     kept = made_once(_make_files, tuple(large))
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
         made = _input(Path(directory))

@@ -56,7 +56,7 @@ def sizes(checkpoints: Path, cache: Path) -> list[Row]:
     """Sizes of deltas, and memory. The demo's model in two versions, as the android profile exports them, and other models."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
-        exports = {kind: _export_both(checkpoints, kind) for kind in KINDS}
+        exports = {kind: _both_versions(checkpoints, kind) for kind in KINDS}
         return [
             *_sizes(exports, root, cache),
             *_other_pairs(exports["plain"][0] / "model.onnx", root),
@@ -70,12 +70,12 @@ def speed(checkpoints: Path) -> list[Row]:
     """Seconds of making and applying deltas, and of an update over a slow line."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
-        exports = _export_both(checkpoints, "plain")
+        exports = _both_versions(checkpoints, "plain")
         shutil.copytree(exported(checkpoints) / "registry", root / "home")
         return [*_speeds(exports, root), *_over_a_slow_line(root)]
 
 
-def _export_both(checkpoints: Path, kind: str) -> list[Path]:
+def _both_versions(checkpoints: Path, kind: str) -> list[Path]:
     return [exported(checkpoints, kind) / version for version in VERSIONS]
 
 

@@ -1,4 +1,4 @@
-"""Two versions of the demo's model as the android profile exports them: each kind once in a process."""
+"""Two versions of the demo's model as the android profile exports them. A process exports each kind once."""
 
 import os
 import sys
@@ -14,7 +14,10 @@ KINDS: dict[str, list[str]] = {"plain": [], "int8": ["--int8-embeddings"]}
 
 
 def exported(checkpoints: Path, kind: str = "plain") -> Path:
-    """A directory with the files of each version in a folder of its name, and the `registry` that holds both as `NAME`."""
+    """A directory with the files of each version in a folder of its name, and the `registry` that holds both as `NAME`.
+
+    Groups share it: who changes the registry copies it first.
+    """
     return made_once(_export, checkpoints, kind)
 
 

@@ -14,6 +14,7 @@ from support.servers import client_package
 from support.servers.nginx import nginx
 
 from benchmarks.demo_exports import NAME as EXPORTED
+from benchmarks.demo_exports import VERSIONS as EXPORTS
 from benchmarks.demo_exports import exported
 from benchmarks.measure import Row, Run, pairs, row, run
 from onnxreg.registry import Registry
@@ -54,7 +55,7 @@ const tagger = new Tagger(ort, await ort.InferenceSession.create(model), { token
 
 
 def benchmark(trained: Path) -> list[Row]:
-    """Downloads and resolves from nginx on this machine; the page with the checkpoint `trained/0.2.0`."""
+    """Downloads and resolves from nginx on this machine; the page with the newer export of the demo's model."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
         root = Path(directory)
         client = client_package.build(root / "package")
@@ -101,9 +102,9 @@ def _first_sentence(root: Path, client: Path, trained: Path, count: int = 5) -> 
     site = root / "site"
     site.mkdir()
     export = exported(trained)
-    registry = Registry(export / "registry")
-    artifact = registry.resolve(EXPORTED, Query(formats=(FORMAT,))).artifact
-    (site / "files").symlink_to(export / "0.2.0")
+    registry = Registry(export / "registry", create=False)
+    artifact = registry.resolve(f"{EXPORTED}:{EXPORTS[1]}", Query(formats=(FORMAT,))).artifact
+    (site / "files").symlink_to(export / EXPORTS[1])
     (site / "modules").symlink_to(client_package.TOOLS / "node_modules")
     (site / "client").symlink_to(client)
     (site / "registry").symlink_to(registry.store.root)

@@ -90,8 +90,8 @@ WHY = {
         "*",
     ): "Each worker hashes a block of 1 MiB before it writes it; the rest is pydantic's modules.",
     ("push of *, Hub emulator", "hf"): (
-        "Three quarters of the difference are there with 16 MiB too (2.23 s and 1.72 s, nearly all of it processor time): the modules of "
-        "the registry, and its requests beside those of the files. With 1 GiB the ratio is 1.04."
+        "Three quarters of the difference is there with 16 MiB too (2.23 s against 1.72 s, nearly all of it processor time): it comes from "
+        "the modules of the registry, and from its requests beside those for the files. With 1 GiB the ratio was 1.04 on this machine."
     ),
     ("push of *, Hub emulator, peak memory", "hf"): (
         "The registry's own modules (pydantic, the ledger) come on top of huggingface_hub, which hf needs too."

@@ -212,7 +212,7 @@ SIZES: Mapping[str, Sequence[int]] = {
     **dict.fromkeys(("aws, sync", "dvc", "dvc, verified", "hub"), HALF),
     **dict.fromkeys(("mlflow", "ministack", "unchanged", "again, sync", "again, dvc"), QUARTER),
 }
-"""MiB of the large files, if not `LARGE`. MiniStack moves a GiB in half a minute, and what is unchanged is not moved."""
+"""MiB of the large files, if not `LARGE`: less if a peer or a server is slow, so that all groups fit in an hour."""
 
 
 def benchmark(cache: Path, part: str, count: int = 3) -> list[Row]:

@@ -74,9 +74,9 @@ after, and includes that of the group itself.
 
 The days before 2026-11-28 are those of a machine with two cores on which a bare interpreter starts in 9 ms. On 2026-11-28 it took
 25 ms, and Python's own work three times as long, while programs in C lost less, and the speed changed from second to second. There all
-groups in one run took 57 minutes (one failed and was measured later, which adds a minute), and `make bench-quick` 7.2; of the 42
-groups 11 were refused as too wide. Groups whose benchmark
-did not change keep the figures of the faster machine. Worse on the slower one: the first search over 10,000 models takes 5.6 to 6.7 s
+groups in one run took 57 minutes, and `make bench-quick` 7.2 minutes. One group failed in that run and was measured later, which
+would have added a minute; 11 of the 42 groups were not written, because a row was too wide. A second run wrote 7 of them. Groups
+whose benchmark did not change, and groups that no run wrote, keep the figures of the faster machine. Worse on the slower one: the first search over 10,000 models takes 5.6 to 6.7 s
 (aim 2.5), `verify` of 4 GiB 1.32 to 1.36 of the threads' time, a pull of 1 GiB 0.72 to 1.02 of that of `aws s3 cp` (which does not wait
 for the disk), a push 0.94 to 1.04, a push beside hf with Xet 1.14 to 1.22. About the same: the android export takes 0.56 to 0.58 of
 OpenMed's time, an encoder 0.75 to 0.78 of Optimum's.
@@ -111,7 +111,7 @@ compared with its checkpoint and pushed to one directory. The processor time is 
 worker imports torch once. The second row leaves out the processor time that other programs took meanwhile. Measured once ([many exports](fleets.md#a-dask-cluster)).""",
     "certification": """The demo's model on suites of 600 texts, the search measured once. *Each text alone* is the judgement of one
 INT8 file as it was before texts of equal length shared a run of a graph whose activations stay in floating point. The search makes,
-judges and times all eight candidates; with the objective bytes it ends at the first that passes, here after four of fourteen.""",
+judges and times all eight candidates; with the objective bytes it ends at the first that passes (in an earlier run after four of fourteen).""",
     "deltas": """The demo's model, retrained, exported by the android profile. Sizes of single files: the ratio is the delta's
 share of the file, or its size over that of another tool's difference. *Head alone*, *LoRA* and *drawn anew* are changed weights,
 the others are trainings: 220 steps with another seed, 40 of MobileNetV2, 6 of SmolLM2 (its int4 grid absorbs most of them). The update over a slow line is measured once. Making is parallel, applying and SHA-256 run on one thread.""",
@@ -121,7 +121,7 @@ the peer's page loads the same files with `fetch` and keeps nothing.""",
     "encoders": "",
     "remotes": """Server and client share the machine, so the wall time of a push or pull is mostly the server's; the
 processor time is the client's own. `aws s3 cp` neither hashes what it pulls nor waits until it is on the disk; our pull does
-both. The fair comparisons are the row with `sync`, and for dvc the row in which it verifies. For a push of 1 GiB (an earlier run; the rows of dvc have half of it, those of MLflow a quarter) SeaweedFS alone
+both. The fair comparisons are the row with `sync` (of half a GiB), and for dvc the row in which it verifies. For a push of 1 GiB (an earlier run; the rows of dvc and hf have half of it, those of MLflow a quarter) SeaweedFS alone
 takes 12 to 14 s of processor time on the two cores, our client 2.6 to 2.9 and dvc's 5.3. So no client can reach the target
 of 1.5 times dvc's speed there (8.4 s would be the least, dvc takes 11.6 to 13.7 on the same machine). On 16 cores, of which no program
 uses all (Intel Xeon, 2026-11-27, five pairs), a push of 1 GiB takes 2.44 s and `aws s3 cp` 2.70 s (0.90, 0.87 to 0.96; processor 0.64, memory 74 and 90 MiB),

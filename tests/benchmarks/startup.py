@@ -106,7 +106,7 @@ def _environment(directory: Path) -> dict[str, str]:
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     env |= {"REG_HOME": str(directory / "registry"), "HF_HOME": str(directory / "hf"), "HF_HUB_OFFLINE": "1"}
     env |= {"DVC_NO_ANALYTICS": "1", "DVC_SITE_CACHE_DIR": str(directory / "dvc-site")}
-    return env | {"MLFLOW_DISABLE_TELEMETRY": "true", "OLIVE_DISABLE_TELEMETRY": "1", "CI": "true"}
+    return env | {"MLFLOW_DISABLE_TELEMETRY": "true", "CI": "true"}
 
 
 def _fill(home: Path) -> None:

@@ -8,12 +8,16 @@ STEPS = 1_000_000
 """Additions of one pass: some hundredths of a second."""
 
 PASSES = 300
-"""Five times what the slowest of these tests needs: a busy machine passes, a cost that grows with the square does not."""
+"""Five times what the slowest of these tests needs, so that it passes on a busy machine."""
 
 
 @contextmanager
 def no_quadratic_time() -> Iterator[None]:
-    """Require that the work inside takes less processor time than PASSES passes take before or after it."""
+    """Fail if the work inside takes more processor time than PASSES passes of the loop.
+
+    The loop is timed before and after the work; the slower time counts. The input must be so large that a cost which grows
+    with its square is far above the limit.
+    """
     before, started = _pass_seconds(), time.process_time()
     yield
     used = time.process_time() - started

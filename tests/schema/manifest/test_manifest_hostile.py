@@ -199,7 +199,7 @@ LARGE: dict[str, Callable[[], bytes]] = {
     "too many files": lambda: b'"files":[' + b"{}," * 900_000 + b"{}]}",
     "a text of 15 MB": lambda: b'"license":"' + b"x" * 15_000_000 + b'"}',
     "a path of 15 MB": lambda: b'"config_path":"' + b"../" * 5_000_000 + b'"}',
-    "a file twice, 60,000 times": lambda: (
+    "30,000 files, each twice": lambda: (
         b'"files":['
         + b",".join(
             b'{"role":"x","path":"%s%05d","digest":"sha256:%064x","size":1}' % (b"d/" * 30, i // 2, i)

@@ -33,8 +33,8 @@ FILES = ("model.onnx", "model_int8.onnx", "model.ort", "report.json", "tokenizer
 STAND_IN = "stand-in-name"
 SIZE = 32
 PATTERNS = 6
-MANY = 1_000
-"""From so many models on, every core makes its share."""
+PARALLEL_FROM = 1_000
+"""With so many models or more, each core makes its share."""
 OPERATORS = [{"domain": "ai.onnx", "name": "MatMul", "opset": 13}]
 COMMON: dict[str, Any] = {"time": "2026-01-02T03:04:05Z", "actor": "ada"}
 
@@ -168,12 +168,13 @@ def grow(
     """A registry with so many models of so many versions each.
 
     Those in `whole` have every blob, and verify clean; of the others there is what listing, resolving, searching and the
-    log read: the index file, and what it was sealed into. `manifests` are read by a server too.
+    log read: the index file, and what it was sealed into. `manifests` are read by a server too. Many models are made by
+    processes, which import the main module again: a script needs its `if __name__ == "__main__"`.
     """
     registry = Registry(root)
     cores = os.cpu_count() or 1
     add = partial(_add_models, root, versions, frozenset(whole), manifests)
-    if models < MANY:
+    if models < PARALLEL_FROM:
         add(range(models))
     else:
         with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
