@@ -1,7 +1,7 @@
 """Run the benchmarks: ratios to docs/benchmarks.json, and from there to docs/benchmarks.md with its charts.
 
 make bench [GROUPS="GROUP ..."]     all groups, or these
-make bench-quick                    one group for each headline; the aim is 8 minutes
+make bench-quick                    one group for each headline, in 8 minutes
 
 `page` alone writes the page anew from the figures that are there. A group with a row that is still too wide after it was
 measured again is not written, and the exit status is 1; `--force` writes it, and the page says so. A run of all

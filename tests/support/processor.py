@@ -7,8 +7,8 @@ from contextlib import contextmanager
 STEPS = 1_000_000
 """Additions of one pass: some hundredths of a second."""
 
-PASSES = 300
-"""Five times what the slowest of these tests needs, so that it passes on a busy machine."""
+PASSES = 200
+"""Three times what the slowest of these tests needs, so that it passes on a busy machine."""
 
 
 @contextmanager
