@@ -6,13 +6,11 @@ from collections.abc import Collection
 from glob import escape
 from pathlib import Path, PurePath
 
-from onnxreg.converters.source.source_files import Location, digest_file
+from onnxreg.converters.source.source_files import Location, digest_file, hub_errors
 from onnxreg.schema.core.errors import (
     Advice,
     InputError,
     IntegrityError,
-    NotFoundError,
-    RemoteError,
     missing_extra,
 )
 
@@ -103,27 +101,14 @@ def resolve_links(snapshot: Path, target: Path) -> Path:
 
 def _download(name: str, revision: str | None, progress: bool, patterns: list[str]) -> Path:
     try:
-        from huggingface_hub import errors, snapshot_download
+        from huggingface_hub import snapshot_download
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
     except ImportError as error:
         raise missing_extra("huggingface_hub", "hf", "importing from the Hub") from error
     if not progress:
         disable_progress_bars()
-    try:
+    with hub_errors(name, revision):
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
-    except errors.LocalEntryNotFoundError as error:
-        raise RemoteError(
-            f"the Hub cannot be reached, and {name} is not in its cache", "check the network"
-        ) from error
-    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
-        model = f"{name}@{revision}" if revision else name
-        raise NotFoundError(
-            f"the Hub has no repository {model}", "check the name; a gated model needs HF_TOKEN"
-        ) from error
-    except (errors.HfHubHTTPError, OSError) as error:
-        raise RemoteError(
-            f"{name} could not be fetched from the Hub: {type(error).__name__}", "run the command again"
-        ) from error
 
 
 def _check(file: Path, label: str) -> None:

@@ -4,7 +4,8 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,9 +167,40 @@ def read_license(directory: Path) -> str | None:
     return license_name if isinstance(license_name, str) else None
 
 
+@contextmanager
+def hub_errors(name: str, revision: str | None, or_directory: bool = False) -> Iterator[None]:
+    """Translate what `snapshot_download` raises.
+
+    Args:
+        or_directory: the user may have meant a directory by `name`.
+    """
+    from huggingface_hub import errors
+
+    prefix = f"there is no directory {name}; " if or_directory else ""
+    check = "check its name, or the network" if or_directory else "check the network"
+    try:
+        yield
+    except errors.HFValidationError as error:
+        raise InputError(f"{prefix}{name} cannot be a repository on the Hub", "check its name") from error
+    except errors.LocalEntryNotFoundError as error:
+        raise RemoteError(
+            f"{prefix}the Hub cannot be reached, and {name} is not in its cache", check
+        ) from error
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+        model = f"{name}@{revision}" if revision else name
+        raise NotFoundError(
+            f"{prefix}the Hub has no repository {model}", "check its name; a gated model needs HF_TOKEN"
+        ) from error
+    except (errors.HTTPError, OSError) as error:  # type: ignore[attr-defined]
+        raise RemoteError(
+            f"{name} could not be fetched from the Hub: {getattr(error, 'strerror', None) or type(error).__name__}",
+            "check the network and the disk, then run the command again",
+        ) from error
+
+
 def _download(name: str, revision: str | None, code: bool, more: Sequence[str]) -> Path:
     try:
-        from huggingface_hub import errors, snapshot_download
+        from huggingface_hub import snapshot_download
     except ImportError as error:
         raise missing_extra("huggingface_hub", "export", "loading a checkpoint from the hub") from error
 
@@ -185,27 +217,11 @@ def _download(name: str, revision: str | None, code: bool, more: Sequence[str]) 
             snapshot_download(name, revision=revision, allow_patterns=patterns, ignore_patterns="*/*")
         )
 
-    try:
+    with hub_errors(name, revision, or_directory=True):
         directory = fetch("model*.safetensors")
         if more:
             snapshot_download(name, revision=directory.name, allow_patterns=list(more))
         return directory if weight_files(directory) else fetch("pytorch_model*.bin")
-    except errors.LocalEntryNotFoundError as error:
-        raise RemoteError(
-            f"there is no directory {name}; as a hub id it is not in the local cache, and the hub cannot be reached",
-            "check the spelling of the directory, or the network",
-        ) from error
-    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
-        model = f"{name}@{revision}" if revision else name
-        raise NotFoundError(
-            f"neither a directory nor a model on the hub: {model}",
-            "check the spelling; a gated model needs HF_TOKEN",
-        ) from error
-    except (errors.HfHubHTTPError, OSError) as error:
-        raise RemoteError(
-            f"{name} could not be fetched from the hub: {type(error).__name__}",
-            "check the network, then try again",
-        ) from error
 
 
 def _shards(directory: Path, index: str) -> list[str]:

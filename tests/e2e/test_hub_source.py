@@ -63,5 +63,5 @@ def test_a_directory_of_that_name_is_another_source(
 
 def test_a_model_absent_from_the_hub_leaves_nothing(reg: Reg, hub: Hub, tmp_path: Path) -> None:
     done = reg(*EXPORT, code=3)
-    assert "neither a directory nor a model on the hub" in json.loads(done.stderr)["error"]["message"]
+    assert "the Hub has no repository" in json.loads(done.stderr)["error"]["message"]
     assert not (tmp_path / "home").exists()

@@ -304,20 +304,23 @@ def test_pickles_are_fetched_only_without_safetensors(checkpoint: Path, hub: Any
 
 
 def test_the_hub_says_no(hub: Any) -> None:
+    import httpx2
     from huggingface_hub import errors
 
     def raised_by_hub(kind: type[Exception]) -> Exception:
         return kind.__new__(kind)
 
     cases = [
-        (raised_by_hub(errors.LocalEntryNotFoundError), RemoteError, "not in the local cache"),
+        (raised_by_hub(errors.LocalEntryNotFoundError), RemoteError, "not in its cache"),
         (
             raised_by_hub(errors.RepositoryNotFoundError),
             NotFoundError,
-            "neither a directory nor a model",
+            "there is no directory acme/tagger; the Hub has no repository",
         ),
         (raised_by_hub(errors.RevisionNotFoundError), NotFoundError, "acme/tagger@v9"),
         (OSError("boom"), RemoteError, "could not be fetched"),
+        (httpx2.ReadTimeout("slow"), RemoteError, "could not be fetched"),
+        (errors.HFValidationError("no"), InputError, "cannot be a repository"),
     ]
     for raised, family, message in cases:
         hub(raised)
