@@ -339,7 +339,7 @@ class Registry:
                 ledger.append(event)
             would.extend(Ref(ledger.name, str(version)) for version in gone)
             if gone:
-                withdraw_deltas(ledger, None, gone)
+                withdraw_deltas(ledger, gone)
 
         return would, survey(store, assume)
 

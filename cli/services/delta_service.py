@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import prefix_outcome
 from onnxreg.cli.render import output
-from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.commit import load, read_condemned
 from onnxreg.registry.log.contents import held_files
 from onnxreg.registry.log.delta_log import offered, publish_deltas
 from onnxreg.registry.log.ledger import mirror_error
@@ -77,6 +77,7 @@ def make_deltas(
     located = registry.find(request.ref, None if store is registry.store else store)
     work = _Work(registry, store, located.name, located.version, request, progress)
     with registry.scratch() as scratch, store.push() as push:
+        push.avoid(read_condemned(store))
         deltas = list(work.deltas(push, scratch))
         table = publish_deltas(store, push, located.name, located.version, deltas, registry.actor)
     ref = Ref(located.name, str(located.version))

@@ -5,7 +5,6 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any
 
 from onnxreg.registry.gates.gate_history import attestations, compared_with, evaluation_of, manifest_at, moves
@@ -157,7 +156,7 @@ class Promoter:
         )
         moved = not judged.failed and not repeated and not dry_run
         if moved:
-            self._move(log, channel, located, reason)
+            self._move(log, channel, located, current.manifest if current else None, reason)
         return Promotion(located, channel, judged.findings, moved, str(current.version) if current else None)
 
     def _without_policy(self, ref: Ref, channel: str) -> Advice:
@@ -170,32 +169,37 @@ class Promoter:
     def _before(self, ledger: Ledger, channel: str, located: lookup.LocatedVersion) -> Digest | None:
         return compared_with(moves(ledger, channel), located.entry.manifest)
 
-    def _move(self, log: PolicyLog, channel: str, located: lookup.LocatedVersion, reason: str | None) -> None:
+    def _move(
+        self,
+        log: PolicyLog,
+        channel: str,
+        located: lookup.LocatedVersion,
+        expects: Digest | None,
+        reason: str | None,
+    ) -> None:
         """Judge again on the log to be swapped, which may have grown, and append the event with its
-        evidence."""
+        evidence. ConflictError if the channel does not hold the manifest `expects` any more."""
         rules = log.policy.covering(located.name, channel)
-        with self.store.push() as push:
 
-            def change(ledger: Ledger) -> Collection[Digest]:
-                judged = judge_version(ledger, rules, located.version, self._before(ledger, channel, located))
-                if judged.failed:
-                    raise GateError(f"{located.ref} no longer meets the policy", "run it again to see why")
-                current = ledger.channels.get(channel)
-                evidence = evidence_of(judged, log, channel, located)
-                digest, _ = push.put(BytesIO(evidence.encode()))
-                ledger.append(
-                    Tag(
-                        **stamp(located.name, self.actor, reason),
-                        tag=channel,
-                        version=located.version,
-                        manifest=located.entry.manifest,
-                        expects=current.manifest if current else None,
-                        policy=log.head,
-                        evidence=digest,
-                    )
+        def change(ledger: Ledger) -> Collection[Digest]:
+            judged = judge_version(ledger, rules, located.version, self._before(ledger, channel, located))
+            if judged.failed:
+                raise GateError(f"{located.ref} no longer meets the policy", "run it again to see why")
+            evidence = evidence_of(judged, log, channel, located)
+            ledger.append(
+                Tag(
+                    **stamp(located.name, self.actor, reason),
+                    tag=channel,
+                    version=located.version,
+                    manifest=located.entry.manifest,
+                    expects=expects,
+                    policy=log.head,
+                    evidence=ledger.attach(evidence.encode()),
                 )
-                return [digest]
+            )
+            return []
 
+        with self.store.push() as push:
             commit(self.store, push, located.name, change)
 
 

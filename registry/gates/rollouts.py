@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
-from io import BytesIO
 from typing import Any
 
 from onnxreg.registry.gates.gate_history import compared_with, moves, rollout_hours
@@ -17,7 +16,7 @@ from onnxreg.registry.gates.promotion import JudgedVersion, evidence_of, judge_v
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.ledger import Ledger, channel_of
-from onnxreg.registry.store.protocol import Push, RegistryStore
+from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.trust.checked_reader import CheckedReader
 from onnxreg.registry.trust.known_heads import KnownHeads
@@ -106,7 +105,7 @@ class Rollouts:
     def halt(self, name: str, channel: str, reason: str | None = None) -> RolloutStatus:
         """Stop: every device gets what the channel holds. Raise NotFoundError without a rollout."""
 
-        def change(ledger: Ledger, _: Push) -> Collection[Digest]:
+        def change(ledger: Ledger) -> Collection[Digest]:
             _current(ledger, channel)
             expects = channel_of(ledger, channel).manifest
             ledger.append(RolloutStep(**stamp(name, self.actor, reason), tag=channel, expects=expects))
@@ -118,11 +117,11 @@ class Rollouts:
         """Move the channel to the version. Raise NotFoundError without a rollout; GateError as `start`."""
         log = self._policies()
 
-        def change(ledger: Ledger, push: Push) -> Collection[Digest]:
+        def change(ledger: Ledger) -> Collection[Digest]:
             rollout, current = _current(ledger, channel), channel_of(ledger, channel)
             about = stamp(name, self.actor, reason)
             hours = rollout_hours(ledger, channel, rollout.manifest, datetime.fromisoformat(about["time"]))
-            proof = self._prove(log, ledger, push, channel, rollout, hours)
+            proof = self._prove(log, ledger, channel, rollout, hours)
             ledger.finish(
                 Tag(
                     **about,
@@ -134,7 +133,7 @@ class Rollouts:
                     evidence=proof.digest if proof else None,
                 )
             )
-            return [proof.digest] if proof else []
+            return []
 
         return self._commit(name, channel, change)
 
@@ -143,10 +142,10 @@ class Rollouts:
     ) -> RolloutStatus:
         log = self._policies()
 
-        def change(ledger: Ledger, push: Push) -> Collection[Digest]:
+        def change(ledger: Ledger) -> Collection[Digest]:
             current = channel_of(ledger, channel)
             rollout = step(ledger, current)
-            proof = self._prove(log, ledger, push, channel, rollout, None)
+            proof = self._prove(log, ledger, channel, rollout, None)
             ledger.append(
                 RolloutStep(
                     **stamp(name, self.actor, reason),
@@ -162,7 +161,7 @@ class Rollouts:
                     blobs=(proof,) if proof else (),
                 )
             )
-            return [proof.digest] if proof else []
+            return []
 
         return self._commit(name, channel, change)
 
@@ -170,9 +169,9 @@ class Rollouts:
         return read_policies(CheckedReader(self.store, self.known_heads))
 
     def _prove(
-        self, log: PolicyLog, ledger: Ledger, push: Push, channel: str, rollout: Rollout, hours: float | None
+        self, log: PolicyLog, ledger: Ledger, channel: str, rollout: Rollout, hours: float | None
     ) -> Descriptor | None:
-        """Judge the version by the policy, and store the evidence. Return None if the channel is free.
+        """Judge the version by the policy, and attach the evidence. Return None if the channel is free.
 
         `hours`: the time that the rollout took; None if it is not at its end. Raise GateError if the policy does not hold.
         """
@@ -186,15 +185,14 @@ class Rollouts:
             )
         located = lookup.LocatedVersion(ledger.name, rollout.to, ledger.entries[rollout.to])
         data = evidence_of(judged, log, channel, located).encode()
-        digest, size = push.put(BytesIO(data))
-        return Descriptor(digest, size)
+        return Descriptor(ledger.attach(data), len(data))
 
     def _commit(
-        self, name: str, channel: str, change: Callable[[Ledger, Push], Collection[Digest]]
+        self, name: str, channel: str, change: Callable[[Ledger], Collection[Digest]]
     ) -> RolloutStatus:
         CheckedReader(self.store, self.known_heads).read_index(name)
         with self.store.push() as push:
-            ledger = commit(self.store, push, name, lambda ledger: change(ledger, push))
+            ledger = commit(self.store, push, name, change)
         return _status(ledger, channel)
 
 

@@ -12,7 +12,7 @@ evaluation document is made from the manifest, whether or not it names a suite.
 import random
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,7 @@ from onnxreg.schema.core.errors import (
     NotFoundError,
     RegError,
 )
-from onnxreg.schema.log.events import Attest, Publish
+from onnxreg.schema.log.events import Attest
 
 if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Artifact, Manifest
@@ -52,7 +52,8 @@ MAX_WAIT_SECONDS = 1.0
 """Seconds."""
 
 Change = Callable[[Ledger], Collection[Digest] | None]
-"""Appends events to a ledger and returns the blobs that they refer to; None if there is nothing to do.
+"""Appends events to a ledger, with their documents, and returns the other blobs that they refer to; None if there is
+nothing to do.
 
 It runs again on a fresh ledger after each lost race, so it must decide from the ledger alone.
 """
@@ -116,7 +117,7 @@ def commit(
                 remote.confirm(name)
                 return ledger
             if not ledger.mirrored:
-                digests = [*digests, *_put_refusals(push, ledger, before)]
+                record_refusals(ledger, before)
             try:
                 if digests or ledger.blobs:
                     intents.append(_announce(remote, push, name))
@@ -130,14 +131,6 @@ def commit(
                 time.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, 0.005 * 2**attempt)))
     hint = lost.advice or "others change it without end: run the command again"
     raise LostRaceError(f"gave up after {MAX_COMMIT_TRIES} tries in {remote.url}: {lost.message}", hint)
-
-
-def _put_refusals(push: Push, ledger: Ledger, seq: int) -> Collection[Digest]:
-    """Record the refusals that the lines after `seq` state, and store their statements; those blobs' digests."""
-    statements = record_refusals(ledger, seq)
-    for digest, statement in statements.items():
-        push.put(BytesIO(statement), digest)
-    return statements
 
 
 def _announce(remote: NoteStore, push: Push, name: str) -> str:
@@ -194,7 +187,7 @@ def check_tombstones(ledger: Ledger, digests: Iterable[Digest]) -> None:
 
 def _secure(push: Push, ledger: Ledger, digests: Collection[Digest], bring: Bring | None) -> None:
     """Make sure that the push has every blob, or that it is under a key that nobody condemned."""
-    check_tombstones(ledger, digests)
+    check_tombstones(ledger, [*digests, *ledger.documents])
     for blob in ledger.blobs:
         push.put(BytesIO(blob))
     missing = sorted(set(digests) - push.has(digests))
@@ -207,32 +200,24 @@ def _secure(push: Push, ledger: Ledger, digests: Collection[Digest], bring: Brin
 REASON = "by its manifest"
 
 
-def record_refusals(ledger: Ledger, since: int) -> Mapping[Digest, bytes]:
-    """Append an `attest` for each refusal that is not on record. Returns the statements, by their digests.
+def record_refusals(ledger: Ledger, since: int) -> None:
+    """Append an `attest`, with its statement, for each refusal that is not on record.
 
     Looked at are the versions that were published after line `since`, and those that the state line
     summarises.
     """
-    statements: dict[Digest, bytes] = {}
-    for digest in dict.fromkeys([*_published(ledger, since), *_summarised(ledger)]):
+    present = [entry for entry in ledger.entries.values() if entry.gone is None]
+    published = [entry.manifest for entry in present if entry.seq > since]
+    summarised = _summarised(ledger, {entry.manifest for entry in present})
+    for digest in dict.fromkeys([*published, *summarised]):
         with suppress(IntegrityError, NotFoundError):  # damage is for `reg verify` to tell
             data = ledger.fetch(digest)
             if b'"refused"' in data:
-                statements |= _record(ledger, digest, read_manifest(data, digest, ledger.name))
-    return statements
+                _record(ledger, digest, read_manifest(data, digest, ledger.name))
 
 
-def _published(ledger: Ledger, since: int) -> Iterator[Digest]:
-    """The manifests of versions that are new in the log."""
-    present = {entry.manifest for entry in ledger.entries.values() if entry.gone is None}
-    for line in ledger.tail:
-        if line.seq > since and isinstance(line.event, Publish) and line.event.manifest in present:
-            yield line.event.manifest
-
-
-def _summarised(ledger: Ledger) -> Iterator[Digest]:
-    """The manifests whose summaries tell of a refusal that is not on record."""
-    present = {entry.manifest for entry in ledger.entries.values() if entry.gone is None}
+def _summarised(ledger: Ledger, present: Collection[Digest]) -> Iterator[Digest]:
+    """Those of the present manifests whose summaries tell of a refusal that is not on record."""
     for summary in ledger.summaries.values():
         with suppress(InputError, KeyError, TypeError):
             refused = {
@@ -243,8 +228,7 @@ def _summarised(ledger: Ledger) -> Iterator[Digest]:
                 yield manifest
 
 
-def _record(ledger: Ledger, digest: Digest, manifest: "Manifest") -> dict[Digest, bytes]:
-    statements: dict[Digest, bytes] = {}
+def _record(ledger: Ledger, digest: Digest, manifest: "Manifest") -> None:
     for artifact in manifest.artifacts:
         if artifact.certification.state != "refused" or artifact.digest in ledger.refused:
             continue
@@ -252,11 +236,8 @@ def _record(ledger: Ledger, digest: Digest, manifest: "Manifest") -> dict[Digest
         if evaluation is not None:
             media_type, statement = evaluation
             about = stamp(ledger.name, NOBODY, REASON) | {"artifact": artifact.digest, "state": "refused"}
-            ledger.append(
-                Attest(**about, manifest=digest, statement=Digest.of(statement), media_type=media_type)
-            )
-            statements[Digest.of(statement)] = statement
-    return statements
+            attached = ledger.attach(statement)
+            ledger.append(Attest(**about, manifest=digest, statement=attached, media_type=media_type))
 
 
 def _statement(ledger: Ledger, manifest: Digest, artifact: "Artifact") -> tuple[str, bytes] | None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from io import BytesIO
 from typing import Any, TypeVar
 
 from onnxreg.registry.log import lookup
@@ -157,11 +156,12 @@ class Decisions:
 
         An evaluation repeats its `verdict`: the artifact, and the state.
         """
-        target, digest = self._exactly(ref), Digest.of(statement)
+        target = self._exactly(ref)
         is_new = True
 
         def change(ledger: Ledger) -> Collection[Digest] | None:
             nonlocal is_new
+            digest = ledger.attach(statement)
             is_new = not _is_stated(ledger, target.entry.manifest, digest)
             if not is_new:
                 return None
@@ -170,10 +170,9 @@ class Decisions:
             ledger.append(
                 Attest(**about, manifest=target.entry.manifest, statement=digest, media_type=media_type)
             )
-            return [digest]
+            return []
 
         with self.store.push() as push:
-            push.put(BytesIO(statement), digest)
             commit(self.store, push, target.name, change)
         return DecisionResult(target, is_new)
 
@@ -286,16 +285,15 @@ class Decisions:
     def _decide(self, name: str, decide: Decide) -> list[Event]:
         events: list[Event] = []
 
+        def change(ledger: Ledger) -> Collection[Digest] | None:
+            events[:] = decide(ledger)
+            for event in events:
+                ledger.append(event)
+            gone = [event.version for event in events if isinstance(event, Expire | Purge | Drop)]
+            blobs = withdraw_deltas(ledger, gone, self.actor) if gone else ()
+            return blobs if events else None
+
         with self.store.push() as push:
-
-            def change(ledger: Ledger) -> Collection[Digest] | None:
-                events[:] = decide(ledger)
-                for event in events:
-                    ledger.append(event)
-                gone = [event.version for event in events if isinstance(event, Expire | Purge | Drop)]
-                blobs = withdraw_deltas(ledger, push, gone, self.actor) if gone else ()
-                return blobs if events else None
-
             commit(self.store, push, name, change)
         return events
 

@@ -1,7 +1,6 @@
 """The events that name the deltas of a version, and those that take deltas away with a version."""
 
 from collections.abc import Collection, Iterable
-from io import BytesIO
 from typing import NamedTuple
 
 from onnxreg.registry.log.commit import commit
@@ -18,7 +17,7 @@ from onnxreg.schema.log.events import Deltas
 
 
 class DeltaChange(NamedTuple):
-    """The offers of a version after an event: the table, and the blobs that the event needs."""
+    """The offers of a version after an event: the table, and the deltas that it names."""
 
     table: DeltaTable
     blobs: Collection[Digest]
@@ -45,17 +44,15 @@ def publish_deltas(
         if [*table.deltas] == before:
             changes[:] = [DeltaChange(table, ())]
             return None
-        changes[:] = [_append(ledger, push, table, actor)]
+        changes[:] = [_append(ledger, table, actor)]
         return changes[0].blobs
 
     commit(store, push, name, change)
     return changes[0].table
 
 
-def withdraw_deltas(
-    ledger: Ledger, push: Push | None, versions: Collection[Version], actor: str | None = None
-) -> list[Digest]:
-    """Append the events after which no delta from or to these versions is offered; returns the blobs they need.
+def withdraw_deltas(ledger: Ledger, versions: Collection[Version], actor: str | None = None) -> list[Digest]:
+    """Append the events after which no delta from or to these versions is offered; returns the deltas they name.
 
     A delta works in both directions: with the new file it gives the old one.
     """
@@ -64,7 +61,7 @@ def withdraw_deltas(
         remaining = _remaining(ledger, version, versions)
         table = DeltaTable(ledger.name, version, event.manifest, tuple(remaining))
         if not remaining or Digest.of(table.encode()) != event.table:
-            blobs += _append(ledger, push, table, actor).blobs
+            blobs += _append(ledger, table, actor).blobs
     return blobs
 
 
@@ -120,29 +117,24 @@ def _table(ledger: Ledger, version: Version, deltas: Iterable[Delta]) -> DeltaTa
     return DeltaTable(ledger.name, version, entry.manifest, tuple(first))
 
 
-def _append(ledger: Ledger, push: Push | None, table: DeltaTable, actor: str | None) -> DeltaChange:
-    """Append the event of a table (an empty one: no deltas any more), and store the table if there is a push."""
+def _append(ledger: Ledger, table: DeltaTable, actor: str | None) -> DeltaChange:
+    """Append the event of a table (an empty one: no deltas any more), with the table."""
+    deltas = {delta.digest: delta.size for delta in table.deltas}
     data = table.encode()
-    digest = Digest.of(data)
-    sizes = {delta.digest: delta.size for delta in table.deltas} | (
-        {digest: len(data)} if table.deltas else {}
-    )
-    if table.deltas:
-        if push is not None:
-            push.put(BytesIO(data), digest)
-        ledger.tables[digest] = table
+    digest = ledger.attach(data) if deltas else None
+    sizes = deltas if digest is None else {**deltas, digest: len(data)}
     earlier = _current(ledger).get(table.version)
     ledger.append(
         Deltas(
             **stamp(ledger.name, actor),
             version=table.version,
             manifest=table.manifest,
-            table=digest if table.deltas else None,
+            table=digest,
             blobs=tuple(Descriptor(blob, sizes[blob]) for blob in sorted(sizes)),
             supersedes=() if earlier is None else (earlier.id,),
         )
     )
-    return DeltaChange(table, list(sizes))
+    return DeltaChange(table, list(deltas))
 
 
 def _current(ledger: Ledger) -> dict[Version, Deltas]:

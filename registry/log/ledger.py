@@ -61,12 +61,12 @@ class Ledger(LogReplay):
     """One model's history in memory, and what it amounts to. `tail` are the lines that are not sealed yet.
 
     `cut` are the segments that sealing made, `more` the keys of the state line that a later build added, and
-    `deltas`. `tables` are tables of deltas that no store has yet; `derives_deltas` if a changed log decides what is offered.
-    `sign` signs the lines of new events.
+    `deltas`. `documents` are small blobs that new lines name and no store has yet; `source` reads those of the stores.
+    `derives_deltas` if a changed log decides what is offered. `sign` signs the lines of new events.
     """
 
     registry: str
-    fetch: Fetch
+    source: Fetch
     head: Digest
     seq: int = 0
     segments: list[Digest] = field(default_factory=list)
@@ -77,13 +77,13 @@ class Ledger(LogReplay):
     more: Mapping[str, Any] = field(default_factory=dict)
     mirrored: bool = False
     derives_deltas: bool = False
-    tables: dict[Digest, DeltaTable] = field(default_factory=dict)
+    documents: dict[Digest, bytes] = field(default_factory=dict)
     sign: Sign | None = None
 
     @classmethod
     def empty(cls, registry: str, name: str, fetch: Fetch) -> "Ledger":
         """The history of a model that is not there yet."""
-        return cls(registry=registry, name=name, fetch=fetch, head=genesis(registry, name))
+        return cls(registry=registry, name=name, source=fetch, head=genesis(registry, name))
 
     @classmethod
     def read(cls, data: bytes, registry: str, name: str, fetch: Fetch) -> "Ledger":
@@ -100,7 +100,7 @@ class Ledger(LogReplay):
         return cls(
             registry=registry,
             name=name,
-            fetch=fetch,
+            source=fetch,
             head=state.head,
             seq=state.seq,
             entries=present,
@@ -124,8 +124,19 @@ class Ledger(LogReplay):
 
     @property
     def blobs(self) -> list[bytes]:
-        """The segments that sealing made and the catalog after the last one: what a push must bring along."""
-        return [*self.cut, self.listed.data] if isinstance(self.listed, _Catalog) else self.cut
+        """What a push must bring along: the segments that sealing made, the catalog after the last one, and documents."""
+        catalog = [self.listed.data] if isinstance(self.listed, _Catalog) else []
+        return [*self.cut, *catalog, *self.documents.values()]
+
+    def attach(self, document: bytes) -> Digest:
+        """Add a document that a new line names; the commit stores it."""
+        digest = Digest.of(document)
+        self.documents[digest] = document
+        return digest
+
+    def fetch(self, digest: Digest) -> bytes:
+        """Read a small blob, attached or stored, and check its digest. NotFoundError or IntegrityError if that fails."""
+        return self.documents.get(digest) or self.source(digest)
 
     def lines(self) -> Iterator[LogLine]:
         """The whole log, first line first, the chain verified; IntegrityError at the first break."""
@@ -248,7 +259,7 @@ class Ledger(LogReplay):
     def read_table(self, digest: Digest) -> DeltaTable:
         """A table of deltas. IntegrityError or NotFoundError if it cannot be read."""
         try:
-            return self.tables.get(digest) or DeltaTable.decode(self.fetch(digest))
+            return DeltaTable.decode(self.fetch(digest))
         except InputError as error:
             raise IntegrityError(
                 f"the table of deltas {digest.short}... cannot be read: {error.message}"

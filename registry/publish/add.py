@@ -8,17 +8,14 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from io import BytesIO
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from onnxreg.registry.log.commit import Bring, commit
-from onnxreg.registry.log.contents import refers_to
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.publish.existing import newest
@@ -69,11 +66,6 @@ class Publisher:
             manifest = draft.manifest(files.store_files())
             data = manifest.encode()
             canonical.check_size(data, f"the manifest of {draft.name}")
-            push.put(BytesIO(data))
-            for artifact in manifest.artifacts:
-                operators = operator_set(artifact)
-                if operators is not None:
-                    push.put(BytesIO(operators))
             published = self._publish(push, manifest, data, files.bring, reports)
         known_files.save()
         return published
@@ -100,13 +92,8 @@ class Publisher:
             def bring(missing: Collection[Digest]) -> None:
                 fetch(push, manifest, missing)
 
-            push.put(BytesIO(data))
-            for artifact in manifest.artifacts:
-                operators = operator_set(artifact)
-                if operators is not None:
-                    push.put(BytesIO(operators))
-            references = refers_to(manifest)
-            bring(references.keys() - push.has(references))
+            files = {file.digest for file in manifest.all_files()}
+            bring(files - push.has(files))
             return self._publish(push, manifest, data, bring)
 
     def _publish(
@@ -115,14 +102,18 @@ class Publisher:
         manifest: Manifest,
         data: bytes,
         bring: Bring | None = None,
-        reports: Mapping[Digest, bytes] = MappingProxyType({}),
+        reports: Iterable[bytes] = (),
     ) -> PublishedVersion:
         name, digest = manifest.name, Digest.of(data)
         version, new = FIRST_VERSION, False  # until the ledger is known
-        blobs = {digest, *refers_to(manifest)}
+        operators = filter(None, map(operator_set, manifest.artifacts))
+        documents = [data, *operators, *reports]
+        files = {file.digest for file in manifest.all_files()}
 
         def change(ledger: Ledger) -> Collection[Digest] | None:
             nonlocal version, new
+            for document in documents:
+                ledger.attach(document)
             version, new = _choose_version(ledger, self.version, digest)
             about = stamp(name, self.actor, self.reason)
             if new:
@@ -131,9 +122,9 @@ class Publisher:
                 ledger.append(Hold(**about, version=version, manifest=digest))
             else:
                 return None
-            return blobs
+            return files
 
-        ledger = commit(self.store, push, name, change, _InMemory({**reports, digest: data}), bring=bring)
+        ledger = commit(self.store, push, name, change, bring=bring)
         states = artifact_states(verdicts_of(manifest), ledger.entries[version].attested, ledger.refused)
         return PublishedVersion(name, version, digest, manifest, data, new, states=states)
 
@@ -187,10 +178,14 @@ class _DraftFiles:
         return dict(zip(paths, run_parallel(self._store, paths, threading.Event()), strict=True))
 
     def bring(self, missing: Collection[Digest]) -> None:
-        """Store files that a garbage collection deleted meanwhile."""
+        """Store files that a garbage collection deleted meanwhile. NotFoundError if one is not here any more."""
         for digest in missing:
-            if digest in self.skipped:
-                _put(self.push, self.skipped[digest])
+            path = self.skipped.get(digest)
+            if path is None or _put(self.push, path).digest != digest:
+                raise NotFoundError(
+                    f"blob {digest} of {self.draft.name} was deleted by `reg gc` before it was published",
+                    "run the command again",
+                )
 
     def _store(self, path: str) -> Descriptor:
         file, recorded_state = self.draft.root / path, self.draft.file_states.get(path)
@@ -214,14 +209,13 @@ class _DraftFiles:
         )
 
 
-def _reports(draft: Draft) -> dict[Digest, bytes]:
+def _reports(draft: Draft) -> list[bytes]:
     """Read the reports of verdicts that refuse, before their files move into the store."""
     verdicts = [artifact.verdict for artifact in draft.artifacts]
     paths = {
         verdict.report for verdict in verdicts if verdict.state == "refused" and verdict.report is not None
     }
-    reports = [(draft.root / path).read_bytes() for path in sorted(paths) if (draft.root / path).is_file()]
-    return {Digest.of(data): data for data in reports}
+    return [(draft.root / path).read_bytes() for path in sorted(paths) if (draft.root / path).is_file()]
 
 
 def _put(push: Push, path: Path) -> Descriptor:
@@ -237,21 +231,6 @@ def _check_unchanged(file: Path, path: str, recorded_state: FileState) -> bool:
             f"{path} changed while it was read", "run the command again when nobody writes to it"
         )
     return settled
-
-
-class _InMemory:
-    """A few blobs in memory that no store has yet."""
-
-    def __init__(self, blobs: dict[Digest, bytes]) -> None:
-        self._blobs = blobs
-
-    def has(self, digests: Any) -> set[Digest]:
-        return {digest for digest in digests if digest in self._blobs}
-
-    def open_blob(self, digest: Digest, start: int = 0) -> BytesIO:
-        if digest not in self._blobs:
-            raise NotFoundError(f"blob {digest} is missing", Advice("verify"))
-        return BytesIO(self._blobs[digest][start:])
 
 
 def _choose_version(ledger: Ledger, requested: Version | None, digest: Digest) -> tuple[Version, bool]:

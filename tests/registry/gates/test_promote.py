@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.registries.gated import LAX, NAME, POLICY, Attacker, draft, filled, refusal
 
 from onnxreg.registry import Registry
+from onnxreg.registry.gates import promotion
 from onnxreg.registry.gates.policy_log import copy_policies, read_policies, set_policy
 from onnxreg.registry.gates.promotion import PromotionEvidence
 from onnxreg.registry.store.memory import memory_remote
@@ -86,6 +88,22 @@ def test_twice_is_as_good_as_once_under_one_policy(registry: Registry) -> None:
     assert not registry.promote(f"{NAME}:1.0.0", "stable").moved
     registry.set_policy(read_policy(LAX, "policy"))
     assert registry.promote(f"{NAME}:1.0.0", "stable").moved
+
+
+def test_a_channel_that_another_user_moves_meanwhile_stays_there(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge, calls = promotion.judge_version, iter(range(100))
+
+    def judge_and_lose(*arguments: Any) -> promotion.JudgedVersion:
+        if next(calls) == 0:
+            Registry(registry.store.root).promote(f"{NAME}:1.1.0", "stable")
+        return judge(*arguments)
+
+    monkeypatch.setattr(promotion, "judge_version", judge_and_lose)
+    with pytest.raises(ConflictError, match="stable"):
+        registry.promote(f"{NAME}:1.0.0", "stable")
+    assert registry.state(NAME).channels["stable"].version == Version(1, 1, 0)
 
 
 def test_breaking_changes_are_looked_for_against_the_holder(registry: Registry) -> None:

@@ -14,14 +14,18 @@ from onnxreg.registry.log.collect import RetentionPolicy, blob_keys, collect
 from onnxreg.registry.log.commit import commit, load
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.lookup import read_blob
+from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.transfer.copy import copy
+from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
-from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
@@ -57,6 +61,18 @@ def test_without_a_registry_document_nothing_is_collected() -> None:
     with pytest.raises(NotFoundError, match="there is no registry"):
         collect(known)
     assert remote.has([digest])
+
+
+def test_a_statement_that_a_dead_collector_condemned_is_stored_elsewhere(filled: Registry) -> None:
+    """A killed `attest` left the statement; what collected it then is dead too."""
+    remote = memory_remote()
+    copy(filled.store, remote, TransferRequest("acme/pii", [Version.parse("0.1.0")]))
+    statement = stray(remote, b"a statement")
+    remote.add_note("condemned", "f" * 16, BlobKey(statement).path.encode())
+    Decisions(remote).attest(Ref("acme/pii", "0.1.0"), b"a statement", "text/plain")
+    remote.delete([BlobKey(statement)])
+    assert read_blob(remote, statement) == b"a statement"
+    assert not verify(remote).damages
 
 
 def versions(registry: Registry, name: str = "acme/pii") -> list[str]:

@@ -1,6 +1,8 @@
 """What a manifest refuses is refused for good: in every version of the model that has the same bytes, wherever it goes."""
 
 import json
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,20 @@ from onnxreg.registry import Registry
 from onnxreg.registry.gates.promotion import Promotion
 from onnxreg.registry.log import commit
 from onnxreg.registry.log import commit as committing
+from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.lookup import read_blob
+from onnxreg.registry.store.layout import BlobKey
+from onnxreg.registry.store.memory import memory_remote
+from onnxreg.registry.transfer.copy import copy
+from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.gates.evaluation import EVALUATION, RECALL_DELTA, read_evaluation
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.log.events import Attest
+from onnxreg.schema.log.state import SEGMENT_LINES
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 from onnxreg.schema.query.requirements import Query
 
@@ -63,11 +73,49 @@ def test_the_refusal_travels_and_twice_is_as_good_as_once(home: Registry, tmp_pa
     assert not other.verify().damages
 
 
+def test_the_record_of_a_refusal_survives_a_dead_collector(
+    home: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place has the same statement already, and it is condemned."""
+    with monkeypatch.context() as before:
+        before.setattr(committing, "record_refusals", lambda ledger, since: None)
+        refused_then_certified(home, tmp_path)
+    request = TransferRequest(NAME, [Version.parse("1.1.0")])
+    places = memory_remote(), memory_remote()
+    copy(home.store, places[0], request)
+    (statement,) = [
+        line.event.statement for line in load(places[0], NAME)[0].tail if line.event.kind == "attest"
+    ]
+    with places[1].push() as push:
+        push.put(BytesIO(read_blob(places[0], statement)))
+    places[1].add_note("condemned", "f" * 16, BlobKey(statement).path.encode())
+    copy(home.store, places[1], request)
+    assert load(places[1], NAME)[0].refused == load(places[0], NAME)[0].refused != set()
+
+
+def test_a_refusal_is_recorded_if_its_line_is_sealed_at_once(
+    home: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(committing, "record_refusals", lambda ledger, since: None)
+        home.add(draft(tmp_path / "first", "z"), "1.0.0")
+        refused_then_certified(home, tmp_path)
+        for number in range(4):  # so 1.1.0 is not among the newest four
+            home.add(draft(tmp_path / f"later-{number}", f"later-{number}"), f"2.{number}.0")
+    remote = memory_remote()
+    send = partial(copy, home.store, remote)
+    send(TransferRequest(NAME, [Version.parse("1.0.0")]))
+    while load(remote, NAME)[0].seq < SEGMENT_LINES - 1:
+        Decisions(remote).tag(Ref(NAME, "1.0.0"), f"channel-{load(remote, NAME)[0].seq}")
+    send(TransferRequest(NAME, [Version.parse(f"{text}.0") for text in ("1.1", "2.0", "2.1", "2.2", "2.3")]))
+    assert load(remote, NAME)[0].refused
+
+
 def test_a_registry_from_before_gets_it_with_the_next_write(
     home: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as before:
-        before.setattr(committing, "record_refusals", lambda ledger, since: {})
+        before.setattr(committing, "record_refusals", lambda ledger, since: None)
         refused_then_certified(home, tmp_path)
     assert home.resolve(NAME, INT8).artifact.state == "certified"
     home.pin(f"{NAME}:1.2.0")
@@ -80,7 +128,7 @@ def test_two_registries_that_each_put_it_on_record_tell_each_other_nothing(
     home: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as before:
-        before.setattr(committing, "record_refusals", lambda ledger, since: {})
+        before.setattr(committing, "record_refusals", lambda ledger, since: None)
         refused_then_certified(home, tmp_path)
     other = Registry(tmp_path / "other")
     home.push(f"{NAME}:1.1.0", str(other.store.root))

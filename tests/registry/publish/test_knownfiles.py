@@ -5,16 +5,19 @@ import random
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from onnxreg.registry import Registry
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.publish import add as publishing
 from onnxreg.registry.publish.add import KnownFiles
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.store.directory.directory_push import DirectoryPush
 from onnxreg.schema.core.descriptor import PIECE_BYTES
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.file_state import WRITTEN_BACK_NANOSECONDS, FileState
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
@@ -101,6 +104,33 @@ def test_changed_files_are_read(registry: Registry, folder: Path, read: list[str
     read.clear()
     assert not add(registry, folder).new and read == []
     assert len(cache(registry).read_text().splitlines()) == len(FILES), "the old state is forgotten"
+
+
+@pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_blob_that_is_collected_meanwhile_is_brought_back_or_named(
+    registry: Registry, folder: Path, monkeypatch: pytest.MonkeyPatch, changed: bool
+) -> None:
+    """Its file was not read, since its blob was there."""
+    first = add(registry, folder)
+    (folder / "model.onnx").write_bytes(b"another model")
+    blob = registry.store.blob_path(Digest.of((folder / "large.bin").read_bytes()))
+    commit = publishing.commit
+
+    def collect_first(*arguments: Any, **options: Any) -> Ledger:
+        blob.unlink()
+        if changed:
+            (folder / "large.bin").write_bytes(b"other")
+        return commit(*arguments, **options)
+
+    monkeypatch.setattr(publishing, "commit", collect_first)
+    if changed:
+        with pytest.raises(NotFoundError, match="was deleted by `reg gc` before it was published"):
+            add(registry, folder)
+        assert list(registry.state("acme/m").versions) == [first.version]
+    else:
+        add(registry, folder)
+        assert blob.is_file()
 
 
 def test_fresh_files_are_read_each_time(registry: Registry, folder: Path, read: list[str]) -> None:

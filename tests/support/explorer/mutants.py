@@ -26,7 +26,7 @@ LOAD = """\
                 remote.confirm(name)
                 return ledger
             if not ledger.mirrored:
-                digests = [*digests, *_put_refusals(push, ledger, before)]
+                record_refusals(ledger, before)
 """
 NEEDED = """\
             try:
