@@ -124,7 +124,7 @@ class Ledger(LogReplay):
 
     @property
     def blobs(self) -> list[bytes]:
-        """What a push must bring along: the segments that sealing made, the catalog after the last one, and documents."""
+        """Blobs that a push must bring along: the segments that sealing made, the catalog after the last one, documents."""
         catalog = [self.listed.data] if isinstance(self.listed, _Catalog) else []
         return [*self.cut, *catalog, *self.documents.values()]
 

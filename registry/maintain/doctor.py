@@ -45,7 +45,7 @@ PROBE_PATH = re.compile(r"gc/probe-[0-9a-f]{16}")
 """The object that one run of the probes works on."""
 TRIAL_PATH = re.compile(r"(gc/live-[0-9a-f]{16}/).+")
 """A file in the scratch of one run of `reg doctor --live`; group 1 is the scratch."""
-_CONDEMNED = re.compile(rf"gc/condemned/({NOTE.pattern})")
+_NOTE_PATH = re.compile(rf"gc/(intents|condemned)/({NOTE.pattern})")
 
 
 @dataclass(frozen=True)
@@ -239,8 +239,9 @@ def _stray(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
 
 
 def _notes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """Notes of pushes and collections. A collection clears those of a dead owner; if the owner is unknown,
-    only people can.
+    """Notes of pushes and collections. A collection clears those of a dead owner, and makes an unknown push start over.
+
+    Only people can clear the others: notes of unknown collections, and in a mirror those of unknown pushes.
     """
     kinds: tuple[tuple[Kind, str], ...] = (("intents", "push"), ("condemned", "collection"))
     for kind, owner in kinds:
@@ -249,15 +250,23 @@ def _notes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
         unknown = [note for note, answer in alive.items() if answer is None]
         faults = [f"a {owner} that died left gc/{kind}/{note}" for note in dead]
         fix = _gc(remote, url)
-        if kind == "condemned" and unknown:
+        running = len(alive) - len(dead)
+        if unknown and _needs_people(remote, kind):
             faults += [
-                f"gc/{kind}/{note} is of a collection that runs, or never ended: if no collection is under way "
+                f"gc/{kind}/{note} is of a {owner} that runs, or never ended: if no {owner} is under way "
                 "on any machine, clear it"
                 for note in unknown
             ]
             fix = _clear(url, [note_path(kind, note) for note in unknown[:MAX_LISTED_PATHS]])
-        running = len(alive) - len(dead) if kind == "intents" else len(alive) - len(dead) - len(unknown)
+            running -= len(unknown)
         yield _summary(kind, faults, f"{running} under way" if running else "none", fix)
+
+
+def _needs_people(remote: RegistryStore, kind: str) -> bool:
+    """Check if no collection clears a note of this kind whose owner is unknown. No event is added to a mirror's logs,
+    so nothing makes a push to it start over.
+    """
+    return kind == "condemned" or remote.is_mirror
 
 
 def _trials(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
@@ -380,11 +389,11 @@ def _at(files: Iterable[TreeFile], path: str) -> Iterator[TreeFile]:
 
 
 def _check_leftover(remote: RegistryStore, file: TreeFile) -> None:
-    note = _CONDEMNED.fullmatch(file.path)
-    if note is not None and remote.is_alive(note[1]):
-        raise ConflictError(f"the collection that left {file.path} runs", "wait for it, or stop it")
+    note = _NOTE_PATH.fullmatch(file.path)
+    if note is not None and remote.is_alive(note[2]):
+        raise ConflictError(f"the command that left {file.path} runs", "wait for it, or stop it")
     if (
-        note is None
+        (note is None or not _needs_people(remote, note[1]))
         and is_registry_file(file)
         and not PROBE_PATH.fullmatch(file.path)
         and not TRIAL_PATH.fullmatch(file.path)

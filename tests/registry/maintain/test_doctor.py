@@ -15,8 +15,9 @@ from filelock import FileLock
 
 from onnxreg.cli import hints
 from onnxreg.registry import Registry
+from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain import doctor
-from onnxreg.registry.maintain.doctor import Diagnosis, examine
+from onnxreg.registry.maintain.doctor import Diagnosis, clear_leftovers, examine
 from onnxreg.registry.store import promises
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.memory import MemoryStore, memory_remote
@@ -24,6 +25,7 @@ from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.store.require_cas import CasGuardedStore
 from onnxreg.registry.support.disk import READ_ONLY, Disk
+from onnxreg.schema.core.errors import ConflictError, InputError
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
@@ -342,6 +344,23 @@ def test_an_unknown_collection_of_an_object_store_needs_a_person() -> None:
     remote.add_note("condemned", "0123456789abcdef", b"")
     remote.add_note("intents", "0123456789abcdef-0123456789abcdef", b"{}")
     assert faults(remote).keys() == {"condemned"}
+
+
+def test_a_dead_mirroring_that_no_collection_can_end_is_cleared_by_a_person() -> None:
+    path = "gc/intents/0123456789abcdef-0123456789abcdef"
+    for is_mirror in (False, True):
+        remote = memory_remote("f" * 32, mirror=is_mirror)
+        remote.add_note("intents", path.rpartition("/")[2], b'{"name":"acme/pii"}')
+        if not is_mirror:
+            with pytest.raises(InputError, match="is a part of the registry"):
+                clear_leftovers(remote, [path])
+    fault = faults(remote)["intents"]
+    assert "of a push that runs, or never ended" in fault.detail
+    assert hints.text(fault.fix).endswith(f"--clear {path}")
+    with pytest.raises(ConflictError):
+        collect(remote, patience=0)
+    clear_leftovers(remote, [path])
+    collect(remote, patience=0)
 
 
 class Guarded(MemoryStore):
