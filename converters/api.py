@@ -80,7 +80,8 @@ def _nearest_directory(target: Path | None) -> Path | None:
     """The nearest existing directory, from which files can be renamed to their place."""
     if target is None:
         return None
-    return next(directory for directory in target.absolute().parents if directory.is_dir())
+    path = target.absolute()
+    return next(directory for directory in (path, *path.parents) if directory.is_dir())
 
 
 def _graphs(draft: Draft) -> Iterator[str]:
@@ -104,8 +105,8 @@ def _bytes(draft: Draft, artifact: DraftArtifact) -> bytes:
 
 
 def _put(draft: Draft, paths: list[str], directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
     for path in paths:
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
         (draft.root / path).replace(directory / path)
 
 

@@ -1,5 +1,6 @@
 """`onnxreg.converters.export`: one call, and nothing left but what was asked for."""
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ import pytest
 from support.sampling import sampled
 
 from onnxreg.converters import export
+from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.profiles.task_profiles import TextTask
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, RemoteError
@@ -129,6 +131,27 @@ def test_a_directory_gets_what_an_app_needs(
     names = ["config.json", "id2label.json", "model.onnx", "tokenizer.json", "tokenizer_config.json"]
     assert sorted(path.name for path in Path("there").iterdir()) == names
     assert export(source, "text-classification", Path("there")) == Path("there/model.onnx")
+
+
+def test_folders_of_a_checkpoint_are_made_in_the_output(
+    make_checkpoint: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The work is done in the output too, which may be another file system than its parent."""
+    source = make_checkpoint("bert", task="")
+    modules = [{"type": "m.Transformer", "path": ""}, {"type": "m.Pooling", "path": "1_Pooling"}]
+    (source / "modules.json").write_text(json.dumps(modules))
+    cls_beside(source)
+    target, workspaces = tmp_path / "there", []
+    target.mkdir()
+
+    def spied(plan: Any, workspace: Path) -> Any:
+        workspaces.append(workspace)
+        return execute(plan, workspace)
+
+    monkeypatch.setattr("onnxreg.converters.api.execute", spied)
+    assert export(source, output=target) == target / "model.onnx"
+    assert (target / "1_Pooling" / "config.json").is_file()
+    assert workspaces[0].is_relative_to(target)
 
 
 def test_an_unknown_task_lists_the_known_ones(encoder: Path) -> None:
