@@ -44,8 +44,8 @@ def prove_version(
     Args:
         parent: a file that takes the place of the recorded parent.
 
-    Raises InputError if no artifact has a parent, or a named one does not exist or has none; NotFoundError without the
-    file that takes its place.
+    Raises InputError if no artifact has a parent, or a named one does not exist, has none or is not a graph;
+    NotFoundError without the file that takes its place.
     """
     from onnxreg.registry.transfer.export_files import fetched
 
@@ -114,8 +114,10 @@ def _pairs(
         raise InputError(
             f"{ref} has no artifact {unknown[0]}", f"its artifacts are {', '.join(sorted(by_path))}"
         )
-    chosen = [by_path[path] for path in paths] if paths else list(manifest.artifacts)
-    models = [artifact for artifact in chosen if artifact.path.endswith(SUFFIXES)]
+    models = [by_path[path] for path in paths or by_path if path.endswith(SUFFIXES)]
+    if len(models) < max(1, len(paths)):
+        other = next(path for path in paths or by_path if not path.endswith(SUFFIXES))
+        raise InputError(f"{other} of {ref} is not an .onnx or .ort file", "only such files can be proven")
     if has_parent:
         return [(artifact, None) for artifact in models]
     pairs = [(artifact, full_precision_ancestor(manifest, artifact)) for artifact in models]

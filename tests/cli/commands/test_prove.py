@@ -101,6 +101,18 @@ def test_a_parent_may_be_a_file(
     assert " ./model.onnx " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("named", [["--artifact", "model.xml"], []])
+def test_what_is_not_a_graph_is_not_called_proven(
+    named: list[str], files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], registry: Registry
+) -> None:
+    (tmp_path / "model.xml").write_text("<net/>")
+    draft = Draft("acme/pii", tmp_path, (DraftArtifact("openvino-ir", "float32", "model.xml"),), (), {})
+    registry.add(draft, "2.0.0")
+    words = ["prove", "acme/pii:2.0.0", *named, "--strict", "--parent", str(files / "model.onnx")]
+    assert main(words) == 2
+    assert "model.xml of acme/pii:2.0.0 is not an .onnx or .ort file" in capsys.readouterr().err
+
+
 def demands(registry: Registry, policy: bytes = RULE) -> dict[str, str]:
     registry.set_policy(read_policy(policy, "policy"), replace=True)
     findings = registry.promote(Ref.parse(REF), "stable", dry_run=True).findings
