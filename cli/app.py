@@ -135,7 +135,8 @@ LATE = ("--registry", "--quiet")
 def run_app(words: list[str]) -> None:
     """Parse and run a command line. A usage error is an InputError like any other."""
     completes = COMPLETES in os.environ
-    command: Any = typer.main.get_command(build(_verb(join_words() if completes else words)))
+    verb = next(iter(_from_verb(join_words() if completes else words)), None)
+    command: Any = typer.main.get_command(build(verb))
     if completes:
         command(words, prog_name="reg")
     try:
@@ -149,16 +150,16 @@ def run_app(words: list[str]) -> None:
         raise usage_error(error, words) from None
 
 
-def _verb(words: Sequence[str]) -> str | None:
-    """The verb that a command line names; None if it names none of these, or asks for help first."""
+def _from_verb(words: Sequence[str]) -> list[str]:
+    """The verb of a command line and what follows; empty if it names none of these, or asks for help first."""
     remaining = iter(words)
     for word in remaining:
         if word == "--registry":
             next(remaining, None)
         elif word != "--quiet" and not word.startswith("--registry="):
             verbs = set(GROUPS).union(*PANELS.values())
-            return word if word in verbs else None
-    return None
+            return [word, *remaining] if word in verbs else []
+    return []
 
 
 def build(alone: str | None = None) -> typer.Typer:
@@ -375,7 +376,8 @@ def _plain_message(error: TyperException) -> str:
 
 
 def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> str:
-    if late := next((word for word in words[1:] if word in LATE), None):
+    names = (word.partition("=")[0] for word in _from_verb(words))
+    if late := next((name for name in names if name in LATE), None):
         return f"{late} goes before the verb: reg {late} ..."
     if near:
         return f"did you mean {' or '.join(near)}?"
