@@ -31,6 +31,13 @@ FAMILY_FIELDS = frozenset({"recipe", "name", "allow_code", "source", "directory"
 """Fields of a request that go with a family: its document says everything else."""
 FLAGS = ("quantize", "int8_embeddings")
 """The options of a task that are true or false; the others are numbers."""
+ON_BY_DEFAULT = ("int8", "rewrite")
+"""The options that a person can only turn off."""
+
+
+def flag(option: str) -> str:
+    """The option as a person types it, such as `--no-int8`."""
+    return f"--{'no-' if option in ON_BY_DEFAULT else ''}{option.replace('_', '-')}"
 
 
 @dataclass(frozen=True)
@@ -123,7 +130,7 @@ class ExportRequest:
         from onnxreg.converters.families.family_plan import plan_family, read_family
 
         family = read_family(self.document, self.name)
-        foreign = [f"--{key.replace('_', '-')}" for key in sorted(self.values.keys() - FAMILY_FIELDS)]
+        foreign = [flag(key) for key in sorted(self.values.keys() - FAMILY_FIELDS)]
         if self.source is not None:
             foreign = ["SOURCE"]
         if foreign:
@@ -166,8 +173,7 @@ class ExportRequest:
 
     @property
     def _kind(self) -> str:
-        has_options = self._profile is not None and self._profile.option_names()
-        return f"profile {self.profile}" if has_options else "task" if self.task else "recipe"
+        return f"{PROFILE}{self.profile}" if self.profile else "task" if self.task else "recipe"
 
     @cached_property
     def _profile(self) -> "Profile | None":
@@ -213,10 +219,9 @@ def _check_options(options: Iterable[str], kind: str) -> None:
 
             kinds = (*(f"{PROFILE}{name}" for name in BUILT_IN), "task", "recipe")
             owners = [other for other in kinds if key in _options_of(other)]
-            flags = ", ".join(f"--{name.replace('_', '-')}" for name in allowed)
             raise InputError(
-                f"--{key.replace('_', '-')} is an option of --{' and --'.join(owners)}, not of --{kind}",
-                f"--{kind} has {flags}",
+                f"{flag(key)} is an option of --{' and --'.join(owners)}, not of --{kind}",
+                f"--{kind} has {', '.join(map(flag, allowed))}",
             )
 
 
@@ -278,8 +283,9 @@ def _search(request: ExportRequest) -> Mapping[str, Any] | None:
     if not options:
         return None
     if not options.pop("certify", False):
-        flag = f"--{next(iter(options)).replace('_', '-')}"
-        raise InputError(f"{flag} is about a search, and none was asked for", "add --certify")
+        raise InputError(
+            f"{flag(next(iter(options)))} is about a search, and none was asked for", "add --certify"
+        )
     keys = {"confirm_suite": "confirm", "candidate": "candidates"}
     return {
         keys.get(key, key): str(value.absolute()) if isinstance(value, Path) else value

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.cli import hints
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import read_delta_releases
+from onnxreg.cli.services.export_request import flag
 from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError
 from onnxreg.schema.core.progress import Progress
@@ -155,7 +156,7 @@ def check_alone(option: str, others: Mapping[str, object]) -> None:
         (key for key, value in others.items() if value is not None and key not in BATCH_WIDE_OPTIONS), None
     )
     if name is not None:
-        label = "SOURCE" if name == "source" else f"--{name.replace('_', '-')}"
+        label = "SOURCE" if name == "source" else flag(name)
         raise InputError(
             f"--{option} and {label} contradict each other", "say it in the job file, row by row"
         )

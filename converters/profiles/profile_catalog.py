@@ -41,8 +41,8 @@ class Profile:
         return self.document.parent
 
     def option_names(self) -> tuple[str, ...]:
-        """The options of the profile itself; the base has those of its recipe's task alone."""
-        return ()
+        """The options of the profile itself; the base has, as any recipe, the weights of a source that is code."""
+        return ("checkpoint",)
 
     def recipe_for(
         self,

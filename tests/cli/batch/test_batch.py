@@ -207,6 +207,7 @@ def test_a_wrong_row_stops_everything_before_it_begins(
         (["--name", "x"], "--batch and --name contradict each other"),
         (["--profile", "android"], "--batch and --profile contradict each other"),
         (["--output", "out"], "--batch and --output contradict each other"),
+        (["--no-rewrite"], "--batch and --no-rewrite contradict each other"),
         (["--max-seq-length", "9"], "--batch and --max-seq-length contradict each other"),
         (["--scheduler", "tcp://127.0.0.1:1"], "--scheduler needs --to"),
         (["--scheduler", "tcp://127.0.0.1:1", "--to", "./t"], "jobs.yaml: row 1: there is no version"),

@@ -82,7 +82,7 @@ def test_an_unknown_task_lists_the_known_ones(reg: Reg, encoder: Path) -> None:
         (("--task", "pooling", "--profile", "android"), "--profile and --task contradict"),
         ((), "nothing says what to export for"),
         ((), "give --profile, --task or --recipe"),
-        (("--task", "pooling", "--no-int8"), "--int8 is an option of --profile android"),
+        (("--task", "pooling", "--no-int8"), "--no-int8 is an option of --profile android"),
         (("--task", "pooling", "--min-gold-chars", 3), "--min-gold-chars is an option of --profile android"),
         (("--task", "pooling", "--int8-embeddings"), "add --quantize"),
         (("--profile", "android", "--quantize"), "--quantize is an option of --task"),

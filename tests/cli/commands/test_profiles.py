@@ -79,6 +79,11 @@ def test_an_option_that_is_a_path_is_for_its_task_to_judge(reg: Reg, package: Pa
     assert (done.status, "best.pth" in done.err) == (3, True), done.err
 
 
+def test_an_option_of_another_profile_is_refused_by_its_name(reg: Reg, package: Path) -> None:
+    done = export(reg, "plain", "--opset", "18")
+    assert done.status == 2 and "not of --profile plain\nhint: --profile plain has --checkpoint," in done.err
+
+
 @pytest.mark.parametrize("change", ["document", "version"])
 def test_another_document_or_version_is_another_export(reg: Reg, package: Path, change: str) -> None:
     assert export(reg, "plain").status == 0
