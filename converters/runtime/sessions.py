@@ -95,20 +95,22 @@ def numpy_type(kind: str) -> str:
 
 
 def run_session(session: Any, inputs: Mapping[str, Any], options: Any = None) -> dict[str, Any]:
-    """The outputs of a loaded graph by name; raises what ONNX Runtime raises.
+    """The outputs of a loaded graph by name; raises what ONNX Runtime raises, and TypeError for a sequence or map.
 
     Inputs of bfloat16 are given in float32 and rounded, outputs of bfloat16 come back in float32, which holds each.
     """
-    names = [item.name for item in session.get_outputs()]
+    outputs = {item.name: item.type for item in session.get_outputs()}
+    if other := next((name for name, kind in outputs.items() if not kind.startswith("tensor(")), None):
+        raise TypeError(f"the output {other} is not a tensor: it is {outputs[other]}")
     taken = {item.name for item in session.get_inputs() if item.type == BFLOAT16}
-    given = {item.name for item in session.get_outputs() if item.type == BFLOAT16}
+    given = {name for name, kind in outputs.items() if kind == BFLOAT16}
     if not taken and not given:
-        return dict(zip(names, session.run(names, dict(inputs), options), strict=True))
+        return dict(zip(outputs, session.run(list(outputs), dict(inputs), options), strict=True))
     values = {name: _ort_value(array, name in taken) for name, array in inputs.items()}
-    results = session.run_with_ort_values(names, values, options)
+    results = session.run_with_ort_values(list(outputs), values, options)
     return {
         name: _widen(value) if name in given else value.numpy()
-        for name, value in zip(names, results, strict=True)
+        for name, value in zip(outputs, results, strict=True)
     }
 
 

@@ -99,6 +99,13 @@ def custom(model: onnx.ModelProto, path: Path) -> None:
     onnx.save(model, path)
 
 
+def sequence(model: onnx.ModelProto, path: Path) -> None:
+    (logits,) = model.graph.output
+    model.graph.node.append(onnx.helper.make_node("SequenceConstruct", ["logits"], ["parts"]))
+    logits.CopyFrom(onnx.helper.make_tensor_sequence_value_info("parts", TensorProto.FLOAT, ["batch", 8]))
+    onnx.save(model, path)
+
+
 def invalid(model: onnx.ModelProto, path: Path) -> None:
     model.graph.node[1].input[0] = "nowhere"
     path.write_bytes(model.SerializeToString())
@@ -116,6 +123,7 @@ def nothing(model: onnx.ModelProto, path: Path) -> None:
         "absolute": (outside("/etc/passwd"), 2, "'/etc/passwd', which is not a file beside it"),
         "missing": (outside("weights.bin"), 2, "weights.bin, which is missing"),
         "custom operator": (custom, 7, "it has custom operators, acme.ops:Swish"),
+        "sequence": (sequence, 7, "the output parts is not a tensor"),
         "invalid": (invalid, 2, "bad.onnx is not valid ONNX"),
         "empty": (nothing, 2, "bad.onnx"),
     }.values(),

@@ -215,3 +215,13 @@ def test_inputs_that_do_not_run(tmp_path: Path) -> None:
     graph = Runnable(write_graph(tmp_path / "model.onnx"))
     with pytest.raises(InputError, match=r"model\.onnx does not run on these inputs"):
         graph.run({"input_ids": np.array([1]), "attention_mask": np.array([1])})
+
+
+def test_an_output_that_is_not_a_tensor(tmp_path: Path) -> None:
+    graph = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]>'
+        "g (float[n] x) => (seq(float[n]) parts) { parts = SequenceConstruct(x) }"
+    )
+    onnx.save(graph, tmp_path / "model.onnx")
+    with pytest.raises(InputError, match=r"the output parts is not a tensor: it is seq\(tensor\(float\)\)"):
+        Runnable(tmp_path / "model.onnx").run({"x": np.ones(2, np.float32)})
