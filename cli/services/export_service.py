@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onnxreg.cli import hints
 from onnxreg.cli.context import Session
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from onnxreg.converters.families.family_plan import FamilyPlan
     from onnxreg.registry import Registry
     from onnxreg.registry.read.versions import PublishedVersion
+    from onnxreg.registry.transfer.copy import TransferResult
     from onnxreg.schema.manifest.draft import Draft
 
 BATCH_WIDE_OPTIONS = ("trust_remote_code", "allow_code")
@@ -115,22 +116,27 @@ def show_earlier_export(
 def report_and_push(
     session: Session, ref: Ref, remote: str | None, as_json: bool, report: Callable[..., None]
 ) -> None:
-    """Call `report`, and push the version if a remote is named.
+    """Call `report`, and push the version if a remote is named; then make its deltas there.
 
     With `as_json` the push comes first, and the report has the key `pushed`: what `reg push --json` prints, or null if the
-    push failed. Raises what the push raises.
+    push failed. Raises what push and deltas raise.
     """
     if remote is None:
         report()
-    elif not as_json:
+        return
+    from onnxreg.cli.reports import transfer_report
+    from onnxreg.cli.services.delta_service import make_deltas_after_push
+
+    if not as_json:
         report()
-        _push(session, ref, remote, as_json)
-    else:
-        pushed = None
-        try:
-            pushed = _push(session, ref, remote, as_json)
-        finally:
+    registry, pushed = session.open(), None
+    try:
+        result = _push(session, registry, ref, remote, as_json)
+        pushed = transfer_report.to_json(result, registry.remotes.url_of(remote))
+    finally:
+        if as_json:
             report(pushed=pushed)
+    make_deltas_after_push(session, registry, [result], remote, read_delta_releases(None), as_json)
 
 
 def check_remote(session: Session, remote: str | None) -> None:
@@ -307,21 +313,19 @@ def _left_in_group(group: Path) -> int | None:
     return None
 
 
-def _push(session: Session, ref: Ref, remote: str, as_json: bool) -> dict[str, Any]:
-    """Push a version, and say so unless `as_json`. Returns the document of `reg push --json`."""
+def _push(session: Session, registry: "Registry", ref: Ref, remote: str, as_json: bool) -> "TransferResult":
+    """Push a version, and say so unless `as_json`."""
     from onnxreg.cli.errors import resumable
     from onnxreg.cli.reports import transfer_report
-    from onnxreg.cli.services.delta_service import make_deltas_after_push
 
-    registry, watch = session.open(), transfer_report.Stopwatch()
+    watch = transfer_report.Stopwatch()
     with _still_published(ref, remote), resumable(), session.progress(f"pushing {ref}", as_json) as progress:
         result = registry.push(ref, remote, progress)
-    url = registry.remotes.url_of(remote)
     if not as_json:
         session.say("")
+        url = registry.remotes.url_of(remote)
         transfer_report.report_transfer(session, "pushed", result, url, as_json, watch)
-    make_deltas_after_push(session, registry, [result], remote, read_delta_releases(None), as_json)
-    return transfer_report.to_json(result, url)
+    return result
 
 
 @contextmanager

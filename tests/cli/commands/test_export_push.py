@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from onnxreg.registry import Registry
+from onnxreg.schema.core.errors import HostError
 
 Reg = Callable[..., Any]
 MODEL = """
@@ -80,6 +81,17 @@ def test_after_a_failed_push_the_document_says_so(reg: Reg, conflict: Path) -> N
         assert (done.status, done.error["family"]) == (5, "conflict")
         assert (done.json["ref"], done.json["pushed"]) == ("acme/x:0.1.0", None)
         assert f"reg push acme/x:0.1.0 {conflict}" in done.error["hint"]
+
+
+def test_deltas_that_fail_leave_the_push_in_the_document(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise HostError("the disk is full")
+
+    monkeypatch.setenv("REG_DELTAS", "1")
+    monkeypatch.setattr("onnxreg.cli.services.delta_service.make_deltas", full)
+    done = reg(*WORDS, "--push", "./share", "--json")
+    assert (done.status, done.error["message"]) == (9, "acme/x:0.1.0 is published, but the disk is full")
+    assert done.json["pushed"]["ref"] == "acme/x:0.1.0"
 
 
 def test_a_remote_that_is_not_there_ends_it_before_the_export(reg: Reg) -> None:
