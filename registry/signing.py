@@ -121,28 +121,28 @@ def line_signer() -> "Sign | None":
 
 def signing_key(name: str | None = None) -> "PrivateKey":
     """Return the key of a name, else the configured key, else the only key. Raise InputError without one."""
-    secret, configured = environment.read(PASSPHRASE), environment.read(SIGNING_KEY)
+    secret, named = environment.read(PASSPHRASE), key_name(name)
+    if named is None:
+        return _read_pem((environment.read(SIGNING_KEY) or "").strip(), secret)
+    return _unlocked(named, secret, str(Keystore().directory))
+
+
+def key_name(name: str | None = None) -> str | None:
+    """Return the name of the key that `signing_key` returns; None for a PEM, which is never shown."""
     if name:
-        return _unlocked(name, secret, str(Keystore().directory))
-    if configured:
-        return _configured(configured, secret)
-    names = list(Keystore().list())
-    if len(names) != 1:
-        problem = "there are several keys" if names else "there is no key"
-        raise InputError(f"{problem} to sign with", Advice("name-key"))
-    return _unlocked(names[0], secret, str(Keystore().directory))
-
-
-def _configured(value: str, secret: str | None) -> "PrivateKey":
-    """Return the key of `REG_SIGNING_KEY`. An error does not show its value, which may be a key."""
-    if value.lstrip().startswith("-----BEGIN"):
-        return _read_pem(value.strip(), secret)
-    if not Keystore().has(value):
-        raise InputError(
-            f"{SIGNING_KEY} is neither the name of a key nor a PEM",
-            Advice("name-key-or-pem"),
-        )
-    return _unlocked(value, secret, str(Keystore().directory))
+        return name
+    configured = environment.read(SIGNING_KEY)
+    if not configured:
+        names = list(Keystore().list())
+        if len(names) != 1:
+            problem = "there are several keys" if names else "there is no key"
+            raise InputError(f"{problem} to sign with", Advice("name-key"))
+        return names[0]
+    if configured.lstrip().startswith("-----BEGIN"):
+        return None
+    if not Keystore().has(configured):
+        raise InputError(f"{SIGNING_KEY} is neither the name of a key nor a PEM", Advice("name-key-or-pem"))
+    return configured
 
 
 def passphrase(name: str, new: bool = False) -> str:

@@ -9,7 +9,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, RemoteArgument
 from onnxreg.cli.render import output
-from onnxreg.schema.core.errors import IntegrityError
+from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.ref import POLICY_LOG
 
 if TYPE_CHECKING:
@@ -132,14 +132,16 @@ def cosign(
 
     With --json: {origin, size, root, witness, time, file}; witness is the verifier key for trust files.
     """
-    from onnxreg.registry.signing import signing_key
+    from onnxreg.registry.signing import SIGNING_KEY, key_name, signing_key
     from onnxreg.registry.witness.copies import merge_proofs
     from onnxreg.registry.witness.signers import cosign as sign
     from onnxreg.registry.witness.signers import path_store, serve_checkpoint
 
     session: Session = context.obj
-    store, private = session.remotes().open(remote), signing_key(key)
-    signed = sign(store, name or key or "witness", private, log)
+    store, name = session.remotes().open(remote), name or key_name(key)
+    if name is None:
+        raise InputError(f"the witness has no name: {SIGNING_KEY} is a PEM", "name it with --name NAME")
+    signed = sign(store, name, signing_key(key), log)
     file = None if directory is None else serve_checkpoint(directory, signed.note)
     if file is None:
         merge_proofs(path_store(store), [signed.note], signed.log)

@@ -90,6 +90,17 @@ def test_the_publisher_says_what_it_collected(terminal: Terminal, monkeypatch: p
     assert "2 models" in terminal.run("witness", "show")
 
 
+def test_a_witness_has_the_name_of_its_key(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = str(terminal.root / "registry")
+    log = terminal.document("witness", "publish", "--key", "log")["key"]
+    monkeypatch.setenv("REG_SIGNING_KEY", "w1")
+    command = ("witness", "cosign", there, "--log", log)
+    assert terminal.document(*command)["witness"].startswith("w1+")
+    monkeypatch.setenv("REG_SIGNING_KEY", (Keystore().directory / "w1.pem").read_text())
+    assert "name it with --name NAME" in terminal.run(*command, status=2)
+    assert terminal.document(*command, "--name", "w1")["witness"].startswith("w1+")
+
+
 def test_the_log_is_not_published_with_another_key(terminal: Terminal) -> None:
     terminal.run("witness", "publish", "--key", "log")
     error = terminal.run("witness", "publish", "--key", "w1", status=4)
