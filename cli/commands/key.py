@@ -1,6 +1,7 @@
 """`reg key`: the keys that this user signs with."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -68,7 +69,9 @@ def rotate(
     public = keys.new(name, private.public.kind)
     output.write_file(target, sign_rotation(private, keys.private(name)).encode())
     print(public)
-    session.say(f"readers who trust {old} continue with: reg trust add {name} --from-rotation {target}")
+    session.say(
+        f"readers who trust {old} continue with: reg trust add {name} --from-rotation {quote(str(target))}"
+    )
 
 
 def list_keys(context: typer.Context, as_json: Json = False) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import join, quote
 from typing import Annotated, Any
 
 import typer
@@ -56,7 +57,7 @@ def _none(url: str | None) -> str:
     if url is None:
         return "there is no policy: every channel may be moved with reg tag"
     message = f"there is no policy in {url}: every channel may be moved with reg push --tag"
-    return f"{message}\nno push brings one along: reg policy set FILE --remote {url}"
+    return f"{message}\nno push brings one along: reg policy set FILE --remote {quote(url)}"
 
 
 NONE: dict[str, object] = {**dict.fromkeys(("line", "seq", "time", "actor", "reason")), "rules": []}
@@ -120,7 +121,9 @@ def approve(
     for loss in weaker(read_policies(reader).policy, policy):
         session.warn(f"loosens: {output.printable(str(loss))}")
     output.write_file(target, f"{approve_policy(reader, policy, signing_key(key))}\n".encode())
-    session.say(f"approved in {target}: reg policy set {file} --replace --approval {target}")
+    words = ["reg", "policy", "set", str(file), "--replace", "--approval", str(target)]
+    words += ["--remote", remote] if remote else []
+    session.say(f"approved in {target}: {join(words)}")
 
 
 def set_policy(

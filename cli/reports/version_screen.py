@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from onnxreg.cli.render import manifest_view, output
@@ -179,7 +180,8 @@ def _operators(names: Sequence[str]) -> str | None:
 
 def _ways(version: PublishedVersion, remote: str | None) -> Iterator[str]:
     """Commands that choose one of its files, fetch them, or show more; never folded, so that they can be copied."""
-    option = f" --remote {remote}" if remote else ""
+    argument = quote(remote) if remote else ""
+    option = f" --remote {argument}" if argument else ""
     yield f"get it   reg resolve {version.ref}{option} --device DEVICE"
-    yield f"         reg pull {version.ref} {remote or 'REMOTE'} --output DIRECTORY"
+    yield f"         reg pull {version.ref} {argument or 'REMOTE'} --output DIRECTORY"
     yield f"more     reg show {version.ref}{option} --full"

@@ -55,6 +55,19 @@ def test_a_remote_without_a_policy(reg: Reg, registry: Registry, tmp_path: Path)
     assert f"`reg policy set FILE --remote {there}`" in done.err
 
 
+def test_an_approval_says_what_to_type_next(
+    reg: Reg, registry: Registry, tmp_path: Path, own_user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
+    reg("key", "new", "qa")
+    there = tmp_path / "over there"
+    reg("push", f"{NAME}:1.0.0", there)
+    (tmp_path / "policy.toml").write_bytes(POLICY)
+    said = reg("policy", "approve", "policy.toml", "--output", "qa approval", "--remote", there).out
+    assert f": reg policy set policy.toml --replace --approval 'qa approval' --remote '{there}'\n" in said
+    assert f"reg policy set FILE --remote '{there}'" in reg("policy", "show", "--remote", there).out
+
+
 def test_policy_set_accepts_the_output_of_policy_show(reg: Reg, registry: Registry, tmp_path: Path) -> None:
     shown = reg("policy", "show").out
     (tmp_path / "again.toml").write_text(shown[shown.index("[[rule]]") :])

@@ -64,11 +64,11 @@ def test_it_prints_inputs_outputs_opset_and_operators(reg: Reg) -> None:
 
 def test_it_says_how_to_get_it(reg: Reg, home: Path, tmp_path: Path) -> None:
     assert "reg pull acme/pii:1.0.0 REMOTE --output DIRECTORY" in reg("show", "acme/pii").out
-    there = str(tmp_path / "there")
+    there = str(tmp_path / "over there")
     Registry(home).push("acme/pii", there)
     shown = reg("show", "acme/pii", "--remote", there).out
-    assert f"reg pull acme/pii:1.0.0 {there} --output DIRECTORY" in shown
-    assert f"get it   reg resolve acme/pii:1.0.0 --remote {there} --device DEVICE\n" in shown
+    assert f"reg pull acme/pii:1.0.0 '{there}' --output DIRECTORY" in shown
+    assert f"get it   reg resolve acme/pii:1.0.0 --remote '{there}' --device DEVICE\n" in shown
 
 
 def test_full_adds_every_check_and_file(reg: Reg) -> None:
