@@ -121,7 +121,7 @@ def refuse_twins(jobs: Sequence[Job], names: Sequence[str], file_name: str) -> N
 
     Args:
         names: of the models, as far as the rows give them.
-        what: how people call the file.
+        file_name: of the job file.
     """
     first: dict[tuple[str, str | None], Job] = {}
     for job, name in zip(jobs, names, strict=True):

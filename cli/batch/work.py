@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from onnxreg.cli import hints
 from onnxreg.cli.batch.jobs import OPTION_PATHS, Job
 from onnxreg.cli.context import Session
-from onnxreg.cli.errors import needs
+from onnxreg.cli.errors import needs, of_system
 from onnxreg.cli.interrupts import interruptible
 from onnxreg.cli.render.progress import CheckedProgress
 from onnxreg.cli.services import export_service
 from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
-from onnxreg.schema.core.errors import ConflictError, HostError, NotFoundError, RegError
+from onnxreg.schema.core.errors import ConflictError, NotFoundError, RegError
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref, Version
 
@@ -112,9 +112,7 @@ def run_job(job: Job, terms: Terms) -> JobOutcome:
     except RegError as error:
         outcome = outcome.with_error(error)
     except OSError as error:
-        outcome = outcome.with_error(
-            HostError(f"{error.strerror or error}", "check the disk and its permissions")
-        )
+        outcome = outcome.with_error(of_system(error))
     except Exception as error:  # noqa: BLE001
         outcome = outcome.with_error(RegError(f"{type(error).__name__}: {error}", traceback.format_exc()))
     return replace(outcome, seconds=time.monotonic() - began)

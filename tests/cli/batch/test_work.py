@@ -50,7 +50,8 @@ class Ordered:
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch, draft: Draft) -> list[str]:
-    """The sources that were exported, call by call; a source called `broken` is a bug, `full` a full disk."""
+    """The sources that were exported, call by call; a source called `broken` is a bug, `full` a full disk,
+    `locked` a file that may not be read."""
     calls: list[str] = []
 
     def plan(request: ExportRequest) -> Ordered:
@@ -62,6 +63,8 @@ def ran(monkeypatch: pytest.MonkeyPatch, draft: Draft) -> list[str]:
             raise TypeError("a bug")
         if order.start == "full":
             raise OSError(28, "No space left on device")
+        if order.start == "locked":
+            raise OSError(13, "Permission denied", "model.onnx")
         made = draft(workspace / "made", order.name, order.start)
         steps = [step for step in made.fields["recipe"]["steps"] if "skipped" not in step]
         recipe = {**made.fields["recipe"], "steps": steps, "parameters": {"recipe": order.recorded_recipe()}}
@@ -147,7 +150,11 @@ def test_a_yanked_version_is_not_taken_for_done(
 
 @pytest.mark.parametrize(
     ("source", "family", "told"),
-    [("full", "environment", "No space left on device"), ("broken", BUG, "TypeError: a bug")],
+    [
+        ("full", "environment", "No space left on device"),
+        ("locked", "environment", "model.onnx: Permission denied"),
+        ("broken", BUG, "TypeError: a bug"),
+    ],
 )
 def test_errors_are_in_the_outcome(source: str, family: str, told: str, ran: list[str]) -> None:
     found = run_job(job(source), Terms(Path("home")))
