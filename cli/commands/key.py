@@ -59,15 +59,18 @@ def rotate(
     old one. Both sign it, so nobody can be given a key that its owner does not have.
     """
     from onnxreg.registry.signing import Keystore, sign_rotation
+    from onnxreg.registry.support.disk import check_outfile, outfile
 
     session: Session = context.obj
     target = file or Path(f"{name}.rotation.json")
     if target.exists():
         raise ConflictError(f"{target} exists already", "name another file with --output")
+    check_outfile(target)
     keys = Keystore()
     private = keys.private(old)
-    public = keys.new(name, private.public.kind)
-    output.write_file(target, sign_rotation(private, keys.private(name)).encode())
+    with outfile(target) as stream:
+        public = keys.new(name, private.public.kind)
+        stream.write(sign_rotation(private, keys.private(name)).encode())
     print(public)
     session.say(
         f"readers who trust {old} continue with: reg trust add {name} --from-rotation {quote(str(target))}"

@@ -76,15 +76,11 @@ def write_json(value: Any) -> None:
 
 def write_file(path: Path, data: bytes) -> None:
     """Write a whole file or nothing. A file that has these bytes is not touched."""
-    from onnxreg.registry.support.disk import host_errors
+    from onnxreg.registry.support.disk import host_errors, replace_file
 
     with host_errors(f"writing {path}"):
-        if path.is_file() and path.read_bytes() == data:
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name}.new")
-        fresh.write_bytes(data)
-        fresh.replace(path)
+        if not path.is_file() or path.read_bytes() != data:
+            replace_file(path, data)
 
 
 def write_bytes(data: bytes) -> None:

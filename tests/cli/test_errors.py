@@ -16,6 +16,7 @@ import pytest
 
 from onnxreg.cli import main as entry
 from onnxreg.cli.errors import EXIT_STATUS, needs, prefix_outcome
+from onnxreg.cli.render import output
 from onnxreg.registry import Registry
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.protocol import MissingBlobError
@@ -406,3 +407,10 @@ def test_the_finished_part_precedes_the_failure() -> None:
     with pytest.raises(MissingBlobError) as caught, prefix_outcome("pulled acme/pii:1.0.0"):
         raise error
     assert caught.value.message == f"pulled acme/pii:1.0.0, but {told}"
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(errors.HostError, match="Is a directory"):
+        output.write_file(tmp_path / "folder", b"text")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
