@@ -25,6 +25,14 @@ from onnxreg.schema.manifest.manifest import Artifact, FileEntry
 from onnxreg.schema.query.resolve import ResolveRequest
 
 
+def read(path: Path) -> Lockfile:
+    """Read a lock file. NotFoundError if it does not exist."""
+    try:
+        return Lockfile.decode(path.read_bytes(), str(path))
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no {path}", Advice("write-lock")) from error
+
+
 def lock(reader: RegistryReader, requests: Iterable[ResolveRequest]) -> list[LockedArtifact]:
     """Resolve each request to an entry of a lock file.
 

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from onnxreg.cli.batch.jobs import Job
 from onnxreg.cli.services.export_service import free_memory
-from onnxreg.converters.export_process import prepare
+from onnxreg.converters.export_process import cores, prepare
 from onnxreg.converters.source.source_files import weight_files
 from onnxreg.schema.core.errors import HostError, RegError
 
@@ -169,13 +169,6 @@ def processes(jobs: Iterable[Job]) -> int:
 def need(job: Job) -> int:
     """The bytes of memory that a job takes, as an estimate from the size of its weights."""
     return FRAMEWORKS + COPIES * _weights(job.request.source)
-
-
-def cores() -> int:
-    """Those that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _weights(source: str | None) -> int:

@@ -70,7 +70,7 @@ def command(
     Artifacts whose parent is in the directory are proven to be that parent, rounded, or not: `reg prove`.
 
     With --json: {ref, name, version, digest, manifest, states, output, differences: [{path, claimed,
-    found}], proofs: [{path, parent, verdict, reasons}]}.
+    found}], proofs: [{path, parent, verdict, reasons}]}; without proofs for oci://.
     """
     session: Session = context.obj
     new_version = None if version is None else Version.parse(version)

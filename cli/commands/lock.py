@@ -14,7 +14,7 @@ from onnxreg.cli.options.shared import Json, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.registry import lockfile
 from onnxreg.registry.log.lookup import rollout_of
-from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
+from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.inputs.lockfile import FILENAME, LockChange, LockedArtifact, Lockfile
 from onnxreg.schema.log.state import Rollout
@@ -74,7 +74,7 @@ def command(
         raise InputError(
             "REF and --update contradict each other", "lock a REF with options, or --update NAME"
         )
-    before = _read(path, needed=not refs)
+    before = Lockfile.of([]) if refs and not path.exists() else lockfile.read(path)
     reader = session.reader(remote)
     if refs:
         locked = lockfile.lock(
@@ -117,16 +117,6 @@ def _each_once(refs: list[str]) -> list[str]:
                 f"{name} is named twice: a lock holds one artifact of a model", "use another --output"
             )
     return refs
-
-
-def _read(path: Path, needed: bool) -> Lockfile:
-    """The lock as it is; an empty one if there is no file, unless it is `needed`."""
-    try:
-        return Lockfile.decode(path.read_bytes(), str(path))
-    except FileNotFoundError as error:
-        if needed:
-            raise NotFoundError(f"there is no {path}", "`reg lock REF` makes one") from error
-        return Lockfile.of([])
 
 
 def _show(session: Session, path: Path, lock: Lockfile, changes: list[LockChange], check: bool) -> None:

@@ -12,9 +12,9 @@ from onnxreg.cli.options.shared import Json, MaxAge, Output, Precision, RemoteAr
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.transfer_report import Stopwatch, arrival_to_json, report_transfer, tell_arrivals
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.inputs.lockfile import FILENAME, Lockfile
+from onnxreg.schema.inputs.lockfile import FILENAME
 
 if TYPE_CHECKING:
     from onnxreg.registry.delta import DeltaPolicy
@@ -170,7 +170,7 @@ def run(
     """For the shape of the JSON see `pull.command`. Nothing is written out before every model has arrived."""
     from onnxreg.registry import lockfile
 
-    locked = _read(Path(file or FILENAME))
+    locked = lockfile.read(Path(file or FILENAME))
     registry = session.open(create=None)
     if out is not None:
         lockfile.folders(locked, out, registry.store.root)
@@ -187,13 +187,6 @@ def run(
         return
     _show(session, entries, url, out, watch)
     tell_arrivals(session, [item for entry in entries for item in entry.result.arrivals], explain)
-
-
-def _read(path: Path) -> Lockfile:
-    try:
-        return Lockfile.decode(path.read_bytes(), str(path))
-    except FileNotFoundError as error:
-        raise NotFoundError(f"there is no {path}", "`reg lock REF` makes one") from error
 
 
 def _show(

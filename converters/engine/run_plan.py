@@ -3,6 +3,7 @@
 The subject of a plan is loaded by its task, or as much of it as the cache keeps.
 """
 
+import io
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.engine import measure
 from onnxreg.converters.engine.cache import Key, StepCache
-from onnxreg.converters.engine.describe import SCRATCH_DIRECTORY, SUBJECT_DIRECTORY, draft_of
-from onnxreg.converters.engine.measure import Outputs
+from onnxreg.converters.engine.describe import FILES_DIRECTORY, SCRATCH_DIRECTORY, SUBJECT_DIRECTORY, draft_of
+from onnxreg.converters.engine.measure import Outputs, counting
 from onnxreg.converters.engine.plan import ExportPlan, pass_key
 from onnxreg.converters.engine.step import StepFiles, StepResult, make
 from onnxreg.converters.engine.steps import StepNode, file_name
@@ -25,23 +26,15 @@ from onnxreg.converters.passes.tools import samples, torch_model
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.source.toolchain import tools
-from onnxreg.converters.tasks.task import ExportSubject
-from onnxreg.schema.core.errors import HostError
+from onnxreg.converters.tasks.task import ExportSubject, Sample
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.errors import ConversionError, HostError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.manifest.draft import Draft
+from onnxreg.schema.manifest.draft import Draft, DraftFile
+from onnxreg.schema.manifest.manifest import Source
 
 if TYPE_CHECKING:
     from onnxreg.converters.evaluation.judgement import JudgedArtifact
-
-import io
-
-from onnxreg.converters.engine.describe import FILES_DIRECTORY
-from onnxreg.converters.engine.measure import counting
-from onnxreg.converters.tasks.task import Sample
-from onnxreg.schema.core import canonical
-from onnxreg.schema.core.errors import ConversionError
-from onnxreg.schema.manifest.draft import DraftFile
-from onnxreg.schema.manifest.manifest import Source
 
 Results = Mapping[str, Future[StepResult]]
 

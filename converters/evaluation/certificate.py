@@ -4,7 +4,6 @@ A certificate is an evaluation document (`schema.gates.evaluation`) with a recor
 text, id, span or offset of the suite. `recompute` derives the verdict from the published item scores alone.
 """
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from onnxreg.converters.evaluation.judgement import JudgedArtifact, Judgement, c
 from onnxreg.converters.evaluation.metrics import metric_catalog
 from onnxreg.converters.evaluation.metrics.metric import blame_metric
 from onnxreg.converters.evaluation.scores import LEVEL, RESAMPLES, SEED, ScoreTable
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -149,7 +149,7 @@ def _document(
     value: dict[str, Any] = {
         "format": "onnxreg-evaluation",
         "format_version": 1,
-        "artifact": str(_digest(path)),
+        "artifact": str(digest_file(path)),
         "suite": dataset,
         "state": item.state,
         "reasons": list(item.reasons),
@@ -175,11 +175,6 @@ def _document(
 def _resampling(tables: tuple[ScoreTable, ...]) -> dict[str, Any]:
     unit = "group" if any(table.is_grouped for table in tables) else "item"
     return {"unit": unit, "level": LEVEL, "resamples": RESAMPLES, "seed": SEED}
-
-
-def _digest(path: Path) -> Digest:
-    with path.open("rb") as stream:
-        return Digest(hashlib.file_digest(stream, "sha256").hexdigest())
 
 
 def _table(recorded: MetricRecord, read: Callable[[Digest], bytes], label: str) -> ScoreTable:

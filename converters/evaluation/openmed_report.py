@@ -6,7 +6,6 @@ The keys that OpenMed writes keep their names and meanings, but for `generated_a
 evaluations differ. `artifact.fp_parent_model_path` is null: the parent is the checkpoint, no file of the export.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from onnxreg.converters.evaluation.recall_rule import (
     weakness,
 )
 from onnxreg.converters.evaluation.scores import RESAMPLES, SEED, Interval
+from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.draft import Verdict
@@ -155,13 +155,11 @@ def write_report(
     """
     judgement = next(one for one in item.judgements if isinstance(one, RecallJudgement))
     path = workspace / item.artifact.path
-    with path.open("rb") as stream:
-        candidate = Digest(hashlib.file_digest(stream, "sha256").hexdigest())
     assert verdict.suite is not None
     subject = ReportSubject(
         source=source,
         candidate_path=path.name,
-        candidate=candidate,
+        candidate=digest_file(path),
         suite=verdict.suite,
         synthetic=verdict.synthetic,
         fixtures=judgement.samples,

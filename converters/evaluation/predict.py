@@ -6,7 +6,6 @@ other, so items of equal shape share a run. Each run computes on one thread, and
 added in the same order on any number of cores.
 """
 
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, Run, TaskEvaluator
+from onnxreg.converters.export_process import cores
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes.tools import causal_model, graph, samples, torch_model
 from onnxreg.converters.passes.tools.samples import Feed
@@ -110,11 +110,6 @@ class Runner:
 
     def __call__(self, feed: Feed) -> Mapping[str, Any]:
         return self.run(feed)
-
-
-def cores() -> int | None:
-    """The cores that this process may use, if the system says; a container often has fewer than the machine."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 @contextmanager

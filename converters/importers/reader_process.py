@@ -2,7 +2,7 @@
 
 {"reading": NAME, "size": BYTES}   before a model file is read; BYTES are those of all files so far
 {"draft": ...}                     the outcome (`draft_json.encode`), or
-{"error": {family, message, hint}}, or
+{"error": {family, message, hint, code, facts}}, or
 {"bug": TRACEBACK}                 of an error that nobody expects
 """
 

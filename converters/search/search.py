@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -121,19 +120,14 @@ def run_with_search(
     request = plan.recipe.search
     assert request is not None, "callers look"
     search_plan = plan_search(plan, request)
-    with _cache(workspace, cache) as steps_cache:
-        search = Search(plan, search_plan, workspace / SCRATCH, steps_cache, progress)
-        final_plan = search.run()
-        search.clear()
-        draft = run_plan.execute(final_plan, workspace, steps_cache, progress)
+    if cache is None:  # one of this search alone: the steps that candidates share run once
+        cache = StepCache(workspace / SCRATCH / "cache")
+    search = Search(plan, search_plan, workspace / SCRATCH, cache, progress)
+    final_plan = search.run()
+    search.clear()
+    draft = run_plan.execute(final_plan, workspace, cache, progress)
     shutil.rmtree(workspace / SCRATCH, ignore_errors=True)
     return draft
-
-
-@contextmanager
-def _cache(workspace: Path, cache: StepCache | None) -> Iterator[StepCache]:
-    """The cache, or one of this search alone: the steps that candidates share run once."""
-    yield StepCache(workspace / SCRATCH / "cache") if cache is None else cache
 
 
 class Search:

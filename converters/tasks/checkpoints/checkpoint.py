@@ -6,7 +6,7 @@ each of its tokens must have an embedding.
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +85,6 @@ class LoadedCheckpoint:
     source: Source
     directory: Path
     trust_remote_code: bool
-
-    def recorded_as(self, origin: Source) -> "LoadedCheckpoint":
-        """Return the same checkpoint under another id and revision; the digest stays that of its files."""
-        return replace(self, source=origin.model_copy(update={"digest": self.source.digest}))
 
 
 def load_checkpoint(
