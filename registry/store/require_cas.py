@@ -7,6 +7,7 @@ the first write the promises of `promises.py` are tried on a scratch object. The
 import os
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
@@ -15,7 +16,7 @@ from onnxreg.registry.store.directory.scratch import PROBE
 from onnxreg.registry.store.object_store import ObjectRegistry, ObjectStore, TokenLister
 from onnxreg.registry.store.protocol import StoredObject
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import RemoteError
+from onnxreg.schema.core.errors import HostError, RemoteError
 
 
 class CasProof(Protocol):
@@ -34,7 +35,8 @@ class CasProof(Protocol):
 class RecordedCasProof:
     """The verdict on the place of a registry, in `local/proven/` of the registry that writes to it.
 
-    A copy of that registry has the same id, and may be on another server.
+    A copy of that registry has the same id, and may be on another server. If the verdict cannot be read or written,
+    the next command probes again.
     """
 
     registry: DirectoryRegistry
@@ -46,10 +48,13 @@ class RecordedCasProof:
         return f"proven/{self.registry_id}-{Digest.of(self.url.encode()).hex[:16]}"
 
     def is_known(self) -> bool:
-        return self.registry.read_local(self._name) is not None
+        with suppress(HostError):
+            return self.registry.read_local(self._name) is not None
+        return False
 
     def keep(self) -> None:
-        self.registry.write_local(self._name, b"")
+        with suppress(HostError):
+            self.registry.write_local(self._name, b"")
 
 
 class CasGuardedStore:

@@ -7,6 +7,7 @@ import pytest
 
 from onnxreg.registry.registry import Registry
 from onnxreg.registry.store.contract import put
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.memory import MemoryStore, memory_remote
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.require_cas import CasGuardedStore, remember
@@ -42,3 +43,10 @@ def test_promises_are_proven_for_each_server(tmp_path: Path) -> None:
     remember(second, ours.store)
     with pytest.raises(RemoteError, match="cannot be written safely"):
         put(second, b"blob")
+
+
+def test_a_remote_is_written_also_if_its_proof_cannot_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    remote = ObjectRegistry.create(CasGuardedStore(MemoryStore("s3://one/models")))
+    remember(remote, DirectoryRegistry(tmp_path / "file" / "home"))
+    put(remote, b"blob")
