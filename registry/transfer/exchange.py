@@ -34,6 +34,7 @@ from onnxreg.schema.core.errors import (
     IntegrityError,
     NotFoundError,
     RegError,
+    RemoteError,
     suggest,
 )
 from onnxreg.schema.core.progress import Progress
@@ -43,6 +44,8 @@ from onnxreg.schema.log.state import State, VersionEntry, newest_of, no_channel
 
 Remember = Callable[[Ledger, Collection[Version]], None]
 """Records the versions that another registry will know, before they are sent."""
+_LATE_ERRORS = (HostError, NotFoundError, RemoteError)
+"""Errors after which the tracking copy is incomplete. The transfer itself has succeeded."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class Exchange:
         result = copy(self.store, remote, request, progress, near=[tracking.store], look=look)
         if layout is not None:
             layout.end(remote, located.name)
-        with suppress(HostError):
+        with suppress(*_LATE_ERRORS):
             if result.ledger is not None:
                 tracking.keep_log(result.ledger)
         return result
@@ -172,7 +175,7 @@ class Exchange:
                 deltas=deltas,
             )
             result = copy(tracked, self.store, request, progress, source_ledger=ledger)
-            with suppress(HostError):
+            with suppress(*_LATE_ERRORS):
                 tracking.keep_log(ledger, promotion_documents(ledger))
             return result
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries.gated import NAME
 from support.servers import s3servers, static
 from support.servers.faults import Proxy, proxy
 
@@ -218,6 +219,14 @@ def test_an_invalid_index_is_not_remembered(
         other.fetch_index(["acme/pii"], site.url)
     offline = other.remotes.read(site.url, offline=True)
     assert str(other.find("acme/pii", offline).version) == "0.1.0"
+
+
+def test_a_pull_succeeds_if_evidence_of_another_version_is_lost(gated: Registry, other: Registry) -> None:
+    gated.promote(f"{NAME}:1.1.0", "stable")
+    evidence = gated.state(NAME).channels["stable"].evidence
+    assert evidence is not None
+    gated.store.blob_path(evidence).unlink()
+    assert other.pull(f"{NAME}:1.0.0", str(gated.store.root)).blobs
 
 
 def test_a_registry_that_cannot_be_written_may_ask_a_remote(
