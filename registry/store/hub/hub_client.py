@@ -41,8 +41,8 @@ from onnxreg.registry.store.hub.hub_errors import (
     StaleParentError,
     UnnamedCommitError,
     is_passing,
-    obey_pause,
     one_line,
+    pause,
     too_many,
     translated,
 )
@@ -50,6 +50,7 @@ from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.net.internals import enlarge_upload_blocks, is_left_out
 from onnxreg.registry.store.net.requests import UnansweredError, retrying
 from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES
+from onnxreg.registry.support import parallel
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, RemoteError
 
 LIBRARY_NAME = "onnxreg"
@@ -288,7 +289,7 @@ class HubClient:
             if status in (409, 412) or isinstance(error, RemoteEntryNotFoundError):
                 raise StaleParentError from error
             if status == 429:
-                obey_pause(error)
+                parallel.sleep(pause(error))
                 raise UnansweredError(*too_many(f"committing: {self.location.url}")) from error
             if status != 408 and status < 500:
                 return
@@ -303,7 +304,7 @@ class HubClient:
         ) from error
 
     def _again(self, attempt: Callable[[], Result]) -> Result:
-        return retrying(attempt, is_passing, self.host)
+        return retrying(attempt, is_passing, self.host, pause)
 
     @contextmanager
     def errors(self, operation: str) -> Iterator[None]:

@@ -1,7 +1,6 @@
 """Translation of the errors of huggingface_hub, and of HTTP below it, into ours."""
 
 import re
-import time
 
 import httpx2
 from huggingface_hub.errors import (
@@ -87,17 +86,16 @@ def too_many(operation: str) -> tuple[str, str]:
 
 
 def is_passing(error: Exception) -> bool:
-    """True if to ask again, and then not before the Hub wants to be asked."""
+    """True if the same request may succeed later."""
     if isinstance(error, HfHubHTTPError):
-        obey_pause(error)
         return error.response.status_code in (408, 429) or error.response.status_code >= 500
     return isinstance(error, httpx2.TransportError)
 
 
-def obey_pause(error: HfHubHTTPError) -> None:
-    retry_after = error.response.headers.get("Retry-After", "")
-    if retry_after.isdigit():
-        time.sleep(min(int(retry_after), MAX_PAUSE_SECONDS))
+def pause(error: Exception) -> float:
+    """The seconds that the Hub wants to be left alone after an error."""
+    retry_after = error.response.headers.get("Retry-After", "") if isinstance(error, HfHubHTTPError) else ""
+    return min(int(retry_after), MAX_PAUSE_SECONDS) if retry_after.isdecimal() else 0
 
 
 def one_line(error: object) -> str:

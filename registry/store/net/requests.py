@@ -61,11 +61,17 @@ def is_over() -> bool:
     return pace is not None and pace.end <= time.monotonic()
 
 
-def retrying(attempt: Callable[[], Result], passing: Callable[[Exception], bool], host: str = "") -> Result:
+def retrying(
+    attempt: Callable[[], Result],
+    passing: Callable[[Exception], bool],
+    host: str = "",
+    pause: Callable[[Exception], float] = lambda error: 0,
+) -> Result:
     """Return the result of `attempt`, called again, up to `MAX_TRIES` times, if it raises an error that is
     `passing`.
 
-    `host` is shown to those who watch. A read ends with its time: see `reading`.
+    `host` is shown to those who watch. `pause` gives the least seconds to wait after an error. A read ends with its
+    time: see `reading`.
     """
     silent = 0
     with waits.noted(host or "the server") as request:
@@ -77,7 +83,8 @@ def retrying(attempt: Callable[[], Result], passing: Callable[[Exception], bool]
                 if silent >= MAX_SILENT_TRIES or is_over() or not passing(error):
                     raise
                 request.failed(f" (try {number + 1} of {MAX_TRIES}: {_reason(error)})")
-                parallel.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number)))
+                wait = random.uniform(0, min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number))
+                parallel.sleep(pause(error) + wait)
         return attempt()
 
 
