@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from onnxreg.registry.log.lookup import read_blob, state_of
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import index_path, other_registry
-from onnxreg.registry.store.open import absolute, check_scheme, open_url, path_of
+from onnxreg.registry.store.open import absolute, check_scheme, one_spelling, open_url, path_of
 from onnxreg.registry.store.protocol import (
     IndexFile,
     LocalStore,
@@ -71,7 +71,12 @@ class Remotes:
             return cls(registry)
         try:
             value = mapping(canonical.decode(data, "local/remotes.json"))
-            return cls(registry, *(_texts(required(value, key)) for key in ("remotes", "pins")))
+            urls, pins = (_texts(required(value, key)) for key in ("remotes", "pins"))
+            return cls(
+                registry,
+                {name: one_spelling(url) for name, url in urls.items()},
+                {one_spelling(url): pin for url, pin in pins.items()},
+            )
         except InputError as error:
             hint = "remove it, then add the remotes again"
             raise IntegrityError(f"local/remotes.json is damaged: {error.message}", hint) from error

@@ -149,14 +149,18 @@ def absolute(address: str) -> str:
     """Make a path absolute, so that a remote means the same from every working directory; normalize a URL."""
     if len(_scheme(address)) > 1:
         _check_secret(address)
-        return _one_spelling(address)
+        return one_spelling(address)
     return os.path.abspath(_path(address))  # noqa: PTH100
 
 
-def _one_spelling(url: str) -> str:
-    """The normalized URL: a trailing slash does not matter."""
-    if _scheme(url) != "s3":
-        return url
-    from onnxreg.registry.store.s3.s3_url import S3Url
+def one_spelling(address: str) -> str:
+    """Return a URL without the slash at its end, which does not matter; a path or `file:` URL as it is."""
+    scheme = _scheme(address)
+    if scheme == "s3":
+        from onnxreg.registry.store.s3.s3_url import S3Url
 
-    return S3Url.parse(url).url
+        return S3Url.parse(address).url
+    if scheme == "file" or len(scheme) <= 1:
+        return address
+    base, mark, options = address.partition("?")
+    return re.sub(r"(?<=[^:/])/+$", "", base) + mark + options

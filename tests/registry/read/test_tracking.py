@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -192,9 +193,27 @@ def test_another_registry_at_the_same_url_is_found_out(
     stranger.add(make_draft(seed="evil"))
     for path in ("registry.json", index_path("acme/pii")):
         (registry.store.root / path).write_bytes((stranger.store.root / path).read_bytes())
-    for work in (lambda: other.pull("acme/pii", site.url), lambda: other.fetch_index(["acme/pii"], site.url)):
-        with pytest.raises(IntegrityError, match="holds another registry than before"):
-            work()
+    for url in (site.url, f"{site.url}/"):
+        for work in (partial(other.pull, "acme/pii", url), partial(other.fetch_index, ["acme/pii"], url)):
+            with pytest.raises(IntegrityError, match="holds another registry than before"):
+                work()
+
+
+@pytest.mark.parametrize(
+    ("earlier", "url"),
+    [
+        ("https://host/x/", "https://host/x"),
+        ("hf://acme/models@main/", "hf://acme/models@main"),
+        ("gs://bucket/x/?single_writer=yes", "gs://bucket/x?single_writer=yes"),
+    ],
+)
+def test_a_pin_counts_with_and_without_a_slash(other: Registry, earlier: str, url: str) -> None:
+    """Earlier builds kept the slash."""
+    value = {"remotes": {"origin": earlier}, "pins": {earlier: other.id}}
+    other.store.write_local("remotes.json", json.dumps(value).encode())
+    remotes = other.remotes
+    assert remotes.url_of("origin") == remotes.url_of(earlier) == remotes.url_of(url) == url
+    assert remotes.pins == {url: other.id}
 
 
 @pytest.mark.parametrize("damage", ["cut", "swapped", "of another registry"])
