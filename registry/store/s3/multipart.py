@@ -86,12 +86,13 @@ class MultipartUpload:
         self, doing: str, upload: dict[str, Any], parts: Iterator["Part"], advance: Advance
     ) -> list[dict[str, Any]]:
         futures: list[Future[dict[str, Any]]] = []
+        running: set[Future[dict[str, Any]]] = set()
         try:
             for part in parts:
                 futures.append(submit(self._pool, self._send, doing, upload, len(futures) + 1, part, advance))
-                for earlier in futures:
-                    if earlier.done():
-                        earlier.result()
+                ended, running = wait({*running, futures[-1]}, timeout=0)
+                for future in ended:
+                    future.result()
             return [result_of(future) for future in futures]
         except CancelledError:
             raise
