@@ -4,7 +4,6 @@ Readable lines of a damaged index file are salvaged, and joined with another cop
 bytes or events: a blob must have its digest, a line must be in one of the two logs.
 """
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -189,7 +188,6 @@ class _Repair:
 
     def _bring(self, source: RegistryStore, push: Push, by_key: Mapping[BlobKey, Damage]) -> list[BlobKey]:
         """Stream blobs, several at a time, verified; return the keys of those that arrived."""
-        stop = threading.Event()
         keys = sorted(by_key, key=lambda key: -(_size(by_key[key]) or 0))
 
         def bring(key: BlobKey) -> str:
@@ -198,12 +196,12 @@ class _Repair:
                 file = self.progress.file(by_key[key].name, size)
                 with file as advance, source.open_blob(key.digest) as stream:
                     action = f"reading blob {key.digest} from {source.url}"
-                    push.put(metered(stream, advance, stop, action, size), key.digest)
+                    push.put(metered(stream, advance, action, size), key.digest)
             except RegError as error:
                 return error.message
             return ""
 
-        reasons = dict(zip(keys, run_parallel(bring, keys, stop), strict=True))
+        reasons = dict(zip(keys, run_parallel(bring, keys), strict=True))
         self.failed |= {
             key: f"{source.url} has no good copy: {reason}" for key, reason in reasons.items() if reason
         }

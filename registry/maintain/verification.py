@@ -2,7 +2,6 @@
 
 import os
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -215,16 +214,15 @@ def _check_blobs(
 ) -> None:
     """Read every blob, the large ones first; then every needed blob must be complete."""
     progress.plan(len(keys), sum(keys.values()))
-    stop = threading.Event()
 
     def check(key: BlobKey) -> tuple[int, Damage | None]:
         reference = needed.get(key.digest)
         with progress.file(reference.label if reference else key.path, keys[key]) as advance:
-            return _check_blob(open_key, key, reference, advance, stop)
+            return _check_blob(open_key, key, reference, advance)
 
     ordered = sorted(keys, key=lambda key: (-keys[key], key))
     intact = set()
-    for key, (count, damage) in zip(ordered, run_parallel(check, ordered, stop, WORKERS), strict=True):
+    for key, (count, damage) in zip(ordered, run_parallel(check, ordered, WORKERS), strict=True):
         report.blobs += 1
         report.size += count
         if damage is None:
@@ -244,12 +242,11 @@ def _check_blob(
     key: BlobKey,
     reference: Reference | None,
     advance: Advance,
-    stop: threading.Event,
 ) -> tuple[int, Damage | None]:
     digest, label = key.digest, reference.label if reference else "nothing refers to it"
     try:
         with open_key(key) as stream:
-            source = metered(stream, advance, stop, f"reading blob {digest}")
+            source = metered(stream, advance, f"reading blob {digest}")
             actual, count = streams.pump(source, None)
     except MissingBlobError:
         if reference is None:

@@ -5,10 +5,8 @@ same manifest, every file checked, and the statements.
 """
 
 import json
-import threading
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -160,18 +158,17 @@ class _Sender:
     mounted: int = 0
 
     def send(self, blobs: list[_Blob]) -> None:
-        stop = threading.Event()
-        present = run_parallel(lambda blob: self.client.has_blob(blob.digest), blobs, stop)
+        present = run_parallel(lambda blob: self.client.has_blob(blob.digest), blobs)
         missing = [blob for blob, is_there in zip(blobs, present, strict=True) if not is_there]
         missing.sort(key=lambda blob: -blob.size)
         self.progress.plan(len(missing), sum(blob.size for blob in missing))
-        is_sent = run_parallel(partial(self._send, stop), missing, stop)
+        is_sent = run_parallel(self._send, missing)
         sizes = [blob.size for blob, sent in zip(missing, is_sent, strict=True) if sent]
         self.sent += len(sizes)
         self.size += sum(sizes)
         self.mounted += len(missing) - len(sizes)
 
-    def _send(self, stop: threading.Event, blob: _Blob) -> bool:
+    def _send(self, blob: _Blob) -> bool:
         with self.progress.file(blob.path, blob.size) as advance:
             moved = 0
 
@@ -183,7 +180,7 @@ class _Sender:
             def body() -> Any:
                 count(-moved)  # what an earlier try sent
                 stream = BytesIO(blob.data) if blob.data is not None else self.reader.open_blob(blob.digest)
-                return metered(stream, count, stop, f"reading {blob.path}", blob.size)
+                return metered(stream, count, f"reading {blob.path}", blob.size)
 
             return self.client.upload(blob.digest, blob.size, body, self.mount_from)
 

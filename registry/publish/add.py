@@ -6,7 +6,6 @@ line for each file, the latest last. If it is lost or damaged, this costs only t
 
 import json
 import os
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
@@ -175,7 +174,7 @@ class _DraftFiles:
         since the draft was made.
         """
         paths = self.draft.paths()
-        return dict(zip(paths, run_parallel(self._store, paths, threading.Event()), strict=True))
+        return dict(zip(paths, run_parallel(self._store, paths), strict=True))
 
     def bring(self, missing: Collection[Digest]) -> None:
         """Store files that a garbage collection deleted meanwhile. NotFoundError if one is not here any more."""

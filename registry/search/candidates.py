@@ -6,7 +6,6 @@ their manifests, which never change: a caller passes the contents that it kept, 
 Versions whose files are gone have no candidates.
 """
 
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
@@ -97,10 +96,9 @@ def read(
 
     `fields`: those that must be known, even if manifests must be read for them.
     """
-    stop = threading.Event()
-    models = run_parallel(lambda name: _Model(remote, name, contents, fields), names, stop)
+    models = run_parallel(lambda name: _Model(remote, name, contents, fields), names)
     missing = [(model, version) for model in models for version in model.missing()]
-    run_parallel(lambda item: item[0].read(item[1]), missing, stop)
+    run_parallel(lambda item: item[0].read(item[1]), missing)
     return [model.result() for model in models]
 
 

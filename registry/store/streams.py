@@ -12,7 +12,6 @@ import mmap
 import os
 import socket
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -145,32 +144,22 @@ def check(actual: Digest, expected: Digest, label: str) -> None:
         )
 
 
-def metered(
-    stream: BinaryIO, advance: Advance, stop: threading.Event, action: str, size: int | None = None
-) -> BinaryIO:
+def metered(stream: BinaryIO, advance: Advance, action: str, size: int | None = None) -> BinaryIO:
     """Meter a stream; see `MeteredReader`."""
     kind = MeteredBlocks if isinstance(stream, BlockStream) else MeteredReader
-    return cast(BinaryIO, kind(stream, advance, stop, action, size))
+    return cast(BinaryIO, kind(stream, advance, action, size))
 
 
 class MeteredReader(io.RawIOBase):
-    """A stream that reports the bytes read from it, names its side if reading fails, and ends when stopped.
+    """A stream that reports the bytes read from it, names its side if reading fails, and ends with the work.
 
     With a `size` it gives no more bytes than that: IntegrityError if there are more.
     """
 
-    def __init__(
-        self,
-        stream: BinaryIO,
-        advance: Advance,
-        stop: threading.Event,
-        action: str,
-        size: int | None = None,
-    ) -> None:
+    def __init__(self, stream: BinaryIO, advance: Advance, action: str, size: int | None = None) -> None:
         self._stream = cast(Any, stream)
         self._left = sys.maxsize if size is None else size
         self._advance = advance
-        self._stop = stop
         self._action = action
 
     def readable(self) -> bool:
@@ -185,15 +174,11 @@ class MeteredReader(io.RawIOBase):
         return advance
 
     def readinto(self, block: Any, /) -> int:
-        self._check_stop()
+        check_stop()
         with host_errors(self._action):
             count: int = self._stream.readinto(block)
         self._count(count)
         return count
-
-    def _check_stop(self) -> None:
-        if self._stop.is_set():
-            raise InterruptedError("stopped")
 
     def _count(self, count: int) -> None:
         self._left -= count
@@ -206,7 +191,7 @@ class MeteredBlocks(MeteredReader):
     """A metered stream that hands out the memory of the stream behind it."""
 
     def take(self, limit: int) -> memoryview:
-        self._check_stop()
+        check_stop()
         with host_errors(self._action):
             data: memoryview = self._stream.take(limit)
         self._count(len(data))

@@ -68,15 +68,14 @@ def sleep(seconds: float) -> None:
         raise CancelledError("stopped")
 
 
-def run_parallel(
-    work: Callable[[Item], Result], items: Iterable[Item], stop: threading.Event, workers: int = 0
-) -> list[Result]:
+def run_parallel(work: Callable[[Item], Result], items: Iterable[Item], workers: int = 0) -> list[Result]:
     """Apply `work` to every item on `WORKERS` threads, or `workers`; results in order. The first failure or Ctrl-C
-    sets `stop`.
+    stops the others.
 
     After Ctrl-C, a thread that waits for something outside of this process may go on for a while. So a single item has
-    a thread too: this one can set `stop` at once.
+    a thread too: this one can stop it at once.
     """
+    stop = threading.Event()
     pool = ThreadPoolExecutor(workers or WORKERS)
     futures: list[Future[Result]] = []
     try:

@@ -5,7 +5,6 @@ replayed, blobs are hashed while they stream. The file gets its name only when a
 """
 
 import stat
-import threading
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -183,7 +182,7 @@ def _write_entry(archive: zipfile.ZipFile, name: str, entry: _Entry, advance: Ad
     info.create_system, info.external_attr = 3, (stat.S_IFREG | 0o644) << 16
     info.file_size = entry.size
     with entry.open() as source, archive.open(info, "w") as sink:
-        stream = metered(source, advance, threading.Event(), f"reading {entry.label or name}", entry.size)
+        stream = metered(source, advance, f"reading {entry.label or name}", entry.size)
         digest, size = streams.pump(stream, cast(streams.Sink, sink))
     if entry.digest is not None:
         streams.check(digest, entry.digest, f"{entry.label or name} (blob {entry.digest})")

@@ -3,7 +3,6 @@
 Its outcome is a `TransferResult`; a version that does not travel is a `SkippedVersion`.
 """
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -207,19 +206,16 @@ class BlobMover:
     def move(self, push: Push, moving: Mapping[Digest, Reference]) -> None:
         """Stream blobs into a push. The first failure stops the rest."""
         self.progress.plan(len(moving), sum(file.size or 0 for file in moving.values()))
-        stop = threading.Event()
-        fetch = partial(self._fetch, push, moving, stop)
+        fetch = partial(self._fetch, push, moving)
         for wave in self.routes.waves(moving):
             wave.sort(key=lambda digest: -(moving[digest].size or 0))
-            self.arrivals += run_parallel(fetch, wave, stop)
+            self.arrivals += run_parallel(fetch, wave)
 
-    def _fetch(
-        self, push: Push, moving: Mapping[Digest, Reference], stop: threading.Event, digest: Digest
-    ) -> Arrival:
+    def _fetch(self, push: Push, moving: Mapping[Digest, Reference], digest: Digest) -> Arrival:
         """Fetch a blob by deltas, or else whole."""
         file = moving[digest]
         with self.progress.file(file.path, file.size) as advance, one_file():
-            blob = BlobTransfer(self.source, digest, file, advance, stop, self.routes.meter)
+            blob = BlobTransfer(self.source, digest, file, advance, self.routes.meter)
             route, reason = self.routes.choose(digest, blob.size)
             is_doubt = reason == NO_NUMPY
             if route is not None and isinstance(push, LocalPush):
@@ -257,7 +253,6 @@ class BlobTransfer:
     digest: Digest
     file: Reference
     advance: Advance
-    stop: threading.Event
     meter: RateMeter
     counted: int = 0
     moved: int = 0
@@ -273,17 +268,17 @@ class BlobTransfer:
     def open(self, start: int) -> BinaryIO:
         self._count(start - self.counted)
         stream = self.source.open_blob(self.digest, start)
-        return metered(stream, self._receive, self.stop, self._action(self.digest), self.size - start)
+        return metered(stream, self._receive, self._action(self.digest), self.size - start)
 
     def follow(self, stream: BinaryIO, start: int) -> BinaryIO:
         """See `delta.WholeBlob`."""
         self._count(start - self.counted)
-        return metered(stream, self._count, self.stop, self._action(self.digest), self.size - start)
+        return metered(stream, self._count, self._action(self.digest), self.size - start)
 
     def open_delta(self, delta: Delta) -> BinaryIO:
         """The bytes of a delta at the source."""
         stream = self.source.open_blob(delta.digest)
-        return metered(stream, self._arrive, self.stop, self._action(delta.digest), delta.size or None)
+        return metered(stream, self._arrive, self._action(delta.digest), delta.size or None)
 
     def _action(self, digest: Digest) -> str:
         return f"reading blob {digest} from {self.source.url}"

@@ -11,7 +11,6 @@ import ctypes
 import errno
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -112,20 +111,19 @@ def fill(
     """
     entries = list({entry.path: entry for entry in files}.values())
     progress.plan(len(entries), sum(entry.size for entry in entries))
-    stop = threading.Event()
 
     def write(entry: FileEntry) -> None:
         path = directory / entry.path.removeprefix(prefix)
         path.parent.mkdir(parents=True, exist_ok=True)
         file = progress.file(entry.path, entry.size)
         with file as advance, store.open_blob(entry.digest) as source, path.open("xb") as sink:
-            stream = metered(source, advance, stop, f"reading blob {entry.digest}", entry.size)
+            stream = metered(source, advance, f"reading blob {entry.digest}", entry.size)
             digest, size = streams.pump(stream, sink)
         streams.check(digest, entry.digest, f"{entry.path} (blob {entry.digest})")
         if size != entry.size:
             raise IntegrityError(f"{entry.path} has {size} bytes, its manifest says {entry.size}")
 
-    run_parallel(write, entries, stop)
+    run_parallel(write, entries)
 
 
 @dataclass(frozen=True)

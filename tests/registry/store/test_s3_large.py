@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -194,7 +193,7 @@ class TestLargeObjects:
 
         s3_proxy.plan = once
         with remote.push() as push:
-            stream = metered(BytesIO(data), counts.append, threading.Event(), "reading", size)
+            stream = metered(BytesIO(data), counts.append, "reading", size)
             push.put(stream, Digest.of(data))
         assert s3_proxy.met == ["slow-down"]
         assert before[0] < size
@@ -306,7 +305,7 @@ class TestParts:
         }
         reports: list[int] = []
         file = Reference(Digest.of(data), len(data), "artifact m.onnx", tuple(stated[said]))
-        blob = BlobTransfer(source, file.digest, file, reports.append, threading.Event(), RateMeter())
+        blob = BlobTransfer(source, file.digest, file, reports.append, RateMeter())
         assert blob.path is not None
         remote = s3_remote(bucket_url, create=True)
         s3_proxy.plan = at_first_tries(fault)

@@ -3,9 +3,11 @@
 import _thread
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 
 import pytest
 
+from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import (
     CancelledError,
     cancel_scope,
@@ -41,20 +43,28 @@ def test_threads_inherit_the_end_of_the_work() -> None:
             slept.result(timeout=60)
 
 
-def test_one_failure_wakes_those_that_wait() -> None:
+def test_a_metered_stream_ends_with_the_work() -> None:
     stop = threading.Event()
+    stream = metered(BytesIO(b"data"), lambda count: None, "reading a blob")
+    with cancel_scope(stop):
+        assert stream.read(1) == b"d"
+        stop.set()
+        with pytest.raises(CancelledError):
+            stream.read()
 
+
+def test_one_failure_wakes_those_that_wait() -> None:
     def work(item: int) -> None:
         if item == 0:
             raise ValueError("first")
         sleep(3600)
 
     with pytest.raises(ValueError, match="first"):
-        run_parallel(work, range(4), stop)
+        run_parallel(work, range(4))
 
 
 def test_control_c_does_not_wait_for_a_thread_that_hears_nothing() -> None:
-    stop, deaf = threading.Event(), threading.Event()
+    deaf = threading.Event()
 
     def work(item: int) -> None:
         if item == 0:
@@ -63,19 +73,20 @@ def test_control_c_does_not_wait_for_a_thread_that_hears_nothing() -> None:
 
     try:
         with pytest.raises(KeyboardInterrupt):
-            run_parallel(work, range(2), stop)
-        assert stop.is_set()
+            run_parallel(work, range(2))
     finally:
         deaf.set()
 
 
 def test_control_c_stops_the_work_on_a_single_item() -> None:
-    stop = threading.Event()
+    ended = threading.Event()
 
     def work(item: int) -> None:
         _thread.interrupt_main()
-        sleep(3600)
+        with pytest.raises(CancelledError):
+            sleep(3600)
+        ended.set()
 
     with pytest.raises(KeyboardInterrupt):
-        run_parallel(work, range(1), stop)
-    assert stop.is_set()
+        run_parallel(work, range(1))
+    assert ended.wait(60)

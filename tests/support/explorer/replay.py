@@ -204,7 +204,7 @@ def determined(seed: str) -> Iterator[None]:
         patch("onnxreg.registry.support.actor.datetime", Clock),
         patch(
             "onnxreg.registry.transfer.copy.run_parallel",
-            lambda work, items, stop: [work(item) for item in items],
+            lambda work, items: [work(item) for item in items],
         ),
     ):
         yield
