@@ -221,16 +221,12 @@ def _check_blobs(
             return _check_blob(open_key, key, reference, advance)
 
     ordered = sorted(keys, key=lambda key: (-keys[key], key))
-    intact = set()
-    for key, (count, damage) in zip(ordered, run_parallel(check, ordered, WORKERS), strict=True):
+    for count, damage in run_parallel(check, ordered, WORKERS):
         report.blobs += 1
         report.size += count
-        if damage is None:
-            intact.add(key.digest)
-        else:
+        if damage is not None:
             report.damages.append(damage)
-    present = {key.digest for key in keys}
-    for digest in sorted(needed.keys() - intact - present):
+    for digest in sorted(needed.keys() - {key.digest for key in keys}):
         reference = needed[digest]
         detail = f"blob {digest} is not there"
         report.damages.append(Damage("missing", reference.label, detail, digest, BlobKey(digest), reference))
