@@ -366,18 +366,11 @@ class DirectoryRegistry:
             yield directory
 
     def swap_index(self, name: str, data: bytes, expected: str | None, scratch: Path) -> None:
-        """Compare and swap under the model's lock; writers of other models do not wait.
-
-        LostRaceError if the index is not the expected one.
-        """
-        from onnxreg.registry.store.directory.scratch import exclusive
+        """Compare and swap under the model's lock. LostRaceError if the index is not the expected one."""
         from onnxreg.schema.core.errors import LostRaceError
 
-        with exclusive(self.root / "local" / "locks" / f"{name.replace('/', '~')}.lock"):
-            current = self.read_index(name)
-            if (current.token if current else None) != expected:
-                raise LostRaceError(f"the index of {name} changed meanwhile")
-            self._replace(index_path(name), data, scratch)
+        if not self._swap(index_path(name), data, expected, scratch, name):
+            raise LostRaceError(f"the index of {name} changed meanwhile")
 
     def read_file(self, path: str, cached: "StoredObject | None" = None) -> "StoredObject | None":
         with host_errors(f"reading {path}"):
@@ -400,13 +393,20 @@ class DirectoryRegistry:
             self.disk.write_all(pairs, self.root, relied)
 
     def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
+        with self.staging() as scratch, host_errors(f"writing {path} of {self.root}"):
+            return self._swap(path, data, expected, scratch, f".{path}")
+
+    def _swap(self, path: str, data: bytes, expected: str | None, scratch: Path, lock: str) -> bool:
+        """Compare and swap under a lock, for which writers of other files do not wait; False if the file is not the
+        expected one.
+        """
         from onnxreg.registry.store.directory.scratch import exclusive
 
-        with self.staging(), exclusive(self.root / "local" / "locks" / f".{path.replace('/', '~')}.lock"):
+        with exclusive(self.root / "local" / "locks" / f"{lock.replace('/', '~')}.lock"):
             current = self.read_file(path)
             if (current[1] if current else None) != expected:
                 return False
-            self.write_file(path, data)
+            self._replace(path, data, scratch)
             return True
 
     def write_file(self, path: str, data: bytes) -> None:
