@@ -230,6 +230,7 @@ class ObjectRegistry:
         return self.store.get(path, cached)
 
     def write_files(self, files: Mapping[str, bytes]) -> None:
+        check_writer(self._identity, self.url)
         with ThreadPoolExecutor(MAX_WORKERS) as pool:
             list(pool.map(self._write_file, files.items()))
 

@@ -174,6 +174,8 @@ class HubRegistry:
         return None if data is None else (data, token_of(data))
 
     def write_files(self, files: Mapping[str, bytes]) -> None:
+        check_writer(self.identity(), self.url)
+
         def decide(at: CommitSnapshot, doubt: bool) -> list[Operation] | None:
             entries = at.entries(files)
             changed = [path for path in files if not is_file(entries.get(path), token_of(files[path]))]

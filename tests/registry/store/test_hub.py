@@ -180,8 +180,10 @@ def hub_api(hub: Hub) -> "hub_client.HfApi":
 def test_a_registry_of_a_newer_build_is_not_written(hub: Hub, remote: HubRegistry) -> None:
     identity = json.loads(hub.read(REPO, "registry.json")) | {"min_writer": 99}
     hub.commit(REPO, {"registry.json": json.dumps(identity).encode()})
-    with pytest.raises(HostError, match="newer"):
-        put(open_hub(URL, known_id=remote.registry_id), b"blob")
+    newer = open_hub(URL, known_id=remote.registry_id)
+    for write in (lambda: put(newer, b"blob"), lambda: newer.write_files({"witness/tile/0/000": b"tile"})):
+        with pytest.raises(HostError, match="newer"):
+            write()
     assert open_hub(URL).registry_id == remote.registry_id
     hub.commit(REPO, {"registry.json": json.dumps(identity | {"min_reader": 99}).encode()})
     with pytest.raises(HostError, match="has layout 99"):

@@ -26,8 +26,11 @@ def test_a_registry_of_a_newer_build_is_not_written() -> None:
     store = MemoryStore()
     identity = json.loads(memory_remote().store.get("registry.json")[0])  # type: ignore[index]
     store.objects["registry.json"] = json.dumps(identity | {"min_writer": 99}).encode()
+    remote = ObjectRegistry(store, identity["id"])
     with pytest.raises(HostError, match="newer"):
-        put(ObjectRegistry(store, identity["id"]), b"blob")
+        put(remote, b"blob")
+    with pytest.raises(HostError, match="newer"):
+        remote.write_files({"witness/tile/0/000": b"tile"})
     assert list(store.objects) == ["registry.json"]
 
 
