@@ -4,6 +4,7 @@ A registry shows its readers the cosigned checkpoints in one file, into which si
 """
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from onnxreg.registry.store.layout import CHECKPOINT, NEXT, PROOFS, is_witness_path, page_path
@@ -109,7 +110,7 @@ def parse_proofs(data: bytes) -> list[WitnessedHead]:
 def merge_proofs(store: PathStore, notes: Iterable[SignedNote], log_key: VerifierKey) -> list[WitnessedHead]:
     """Add cosigned checkpoints, which the key of the log signed, to those that are shown; return all of these.
 
-    What is shown already and is damaged, or not signed by that key, is dropped.
+    A checkpoint that is shown already and is not signed by that key is dropped, and a damaged file replaced.
     """
     log = WitnessLog(store)
     new = []
@@ -128,12 +129,11 @@ def merge_proofs(store: PathStore, notes: Iterable[SignedNote], log_key: Verifie
 
 
 def _genuine(data: bytes, log_key: VerifierKey) -> list[WitnessedHead]:
-    """Those of the shown checkpoints that the log's key signed."""
+    """Those of the shown checkpoints that the log's key signed; none if the file is damaged."""
     genuine = []
-    try:
+    with suppress(InputError):
         for head in decode_heads(data):
-            require_signature(head.note, log_key)
-            genuine.append(head)
-    except (InputError, IntegrityError):
-        return genuine
+            with suppress(IntegrityError):
+                require_signature(head.note, log_key)
+                genuine.append(head)
     return genuine

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,19 @@ from support.witness.logs import WitnessedRegistry
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.signing import generate
+from onnxreg.registry.store.layout import PROOFS
 from onnxreg.registry.witness.inspection import inspect
 from onnxreg.registry.witness.note_keys import valid_signatures
-from onnxreg.registry.witness.signers import LogPublisher, cosign, fetch_checkpoint, serve_checkpoint
+from onnxreg.registry.witness.signers import (
+    LogPublisher,
+    cosign,
+    fetch_checkpoint,
+    path_store,
+    serve_checkpoint,
+)
 from onnxreg.schema.core.errors import ForkError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.witness.note import COSIGNATURE, VerifierKey
+from onnxreg.schema.witness.witnessed import encode_heads
 
 Grow = Callable[[str], None]
 
@@ -38,6 +47,19 @@ def test_a_witness_signs_what_continues_and_again_what_stayed(
     assert newest.head.size == 4
     assert len(valid_signatures(newest.note, VerifierKey.parse(witnessed.vkey("w1"), COSIGNATURE))) == 1
     assert [proof.head.size for proof in inspect(witnessed.store).proofs] == [4]
+
+
+def test_a_forged_checkpoint_does_not_hide_those_after_it(witnessed: WitnessedRegistry, grow: Grow) -> None:
+    witnessed.witness()
+    head = inspect(witnessed.store).proofs[0]
+    first, *others = head.note.signatures
+    wrong = first._replace(data=bytes(len(first.data)))
+    forged = replace(head, note=replace(head.note, signatures=(wrong, *others)))
+    path_store(witnessed.store).write_files({PROOFS: encode_heads([forged, head])})
+    grow("acme/pii")
+    witnessed.publish()
+    witnessed.cosign("w1")
+    assert [proof.head.size for proof in inspect(witnessed.store).proofs] == [2, 1]
 
 
 def test_the_key_of_the_log_is_named_once(witnessed: WitnessedRegistry) -> None:
