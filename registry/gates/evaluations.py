@@ -10,7 +10,7 @@ from onnxreg.registry.gates.gate_history import attestations, evaluation_of
 from onnxreg.registry.gates.statements import BENCHMARK
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.ledger import Ledger, read_line
+from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.read.versions import PublishedVersion, read_version
 from onnxreg.registry.signing import PrivateKey
 from onnxreg.registry.store.protocol import RegistryReader
@@ -24,8 +24,8 @@ from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Attest
 from onnxreg.schema.log.summary import effective_state
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
-from onnxreg.schema.signing.dsse import MEDIA_TYPE, PAYLOAD_TYPE, Envelope, pae
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, pae
 
 
 @dataclass(frozen=True)
@@ -150,12 +150,10 @@ def signed_evaluations(ledger: Ledger, trust: Trust) -> Iterator[SignedEvaluatio
 
 def _attested(ledger: Ledger) -> Iterator[tuple[Attest, Digest, int]]:
     """The events of signed evaluations, each with its artifact and the number of its line."""
-    for line in ledger.skim():
-        event = read_line(line.raw, ledger.name).event if line.kind == Attest.kind else None
-        if not isinstance(event, Attest) or event.media_type != MEDIA_TYPE:
-            continue
-        if event.artifact is not None and event.statement not in ledger.tombstones:
-            yield event, event.artifact, line.seq
+    for seq, event in ledger.events(Attest):
+        is_signed = event.media_type == ENVELOPE and event.statement not in ledger.tombstones
+        if is_signed and event.artifact is not None:
+            yield event, event.artifact, seq
 
 
 def audit_evaluations(ledger: Ledger, trust: Trust) -> Iterator[tuple[str, str]]:

@@ -21,15 +21,12 @@ if TYPE_CHECKING:
 
 def moves(ledger: Ledger, channel: str) -> list[Tag]:
     """Every move of a channel, oldest first."""
-    events = (read_line(line.raw, ledger.name).event for line in ledger.skim() if line.kind == Tag.kind)
-    return [event for event in events if isinstance(event, Tag) and event.tag == channel]
+    return [event for _, event in ledger.events(Tag) if event.tag == channel]
 
 
 def rollout_steps(ledger: Ledger, channel: str) -> list[RolloutStep]:
     """Every step of a channel's rollouts, oldest first."""
-    lines = (line for line in ledger.skim() if line.kind == RolloutStep.kind)
-    events = (read_line(line.raw, ledger.name).event for line in lines)
-    return [event for event in events if isinstance(event, RolloutStep) and event.tag == channel]
+    return [event for _, event in ledger.events(RolloutStep) if event.tag == channel]
 
 
 def rollout_hours(ledger: Ledger, channel: str, manifest: Digest, until: datetime) -> float | None:
@@ -82,9 +79,7 @@ def attestations(ledger: Ledger, digest: Digest, manifest: Manifest) -> list[Att
     """The attestations of a manifest, or of its artifacts under another one, that were not taken down."""
     tombstones = set(ledger.tombstones)
     artifacts = {artifact.digest for artifact in manifest.artifacts}
-    lines = [line for line in ledger.skim() if line.kind == Attest.kind]
-    events = (read_line(line.raw, ledger.name).event for line in lines)
-    attests = [event for event in events if isinstance(event, Attest) and event.statement not in tombstones]
+    attests = (event for _, event in ledger.events(Attest) if event.statement not in tombstones)
     return [event for event in attests if event.manifest == digest or event.artifact in artifacts]
 
 

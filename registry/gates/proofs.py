@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from onnxreg.registry.gates.gate_history import attestations
 from onnxreg.registry.gates.statements import PROOF
 from onnxreg.registry.log.commit import load
-from onnxreg.registry.log.ledger import read_line
 from onnxreg.registry.read.versions import PublishedVersion, read_version
 from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.signatures import judge_for
@@ -108,11 +107,8 @@ def _may_be_proof(envelope: Envelope) -> bool:
 def _numbers(ledger: Ledger) -> dict[object, int]:
     """The number of the first line that announces each statement."""
     numbers: dict[object, int] = {}
-    for line in ledger.skim():
-        if line.kind == Attest.kind:
-            event = read_line(line.raw, ledger.name).event
-            if isinstance(event, Attest):
-                numbers.setdefault(event.statement, line.seq)
+    for seq, event in ledger.events(Attest):
+        numbers.setdefault(event.statement, seq)
     return numbers
 
 

@@ -251,11 +251,9 @@ def documents(ledger: Ledger) -> Iterator[Reference]:
         if entry.manifest not in tombstones:
             yield Reference(entry.manifest, entry.size, f"{name}:{version} manifest")
     manifests = {entry.manifest for entry in ledger.entries.values()} - tombstones
-    attests = (read_line(line.raw, name).event for line in ledger.skim() if line.kind == Attest.kind)
-    for event in attests:
-        if not isinstance(event, Attest) or event.statement in tombstones:
-            continue
-        if event.manifest in manifests or event.state == "refused":
+    for _, event in ledger.events(Attest):
+        is_needed = event.manifest in manifests or event.state == "refused"
+        if is_needed and event.statement not in tombstones:
             yield Reference(event.statement, None, f"{name} statement")
     for evidence in evidences(ledger):
         if evidence not in tombstones:

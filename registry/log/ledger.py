@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from onnxreg.registry.log.lookup import read_catalog
 from onnxreg.registry.log.replay import LogReplay, touches
@@ -35,6 +35,7 @@ from onnxreg.schema.log.state import (
 from onnxreg.schema.log.summary import completed, summarize
 from onnxreg.schema.signing.dsse import Sign, sign_line
 
+EventType = TypeVar("EventType", bound=Event)
 Fetch = Callable[[Digest], bytes]
 """Reads a small blob (manifest, catalog, segment) and checks its digest."""
 REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
@@ -148,6 +149,12 @@ class Ledger(LogReplay):
         segments = (split_segment(self.fetch(segment), self.name) for segment in self.segments)
         sealed = chain.from_iterable(segments)
         return self._chain(skim_lines(chain(sealed, (line.raw for line in self.tail)), self.name))
+
+    def events(self, kind: type[EventType]) -> Iterator[tuple[int, EventType]]:
+        """Yield the events of a kind, oldest first, each with the number of its line."""
+        for line in self.skim():
+            if line.kind == kind.kind and isinstance(event := read_line(line.raw, self.name).event, kind):
+                yield line.seq, event
 
     def verify_chain(self) -> None:
         """Read all lines; IntegrityError at the first one that does not follow the one before."""
