@@ -263,18 +263,21 @@ def is_valid(key: PublicKey, signature: bytes, data: bytes) -> bool:
     return True
 
 
+def sign_statement(payload: bytes, *keys: PrivateKey) -> Envelope:
+    """An in-toto statement, signed by each key."""
+    return Envelope(PAYLOAD_TYPE, payload, tuple(key.sign(pae(PAYLOAD_TYPE, payload)) for key in keys))
+
+
 def sign_release(name: str, version: Version, manifest: bytes, key: PrivateKey) -> Envelope:
     """A key states that the manifest with these bytes is this version of a model."""
-    payload = Release.about(name, version, manifest).encode()
-    return Envelope(PAYLOAD_TYPE, payload, (key.sign(pae(PAYLOAD_TYPE, payload)),))
+    return sign_statement(Release.about(name, version, manifest).encode(), key)
 
 
 def sign_rotation(old: PrivateKey, new: PrivateKey) -> Envelope:
     """The statement that a key replaces another, signed by both. InputError if they are the same key."""
     if old.public == new.public:
         raise InputError("a key cannot replace itself", "name two different keys")
-    payload = KeyRotation(old.public, new.public).encode()
-    return Envelope(PAYLOAD_TYPE, payload, tuple(key.sign(pae(PAYLOAD_TYPE, payload)) for key in (old, new)))
+    return sign_statement(KeyRotation(old.public, new.public).encode(), old, new)
 
 
 def read_rotation(data: bytes, label: str) -> KeyRotation:

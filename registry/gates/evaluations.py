@@ -12,7 +12,7 @@ from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.read.versions import PublishedVersion, read_version
-from onnxreg.registry.signing import PrivateKey
+from onnxreg.registry.signing import PrivateKey, sign_statement
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.trust.signatures import SignatureVerdict, judge_for
 from onnxreg.schema.core.digest import Digest
@@ -25,7 +25,7 @@ from onnxreg.schema.log.events import Attest
 from onnxreg.schema.log.summary import effective_state
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
-from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, pae
+from onnxreg.schema.signing.dsse import Envelope
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,7 @@ def attest(
     media_type, evaluation = read_evaluation(report, label)
     ref, artifact = published.ref, _about(published.manifest, evaluation, published.ref)
     if key is not None:
-        payload = statement(report, evaluation.artifact)
-        signed = Envelope(PAYLOAD_TYPE, payload, (key.sign(pae(PAYLOAD_TYPE, payload)),))
+        signed = sign_statement(statement(report, evaluation.artifact), key)
         media_type, report = ENVELOPE, signed.encode()
     decisions.attest(ref, report, media_type, reason, (evaluation.artifact, evaluation.state))
     states = {item.path: item.state for item in published.states}

@@ -9,12 +9,13 @@ from onnxreg.registry.gates.gate_history import attestations
 from onnxreg.registry.gates.statements import PROOF
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.read.versions import PublishedVersion, read_version
+from onnxreg.registry.signing import sign_statement
 from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.signatures import judge_for
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.log.events import Attest
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
-from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, is_release, pae
+from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, Envelope, is_release
 
 if TYPE_CHECKING:
     from onnxreg.registry.log.decisions import Decisions
@@ -48,8 +49,7 @@ def attest_proof(
         return
     from onnxreg.schema.gates.faithfulness import statement
 
-    payload = statement(report)
-    signed = Envelope(PAYLOAD_TYPE, payload, (key.sign(pae(PAYLOAD_TYPE, payload)),))
+    signed = sign_statement(statement(report), key)
     decisions.attest(published.ref, signed.encode(), ENVELOPE, reason)
 
 
