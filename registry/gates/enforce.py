@@ -186,9 +186,10 @@ def audit_gates(
     reader: RegistryReader, ledger: Ledger, trust: Trust | None = None
 ) -> Iterator[tuple[str, str]]:
     """Yield the governed channels and rollouts of a model that fail their policy; see `verify.Audit`."""
+    log = None
     for channel in sorted(ledger.channels):
         try:
-            log = read_policies(reader)
+            log = log or read_policies(reader)
             check_held(ledger, log, channel, trust)
             if channel in ledger.rollouts:
                 check_rollout(ledger, log, channel, ledger.rollouts[channel], trust)
