@@ -85,9 +85,8 @@ def check_rollout(
         )
     check_evidence(ledger, log, steps[-1])
     if judged.failed:
-        faults = "; ".join(f"{finding.requirement}: {finding.detail}" for finding in judged.failed)
         raise GateError(
-            f"{rollout.to}, which is rolled out to {ledger.name}:{channel}, does not meet the policy: {faults}",
+            f"{rollout.to}, which is rolled out to {ledger.name}:{channel}, does not meet the policy: {judged.faults}",
             PROMOTE_ADVICE,
         )
 
@@ -117,9 +116,9 @@ def check_held(ledger: Ledger, log: PolicyLog, channel: str, trust: Trust | None
         hours = rollout_hours(ledger, channel, move.manifest, datetime.fromisoformat(move.time))
     judged = judge_version(ledger, rules, move.version, before, trust, hours)
     if judged.failed:
-        faults = "; ".join(f"{finding.requirement}: {finding.detail}" for finding in judged.failed)
         raise GateError(
-            f"{name}:{channel} is {move.version}, which does not meet the policy: {faults}", PROMOTE_ADVICE
+            f"{name}:{channel} is {move.version}, which does not meet the policy: {judged.faults}",
+            PROMOTE_ADVICE,
         )
 
 

@@ -215,6 +215,11 @@ class JudgedVersion:
     def failed(self) -> tuple[GateFinding, ...]:
         return tuple(finding for finding in self.findings if finding.verdict == "fail")
 
+    @property
+    def faults(self) -> str:
+        """The failed findings in words."""
+        return "; ".join(f"{finding.requirement}: {finding.detail}" for finding in self.failed)
+
 
 def judge_version(
     ledger: Ledger,

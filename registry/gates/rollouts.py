@@ -179,9 +179,9 @@ class Rollouts:
         if judged is None:
             return None
         if judged.failed:
-            faults = "; ".join(f"{finding.requirement}: {finding.detail}" for finding in judged.failed)
             raise GateError(
-                f"{ledger.name}:{rollout.to} may not become {channel}: {faults}", Advice("read-findings")
+                f"{ledger.name}:{rollout.to} may not become {channel}: {judged.faults}",
+                Advice("read-findings"),
             )
         located = lookup.LocatedVersion(ledger.name, rollout.to, ledger.entries[rollout.to])
         data = evidence_of(judged, log, channel, located).encode()

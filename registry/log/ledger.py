@@ -256,10 +256,7 @@ class Ledger(LogReplay):
     def delta_table(self, version: Version) -> Descriptor | None:
         """The table of a version's deltas. If neither state nor recent lines tell, the log is searched."""
         if version not in self.deltas and "deltas" in self.more:
-            events = (
-                read_line(line.raw, self.name).event for line in self.skim() if line.kind == Deltas.kind
-            )
-            tables = {event.version: event.table_file for event in events if isinstance(event, Deltas)}
+            tables = {event.version: event.table_file for _, event in self.events(Deltas)}
             self.deltas = {**dict.fromkeys(self.entries), **tables, **self.deltas}
         return self.deltas.get(version)
 
