@@ -165,14 +165,14 @@ class Session:
     def table(self, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         self.say(*output.table(header, rows))
 
-    def progress(self, label: str, as_json: bool) -> "AbstractContextManager[Progress]":
+    def progress(self, label: str) -> "AbstractContextManager[Progress]":
         """Draw on stderr the files that move; nothing if it is not a terminal."""
         from onnxreg.cli.render.progress import files
 
-        return files(label, silent=self.quiet or as_json)
+        return files(label, silent=self.quiet or self.as_json)
 
-    def steps(self, as_json: bool) -> "AbstractContextManager[Progress]":
+    def steps(self) -> "AbstractContextManager[Progress]":
         """Show on stderr the steps of long work."""
         from onnxreg.cli.render.progress import steps
 
-        return steps(silent=self.quiet or as_json)
+        return steps(silent=self.quiet or self.as_json)

@@ -35,7 +35,7 @@ class Fleet:
     cached: bool = True
 
 
-def run(session: Session, fleet: Fleet, as_json: bool) -> None:
+def run(session: Session, fleet: Fleet) -> None:
     """Run every job. A failure is raised at the end, when all others are done.
 
     Raises InputError, naming every row that cannot be run, before any is; InterruptError on Ctrl-C.
@@ -48,22 +48,22 @@ def run(session: Session, fleet: Fleet, as_json: bool) -> None:
     terms = _terms(session, fleet)
     outcomes: dict[int, JobOutcome] = {}
     interrupted = False
-    with announce_outcomes(session, len(jobs), as_json) as tell:
+    with announce_outcomes(session, len(jobs)) as tell:
         try:
-            with closing(_start(session, fleet, jobs, terms, as_json)) as finished:
+            with closing(_start(session, fleet, jobs, terms)) as finished:
                 for job, result in finished:
                     outcomes[job.row] = _outcome(job, result)
                     tell(outcomes[job.row])
         except KeyboardInterrupt:
             interrupted = True
     rows = [outcomes.get(job.row) or JobOutcome(job.row, job.called, "stopped") for job in jobs]
-    show(session, rows, as_json)
+    show(session, rows)
     published = (Ref.parse(row.ref) for row in rows if row.status == "published" and row.ref)
     if interrupted:
         raise InterruptError(f"interrupted: {summary(rows)}", RERUN_HINT)
     from onnxreg.cli.services.delta_service import make_deltas_after_batch
 
-    make_deltas_after_batch(session, published, fleet.to, delta_releases, as_json)
+    make_deltas_after_batch(session, published, fleet.to, delta_releases)
     raise_failures(rows)
 
 
@@ -118,14 +118,14 @@ def _terms(session: Session, fleet: Fleet) -> Terms:
     return Terms(own, to, trust, fleet.cached, actor_of_event(registry.actor) or NOBODY)
 
 
-def _start(session: Session, fleet: Fleet, jobs: Iterable[Job], terms: Terms, as_json: bool) -> Finished:
+def _start(session: Session, fleet: Fleet, jobs: Iterable[Job], terms: Terms) -> Finished:
     work: Callable[[Job], JobOutcome] = partial(run_job, terms=terms)
     if fleet.scheduler is None:
         yield from pool.run_all(work, jobs, fleet.processes or pool.processes(jobs))
         return
 
     def show_link(link: str) -> None:
-        if not as_json:
+        if not session.as_json:
             session.warn(f"the cluster's dashboard: {link}")
 
     with needs("dask", "--scheduler"):
@@ -147,11 +147,11 @@ class BatchError(RegError):
 
 
 @contextmanager
-def announce_outcomes(session: Session, count: int, as_json: bool) -> Iterator[Callable[[JobOutcome], None]]:
+def announce_outcomes(session: Session, count: int) -> Iterator[Callable[[JobOutcome], None]]:
     """Print each outcome on stderr, on a terminal with a bar below."""
     from onnxreg.cli.render.progress import counted
 
-    with counted("exporting", count, session.quiet or as_json) as progress:
+    with counted("exporting", count, session.quiet or session.as_json) as progress:
         yield lambda outcome: progress.step("\n".join(map(output.printable, _lines(outcome))))
 
 
@@ -165,9 +165,9 @@ def _lines(outcome: JobOutcome) -> Iterator[str]:
         yield f"  hint: {outcome.hint}"
 
 
-def show(session: Session, outcomes: Sequence[JobOutcome], as_json: bool) -> None:
-    """The table, or with `as_json` `{jobs, succeeded, failed, stopped}`."""
-    if as_json:
+def show(session: Session, outcomes: Sequence[JobOutcome]) -> None:
+    """The table, or with --json `{jobs, succeeded, failed, stopped}`."""
+    if session.as_json:
         counts = {"succeeded": 0, "failed": 0, "stopped": 0}
         for outcome in outcomes:
             counts[outcome.status if outcome.status in counts else "succeeded"] += 1

@@ -120,15 +120,15 @@ def command(
             draft = _with_parent(_with_statements(draft, statements), parent, chosen)
             published = registry.add(draft, new_version)
     if parent is None:
-        report_published(session, published, as_json)
+        report_published(session, published)
     else:
-        proofs = prove_added(session, registry, published, as_json)
-        report_published(session, published, as_json, proofs=proofs)
+        proofs = prove_added(session, registry, published)
+        report_published(session, published, proofs=proofs)
         if not as_json:
             session.say(*proof_lines(proofs))
     from onnxreg.cli.services.delta_service import make_deltas_after_publish
 
-    make_deltas_after_publish(session, registry, published, delta_releases, as_json)
+    make_deltas_after_publish(session, registry, published, delta_releases)
 
 
 def _with_statements(draft: "Draft", statements: Mapping[str, str | None]) -> "Draft":

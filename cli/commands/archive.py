@@ -64,7 +64,7 @@ def create(
     reader = session.reader(remote)
     chosen = choose(reader, refs or (), every)
     copied = None if trust is None else read_given(trust)
-    with session.progress("archiving", as_json) as progress:
+    with session.progress("archiving") as progress:
         archive = create_archive(reader, chosen, file, progress, copied, witnessed)
     if as_json:
         value = {
@@ -107,7 +107,7 @@ def verify(
     session: Session = context.obj
     archive = open_archive(file)
     trusted = load_trust() if trust is None else read_trust_file(trust)
-    with session.progress("verifying", as_json) as progress:
+    with session.progress("verifying") as progress:
         report = verify_trusted(archive, trusted, progress)
     if as_json:
         document = report.to_json()

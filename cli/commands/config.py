@@ -65,11 +65,11 @@ def command(
     if unset and (setting is None or value is not None):
         raise InputError("--unset takes a setting and no value", "reg config actor --unset")
     if setting is None:
-        _show(session, as_json)
+        _show(session)
     else:
         _change(session, setting, value, unset)
         if as_json:
-            _show(session, as_json)
+            _show(session)
 
 
 def _change(session: Session, setting: str, value: str | None, unset: bool) -> None:
@@ -88,10 +88,10 @@ def _decider(claimed: actor.ClaimedActor) -> str:
     return str(environment.settings_file()) if claimed.source == "settings" else claimed.source
 
 
-def _show(session: Session, as_json: bool) -> None:
+def _show(session: Session) -> None:
     places, variables = [location.to_json() for location in _places(session)], list(_variables())
     claimed = actor.claimed_actor()
-    if as_json:
+    if session.as_json:
         settings = [{"name": "actor", "value": claimed.name, "source": claimed.source}]
         output.write_json({"places": places, "settings": settings, "variables": variables})
         return

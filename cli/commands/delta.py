@@ -52,7 +52,7 @@ def make(
     session: Session = context.obj
     registry, store = session.with_remote(remote)
     request = DeltaRequest(Ref.parse(ref), [Version.parse(item) for item in since or ()])
-    with session.steps(as_json) as progress:
+    with session.steps() as progress:
         report = make_deltas(registry, store or registry.store, request, progress)
     if as_json:
         unlike = [{"path": path, "from": version and str(version)} for path, version in report.unlike]

@@ -90,7 +90,7 @@ def command(
     changes = diff(before.manifest, after.manifest)
     opened = None
     if deep:
-        with session.progress("reading what differs", as_json) as progress:
+        with session.progress("reading what differs") as progress:
             opened = inside.open_pairs(sides[0], sides[1], progress)
     screen = overview(before, after, changes)
     proofs = [_proofs(side) for side in sides]

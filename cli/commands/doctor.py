@@ -79,19 +79,19 @@ def command(
     if live and clear:
         raise InputError("--live and --clear are two things", "do one after the other")
     if live:
-        return _try(session, url, as_json)
+        return _try(session, url)
     store = own if remote is None else open_url(url)
     if clear:
-        return _clear(session, store, clear, as_json)
-    _examine(session, store, url, as_json)
+        return _clear(session, store, clear)
+    _examine(session, store, url)
 
 
-def _examine(session: Session, store: "RegistryStore", url: str, as_json: bool) -> None:
+def _examine(session: Session, store: "RegistryStore", url: str) -> None:
     from onnxreg.registry.maintain.doctor import examine
 
     findings = examine(store, url)
     faults = [finding for finding in findings if not finding.ok]
-    if as_json:
+    if session.as_json:
         documents = [_to_json(finding) for finding in findings]
         output.write_json({"registry": store.url, "ok": not faults, "findings": documents})
     else:
@@ -119,28 +119,28 @@ def _failure(faults: "list[Diagnosis]", url: str) -> RegError:
     return families[worst](f"{output.counted(len(faults), 'finding')} in {url}: {checks}", faults[0].fix)
 
 
-def _clear(session: Session, store: "RegistryStore", paths: Sequence[str], as_json: bool) -> None:
+def _clear(session: Session, store: "RegistryStore", paths: Sequence[str]) -> None:
     from onnxreg.registry.maintain.doctor import clear_leftovers
 
     cleared = clear_leftovers(store, paths)
-    if as_json:
+    if session.as_json:
         output.write_json({"registry": store.url, "cleared": cleared})
     else:
         session.say(*(f"deleted {path}" for path in cleared))
 
 
-def _try(session: Session, url: str, as_json: bool) -> None:
+def _try(session: Session, url: str) -> None:
     with needs("hf", "a registry on the Hugging Face Hub"):
         from onnxreg.registry.conformance import conformance
 
         scratch = conformance.scratch_at(url)
-    if not as_json:
+    if not session.as_json:
         session.say(f"makes {scratch.description}, and removes it at the end")
         sys.stdout.flush()
-    with session.steps(as_json) as progress:
+    with session.steps() as progress:
         outcomes = conformance.run(scratch, progress)
     broken = [outcome for outcome in outcomes if not outcome.ok]
-    if as_json:
+    if session.as_json:
         documents = [{**_to_json(outcome), "state": outcome.state} for outcome in outcomes]
         output.write_json(
             {"registry": url, "scratch": scratch.description, "ok": not broken, "findings": documents}

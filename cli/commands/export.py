@@ -256,9 +256,7 @@ def command(
         export_service.check_alone(
             "batch", {"source": source, "version": version, "output": output, **options}
         )
-        run_batch.run(
-            session, run_batch.Fleet(batch, jobs, scheduler, push or to, trust, not no_cache), as_json
-        )
+        run_batch.run(session, run_batch.Fleet(batch, jobs, scheduler, push or to, trust, not no_cache))
         return
     export_service.check_needs("batch", {"jobs": jobs, "scheduler": scheduler, "to": to})
     export_service.check_one(profile=profile, task=task, recipe=recipe)
@@ -270,7 +268,7 @@ def command(
     request = ExportRequest.of(source, **options)
     if output is not None:
         output = session.check_target(output)
-    elif not no_cache and show_earlier_export(session, request, new_version, as_json, push):
+    elif not no_cache and show_earlier_export(session, request, new_version, push):
         return
     with needs("export", "reg export"):
         from onnxreg.converters.export_process import prepare
@@ -285,17 +283,17 @@ def command(
         for message in plan.warnings():
             session.warn(f"warning: {message}")
         registry = session.open(create=None)
-        with session.steps(as_json) as progress:
+        with session.steps() as progress:
             published, latency = export_service.publish(
                 registry, plan, new_version, progress, None if no_cache else request
             )
     write_out(registry, published, output)
-    outcome = partial(report_published, session, published, as_json, output, latency)
-    report_and_push(session, published.ref, push, as_json, outcome)
+    outcome = partial(report_published, session, published, output, latency)
+    report_and_push(session, published.ref, push, outcome)
     if delta_releases:
         from onnxreg.cli.services.delta_service import make_deltas_after_publish
 
-        make_deltas_after_publish(session, registry, published, delta_releases, as_json)
+        make_deltas_after_publish(session, registry, published, delta_releases)
 
 
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -76,13 +76,13 @@ def command(
     new_version = None if version is None else Version.parse(version)
     delta_releases = read_delta_releases(None)
     if source.startswith("oci://"):
-        with session.progress(f"importing {source}", as_json) as moving:
+        with session.progress(f"importing {source}") as moving:
             registry = session.open(create=None)
             published = registry.fetch_oci(source, name, new_version, moving)
-        report_published(session, published, as_json, differences=[])
+        report_published(session, published, differences=[])
         from onnxreg.cli.services.delta_service import make_deltas_after_publish
 
-        make_deltas_after_publish(session, registry, published, delta_releases, as_json)
+        make_deltas_after_publish(session, registry, published, delta_releases)
         return
     if name is None:
         raise InputError("the model's name is missing", "add --name ORG/NAME")
@@ -95,8 +95,8 @@ def command(
             draft = replace(draft, fields={**draft.fields, "source": origin})
         published = registry.add(draft, new_version)
     documents = [{"path": item.path, "claimed": item.claimed, "found": item.actual} for item in differences]
-    proofs = prove_added(session, registry, published, as_json)
-    report_published(session, published, as_json, differences=documents, proofs=proofs)
+    proofs = prove_added(session, registry, published)
+    report_published(session, published, differences=documents, proofs=proofs)
     if proofs and not as_json:
         session.say(*proof_lines(proofs))
     if documents and not as_json:
@@ -105,7 +105,7 @@ def command(
         session.say(*table(("FIELD", "CLAIMED", "FOUND"), rows))
     from onnxreg.cli.services.delta_service import make_deltas_after_publish
 
-    make_deltas_after_publish(session, registry, published, delta_releases, as_json)
+    make_deltas_after_publish(session, registry, published, delta_releases)
 
 
 def _read(

@@ -56,7 +56,7 @@ def publish(
     session: Session = context.obj
     registry, opened = session.with_remote(remote)
     store = opened or registry.store
-    with reading_steps(session, as_json) as progress:
+    with reading_steps(session) as progress:
         result = publish_snapshot(store, _copy(session, store, opened is None), if_changed, table, progress)
     if as_json:
         output.write_json(result._asdict())

@@ -82,17 +82,15 @@ def command(
         from onnxreg.registry.search.search_index import ArtifactKind
 
         kind = ArtifactKind(tuple(formats or ()), precision, certified)
-        _matches(session, reader, name or "*", kind, as_json)
+        _matches(session, reader, name or "*", kind)
     elif name is not None and one:
-        _versions(session, reader, check_name(name), as_json)
+        _versions(session, reader, check_name(name))
     else:
         search = None if remote is None or offline else search_of(session, reader, fresh)
-        _models(session, reader, name or "*", search, as_json)
+        _models(session, reader, name or "*", search)
 
 
-def _models(
-    session: Session, reader: RegistryReader, pattern: str, search: "RemoteSearch | None", as_json: bool
-) -> None:
+def _models(session: Session, reader: RegistryReader, pattern: str, search: "RemoteSearch | None") -> None:
     from onnxreg.registry.search import scan
 
     origin: dict[str, str] = {}
@@ -105,7 +103,7 @@ def _models(
     else:
         names = (name for name in reader.names() if fnmatchcase(name, pattern))
         models, damages = listing.read_models(reader, names)
-    if as_json:
+    if session.as_json:
         output.write_json({"models": [model.to_json() for model in models], **origin})
     else:
         rows = [
@@ -129,12 +127,10 @@ def _channels(channels: dict[str, str]) -> str:
     return ", ".join(f"{tag}={version}" for tag, version in channels.items())
 
 
-def _matches(
-    session: Session, reader: RegistryReader, pattern: str, kind: "ArtifactKind", as_json: bool
-) -> None:
+def _matches(session: Session, reader: RegistryReader, pattern: str, kind: "ArtifactKind") -> None:
     with index(reader) as search:
         matches, damages = search.matches(kind, pattern), search.damages(pattern)
-    if as_json:
+    if session.as_json:
         output.write_json({"models": [_match(match) for match in matches]})
     else:
         session.table(
@@ -160,9 +156,9 @@ def _match(match: "Match") -> dict[str, Any]:
     }
 
 
-def _versions(session: Session, reader: RegistryReader, name: str, as_json: bool) -> None:
+def _versions(session: Session, reader: RegistryReader, name: str) -> None:
     versions = listing.versions_json(*lookup.read_versions(reader, name))
-    if as_json:
+    if session.as_json:
         output.write_json(versions)
         return
     session.table(

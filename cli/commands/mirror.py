@@ -56,7 +56,7 @@ def command(
     remotes = Remotes.load(DirectoryRegistry(session.registry or default_root()))
     places = open_both(remotes, source, destination, new_id)
     watch = Stopwatch()
-    with resumable(), session.progress("mirroring", as_json) as progress:
+    with resumable(), session.progress("mirroring") as progress:
         is_elsewhere = places[0].url != remotes.registry.url
         result = mirror(*places, channels, progress, is_elsewhere=is_elsewhere)
     if as_json:

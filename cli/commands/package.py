@@ -47,7 +47,7 @@ def command(
 
     session: Session = context.obj
     registry = session.open()
-    with session.progress("writing", as_json) as progress:
+    with session.progress("writing") as progress:
         chosen = Selection(tuple(formats or ()), precision)
         published, layout = registry.write_package(ref, directory, chosen, progress)
     if as_json:

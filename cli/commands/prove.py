@@ -59,7 +59,7 @@ def command(
         raise InputError("--key signs logged reports, and nothing is logged", "add --attest")
     reader = session.reader(remote)
     version = read_version(reader, Ref.parse(ref))
-    with session.progress("reading the files", as_json) as progress:
+    with session.progress("reading the files") as progress:
         proofs = list(prove_version(reader, version, tuple(artifact or ()), parent, progress))
     logged = _attest(session, version.ref, proofs, key, remote) if attest else ""
     if as_json:

@@ -48,7 +48,7 @@ def command(
 
     session: Session = context.obj
     target = OciTarget.parse(url)
-    with resumable(), session.progress(f"publishing {ref}", as_json) as progress:
+    with resumable(), session.progress(f"publishing {ref}") as progress:
         result = publish(session.reader(), Ref.parse(ref), target, mount_from, progress, session.heads())
     if as_json:
         output.write_json(

@@ -106,7 +106,7 @@ def command(
                 "a lock says which artifacts",
                 "leave --format, --precision, --member, --tag and --restore out",
             )
-        run(session, ref, remote, output, _policy(deltas), explain, as_json)
+        run(session, ref, remote, output, _policy(deltas), explain)
         return
     if ref is None:
         raise InputError("a REF is missing", "name what to pull, or a lock file: reg pull --locked [FILE]")
@@ -118,15 +118,15 @@ def command(
     check_model_first("pull", ref, remote, registry)
     watch, channels = Stopwatch(), tags or []
     chosen = Selection(tuple(formats or ()), precision, members=tuple(members or ()))
-    with resumable(), session.progress(f"pulling {ref}", as_json) as progress:
+    with resumable(), session.progress(f"pulling {ref}") as progress:
         result = registry.pull(ref, remote, progress, restore, chosen, channels, _policy(deltas))
     if output is not None:
-        _write_out(session, registry, Ref.parse(ref).digest, result, output, as_json)
+        _write_out(session, registry, Ref.parse(ref).digest, result, output)
     held_paths = result.held[result.versions[0]]
     paths = None if held_paths is None else list(held_paths)
     url = registry.remotes.url_of(remote)
     more: dict[str, Any] = {"files": list(map(arrival_to_json, result.arrivals))} if explain else {}
-    report_transfer(session, "pulled", result, url, as_json, watch, channels, output, held=paths, **more)
+    report_transfer(session, "pulled", result, url, watch, channels, output, held=paths, **more)
     if not as_json:
         tell_arrivals(session, result.arrivals, explain)
     if held_paths is not None and not as_json:
@@ -149,12 +149,11 @@ def _write_out(
     digest: Digest | None,
     result: "TransferResult",
     output: Path,
-    as_json: bool,
 ) -> None:
     """Write the files of the version that was pulled, by its digest if the user gave that."""
     version = str(result.versions[0])
     ref = Ref(result.name, None if digest else version, digest)
-    with prefix_outcome(f"pulled {result.name}:{version}"), session.progress("writing", as_json) as progress:
+    with prefix_outcome(f"pulled {result.name}:{version}"), session.progress("writing") as progress:
         registry.write_out(ref, output, progress)
 
 
@@ -165,7 +164,6 @@ def run(
     out: Path | None,
     deltas: "DeltaPolicy",
     explain: bool,
-    as_json: bool,
 ) -> None:
     """For the shape of the JSON see `pull.command`. Nothing is written out before every model has arrived."""
     from onnxreg.registry import lockfile
@@ -175,13 +173,13 @@ def run(
     if out is not None:
         lockfile.folders(locked, out, registry.store.root)
     watch = Stopwatch()
-    with resumable(), session.progress("pulling what is locked", as_json) as progress:
+    with resumable(), session.progress("pulling what is locked") as progress:
         entries = lockfile.pull_locked(registry, locked, remote, progress, deltas)
     if out is not None:
-        with prefix_outcome("pulled what is locked"), session.progress("writing", as_json) as progress:
+        with prefix_outcome("pulled what is locked"), session.progress("writing") as progress:
             lockfile.write_locked(registry, entries, out, progress)
     url = registry.remotes.url_of(remote)
-    if as_json:
+    if session.as_json:
         models = [_to_json(item, explain) for item in entries]
         output.write_json({"remote": url, "output": out and str(out), "models": models})
         return

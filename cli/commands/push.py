@@ -99,18 +99,18 @@ def command(
     if choice is not None and (ref is None or every or lookup.PATTERN & set(ref)):
         raise InputError("a repository has the layout of one model", "name one REF with --layout")
     if ref is None or every or lookup.PATTERN & set(ref):
-        _push_many(session, ref, destination, every, channels, restore, heal, delta_releases, as_json)
+        _push_many(session, ref, destination, every, channels, restore, heal, delta_releases)
         return
     registry, watch = session.open(), Stopwatch()
     check_model_first("push", ref, remote, registry)
-    with resumable(), session.progress(f"pushing {ref}", as_json) as progress:
+    with resumable(), session.progress(f"pushing {ref}") as progress:
         result = registry.push(ref, destination, progress, restore, heal, channels, choice)
     url = registry.remotes.url_of(destination)
-    report_transfer(session, "pushed", result, url, as_json, watch, channels, heal=heal)
+    report_transfer(session, "pushed", result, url, watch, channels, heal=heal)
     if delta_releases:
         from onnxreg.cli.services.delta_service import make_deltas_after_push
 
-        make_deltas_after_push(session, registry, [result], destination, delta_releases, as_json)
+        make_deltas_after_push(session, registry, [result], destination, delta_releases)
 
 
 def _push_many(
@@ -122,7 +122,6 @@ def _push_many(
     restore: bool,
     heal: bool,
     delta_releases: int,
-    as_json: bool,
 ) -> None:
     from onnxreg.registry.transfer.copy import worst
 
@@ -132,10 +131,10 @@ def _push_many(
     if glob in registry.remotes.urls and registry.store.read_index(glob) is None:
         raise InputError(f"{glob} is a remote, not a model", f"name it with --to: reg push --all --to {glob}")
     watch = Stopwatch()
-    with resumable(), session.progress("pushing", as_json) as progress:
+    with resumable(), session.progress("pushing") as progress:
         sent = registry.push_many(glob or "*", remote, every, progress, restore, heal, tags)
     url = registry.remotes.url_of(remote)
-    if as_json:
+    if session.as_json:
         output.write_json(_to_json(url, sent))
     else:
         _say(session, url, sent, watch)
@@ -143,7 +142,7 @@ def _push_many(
     if delta_releases:
         from onnxreg.cli.services.delta_service import make_deltas_after_push
 
-        make_deltas_after_push(session, registry, new, remote, delta_releases, as_json)
+        make_deltas_after_push(session, registry, new, remote, delta_releases)
     error = worst(item for model in sent for item in model.skipped)
     if error is not None:
         raise error

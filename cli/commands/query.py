@@ -91,7 +91,7 @@ def command(
         lookup.read_state(reader, names)
 
     def ask(take: Callable[[Iterator[Row]], Answer]) -> tuple[Answer, list[str]]:
-        with reading_steps(session, as_json) as progress:
+        with reading_steps(session) as progress:
             if remote_search is not None:
                 return remote_search.query(question, names, take, progress, profiled)
             with index(reader) as search:
@@ -101,11 +101,11 @@ def command(
         table_export.check_file(export)
         count, damages = ask(lambda rows: table_export.write(export, islice(rows, limit)))
         origin = {} if remote_search is None else tell_time(session, remote_search, reader)
-        _say_written(session, export, count, origin, as_json)
+        _say_written(session, export, count, origin)
     else:
         rows, damages = ask(lambda matches: list(islice(matches, None if limit is None else limit + 1)))
         origin = {} if remote_search is None else tell_time(session, remote_search, reader)
-        _show(session, rows, limit, bool(damages), origin, as_json)
+        _show(session, rows, limit, bool(damages), origin)
     fail(damages, reader.url)
 
 
@@ -117,19 +117,17 @@ def _with_profile(question: parser.Expression | None, profile: str | None) -> pa
     return only if question is None else parser.Expression(And((only.tree, question.tree)))
 
 
-def _say_written(session: Session, path: Path, rows: int, origin: Row, as_json: bool) -> None:
-    if as_json:
+def _say_written(session: Session, path: Path, rows: int, origin: Row) -> None:
+    if session.as_json:
         output.write_json({"path": str(path), "rows": rows, **origin})
     else:
         session.say(f"{output.counted(rows, 'artifact')} written to {path}")
 
 
-def _show(
-    session: Session, rows: list[Row], limit: int | None, damaged: bool, origin: Row, as_json: bool
-) -> None:
+def _show(session: Session, rows: list[Row], limit: int | None, damaged: bool, origin: Row) -> None:
     shown = rows[:limit]
     more = len(rows) > len(shown)
-    if as_json:
+    if session.as_json:
         models = len({row["name"] for row in shown})
         matches = [_match(row) for row in shown]
         output.write_json({"models": models, "more": more, "matches": matches, **origin})

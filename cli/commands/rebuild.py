@@ -72,7 +72,7 @@ def command(
         registry = session.open()
         published = registry.get(ref)
         label = str(published.ref)
-        with registry.scratch() as workspace, session.steps(as_json) as progress:
+        with registry.scratch() as workspace, session.steps() as progress:
             digests = parent_digests(published.manifest, label)
             present = registry.store.has(digests.values())
             parents = {

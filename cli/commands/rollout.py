@@ -51,7 +51,7 @@ def start(
     """
     session: Session = context.obj
     rollouts = _rollouts(session, remote)
-    _tell(session, rollouts.start(Ref.parse(ref), channel, percent, where, reason), as_json)
+    _tell(session, rollouts.start(Ref.parse(ref), channel, percent, where, reason))
 
 
 def advance(
@@ -68,7 +68,7 @@ def advance(
     With --json the same as `reg rollout start`.
     """
     session: Session = context.obj
-    _tell(session, _rollouts(session, remote).advance(name, channel, percent, reason), as_json)
+    _tell(session, _rollouts(session, remote).advance(name, channel, percent, reason))
 
 
 def halt(
@@ -84,7 +84,7 @@ def halt(
     With --json the same as `reg rollout start`; `rollout` is null.
     """
     session: Session = context.obj
-    _tell(session, _rollouts(session, remote).halt(name, channel, reason), as_json)
+    _tell(session, _rollouts(session, remote).halt(name, channel, reason))
 
 
 def finish(
@@ -100,7 +100,7 @@ def finish(
     With --json the same as `reg rollout start`; `rollout` is null.
     """
     session: Session = context.obj
-    _tell(session, _rollouts(session, remote).finish(name, channel, reason), as_json)
+    _tell(session, _rollouts(session, remote).finish(name, channel, reason))
 
 
 def status(
@@ -139,9 +139,9 @@ def _rollouts(session: Session, remote: str | None) -> "Rollouts":
     return registry.rollouts(store)
 
 
-def _tell(session: Session, status: "RolloutStatus", as_json: bool) -> None:
+def _tell(session: Session, status: "RolloutStatus") -> None:
     channel, rollout = f"{status.name}:{status.channel}", status.rollout
-    if as_json:
+    if session.as_json:
         output.write_json(status.to_json())
     elif rollout is None:
         session.say(f"{channel} is {status.version}, for every device")

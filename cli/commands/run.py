@@ -105,13 +105,13 @@ def command(
     session: Session = context.obj
     reader = session.reader(remote)
     answer = resolve(reader, Ref.parse(ref), query, query_options.read_one_device(device))
-    with _unpacked(session, reader, answer, as_json) as files:
+    with _unpacked(session, reader, answer) as files:
         if text:
-            result = _answer(session, files, TextRequest(text, passage, max_tokens), as_json)
+            result = _answer(session, files, TextRequest(text, passage, max_tokens))
         elif feeds is not None:
-            result = _feed(session, files, feeds, as_json)
+            result = _feed(session, files, feeds)
         else:
-            result = _self_test(session, files, as_json)
+            result = _self_test(session, files)
         if as_json:
             output.write_json(_identity(answer) | result)
     if result.get("passed") is False:
@@ -122,9 +122,7 @@ def command(
 
 
 @contextmanager
-def _unpacked(
-    session: Session, reader: Any, answer: Resolution, as_json: bool
-) -> "Iterator[UnpackedArtifact]":
+def _unpacked(session: Session, reader: Any, answer: Resolution) -> "Iterator[UnpackedArtifact]":
     from onnxreg.registry.transfer.export_files import unpacked
 
     with needs("onnx", "reg run"):
@@ -132,7 +130,7 @@ def _unpacked(
 
         runtime_version()
     with ExitStack() as stack:
-        with session.progress(f"reading {answer.artifact.path}", as_json) as progress:
+        with session.progress(f"reading {answer.artifact.path}") as progress:
             files = stack.enter_context(unpacked(reader, answer, progress))
         yield files
 
@@ -144,7 +142,7 @@ def _identity(answer: Resolution) -> dict[str, Any]:
     return {"name": answer.located.name, "version": version, "path": path, "runtime": runtime_version()}
 
 
-def _self_test(session: Session, files: "UnpackedArtifact", as_json: bool) -> dict[str, Any]:
+def _self_test(session: Session, files: "UnpackedArtifact") -> dict[str, Any]:
     from onnxreg.converters.runtime import golden, run
 
     vectors = files.sidecar(golden.ROLE)
@@ -155,7 +153,7 @@ def _self_test(session: Session, files: "UnpackedArtifact", as_json: bool) -> di
         )
     compared = run.self_test(files.main, vectors.read_bytes(), vectors.name)
     passed = all(comparison.passed for comparison in compared)
-    if not as_json:
+    if not session.as_json:
         session.table(
             ("CASE", "OUTPUT", "VALUES", "MAX ABS ERROR", "TOLERANCE", "VERDICT"), map(_row, compared)
         )
@@ -179,15 +177,13 @@ def _verdict(passed: bool) -> str:
     return "pass" if passed else "fail"
 
 
-def _answer(
-    session: Session, files: "UnpackedArtifact", request: TextRequest, as_json: bool
-) -> dict[str, Any]:
+def _answer(session: Session, files: "UnpackedArtifact", request: TextRequest) -> dict[str, Any]:
     from onnxreg.cli.reports import text_report
     from onnxreg.converters.texts.run_texts import run_texts
 
     model = _text_model(files)
     answer = run_texts(model, request.texts, request.context, request.max_tokens, files.manifest.task)
-    if not as_json:
+    if not session.as_json:
         text_report.show(session, answer, request.texts)
     return text_report.to_json(answer)
 
@@ -213,13 +209,13 @@ def _text_model(files: "UnpackedArtifact") -> "TextModel":
     )
 
 
-def _feed(session: Session, files: "UnpackedArtifact", feeds: Path, as_json: bool) -> dict[str, Any]:
+def _feed(session: Session, files: "UnpackedArtifact", feeds: Path) -> dict[str, Any]:
     from onnxreg.cli.reports.text_report import first_values
     from onnxreg.converters.runtime.run import Runnable, to_json
 
     graph = Runnable(files.main)
     outputs = to_json(graph.run(graph.read(feeds)))
-    if not as_json:
+    if not session.as_json:
         session.table(
             ("OUTPUT", "DTYPE", "SHAPE", "FIRST VALUES"),
             [

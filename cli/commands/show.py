@@ -54,7 +54,7 @@ def command(
     if benchmark:
         from onnxreg.registry.gates.evaluations import read_benchmarks
 
-        _show_benchmarks(session, str(ref), read_benchmarks(session.reader(remote), Ref.parse(ref)), as_json)
+        _show_benchmarks(session, str(ref), read_benchmarks(session.reader(remote), Ref.parse(ref)))
         return
     reader = session.reader(remote)
     published = read_plain_version(reader, Ref.parse(ref))
@@ -90,10 +90,8 @@ def _proofs(published: "PublishedVersion", reader: "RegistryReader") -> Iterator
         yield f"proof: {path} is {proof.report.verdict} from {source}, {proof.authority}"
 
 
-def _show_benchmarks(
-    session: Session, ref: str, benchmarks: "list[BenchmarkDocument]", as_json: bool
-) -> None:
-    if as_json:
+def _show_benchmarks(session: Session, ref: str, benchmarks: "list[BenchmarkDocument]") -> None:
+    if session.as_json:
         output.write_json({"ref": ref, "benchmarks": [benchmark.to_json() for benchmark in benchmarks]})
         return
     if not benchmarks:

@@ -80,10 +80,10 @@ def command(
             raise InputError("--signatures repairs nothing", "leave one of --signatures and --repair away")
         from onnxreg.cli.reports import signature_table as listing
 
-        listing.run(session, registry, store, ref, as_json)
+        listing.run(session, registry, store, ref)
         return
     repairs: Sequence[Damage] = ()
-    with session.progress("verifying", as_json) as progress:
+    with session.progress("verifying") as progress:
         if repair:
             outcome = registry.repair(ref, source, progress, store)
             report, repairs = outcome.report, outcome.repaired

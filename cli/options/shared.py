@@ -14,6 +14,7 @@ from onnxreg.schema.manifest.license import check_description, check_license
 if TYPE_CHECKING:
     from onnxreg.registry.registry import Registry
 
+# A verb need not read its value: `Session.as_json` has it.
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; a failure is JSON on stderr.")]
 RefArgument = Annotated[
     str,

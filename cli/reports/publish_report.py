@@ -31,19 +31,18 @@ def write_out(registry: "Registry", published: "PublishedVersion", out: Path | N
 def report_published(
     session: Session,
     published: "PublishedVersion",
-    as_json: bool,
     out: Path | None = None,
     latency: "LatencyTable | None" = None,
     **more: Any,
 ) -> None:
     """The outcome for people, or `{ref, name, version, digest, manifest, states, output}`, `latency` and `more`."""
-    if as_json or not published.new:
+    if session.as_json or not published.new:
         ref, digest, states = published.ref, published.digest, published.states
         more |= {} if latency is None else {"latency": latency.to_json()}
-        report_existing(session, ref, digest, published.data, states, as_json, out, **more)
+        report_existing(session, ref, digest, published.data, states, out, **more)
     else:
         _report_new(session, published, out)
-    if latency is not None and not as_json:
+    if latency is not None and not session.as_json:
         session.say("", *map(_latency_line, latency.to_json()))
 
 
@@ -79,12 +78,11 @@ def report_existing(
     digest: Digest,
     data: bytes,
     states: ArtifactStates,
-    as_json: bool,
     out: Path | None = None,
     **more: Any,
 ) -> None:
     """The same if nothing had to be published. Light: the manifest, of which `data` is the document, is not read."""
-    if as_json:
+    if session.as_json:
         value = {
             "ref": str(ref),
             "name": ref.name,

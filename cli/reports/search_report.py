@@ -29,9 +29,9 @@ def index(reader: RegistryReader) -> "SearchIndex":
     return SearchIndex(DirectoryRegistry(reader.root))
 
 
-def reading_steps(session: Session, as_json: bool) -> AbstractContextManager[Progress]:
+def reading_steps(session: Session) -> AbstractContextManager[Progress]:
     """Show how far a long reading is; nothing if stderr is not a terminal."""
-    return session.steps(as_json) if sys.stderr.isatty() else nullcontext(SILENT)
+    return session.steps() if sys.stderr.isatty() else nullcontext(SILENT)
 
 
 def search_of(session: Session, reader: RegistryReader, fresh: bool) -> "RemoteSearch":

@@ -19,15 +19,13 @@ if TYPE_CHECKING:
     """A version, the signatures on it and on later evaluations of it, and whether one that is demanded is missing."""
 
 
-def run(
-    session: Session, registry: "Registry", store: "RegistryStore | None", ref: str | None, as_json: bool
-) -> None:
+def run(session: Session, registry: "Registry", store: "RegistryStore | None", ref: str | None) -> None:
     """For the shape of the JSON see `reg verify`."""
     names = [ref] if ref is not None else list((store or registry.store).names())
     listed = [item for name in names for item in _listed(registry, name, store)]
     invalid = sum(_wrong(signs) + _wrong(evaluations) for _, signs, evaluations, _ in listed)
     missing = sum(lacks for _, _, _, lacks in listed)
-    if as_json:
+    if session.as_json:
         output.write_json({"ok": not (invalid or missing), "versions": list(map(_to_json, listed))})
     else:
         rows = [row for item in listed for row in _rows(item)]

@@ -33,7 +33,6 @@ def report_transfer(
     verb: str,
     result: "TransferResult",
     remote: str,
-    as_json: bool,
     watch: Stopwatch,
     tags: Sequence[str] = (),
     out: Path | None = None,
@@ -42,7 +41,7 @@ def report_transfer(
 ) -> None:
     """Print a line or two, or the document of `to_json` with `channels` (if there are `tags`) and `more`.
     With `heal` every file was asked for."""
-    if as_json:
+    if session.as_json:
         more |= {"channels": channels_to_json(result)} if tags else {}
         output.write_json({**to_json(result, remote, out), **more})
         return

@@ -85,11 +85,11 @@ def make_deltas(
 
 
 def make_deltas_after_publish(
-    session: Session, registry: "Registry", published: "PublishedVersion", delta_releases: int, as_json: bool
+    session: Session, registry: "Registry", published: "PublishedVersion", delta_releases: int
 ) -> None:
     """Make the deltas of a version that was published here now, from so many releases before it; 0: none."""
     if published.new and delta_releases:
-        _make_deltas_of(session, registry, registry.store, published.ref, delta_releases, as_json)
+        _make_deltas_of(session, registry, registry.store, published.ref, delta_releases)
 
 
 def make_deltas_after_push(
@@ -98,34 +98,33 @@ def make_deltas_after_push(
     results: "Iterable[TransferResult]",
     remote: str | None,
     delta_releases: int,
-    as_json: bool,
 ) -> None:
     """Make the deltas of pushed versions at the remote, from so many releases before each; 0: none."""
     versions = [Ref(result.name, str(version)) for result in results for version in result.versions]
     if delta_releases and versions:
         store = registry.remotes.open(remote)
         for ref in versions:
-            _make_deltas_of(session, registry, store, ref, delta_releases, as_json)
+            _make_deltas_of(session, registry, store, ref, delta_releases)
 
 
 def make_deltas_after_batch(
-    session: Session, refs: Iterable[Ref], remote: str | None, delta_releases: int, as_json: bool
+    session: Session, refs: Iterable[Ref], remote: str | None, delta_releases: int
 ) -> None:
     """Make the deltas of versions that a batch published here, or in a remote, from so many releases before each."""
     if delta_releases:
         registry = session.open(create=None)
         store = registry.store if remote is None else registry.remotes.open(remote)
         for ref in refs:
-            _make_deltas_of(session, registry, store, ref, delta_releases, as_json)
+            _make_deltas_of(session, registry, store, ref, delta_releases)
 
 
 def _make_deltas_of(
-    session: Session, registry: "Registry", store: RegistryStore, ref: Ref, delta_releases: int, as_json: bool
+    session: Session, registry: "Registry", store: RegistryStore, ref: Ref, delta_releases: int
 ) -> None:
-    """Make deltas, and say so unless `as_json`. An error says that the version itself is published."""
-    with prefix_outcome(f"{ref} is published"), session.steps(as_json) as progress:
+    """Make deltas, and say so to people. An error says that the version itself is published."""
+    with prefix_outcome(f"{ref} is published"), session.steps() as progress:
         report = make_deltas(registry, store, DeltaRequest(ref, releases=delta_releases), progress)
-    if report.new and not as_json:
+    if report.new and not session.as_json:
         deltas = report.table.deltas
         size = output.size(sum(delta.size for delta in deltas))
         session.say(f"{ref} offers {output.counted(len(deltas), 'delta')}, {size}")

@@ -86,7 +86,6 @@ def show_earlier_export(
     session: Session,
     request: "ExportRequest",
     version: Version | None,
-    as_json: bool,
     push: str | None = None,
 ) -> bool:
     """Show what the same request published, if its source and tools are unchanged; else return False.
@@ -106,19 +105,15 @@ def show_earlier_export(
     if existing is None:
         return False
     ref = Ref(earlier.name, str(existing.version))
-    report = partial(
-        report_existing, session, ref, earlier.manifest, existing.manifest, existing.states, as_json
-    )
-    report_and_push(session, ref, push, as_json, report)
+    report = partial(report_existing, session, ref, earlier.manifest, existing.manifest, existing.states)
+    report_and_push(session, ref, push, report)
     return True
 
 
-def report_and_push(
-    session: Session, ref: Ref, remote: str | None, as_json: bool, report: Callable[..., None]
-) -> None:
+def report_and_push(session: Session, ref: Ref, remote: str | None, report: Callable[..., None]) -> None:
     """Call `report`, and push the version if a remote is named; then make its deltas there.
 
-    With `as_json` the push comes first, and the report has the key `pushed`: what `reg push --json` prints, or null if the
+    With --json the push comes first, and the report has the key `pushed`: what `reg push --json` prints, or null if the
     push failed. Raises what push and deltas raise.
     """
     if remote is None:
@@ -127,16 +122,16 @@ def report_and_push(
     from onnxreg.cli.reports import transfer_report
     from onnxreg.cli.services.delta_service import make_deltas_after_push
 
-    if not as_json:
+    if not session.as_json:
         report()
     registry, pushed = session.open(), None
     try:
-        result = _push(session, registry, ref, remote, as_json)
+        result = _push(session, registry, ref, remote)
         pushed = transfer_report.to_json(result, registry.remotes.url_of(remote))
     finally:
-        if as_json:
+        if session.as_json:
             report(pushed=pushed)
-    make_deltas_after_push(session, registry, [result], remote, read_delta_releases(None), as_json)
+    make_deltas_after_push(session, registry, [result], remote, read_delta_releases(None))
 
 
 def check_remote(session: Session, remote: str | None) -> None:
@@ -313,18 +308,18 @@ def _left_in_group(group: Path) -> int | None:
     return None
 
 
-def _push(session: Session, registry: "Registry", ref: Ref, remote: str, as_json: bool) -> "TransferResult":
-    """Push a version, and say so unless `as_json`."""
+def _push(session: Session, registry: "Registry", ref: Ref, remote: str) -> "TransferResult":
+    """Push a version, and say so to people."""
     from onnxreg.cli.errors import resumable
     from onnxreg.cli.reports import transfer_report
 
     watch = transfer_report.Stopwatch()
-    with _still_published(ref, remote), resumable(), session.progress(f"pushing {ref}", as_json) as progress:
+    with _still_published(ref, remote), resumable(), session.progress(f"pushing {ref}") as progress:
         result = registry.push(ref, remote, progress)
-    if not as_json:
+    if not session.as_json:
         session.say("")
         url = registry.remotes.url_of(remote)
-        transfer_report.report_transfer(session, "pushed", result, url, as_json, watch)
+        transfer_report.report_transfer(session, "pushed", result, url, watch)
     return result
 
 

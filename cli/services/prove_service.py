@@ -77,13 +77,13 @@ def _shown(file: Path) -> str:
 
 
 def prove_added(
-    session: Session, registry: "Registry", published: "PublishedVersion", as_json: bool
+    session: Session, registry: "Registry", published: "PublishedVersion"
 ) -> list[dict[str, Any]]:
     """The verdict on each artifact of a new version whose parent is in it. A failure is only a warning."""
     if not any(artifact.parent for artifact in published.manifest.artifacts):
         return []
     try:
-        with session.progress("comparing with the parent", as_json) as progress:
+        with session.progress("comparing with the parent") as progress:
             proofs = list(prove_version(registry.store, published, progress=progress))
     except RegError as error:
         session.warn(f"warning: no proof: {error.message}")

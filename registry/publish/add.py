@@ -182,7 +182,7 @@ class _DraftFiles:
             path = self.skipped.get(digest)
             if path is None or _put(self.push, path).digest != digest:
                 raise NotFoundError(
-                    f"blob {digest} of {self.draft.name} was deleted by `reg gc` before it was published",
+                    f"a collection deleted blob {digest} of {self.draft.name} before it was published",
                     "run the command again",
                 )
 

@@ -125,7 +125,7 @@ def test_a_blob_that_is_collected_meanwhile_is_brought_back_or_named(
 
     monkeypatch.setattr(publishing, "commit", collect_first)
     if changed:
-        with pytest.raises(NotFoundError, match="was deleted by `reg gc` before it was published"):
+        with pytest.raises(NotFoundError, match="a collection deleted blob"):
             add(registry, folder)
         assert list(registry.state("acme/m").versions) == [first.version]
     else:
