@@ -19,7 +19,8 @@ from support.servers.regserve import Site, running, wait
 
 from onnxreg.registry.server.settings import Settings
 
-pytestmark = pytest.mark.more
+# The first test of a client installs it, with PyTorch.
+pytestmark = [pytest.mark.more, pytest.mark.timeout(1800)]
 REPOSITORY = Path(__file__).parents[2]
 CACHE = REPOSITORY / ".cache"
 MODULES = CACHE / "hub-clients"
