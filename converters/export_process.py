@@ -39,11 +39,6 @@ def prepare() -> None:
     _is_allowed.set()
 
 
-def cores() -> int:
-    """Those that this process may use; a container often has fewer than the machine."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @contextmanager
 def light_import() -> Iterator[None]:
     """Inside, PyTorch has no sharded tensors, makes modules without symbolic shapes, and imports its compiler only if

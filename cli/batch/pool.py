@@ -16,8 +16,9 @@ from typing import Any, Generic, TypeVar
 
 from onnxreg.cli.batch.jobs import Job
 from onnxreg.cli.services.export_service import free_memory
-from onnxreg.converters.export_process import cores, prepare
+from onnxreg.converters.export_process import prepare
 from onnxreg.converters.source.source_files import weight_files
+from onnxreg.schema.core.cores import count_cores
 from onnxreg.schema.core.errors import HostError, RegError
 
 Item = TypeVar("Item")
@@ -163,7 +164,7 @@ def processes(jobs: Iterable[Job]) -> int:
     free = free_memory()
     largest = max(map(need, jobs), default=0)
     rooms = len(jobs) if free is None or not largest else free // largest
-    return max(1, min(len(jobs), cores(), rooms))
+    return max(1, min(len(jobs), count_cores(), rooms))
 
 
 def need(job: Job) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from onnxreg.converters.delta.extents import TensorExtent, map_file
 from onnxreg.converters.delta.match import FileView, Section, sections
-from onnxreg.converters.export_process import cores
+from onnxreg.schema.core.cores import count_cores
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.delta import difference
 from onnxreg.schema.delta.delta_format import (
@@ -64,7 +64,7 @@ def make_delta(old: ModelFile, new: ModelFile, sink: BinaryIO) -> int | None:
 
 def _encode_all(old: FileView, new: FileView) -> Iterator[Span]:
     """The spans of the new file. Threads encode the blocks, because zlib and numpy release the interpreter."""
-    workers = cores()
+    workers = count_cores()
     waiting: deque[Future[Span]] = deque()
     with ThreadPoolExecutor(workers) as pool:
         try:

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, Run, TaskEvaluator
-from onnxreg.converters.export_process import cores
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes.tools import causal_model, graph, samples, torch_model
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.runtime.sessions import load_session
+from onnxreg.schema.core.cores import count_cores
 from onnxreg.schema.core.errors import ConversionError, first_line
 
 MASK = "attention_mask"
@@ -62,7 +62,7 @@ def predict(
 
     batches = list(_batches(inputs, getattr(run, "rows", 1) if evaluator.shares_runs else 1))
     results: dict[int, Any] = {}
-    with ThreadPoolExecutor(cores()) as pool:
+    with ThreadPoolExecutor(count_cores()) as pool:
         for numbers, own in zip(batches, pool.map(read, batches), strict=True):
             results.update(zip(numbers, own, strict=True))
     parts: list[list[Any]] = [[] for _ in items]

@@ -1,6 +1,5 @@
 """Verify a registry: read it from end to end and list every damage."""
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -30,12 +29,13 @@ from onnxreg.registry.store.protocol import (
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support import parallel
 from onnxreg.registry.support.parallel import run_parallel
+from onnxreg.schema.core.cores import count_cores
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.progress import SILENT, Advance, Progress
 from onnxreg.schema.core.ref import Version
 
-WORKERS = max(parallel.WORKERS, os.cpu_count() or 1)
+WORKERS = max(parallel.WORKERS, count_cores())
 """Threads that read blobs."""
 
 Open = Callable[[BlobKey], BinaryIO]

@@ -9,7 +9,6 @@ meanwhile: so shards can make the first answer fast, but not wrong.
 
 import gc
 import json
-import os
 import sqlite3
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from pkgutil import resolve_name
 from onnxreg.registry.search import db, scan
 from onnxreg.registry.search.db import ModelTables, read_rows
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.schema.core.cores import count_cores
 
 MIN_MODELS = 512
 """Fewer models are read by one process in the time that others need to start."""
@@ -38,7 +38,7 @@ def load(database: sqlite3.Connection, remote: DirectoryRegistry, file: Path | N
 
     `file`: the path of the database, None if it is in memory.
     """
-    workers = os.cpu_count() or 1
+    workers = count_cores()
     if workers == 1 or not scan.has_more(remote.root, MIN_MODELS):
         return
     with tempfile.TemporaryDirectory() as directory, suppress(*FAILURES):

@@ -5,7 +5,6 @@ for another thread calls `result_of`, code that waits before a retry calls `slee
 `check_stop`: all of these end as soon as the event is set. A thread that waits for a server does not notice it.
 """
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
@@ -13,9 +12,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
+from onnxreg.schema.core.cores import count_cores
 from onnxreg.schema.core.errors import RegError
 
-WORKERS = min(8, (os.cpu_count() or 1) * 4)
+WORKERS = min(8, count_cores() * 4)
 """Threads that one piece of work uses."""
 JOIN_TIMEOUT_SECONDS = 1.0
 """The seconds that Ctrl-C waits for threads that do not react, such as one that waits for a server."""

@@ -1,6 +1,5 @@
 """Multipart upload: several parts at a time; the object appears when all of them have arrived."""
 
-import os
 from base64 import b64encode
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from onnxreg.registry.support.parallel import (
     result_of,
     submit,
 )
+from onnxreg.schema.core.cores import count_cores
 from onnxreg.schema.core.descriptor import PIECE_BYTES, Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, RemoteError
@@ -36,7 +36,7 @@ PARTS_PER_SIZE = 2500
 """After so many parts they grow by `MIN_PART_BYTES`: S3 takes 10,000 of them, which together hold 122 GiB."""
 MAX_PARTS_IN_MEMORY = 4
 """Parts of streams in flight at a time, of all uploads of one store together: each is in memory, which is reused."""
-MAX_PARTS_OF_FILES = min(20, (os.cpu_count() or 1) + 4)
+MAX_PARTS_OF_FILES = min(20, count_cores() + 4)
 """Parts of files in flight at a time. On 16 cores a push of 1 GiB takes 2.75 s with ten and 2.63 s with twenty; four
 took 1.4 times as long as ten. On two cores, which the server shares, it takes 5 % longer with ten than with three."""
 

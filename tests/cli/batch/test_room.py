@@ -54,7 +54,7 @@ def test_the_least_of_jobs_cores_and_memory(
     fleet: Sequence[Job] = [
         job(weights(tmp_path / str(number), GB if number else GB // 9)) for number in range(jobs)
     ]
-    monkeypatch.setattr(pool, "cores", lambda: cores)
+    monkeypatch.setattr(pool, "count_cores", lambda: cores)
     monkeypatch.setattr(pool, "free_memory", lambda: None if free is None else free * GB)
     assert pool.processes(fleet) == expected
 

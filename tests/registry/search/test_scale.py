@@ -17,7 +17,7 @@ from onnxreg.registry.log.contents import refers_to
 from onnxreg.registry.log.ledger import Ledger, replay
 from onnxreg.registry.log.lookup import fetcher
 from onnxreg.registry.read.versions import PublishedVersion
-from onnxreg.registry.search import scan
+from onnxreg.registry.search import scan, shards
 from onnxreg.registry.search.listing import read_model
 from onnxreg.registry.search.search_index import FILE, ArtifactKind, SearchIndex
 from onnxreg.registry.store.layout import blob_path, index_path
@@ -100,7 +100,7 @@ def test_a_question_over_all_models_opens_no_index_file_twice(
     large: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scan, "TICK_NANOSECONDS", 0)
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # what is opened in other processes is not counted
+    monkeypatch.setattr(shards, "count_cores", lambda: 1)  # what is opened in other processes is not counted
     (large.store.root / FILE).unlink(missing_ok=True)
     everything = [index_path(name) for name in large.names()]
     with opened(large.store.root) as cold, SearchIndex(large.store) as index:

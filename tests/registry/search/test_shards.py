@@ -1,6 +1,5 @@
 """An index that processes read in shares says what one process reads."""
 
-import os
 import shutil
 import sqlite3
 import sys
@@ -31,7 +30,7 @@ def home(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dir
     """A registry whose files have been there for long, on a machine with three cores."""
     monkeypatch.setattr(scan, "TICK_NANOSECONDS", 0)
     monkeypatch.setattr(shards, "MIN_MODELS", 4)
-    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(shards, "count_cores", lambda: 3)
     return DirectoryRegistry.open(Path(shutil.copytree(template, tmp_path / "home")))
 
 
@@ -62,7 +61,7 @@ def answer(remote: DirectoryRegistry) -> Answer:
 def alone(remote: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch) -> Answer:
     """The answer of an index that one process read."""
     with monkeypatch.context() as patch:
-        patch.setattr(os, "cpu_count", lambda: 1)
+        patch.setattr(shards, "count_cores", lambda: 1)
         (remote.root / "local" / "search.sqlite").unlink()
         return answer(remote)
 
