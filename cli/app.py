@@ -151,7 +151,7 @@ def run_app(words: list[str]) -> None:
 
 
 def _from_verb(words: Sequence[str]) -> list[str]:
-    """The verb of a command line and what follows; empty if it names none of these, or asks for help first."""
+    """Return the verb and the words after it; empty if the line names no known verb, or asks for help first."""
     remaining = iter(words)
     for word in remaining:
         if word == "--registry":

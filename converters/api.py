@@ -37,7 +37,8 @@ def export(
             of transformers. Their mode, device and dtype do not change; the graph has the weights in float32.
         task: `default`, `pooling`, `question-answering`, ...: see `docs/tasks.md`.
         output: a file to write, or a directory (one that exists, or a text that ends in a slash), which gets
-            `model.onnx` with config, labels and tokenizer beside it.
+            `model.onnx` with config, labels and tokenizer beside it. An export that is killed leaves its scratch
+            there, in `.onnxreg-...`.
         quantize: make an INT8 graph too, beside the other: `model.onnx` and `model_int8.onnx`.
         opset: of the default domain.
         int8_embeddings: with `quantize`, quantize the embedding tables too.

@@ -38,7 +38,7 @@ def command(
     clear: Annotated[
         list[str] | None,
         typer.Option(
-            help="Delete exactly this file, which a finding named; for a collection's note, you state that it is dead.",
+            help="Delete exactly this file, which a finding named; for a note, you state that its owner is dead.",
             metavar="PATH",
         ),
     ] = None,
@@ -54,9 +54,9 @@ def command(
     The exit status is 0 if all is well, otherwise that of the worst finding: 4 integrity, 6 remote, 3 not
     found, 9 environment.
 
-    --clear deletes the note of a dead collection, leftovers of an interrupted trial, or a file that does
-    not belong in a registry, and nothing else. If the collection still runs, it may then delete what a push
-    relies on.
+    --clear deletes the note of a dead collection or, in a mirror, of a dead mirroring, leftovers of an
+    interrupted trial, or a file that does not belong in a registry, and nothing else. If the owner of the
+    note still runs, files that somebody relies on may then be deleted.
 
     --live creates scratch (a prefix gc/live-... in a bucket, a private repository onnxreg-live-... beside
     one of the Hub, a directory in a registry's local/tmp), tries there every promise that a registry relies

@@ -109,7 +109,8 @@ def cosign(
     remote: RemoteArgument = None,
     key: Key = None,
     name: Annotated[
-        str | None, typer.Option(help="The name of the witness; default: the name of the key.")
+        str | None,
+        typer.Option(help="The name of the witness; default: the name of the key. A PEM has none."),
     ] = None,
     log: LogKey = None,
     directory: Annotated[

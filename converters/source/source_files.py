@@ -177,7 +177,7 @@ def hub_errors(name: str, revision: str | None, or_directory: bool = False) -> I
     from huggingface_hub import errors
 
     prefix = f"there is no directory {name}; " if or_directory else ""
-    check = "check its name, or the network" if or_directory else "check the network"
+    check = f"check the name {name}, or the network" if or_directory else "check the network"
     try:
         yield
     except errors.HFValidationError as error:

@@ -1,7 +1,6 @@
 """The events that name the deltas of a version, and those that take deltas away with a version."""
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
 
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.contents import optional_events
@@ -14,13 +13,6 @@ from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.delta.table import MAX_DELTAS, Delta, DeltaTable
 from onnxreg.schema.log.events import Deltas
-
-
-class DeltaChange(NamedTuple):
-    """The offers of a version after an event: the table, and the deltas that it names."""
-
-    table: DeltaTable
-    blobs: Collection[Digest]
 
 
 def publish_deltas(
@@ -36,19 +28,16 @@ def publish_deltas(
     A delta replaces another that makes the same file from the same files. Those that save most come first; of too many
     the last are left out.
     """
-    changes: list[DeltaChange] = []
+    tables: list[DeltaTable] = []
 
     def change(ledger: Ledger) -> Collection[Digest] | None:
         before = offered(ledger, version)
         table = _table(ledger, version, [*deltas, *before])
-        if [*table.deltas] == before:
-            changes[:] = [DeltaChange(table, ())]
-            return None
-        changes[:] = [_append(ledger, table, actor)]
-        return changes[0].blobs
+        tables[:] = [table]
+        return None if [*table.deltas] == before else _append(ledger, table, actor)
 
     commit(store, push, name, change)
-    return changes[0].table
+    return tables[0]
 
 
 def withdraw_deltas(ledger: Ledger, versions: Collection[Version], actor: str | None = None) -> list[Digest]:
@@ -61,7 +50,7 @@ def withdraw_deltas(ledger: Ledger, versions: Collection[Version], actor: str | 
         remaining = _remaining(ledger, version, versions)
         table = DeltaTable(ledger.name, version, event.manifest, tuple(remaining))
         if not remaining or Digest.of(table.encode()) != event.table:
-            blobs += _append(ledger, table, actor).blobs
+            blobs += _append(ledger, table, actor)
     return blobs
 
 
@@ -117,8 +106,8 @@ def _table(ledger: Ledger, version: Version, deltas: Iterable[Delta]) -> DeltaTa
     return DeltaTable(ledger.name, version, entry.manifest, tuple(first))
 
 
-def _append(ledger: Ledger, table: DeltaTable, actor: str | None) -> DeltaChange:
-    """Append the event of a table (an empty one: no deltas any more), with the table."""
+def _append(ledger: Ledger, table: DeltaTable, actor: str | None) -> list[Digest]:
+    """Append the event of a table (an empty one: no deltas any more), with the table; returns the deltas that it names."""
     deltas = {delta.digest: delta.size for delta in table.deltas}
     data = table.encode()
     digest = ledger.attach(data) if deltas else None
@@ -134,7 +123,7 @@ def _append(ledger: Ledger, table: DeltaTable, actor: str | None) -> DeltaChange
             supersedes=() if earlier is None else (earlier.id,),
         )
     )
-    return DeltaChange(table, list(deltas))
+    return list(deltas)
 
 
 def _current(ledger: Ledger) -> dict[Version, Deltas]:

@@ -62,12 +62,12 @@ class Ledger(LogReplay):
     """One model's history in memory, and what it amounts to. `tail` are the lines that are not sealed yet.
 
     `cut` are the segments that sealing made, `more` the keys of the state line that a later build added, and
-    `deltas`. `documents` are small blobs that new lines name and no store has yet; `source` reads those of the stores.
+    `deltas`. `documents` are small blobs that new lines name and no store has yet; `fetch_stored` reads a blob that a store has.
     `derives_deltas` if a changed log decides what is offered. `sign` signs the lines of new events.
     """
 
     registry: str
-    source: Fetch
+    fetch_stored: Fetch
     head: Digest
     seq: int = 0
     segments: list[Digest] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Ledger(LogReplay):
     @classmethod
     def empty(cls, registry: str, name: str, fetch: Fetch) -> "Ledger":
         """The history of a model that is not there yet."""
-        return cls(registry=registry, name=name, source=fetch, head=genesis(registry, name))
+        return cls(registry=registry, name=name, fetch_stored=fetch, head=genesis(registry, name))
 
     @classmethod
     def read(cls, data: bytes, registry: str, name: str, fetch: Fetch) -> "Ledger":
@@ -101,7 +101,7 @@ class Ledger(LogReplay):
         return cls(
             registry=registry,
             name=name,
-            source=fetch,
+            fetch_stored=fetch,
             head=state.head,
             seq=state.seq,
             entries=present,
@@ -137,7 +137,7 @@ class Ledger(LogReplay):
 
     def fetch(self, digest: Digest) -> bytes:
         """Read a small blob, attached or stored, and check its digest. NotFoundError or IntegrityError if that fails."""
-        return self.documents.get(digest) or self.source(digest)
+        return self.documents.get(digest) or self.fetch_stored(digest)
 
     def lines(self) -> Iterator[LogLine]:
         """The whole log, first line first, the chain verified; IntegrityError at the first break."""

@@ -243,7 +243,8 @@ def _notes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
 
     Only people can clear the others: notes of unknown collections, and in a mirror those of unknown pushes.
     """
-    kinds: tuple[tuple[Kind, str], ...] = (("intents", "push"), ("condemned", "collection"))
+    writer = "mirroring" if remote.is_mirror else "push"
+    kinds: tuple[tuple[Kind, str], ...] = (("intents", writer), ("condemned", "collection"))
     for kind, owner in kinds:
         alive = {note: remote.is_alive(note) for note in remote.notes(kind)}
         dead = [note for note, answer in alive.items() if answer is False]
@@ -251,7 +252,7 @@ def _notes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
         faults = [f"a {owner} that died left gc/{kind}/{note}" for note in dead]
         fix = _gc(remote, url)
         running = len(alive) - len(dead)
-        if unknown and _needs_people(remote, kind):
+        if unknown and _is_for_people(remote, kind):
             faults += [
                 f"gc/{kind}/{note} is of a {owner} that runs, or never ended: if no {owner} is under way "
                 "on any machine, clear it"
@@ -262,9 +263,9 @@ def _notes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
         yield _summary(kind, faults, f"{running} under way" if running else "none", fix)
 
 
-def _needs_people(remote: RegistryStore, kind: str) -> bool:
-    """Check if no collection clears a note of this kind whose owner is unknown. No event is added to a mirror's logs,
-    so nothing makes a push to it start over.
+def _is_for_people(remote: RegistryStore, kind: str) -> bool:
+    """True if only a person may clear a note of this kind whose owner is unknown. No event can be added to a mirror's
+    logs, so nothing makes a push to it start over.
     """
     return kind == "condemned" or remote.is_mirror
 
@@ -393,7 +394,7 @@ def _check_leftover(remote: RegistryStore, file: TreeFile) -> None:
     if note is not None and remote.is_alive(note[2]):
         raise ConflictError(f"the command that left {file.path} runs", "wait for it, or stop it")
     if (
-        (note is None or not _needs_people(remote, note[1]))
+        (note is None or not _is_for_people(remote, note[1]))
         and is_registry_file(file)
         and not PROBE_PATH.fullmatch(file.path)
         and not TRIAL_PATH.fullmatch(file.path)

@@ -180,7 +180,7 @@ class _DraftFiles:
         """Store files that a garbage collection deleted meanwhile. NotFoundError if one is not here any more."""
         for digest in missing:
             path = self.skipped.get(digest)
-            if path is None or _put(self.push, path).digest != digest:
+            if path is None or not path.is_file() or _put(self.push, path).digest != digest:
                 raise NotFoundError(
                     f"a collection deleted blob {digest} of {self.draft.name} before it was published",
                     "run the command again",

@@ -56,6 +56,13 @@ Tell = Callable[[str, float], None]
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
+def _one_spelling(url: str) -> str:
+    """See `one_spelling`; a URL that cannot be read stays as it is, until it is opened."""
+    with suppress(InputError):
+        return one_spelling(url)
+    return url
+
+
 @dataclass
 class Remotes:
     """The remotes of one registry, kept in its `local/remotes.json`."""
@@ -74,8 +81,8 @@ class Remotes:
             urls, pins = (_texts(required(value, key)) for key in ("remotes", "pins"))
             return cls(
                 registry,
-                {name: one_spelling(url) for name, url in urls.items()},
-                {one_spelling(url): pin for url, pin in pins.items()},
+                {name: _one_spelling(url) for name, url in urls.items()},
+                {_one_spelling(url): pin for url, pin in pins.items()},
             )
         except InputError as error:
             hint = "remove it, then add the remotes again"

@@ -154,13 +154,13 @@ def absolute(address: str) -> str:
 
 
 def one_spelling(address: str) -> str:
-    """Return a URL without the slash at its end, which does not matter; a path or `file:` URL as it is."""
+    """Return a URL without the slash at its end, which does not matter; a path as it is."""
     scheme = _scheme(address)
     if scheme == "s3":
         from onnxreg.registry.store.s3.s3_url import S3Url
 
         return S3Url.parse(address).url
-    if scheme == "file" or len(scheme) <= 1:
+    if len(scheme) <= 1:
         return address
     base, mark, options = address.partition("?")
     return re.sub(r"(?<=[^:/])/+$", "", base) + mark + options

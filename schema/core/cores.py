@@ -4,5 +4,5 @@ import os
 
 
 def count_cores() -> int:
-    """The cores that this process may use; a container often has fewer than the machine."""
+    """The cores that this process may use; it may be bound to fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

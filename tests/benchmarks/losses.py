@@ -31,7 +31,7 @@ WHY = {
     ),
     ("push of *, Hub emulator*", "hf, Xet"): (
         "About half of the difference is there with 22 MiB too (1.76 s against 1.14 s on a slow machine): the modules of the registry, and "
-        "14 requests, of which hf makes 5 (which registry it is, its tree, a first commit). For the bytes, `perf` shows the same work on both "
+        "15 requests, of which hf makes 5 (which registry it is, its tree, a first commit). For the bytes, `perf` shows the same work on both "
         "sides: SHA-256 is 9 % of the processor time, in OpenSSL here and in hf_xet there. But our hashing ends before hf_xet begins, because "
         "bytes are checked as they leave the store. With hf_xet computing it, in the pass that sends, neither time nor processor time "
         "was less. hf_xet, the same on both sides, uses most of the memory."

@@ -4,15 +4,13 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable
-from pathlib import PurePosixPath
-
-from huggingface_hub import CommitOperationAdd
 
 from onnxreg.registry.store.hub import repo_card
 from onnxreg.registry.store.hub.hub_client import HubClient, HubFile, Operation, git_oid
-from onnxreg.registry.store.hub.hub_errors import StaleParentError
+from onnxreg.registry.store.hub.hub_errors import StaleParentError, pause
 from onnxreg.registry.store.layout import NOTE, BlobKey, Kind, note_path
 from onnxreg.registry.store.net.requests import UnansweredError
+from onnxreg.registry.support import parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import LostRaceError, RemoteError
 
@@ -81,17 +79,6 @@ class CommitSnapshot:
             None if data is None else HubFile(path, len(data), token_of(data).partition("-")[0])
         )
 
-    def after(self, operations: Iterable[Operation], revision: str) -> "CommitSnapshot":
-        """The commit that these operations made upon this one. What they did not touch is not asked for again."""
-        child = CommitSnapshot(self._hub, revision)
-        touched = {path for operation in operations for path in _with_folders(operation.path_in_repo)}
-        child._entries = {path: entry for path, entry in self._entries.items() if path not in touched}
-        child._data = {path: data for path, data in self._data.items() if path not in touched}
-        for operation in operations:
-            if isinstance(operation, CommitOperationAdd) and isinstance(operation.path_or_fileobj, bytes):
-                child.remember(operation.path_in_repo, operation.path_or_fileobj)
-        return child
-
     def tree(self, folder: str = "") -> list[HubFile]:
         """Every file below a folder."""
         if folder not in self._trees:
@@ -110,11 +97,6 @@ class CommitSnapshot:
         if not self.entries(["gc/condemned"]):
             return set()
         return {path for data in self.notes("condemned").values() for path in data.decode().split()}
-
-
-def _with_folders(path: str) -> list[str]:
-    """A path and the folders that hold it."""
-    return [path, *(str(folder) for folder in PurePosixPath(path).parents)]
 
 
 def _is_blob(entry: HubFile) -> bool:
@@ -187,16 +169,17 @@ class CommitHead:
                 revision = self._hub.commit(operations, message, at.revision)
             except StaleParentError:
                 time.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, 0.01 * 2**attempt)))
-            except UnansweredError:
+            except UnansweredError as error:
                 unanswered += 1
                 if unanswered == MAX_UNANSWERED_COMMITS:
                     raise
-                time.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, 0.1 * 2**unanswered)))
+                wait = random.uniform(0, min(MAX_WAIT_SECONDS, 0.1 * 2**unanswered))
+                parallel.sleep(pause(error.__cause__) + wait)
             except LostRaceError:
                 self._pin = None
                 raise
             else:
-                self._pin = at.after(operations, revision)
+                self._pin = CommitSnapshot(self._hub, revision)
                 return
         raise RemoteError(
             f"{self._hub.location.url} is being changed by others without end", "run the command again"

@@ -50,7 +50,6 @@ from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.net.internals import enlarge_upload_blocks, is_left_out
 from onnxreg.registry.store.net.requests import UnansweredError, retrying
 from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES
-from onnxreg.registry.support import parallel
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, RemoteError
 
 LIBRARY_NAME = "onnxreg"
@@ -289,7 +288,6 @@ class HubClient:
             if status in (409, 412) or isinstance(error, RemoteEntryNotFoundError):
                 raise StaleParentError from error
             if status == 429:
-                parallel.sleep(pause(error))
                 raise UnansweredError(*too_many(f"committing: {self.location.url}")) from error
             if status != 408 and status < 500:
                 return

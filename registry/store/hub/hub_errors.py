@@ -92,7 +92,7 @@ def is_passing(error: Exception) -> bool:
     return isinstance(error, httpx2.TransportError)
 
 
-def pause(error: Exception) -> float:
+def pause(error: BaseException | None) -> float:
     """The seconds that the Hub wants to be left alone after an error."""
     retry_after = error.response.headers.get("Retry-After", "") if isinstance(error, HfHubHTTPError) else ""
     return min(int(retry_after), MAX_PAUSE_SECONDS) if retry_after.isdecimal() else 0

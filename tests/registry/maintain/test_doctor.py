@@ -355,7 +355,7 @@ def test_a_dead_mirroring_that_no_collection_can_end_is_cleared_by_a_person() ->
             with pytest.raises(InputError, match="is a part of the registry"):
                 clear_leftovers(remote, [path])
     fault = faults(remote)["intents"]
-    assert "of a push that runs, or never ended" in fault.detail
+    assert "of a mirroring that runs, or never ended" in fault.detail
     assert hints.text(fault.fix).endswith(f"--clear {path}")
     with pytest.raises(ConflictError):
         collect(remote, patience=0)
