@@ -8,7 +8,7 @@ usually be narrower.
 """
 
 from collections.abc import Iterator, Sequence
-from math import hypot, sqrt
+from math import hypot, isfinite, sqrt
 from typing import Any, Literal
 
 from onnxreg.schema.compare.artifact_rows import ArtifactPairs
@@ -233,10 +233,14 @@ def _compared(sides: tuple[Artifact, Artifact], checks: CheckPair) -> dict[str, 
     if not is_comparable(*sides, old, new):
         return {"verdict": "uncompared"}
     change = new.value - old.value
+    if not isfinite(change):
+        return {"verdict": "uncompared"}
     intervals, basis = _intervals(old, new)
     if change == 0 or intervals is None:
         return {"change": change, "verdict": _verdict(old, new, None)}
     interval = difference(old.value, intervals[0], new.value, intervals[1])
+    if not all(map(isfinite, interval)):
+        return {"change": change, "verdict": _verdict(old, new, None)}
     return {"change": change, "interval": interval, "basis": basis, "verdict": _verdict(old, new, interval)}
 
 

@@ -165,24 +165,30 @@ def match(old: Sequence[Any], new: Sequence[Any], namers: Sequence[Namer]) -> Ma
 
 
 def _names(items: Sequence[Any], positions: Collection[int], namer: Namer) -> dict[int, str]:
-    """The name of the item at each position; the second of a name is called `name#2`."""
+    """The name of the item at each position; the second of a name is called `name#2`, or the next that is free."""
     counts: dict[str, int] = defaultdict(int)
-    names = {}
+    names: dict[str, int] = {}
     for position in sorted(positions):
-        name = namer(items[position], position)
-        counts[name] += 1
-        names[position] = name if counts[name] == 1 else f"{name}#{counts[name]}"
-    return names
+        stem = name = namer(items[position], position)
+        while name in names:
+            counts[stem] += 1
+            name = f"{stem}#{counts[stem] + 1}"
+        names[name] = position
+    return {position: name for name, position in names.items()}
 
 
 def _walkable(kind: type, old: Any, new: Any) -> bool:
-    """Both are of the kind, or one is, and not empty, while the other is absent."""
+    """Both are of the kind, or one is, and not empty, while the other is absent or null."""
     kinds = [side for side in (old, new) if isinstance(side, kind)]
-    return len(kinds) == 2 or (len(kinds) == 1 and bool(kinds[0]) and _ABSENT in (old, new))
+    return len(kinds) == 2 or (len(kinds) == 1 and bool(kinds[0]) and (_is_missing(old) or _is_missing(new)))
+
+
+def _is_missing(value: Any) -> bool:
+    return value is _ABSENT or value is None
 
 
 def _or(value: Any, empty: Any) -> Any:
-    return empty if value is _ABSENT else value
+    return empty if _is_missing(value) else value
 
 
 def _join(path: str, key: str) -> str:

@@ -272,16 +272,12 @@ def _text(changes: Sequence[Change], pairs: ArtifactPairs) -> str:
 
 
 def _subject(change: Change, pairs: ArtifactPairs) -> str:
-    """The changed thing with its values: of a companion its role and path, of a tensor its shapes, of contrib operators
-    their names."""
+    """The changed thing with its values: of a companion its role and path, of a tensor its shapes."""
     pattern, names = parsed_path(change.path)
     if pattern.startswith("files[]"):
         return names[0]
     if change.kind.endswith("-reshaped"):
         return _shapes(pattern, names, pairs) or change.subject
-    if pattern == "artifacts[].contrib":
-        sides = [side for side in (change.old, change.new) if isinstance(side, list)]
-        return " -> ".join(", ".join(map(str, side)) for side in sides)
     return change.subject
 
 

@@ -50,6 +50,7 @@ TABLES = Tables(
         "artifacts[].operators": NamedItem(
             (lambda item, _: f"{item['domain']}:{item['name']}:{item['opset']}",)
         ),
+        "artifacts[].contrib": NamedItem((lambda item, _: str(item),)),
         "artifacts[].checks": NamedItem((lambda item, _: check_key(item),)),
         "artifacts[].certification.reasons": NamedItem((lambda item, _: str(item),)),
         **{

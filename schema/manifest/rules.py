@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from onnxreg.schema.core.descriptor import Piece, Pieces
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.paths import check_distinct
+from onnxreg.schema.core.units import MAX_SIZE_BYTES
 from onnxreg.schema.manifest.family_rules import Graph, Tensor, check_artifacts
 
 if TYPE_CHECKING:
@@ -149,8 +150,12 @@ class ArtifactRules:
 
     @property
     def own_size(self) -> int:
-        """Bytes of what a runtime loads: the main file and its sidecars, such as external data, but those in `ASIDE`."""
-        return self.size + sum(entry.size for entry in self.files if entry.role not in ASIDE)
+        """Bytes of what a runtime loads: the main file and its sidecars, such as external data, but those in `ASIDE`.
+
+        At most the largest size that a document can have.
+        """
+        size = self.size + sum(entry.size for entry in self.files if entry.role not in ASIDE)
+        return min(size, MAX_SIZE_BYTES)
 
     @property
     def graph(self) -> Graph:

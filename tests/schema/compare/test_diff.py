@@ -85,6 +85,30 @@ def test_a_message_is_short_and_printable(full: dict[str, Any]) -> None:
         assert change.message.isprintable()
 
 
+def test_a_list_or_an_object_that_becomes_null_counts_as_removed(full: dict[str, Any]) -> None:
+    old = Manifest.from_json(full)
+    found = diff(old, Manifest.from_json({**full, "labels": None}))
+    assert [change.kind for change in found.changes] == ["label-removed"] * 3 and not found.compatible
+    back = diff(Manifest.from_json({**full, "labels": None}), old)
+    assert [change.kind for change in back.changes] == ["label-added"] * 3
+
+
+def test_a_contrib_operator_more_is_breaking(full: dict[str, Any]) -> None:
+    full["artifacts"][1]["contrib"] = ["Gelu"]
+    old = Manifest.from_json(full)
+    full["artifacts"][1]["contrib"] = ["Gelu", "QMoE"]
+    (change,) = diff(old, Manifest.from_json(full)).changes
+    assert (change.kind, change.severity, change.new) == ("contrib-added", "breaking", "QMoE")
+
+
+def test_a_name_that_looks_like_the_second_of_another(full: dict[str, Any]) -> None:
+    full["labels"] = ["a#2", "a", "a"]
+    old = Manifest.from_json(full)
+    full["labels"] = ["a#2", "a"]
+    (change,) = diff(old, Manifest.from_json(full)).changes
+    assert (change.kind, change.old) == ("label-removed", "a")
+
+
 def test_many_artifacts_take_no_quadratic_time(full: dict[str, Any]) -> None:
     one = full["artifacts"][0]
     full["artifacts"] = [

@@ -156,12 +156,25 @@ def test_a_reshaped_tensor_is_shown_with_both_shapes(full: dict[str, Any], repla
     assert row.text == f"output reshaped in {path}: y [batch, 3] -> [batch, 5]"
 
 
+def test_sizes_and_figures_beyond_all_measure(full: dict[str, Any]) -> None:
+    artifact, most = full["artifacts"][0], 2**53 - 1
+    artifact["size"] = most
+    artifact["files"] = [{"role": "external-data", "path": "w", "digest": sha(5), "size": most}]
+    suite = {"dataset": sha(6), "direction": "higher", "verdict": "info"}
+    artifact["checks"] = [{"name": "sts/spearman", "metric": "spearman", "value": 1.7e308, **suite}]
+    new = marshal.loads(marshal.dumps(full))
+    new["artifacts"][0]["checks"][0]["value"] = -1.7e308
+    found = compared(full, new)
+    assert [item.figures for item in found.uncompared] == [1]
+    assert most in {row.new.size for row in found.artifacts if row.new}
+
+
 def test_contrib_operators_are_named_as_such(full: dict[str, Any], replaced: Replaced) -> None:
     old = replaced("/artifacts/1/contrib", ["MatMulNBits", "MatMulNBits bits=8"])
     new = marshal.loads(marshal.dumps(old))
     del new["artifacts"][1]["contrib"]
     (row,) = compared(old, new).facts
-    assert row.text == "contrib operator removed in model_int8.onnx: MatMulNBits, MatMulNBits bits=8"
+    assert row.text == "contrib operator removed in model_int8.onnx: MatMulNBits bits=8, MatMulNBits"
 
 
 def test_long_values_leave_the_names_of_fields(full: dict[str, Any], replaced: Replaced) -> None:
