@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.operators import Need
     from onnxreg.schema.query.device import Device
 
-PROOF_EDITION = "3"
+PROOF_EDITION = "4"
 """The edition of the rules of gates. A new edition judges each channel again."""
 
 
@@ -325,7 +325,8 @@ def version_candidates(
         *(["contract"] if query.contracts else ()),
         *([] if query.context is None else ["kv_cache"]),
     }
-    versions = releases(state) if ref.is_bare else rolled_out_to(state, ref.tag, device, seed)
+    rolled_out = rolled_out_to(state, ref.tag, device, seed, ref.digest)
+    versions = releases(state) if ref.is_bare else rolled_out
     refs = [Ref(state.name, str(version)) for version in versions]
     for candidate in refs if ref.is_bare and refs else [*refs, ref]:
         located = find_in(reader, state, candidate)

@@ -184,11 +184,15 @@ def _max_recall_loss(rule: Rule, candidate: PromotionCandidate) -> Iterator[tupl
             verdict = "is not known" if reached is None else f"is {reached:g}, at most {limit:g} is wanted"
             yield reached is not None and reached <= limit, f"{artifact.path}: {quantity} {verdict}"
         for evaluation in candidate.later(artifact):
-            reached = _reached(rule, evaluation.loss, evaluation.interval)
-            later = evaluation.loss if reached is None else reached
-            if later is not None:
-                detail = f"{artifact.path}: a later evaluation found a loss of {later:g}, at most {limit:g} is wanted"
-                yield later <= limit, detail
+            if evaluation.loss is not None:
+                reached = _reached(rule, evaluation.loss, evaluation.interval)
+                verdict = (
+                    "without an interval"
+                    if reached is None
+                    else f"of {reached:g}, at most {limit:g} is wanted"
+                )
+                detail = f"{artifact.path}: a later evaluation found a loss {verdict}"
+                yield reached is not None and reached <= limit, detail
 
 
 def _reached(rule: Rule, loss: float | None, interval: tuple[float, float] | None) -> float | None:

@@ -164,10 +164,15 @@ def _candidate(state: State, version: Version) -> VersionCandidate:
     return VersionCandidate(version, entry, summary)
 
 
-def rolled_out_to(state: State, tag: str | None, device: "Device | None", seed: str | None) -> list[Version]:
-    """List the version of a channel's rollout, if the device takes part. It comes before the channel's own version."""
+def rolled_out_to(
+    state: State, tag: str | None, device: "Device | None", seed: str | None, digest: Digest | None = None
+) -> list[Version]:
+    """List the version of a channel's rollout, if the device takes part, and it has the `digest` that is asked for.
+
+    It comes before the channel's own version.
+    """
     rollout = state.rollouts.get(tag or "")
-    if rollout is None or seed is None:
+    if rollout is None or seed is None or digest not in (None, rollout.manifest):
         return []
     from onnxreg.schema.query.cohort import admits
 

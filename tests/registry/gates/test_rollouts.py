@@ -69,6 +69,14 @@ def test_from_start_to_finish(free: Registry) -> None:
     assert kinds == ["rollout", "rollout", "tag"]
 
 
+def test_a_digest_names_the_manifest_also_during_a_rollout(free: Registry) -> None:
+    stable = free.resolve(f"{NAME}:{EDGE}").located.entry.manifest
+    start(free)
+    assert version(free, f"{EDGE}@{stable}") == "1.0.0"
+    rolled_out = free.state(NAME).rollouts[EDGE].manifest
+    assert version(free, f"{EDGE}@{rolled_out}") == "1.1.0"
+
+
 def test_a_halt_brings_the_release_before_back(free: Registry) -> None:
     start(free)
     assert version(free, EDGE) == "1.1.0"

@@ -263,6 +263,16 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], PromotionCandidate], str]] =
         lambda: candidate(evaluations=later("unknown", loss=0.006)),
         "fail",
     ),
+    "a loss without an interval found later": (
+        {"max_recall_loss": 0.005, "loss_interval": True},
+        lambda: candidate(evaluations=later("unknown", loss=0.001)),
+        "fail",
+    ),
+    "a loss with an interval found later": (
+        {"max_recall_loss": 0.005, "loss_interval": True},
+        lambda: candidate(evaluations=later("unknown", loss=0.001, interval=(0.0, 0.002))),
+        "pass",
+    ),
     "no loss found later": (
         {"max_recall_loss": 0.005},
         lambda: candidate(evaluations=later("unknown")),
