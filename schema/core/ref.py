@@ -36,9 +36,6 @@ class Version:
         pre = "-" + ".".join(self.pre) if self.pre else ""
         return f"{self.major}.{self.minor}.{self.patch}{pre}" + (f"+{self.build}" if self.build else "")
 
-    def __hash__(self) -> int:
-        return hash((self.major, self.minor, self.patch))
-
     def __lt__(self, other: object) -> bool:
         if not isinstance(other, Version):
             return NotImplemented

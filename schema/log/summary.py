@@ -248,7 +248,13 @@ class VersionSummary:
         """For each artifact the bytes that a device must fetch: its files and the companions that it needs, equal
         ones once."""
         shared = {entry.digest: entry.size for entry in self.shared_files}
-        return tuple([sum((shared | _own(artifact)).values()) for artifact in self.artifacts])
+        common = sum(shared.values())
+        return tuple(
+            [
+                common + sum(size for digest, size in _own(artifact).items() if digest not in shared)
+                for artifact in self.artifacts
+            ]
+        )
 
     def downloads(self, paths: Collection[str] | None) -> Iterator[tuple[ArtifactSummary, int]]:
         """The artifacts with these paths (None: all), each with its download size."""

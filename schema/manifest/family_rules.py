@@ -185,10 +185,11 @@ def check_artifacts(family: ModelFamily, graphs: Mapping[str, Graph], files: Col
 
 def _owned(family: ModelFamily, artifacts: Collection[str], files: Collection[str]) -> set[str]:
     owned: set[str] = set()
+    companions = set(files)
     for member in family.members:
         for kind, paths, allowed in (
             ("artifact", member.artifacts, artifacts),
-            ("file", member.files, set(files)),
+            ("file", member.files, companions),
         ):
             for path in paths:
                 if path not in allowed:

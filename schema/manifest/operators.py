@@ -10,6 +10,7 @@ whatever its opset, and what a later line says of them replaces what an earlier 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from onnxreg.schema.core import canonical
@@ -120,9 +121,8 @@ def _triple_problem(need: Need, allowed: frozenset[tuple[str, ...]]) -> str:
     sides = [need.inputs.get(position, frozenset()) for position in ("0", "2", "1")]
     if not all(sides):
         return "with types that are not recorded"
-    needed = {(a, b, c) for a in sides[0] for b in sides[1] for c in sides[2]}
-    missing = sorted(needed - allowed)
-    return f"with {', '.join(missing[0])}" if missing else ""
+    missing = next((triple for triple in product(*map(sorted, sides)) if triple not in allowed), None)
+    return f"with {', '.join(missing)}" if missing else ""
 
 
 def _few(names: list[str]) -> str:

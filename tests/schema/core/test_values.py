@@ -190,6 +190,11 @@ def test_next_patch_is_the_next_release(version: Version) -> None:
     assert (following.major, following.minor) == (version.major, version.minor)
 
 
+def test_versions_of_one_release_have_hashes_of_their_own() -> None:
+    texts = [text.format(number) for number in range(1000) for text in ("1.0.0-dev.{}", "1.0.0+{}")]
+    assert len({hash(Version.parse(text)) for text in texts}) > 1990
+
+
 def test_a_version_is_not_compared_with_text() -> None:
     with pytest.raises(TypeError):
         _ = Version(1, 0, 0) < "1.0.0"

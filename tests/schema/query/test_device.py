@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.processor import no_quadratic_time
 
 from onnxreg.cli import hints
 from onnxreg.schema.core.digest import Digest
@@ -216,3 +217,12 @@ def test_a_build_lacks_exactly_the_operators_it_was_not_made_for(
 def test_no_text_is_more_than_an_input_error(text: str) -> None:
     with suppress(InputError):
         read_build(text)
+
+
+def test_many_types_of_one_operator_take_no_cubic_time() -> None:
+    config = 'ai.onnx;11;OneHot{"custom": [["float", "int64_t", "double"]]}'
+    types = frozenset(f"t{number}" for number in range(300))
+    need = Need("ai.onnx", "OneHot", 11, dict.fromkeys(("0", "1", "2"), types))
+    with no_quadratic_time():
+        found = read_build(config).shortfall([need])
+    assert found is not None and "with t0, t0, t0" in found.detail
