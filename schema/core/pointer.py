@@ -63,13 +63,14 @@ def _children(value: Any) -> list[str]:
 def relative(pointer: str, text: str) -> tuple[str, bool]:
     """The place of a relative pointer, and True if it means the key or index there (`1#`), not the value (`1/name`).
 
-    InputError if it is malformed, or goes above the document.
+    InputError if it is malformed, or goes above the document, which has no key itself.
     """
     match = _RELATIVE.fullmatch(text)
     parts = pointer.split("/")
-    if match is None or int(match[1]) >= len(parts):
+    levels = int(match[1]) if match else len(parts)
+    if match is None or levels >= len(parts) - (match[2] == "#"):
         raise InputError(
             f"not a relative JSON pointer below {pointer!r}: {text[:80]!r}", "write 0/name or 1#"
         )
-    above = "/".join(parts[: len(parts) - int(match[1])])
+    above = "/".join(parts[: len(parts) - levels])
     return (above, True) if match[2] == "#" else (f"{above}{match[2]}", False)

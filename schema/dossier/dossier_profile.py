@@ -67,7 +67,9 @@ class ProfileField(Document):
     from_: Annotated[SourceName | None, Field(alias="from")] = None
     value: Text | None = None
     rows: Text | None = None
-    columns: Items[Annotated[tuple[Text, Text], Field(fail_fast=True)]] | None = None
+    columns: (
+        Annotated[Items[Annotated[tuple[Text, Text], Field(fail_fast=True)]], Field(min_length=1)] | None
+    ) = None
     kinds: Items[Text] = ()
     having: Text | None = None
     this: bool = False

@@ -167,7 +167,10 @@ def read_trust(data: bytes, label: str) -> Trust:
     value = read_toml(data, label)
     try:
         _only(value, "keys", "revoked", "require")
-        revoked = dict(items(value.get("revoked", []), _revocation))
+        revocations = items(value.get("revoked", []), _revocation)
+        revoked = dict(revocations)
+        if len(revoked) < len(revocations):
+            raise InputError("one key is revoked twice", "keep one [[revoked]] of each key")
         keys = [
             _key(name, item, revoked.pop(name, None)) for name, item in mapping(value.get("keys", {})).items()
         ]

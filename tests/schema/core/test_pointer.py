@@ -54,7 +54,7 @@ def test_relative_pointers(text: str, expected: tuple[str, bool]) -> None:
     assert pointer.relative("/a/1/b", text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "/c", "4", "01", "0c", "-1", "0#/c"])
+@pytest.mark.parametrize("text", ["", "/c", "4", "3#", "01", "0c", "-1", "0#/c"])
 def test_a_relative_pointer_that_is_wrong(text: str) -> None:
     with pytest.raises(InputError):
         pointer.relative("/a/1/b", text)

@@ -44,6 +44,7 @@ BAD_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "two origins": ({"owner": "a", "generate": "history"}, "exactly one of"),
     "a source without a place": ({"from": "manifest"}, "value or columns"),
     "both places": ({"from": "manifest", "value": "/a", "columns": [["A", "0"]]}, "value or columns"),
+    "no columns": ({"from": "manifest", "rows": "/a/*", "columns": []}, "columns"),
     "a generator with a place": ({"generate": "history", "value": "/a"}, "value or columns"),
     "an unknown generator": ({"generate": "poem"}, "generate"),
     "an unknown source": ({"from": "files", "value": "/a"}, "from"),

@@ -43,6 +43,8 @@ BAD = {
     "a requirement of an unknown key": GOOD.replace('keys = ["release"]', 'keys = ["relase"]'),
     "a revocation of an unknown key": GOOD.replace('key = "release"', 'key = "relase"'),
     "a revocation without a reason": GOOD.replace('reason = "stolen"', ""),
+    "a key that is revoked twice": GOOD
+    + '[[revoked]]\nkey = "release"\ndate = 2026-11-21\nreason = "lost"\n',
     "no key": GOOD.replace(KEY, "ed25519:AAAA"),
     "an unknown kind of key": GOOD.replace("ed25519:", "rsa:"),
     "no base64": GOOD.replace("11qY", "1!qY"),
