@@ -73,6 +73,10 @@ class LocatedVersion(NamedTuple):
         return Ref(self.name, str(self.version))
 
 
+class MismatchError(IntegrityError):
+    """A ref whose tag and digest name different manifests."""
+
+
 def read_state(remote: RegistryReader, name: str) -> State:
     """A model's state. NotFoundError, with the nearest names, if the model is unknown."""
     return state_of(remote, name, remote.read_index(name))
@@ -155,7 +159,7 @@ def find(remote: RegistryReader, ref: Ref, yanked: bool = False, gone: bool = Fa
     """The version that a ref means.
 
     Raise NotFoundError if there is none; if it is yanked and not named by digest (`yanked` allows it);
-    if its files expired or were taken down (`gone` allows it). Raise IntegrityError if tag and digest
+    if its files expired or were taken down (`gone` allows it). Raise MismatchError if tag and digest
     name different manifests.
     """
     return find_with_state(remote, ref, yanked, gone)[0]
@@ -200,7 +204,7 @@ def _by_tag(remote: RegistryReader, state: State, ref: Ref, yanked: bool) -> Loc
     if entry is None or entry.dropped:
         raise no_version(state.name, f"version {version} in {remote.url}", state.versions)
     if ref.digest not in (None, entry.manifest):
-        raise IntegrityError(
+        raise MismatchError(
             f"{state.name}:{ref.tag} is {entry.manifest.short}..., not {ref.digest.short if ref.digest else ''}...",
             "the tag and the digest name different manifests",
         )

@@ -18,7 +18,7 @@ from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.server.workers import AnswerCache, SearchWorker, WorkerPool
 from onnxreg.registry.store.protocol import IndexFile
 from onnxreg.registry.trust.checked_reader import trust_digest
-from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.query.resolve import ResolveRequest
 
@@ -88,12 +88,7 @@ class Api:
         return await pool.run(partial(self._resolve, base, request, key))
 
     def _resolve(self, base: str, request: ResolveRequest, key: bytes) -> bytes:
-        try:
-            resolution, token = self._registry.resolve(request)
-        except IntegrityError as error:
-            if request.ref.tag is not None and request.ref.digest is not None:
-                raise ConflictError(error.message, error.advice) from error
-            raise
+        resolution, token = self._registry.resolve(request)
         document = resolution.to_json()
         for file in document["files"]:
             file["url"] = base + file["url"]

@@ -26,7 +26,7 @@ from onnxreg.registry.server.lru import LruCache
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits
 from onnxreg.registry.server.workers import WorkerPool
-from onnxreg.registry.store.protocol import IndexFile
+from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
 from onnxreg.registry.trust.checked_reader import trust_digest
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
@@ -226,6 +226,8 @@ class HubRoutes:
         key = self._key(name, revision, index)
         try:
             state, located = self._registry.locate(name, lambda state: self._ref(state, revision))
+        except MissingBlobError:
+            raise
         except (InputError, NotFoundError) as error:
             raise _refused(404, "RevisionNotFound", error.message) from error
         except GateError as error:

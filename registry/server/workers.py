@@ -13,7 +13,7 @@ from anyio.to_thread import run_sync
 
 from onnxreg.registry.log.lookup import read_consistently
 from onnxreg.registry.search.search_index import Revision, SearchIndex
-from onnxreg.registry.server.http.messages import HttpError
+from onnxreg.registry.server.http.messages import RETRY_SECONDS, HttpError
 from onnxreg.registry.server.lru import LruCache
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits
@@ -22,7 +22,6 @@ from onnxreg.schema.query.expression.tree import limited
 
 Answer = TypeVar("Answer")
 
-RETRY_SECONDS = 2
 Make = Callable[[IndexFile | None], bytes]
 
 

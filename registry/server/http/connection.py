@@ -22,7 +22,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from onnxreg.registry.server.http.messages import JSON, ZERO_COPY, error_body
+from onnxreg.registry.server.http.messages import JSON, RETRY_SECONDS, ZERO_COPY, error_body
 from onnxreg.registry.server.settings import Limits
 
 MAX_JOINED_BYTES = 256 * 1024
@@ -111,6 +111,8 @@ class Connection(HttpToolsProtocol):
             return
         body = error_body("environment" if status == 503 else "input", message)
         fields = {"content-type": JSON, "content-length": len(body), "connection": "close"}
+        if status == 503:
+            fields["retry-after"] = RETRY_SECONDS
         lines = [f"{name}: {value}\r\n".encode() for name, value in fields.items()]
         self.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", body]))
         self.transport.close()

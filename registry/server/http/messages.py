@@ -20,8 +20,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from onnxreg.registry.log.lookup import MismatchError
 from onnxreg.registry.server.settings import Limits, Settings
-from onnxreg.schema.core.errors import RegError
+from onnxreg.registry.store.protocol import MissingBlobError
+from onnxreg.schema.core.errors import ConflictError, IntegrityError, RegError
 
 PIECE_BYTES = 1024 * 1024
 """Bytes of a file that are sent at a time, at first."""
@@ -44,6 +46,8 @@ STATUS = {
     "environment": 503,
 }
 """HTTP status of each family of errors; the others cannot happen to a reader and are 500."""
+RETRY_SECONDS = 2
+"""Seconds after which a client for whom there was no room may come again."""
 _ENTITY_TAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 _RANGE_HEADER = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.IGNORECASE)
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
@@ -98,8 +102,18 @@ def error_body(family: str, message: str, hint: str = "") -> bytes:
 def of_error(request: Request, error: Exception) -> Response:
     """The answer to a request that failed with an expected error."""
     assert isinstance(error, RegError)
+    error = as_served(error)
     body = error_body(error.family, error.message, error.hint)
     return Response(body, STATUS.get(error.family, 500), {"Cache-Control": "no-store"}, JSON)
+
+
+def as_served(error: RegError) -> RegError:
+    """The error in the family that clients need: a lost blob is damage, and not a name that does not exist."""
+    if isinstance(error, MissingBlobError):
+        return IntegrityError(error.message, error.advice)
+    if isinstance(error, MismatchError):
+        return ConflictError(error.message, error.advice)
+    return error
 
 
 def of_http_error(request: Request, error: Exception) -> Response:

@@ -22,6 +22,7 @@ from onnxreg.registry.store.layout import (
     is_witness_path,
     model_of,
 )
+from onnxreg.registry.store.protocol import MissingBlobError
 from onnxreg.schema.core.ref import POLICY_LOG
 
 IMMUTABLE = "max-age=31536000, immutable"
@@ -83,7 +84,10 @@ class TreeRoutes:
         key = BlobKey.of_path(request.scope["path"].removeprefix("/"))
         if key is None:
             raise nothing_there(request)
-        file = self._registry.open_key(key) if key.generation else self._registry.open_blob(key.digest)
+        try:
+            file = self._registry.open_key(key) if key.generation else self._registry.open_blob(key.digest)
+        except MissingBlobError as error:
+            raise HttpError(404, error.message) from error
         return of_file(request, file, os.fstat(file.fileno()).st_size, key.digest.hex, self._blob_caching)
 
     async def witness(self, request: Request) -> Response:

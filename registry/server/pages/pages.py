@@ -19,7 +19,7 @@ from starlette.routing import Route
 from onnxreg.registry.log.lookup import read_consistently
 from onnxreg.registry.search.release_table import ModelFilter
 from onnxreg.registry.search.search_index import SearchIndex
-from onnxreg.registry.server.http.messages import HTML, STATUS, HttpError, base_url, of_bytes
+from onnxreg.registry.server.http.messages import HTML, STATUS, HttpError, as_served, base_url, of_bytes
 from onnxreg.registry.server.http.tree_routes import IMMUTABLE
 from onnxreg.registry.server.pages import views
 from onnxreg.registry.server.pages.rendering import Rendering
@@ -93,6 +93,7 @@ class Pages:
 
     def of_error(self, error: RegError) -> Response:
         """An error as a page; a query that cannot be parsed is shown in its search field."""
+        error = as_served(error)
         if isinstance(error, MisreadError):
             html = self._rendering.page("search.html", query=error.query, error=error, instead=error.instead)
         else:

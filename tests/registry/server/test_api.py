@@ -17,6 +17,7 @@ from onnxreg.registry.server import api
 from onnxreg.registry.server.pages.rendering import Rendering
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.draft import Draft
@@ -242,6 +243,19 @@ def test_a_damaged_index_is_the_servers_fault(site: Site) -> None:
     listed = site.get("/v1/models").json
     assert listed["damaged"] == 1
     assert [model["name"] for model in listed["models"]] == ["acme/pii"]
+
+
+@pytest.mark.parametrize("damage", ["changed", "lost"])
+def test_a_damaged_or_lost_manifest_is_the_servers_fault(site: Site, filled: Registry, damage: str) -> None:
+    digest = filled.get("tiny").digest
+    path = site.root / blob_path(digest)
+    path.chmod(0o600)
+    path.write_bytes(b"{}") if damage == "changed" else path.unlink()
+    refs = ("tiny", "tiny:1.0.0", f"tiny:1.0.0@{digest}", f"tiny@{digest}")
+    for answer in (*(site.resolve({"ref": ref}) for ref in refs), site.get("/api/models/tiny")):
+        assert (answer.status, answer.error["family"]) == (500, "integrity")
+    assert site.get("/models/tiny:1.0.0", Accept="text/html").status == 500
+    assert site.get(f"/{blob_path(digest)}").status == (200 if damage == "changed" else 404)
 
 
 def test_an_index_that_lies_is_no_answer(site: Site) -> None:

@@ -260,6 +260,16 @@ def test_the_longest_idle_connection_makes_room(filled: Registry) -> None:
             connection.close()
 
 
+def test_a_client_without_room_is_told_when_to_come_again(filled: Registry) -> None:
+    with running(filled.store.root, None, Limits(connections=1)) as site, site.connect() as busy:
+        head = b"POST /v1/resolve HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\nExpect: 100-continue\r\n\r\n"
+        busy.sendall(head)
+        assert busy.recv(100).startswith(b"HTTP/1.1 100 ")
+        with site.connect() as other:
+            answer = read_answer(other)
+    assert (answer.status, answer.headers["retry-after"]) == (503, "2")
+
+
 def test_a_reader_that_takes_nothing_loses_its_connection(strict: Site, filled: Registry) -> None:
     with filled.store.push() as push:
         digest, _ = push.put(BytesIO(bytes(64 * 2**20)))
