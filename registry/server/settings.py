@@ -24,7 +24,7 @@ class Limits:
 
     `head`, `body`: bytes of a request. `asking`: seconds for a request's head, and the same for its body.
     `idle`: seconds that a connection may wait between requests. `stalled`: seconds in which a client must
-    receive one piece of a file. `waiting`: requests of one kind (resolve, search, lists) that may wait for an
+    receive each MiB of an answer. `waiting`: requests of one kind (resolve, search, lists) that may wait for an
     answer. `steps`: tests of one value that a query may take.
     """
 

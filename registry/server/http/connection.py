@@ -5,10 +5,11 @@ maximum size. If there are too many connections, the one that has waited the lon
 closed. So neither idle connections nor slow heads keep others out.
 
 Files go out by `loop.sendfile` (the ASGI extension `zerocopysend`): the kernel copies, and memory stays flat.
-A client that does not take a piece in time loses its connection.
+A client has some time for each MiB, of a file or of an answer in memory; if it takes longer, it loses its connection.
 """
 
 import asyncio
+import math
 import socket
 import struct
 from collections.abc import Callable
@@ -47,16 +48,19 @@ class Connection(HttpToolsProtocol):
         self._limits = limits
         self._waiting = waiting
         self._deadline: asyncio.TimerHandle | None = None
+        self._receiving: asyncio.Handle | None = None
         self._head: int | None = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        transport.set_write_buffer_limits(0)
         self._begin_waiting()
         if len(self.connections) > self._limits.connections:
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_waiting()
+        self._end_receiving()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -96,8 +100,36 @@ class Connection(HttpToolsProtocol):
             self._waiting[self] = None
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection that was idle too long, with the bytes that the client did not take."""
-        drop(self.transport)
+        """Close a connection that was idle too long. One that still receives an answer is not idle."""
+        if self.flow.write_paused:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+        else:
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        """Limit the time for bytes that the kernel does not take now, once all of them are in the buffer."""
+        super().pause_writing()
+        self._receiving = self.loop.call_soon(self._limit_receiving)
+
+    def resume_writing(self) -> None:
+        """The buffer is empty again."""
+        super().resume_writing()
+        self._end_receiving()
+
+    def _limit_receiving(self) -> None:
+        seconds = self._seconds_for(self.transport.get_write_buffer_size())
+        self._receiving = self.loop.call_later(seconds, drop, self.transport)
+
+    def _end_receiving(self) -> None:
+        if self._receiving is not None:
+            self._receiving.cancel()
+            self._receiving = None
+
+    def _seconds_for(self, count: int) -> float:
+        """The seconds in which a client must receive so many bytes."""
+        return self._limits.stalled * math.ceil(count / 2**20)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "the request is malformed")
@@ -149,7 +181,7 @@ class Connection(HttpToolsProtocol):
         count = message["count"]
         if self.transport.is_closing():
             raise ConnectionResetError("the client is gone")
-        async with asyncio.timeout(self._limits.stalled):
+        async with asyncio.timeout(self._seconds_for(count)):
             sent_bytes = await self.loop.sendfile(self.transport, message["file"], message["offset"], count)
         if sent_bytes < count:
             raise OSError("a file became shorter while it was sent")

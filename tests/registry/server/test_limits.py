@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPResponse
 from io import BytesIO
 from pathlib import Path
 from urllib.parse import quote
@@ -281,6 +282,49 @@ def test_a_reader_that_takes_nothing_loses_its_connection(strict: Site, filled: 
         assert len(ended(connection)) < 64 * 2**20
     (line,) = [json.loads(line) for line in strict.lines if digest.hex in line]
     assert line["bytes"] < 64 * 2**20
+
+
+def test_a_slow_reader_gets_a_large_piece_of_a_file(filled: Registry) -> None:
+    """Pieces of 8 MiB, once the client took some quickly: the time is that of 8 MiB."""
+    with filled.store.push() as push:
+        digest, _ = push.put(BytesIO(bytes(64 * 2**20)))
+        push.flush()
+    with running(filled.store.root, None, Limits(stalled=0.5)) as site, site.connect() as connection:
+        connection.sendall(f"GET /{blob_path(digest)} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        answer = HTTPResponse(connection)
+        answer.begin()
+        assert len(answer.read(24 * 2**20)) == 24 * 2**20
+        time.sleep(1)
+        assert len(answer.read()) == 40 * 2**20
+
+
+def large_index(filled: Registry, size: int) -> bytes:
+    """Write an index file, which goes out from memory, in place of that of `tiny`."""
+    (filled.store.root / "index/tiny.jsonl").write_bytes(bytes(size))
+    return b"GET /index/tiny.jsonl HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.mark.parametrize(("size", "window"), [(16 * 2**20, 2**20), (60_000, 4096)])
+def test_a_slow_reader_gets_an_answer_from_memory(filled: Registry, size: int, window: int) -> None:
+    """Also the part that only the kernel still has, when the connection is closed."""
+    head = large_index(filled, size)
+    with running(filled.store.root, None, Limits(idle=1)) as site, site.connect() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+        connection.sendall(head + b"\r\n")
+        time.sleep(1.5)
+        assert len(read_answer(connection).body) == size
+
+
+@pytest.mark.parametrize("header", [b"", b"Connection: close\r\n", b"\r\nGET / HTTP/1.1\r\nHost: x\r\n"])
+def test_a_reader_that_takes_no_answer_from_memory_loses_its_connection(
+    filled: Registry, header: bytes
+) -> None:
+    """Also if it keeps the connection busy with another request."""
+    head = large_index(filled, 16 * 2**20)
+    with running(filled.store.root, None, Limits(stalled=0.02)) as site, site.connect() as connection:
+        connection.sendall(head + header + b"\r\n")
+        time.sleep(1)
+        assert len(ended(connection)) < 16 * 2**20
 
 
 def test_a_client_that_goes_away_leaves_nothing_open(site: Site, filled: Registry) -> None:
