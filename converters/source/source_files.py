@@ -14,6 +14,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
 from onnxreg.schema.core.errors import Advice, InputError, NotFoundError, RemoteError, missing_extra
 from onnxreg.schema.core.file_state import SETTLED_NANOSECONDS, FileState
+from onnxreg.schema.core.text_files import VALUE_ERRORS
 
 CONFIG = "config.json"
 GENAI_CONFIG = "genai_config.json"
@@ -156,7 +157,7 @@ def read_metadata(directory: Path) -> dict[str, Any]:
     match = _FRONT_MATTER.match(card.read_text(encoding="utf-8", errors="replace"))
     try:
         value = yaml.safe_load(match[1]) if match else None
-    except (yaml.YAMLError, RecursionError, ValueError):
+    except (yaml.YAMLError, RecursionError, *VALUE_ERRORS):
         return {}
     return value if isinstance(value, dict) else {}
 

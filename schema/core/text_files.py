@@ -5,7 +5,7 @@ aliases). Repeated keys are errors.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 from onnxreg.schema.core.errors import InputError, missing_extra
@@ -52,6 +52,9 @@ SYNTAX_HINT = "look there and in the line above for a bracket, quote or colon th
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
 """Numbers such as 1e-4, which JSON and YAML 1.2 have and PyYAML takes for text."""
 
+VALUE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Errors of PyYAML, besides its own, for a value that does not fit its type: a 13th month, or `!!bool x`."""
+
 
 def read_yaml(data: bytes, label: str, extra: str) -> Any:
     """Parse a YAML or JSON file. InputError, naming `label`, if it is neither; HostError, naming the extra, without PyYAML."""
@@ -73,7 +76,7 @@ def parse_yaml(text: str, label: str, extra: str) -> Any:
         return yaml.load(text, Loader=strict_loader(yaml))
     except yaml.MarkedYAMLError as error:
         raise _broken(error, label) from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except (yaml.YAMLError, RecursionError, *VALUE_ERRORS) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{label} is neither YAML nor JSON: {reason}", SYNTAX_HINT) from error
 
@@ -97,11 +100,22 @@ def strict_loader(yaml: Any) -> Any:
                 raise self._refused("aliases are not allowed", self.peek_event())
             return super().compose_node(parent, index)
 
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            try:
+                return super().construct_object(node, deep)
+            except VALUE_ERRORS as error:
+                kind = node.tag.rpartition(":")[2]
+                raise self._refused(f"the value is not of the type {kind}", node) from error
+
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-            if twice := next((key for key in keys if keys.count(key) > 1), None):
-                last = [key for key, _ in node.value][len(keys) - 1 - keys[::-1].index(twice)]
-                raise self._refused(f"the key {twice!r} occurs twice", last)
+            keys = set()
+            for key_node, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+                key = self.construct_object(key_node, deep=True)
+                if not isinstance(key, Hashable):
+                    break
+                if key in keys:
+                    raise self._refused(f"the key {key!r} occurs twice", key_node)
+                keys.add(key)
             return super().construct_mapping(node, deep)
 
         def _refused(self, reason: str, node_or_event: Any) -> Exception:

@@ -10,6 +10,7 @@ from typing import Any
 
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
+from onnxreg.schema.core.text_files import VALUE_ERRORS
 from onnxreg.schema.log.state import State, VersionEntry
 
 PATH = "README.md"
@@ -63,7 +64,7 @@ def described(card: str, metadata: Mapping[str, Any], written: Mapping[str, Any]
     match = _FRONT_MATTER.match(card)
     try:
         value = yaml.safe_load(match[1]) if match else {}
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError, *VALUE_ERRORS):
         return card
     if not isinstance(value, dict):
         return card
@@ -90,7 +91,7 @@ def _edited(text: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     edited = "".join(lines) + added
     try:
         is_right = yaml.safe_load(edited) == new
-    except yaml.YAMLError:
+    except (yaml.YAMLError, *VALUE_ERRORS):
         is_right = False
     return edited if is_right else yaml.safe_dump(dict(new), sort_keys=False, allow_unicode=True)
 

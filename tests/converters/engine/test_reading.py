@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support.processor import no_quadratic_time
 
 from onnxreg.converters.engine.read_recipe import (
     MAX_DOCUMENT_BYTES,
@@ -11,6 +12,7 @@ from onnxreg.converters.engine.read_recipe import (
     without_comments,
 )
 from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.text_files import parse_yaml
 
 RECIPE = "task: onnx\nsteps:\n  - {name: int8, pass: OnnxDynamicQuantization}\n"
 
@@ -60,6 +62,18 @@ def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:
     {
         "twice": (RECIPE + "task: onnx\n", "the key 'task' occurs twice"),
         "twice, where": ("a: 1\nb: 2\na: 3\n", r"a\.yaml, line 3, column 1, is .*: the key 'a' occurs twice"),
+        "twice, and false": ("0: a\n0: b\n", "line 2, column 1, is .*: the key 0 occurs twice"),
+        "twice, and empty": ('"": a\n"": b\n', "the key '' occurs twice"),
+        "twice, and null": ("null: a\n~: b\n", "the key None occurs twice"),
+        "list as a key": ("[a]: b\n", "neither YAML nor JSON: found unhashable key"),
+        "bool": ("a: !!bool foo\n", "line 1, column 4, is .*: the value is not of the type bool"),
+        "int": ('a: !!int ""\n', "not of the type int"),
+        "float": ('a: !!float ""\n', "not of the type float"),
+        "large float": (f"a: 1{':00' * 200}.5\n", "not of the type float"),
+        "timestamp": ("a: !!timestamp foo\n", "not of the type timestamp"),
+        "date": ("a: 2020-13-45\n", "line 1, column 4, is .*: the value is not of the type timestamp"),
+        "set": ("a: !!set [1]\n", "expected a mapping node"),
+        "escape": (r'a: "\UFFFFFFFF"', "neither YAML nor JSON"),
         "alias": ("a: &x [1]\nb: *x\n", "aliases are not allowed"),
         "code": ("a: !!python/object/apply:os.system [id]\n", "neither YAML nor JSON"),
         "syntax": ("a: [1,\n", "neither YAML nor JSON"),
@@ -95,6 +109,12 @@ def test_invalid_recipes_are_refused_by_line(tmp_path: Path, text: str, told: st
     (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(InputError, match=rf"^a\.yaml(, )?.*{told}"):
         read_recipe(tmp_path / "a.yaml")
+
+
+def test_many_keys_take_no_quadratic_time() -> None:
+    text = "".join(f"key{number}: 1\n" for number in range(30_000))
+    with no_quadratic_time():
+        assert len(parse_yaml(text, "a.yaml", "export")) == 30_000
 
 
 def test_broken_yaml_is_told_with_its_line_and_what_to_look_for(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from onnxreg.converters.source.source_files import read_license
         ("---\nlicense: [a, b]\n---\n", None),
         ("---\nlicense: {a\n---\n", None),
         ("---\n!!python/object/apply:os.system ['false']\n---\n", None),
+        ("---\nlicense: mit\nfast: !!bool foo\n---\n", None),
+        ("---\nlicense: mit\ntime: !!timestamp foo\n---\n", None),
         ("", None),
     ],
 )

@@ -61,6 +61,12 @@ def test_values_are_kept_in_any_style(front: str) -> None:
     assert metadata(new) == before | {"tags": ["b"]} and new.endswith("---\ntext\n")
 
 
+@pytest.mark.parametrize("value", ["2020-13-45", "!!bool foo", "!!timestamp foo", '!!int ""'])
+def test_a_card_whose_metadata_cannot_be_read_stays(value: str) -> None:
+    card = f"---\ndate: {value}\n---\ntext\n"
+    assert described(card, {"license": "mit"}, {}) == card
+
+
 VALUES = st.recursive(
     st.text("ab #:-'\"\n", max_size=8) | st.integers() | st.none(),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("xy", min_size=1), inner, max_size=2),
