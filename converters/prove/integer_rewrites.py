@@ -322,11 +322,12 @@ def rows_by_blocks(make: Rewriter, formula: Formula) -> Formula | None:
     """GatherBlockQuantized is Gather from the table that its blocks of codes encode."""
     codes, index, scales, zeros = (*formula.operands, *[None] * 4)[:4]
     axis, size = formula.attribute("quantize_axis", 1), formula.attribute("block_size", 128)
+    is_native = codes is not None and codes.element in ("int4", "uint4")
     if codes is not None and codes.element == "uint8" and formula.attribute("bits", 4) == 4:
         codes, zeros = _nibbles(codes), _packed_zeros(zeros, scales)
-    if codes is not None and codes.element in _MIDDLES and zeros is None:
+    if codes is not None and codes.element in _MIDDLES and not is_native and zeros is None:
         zeros = _middles(scales, codes.element)
-    if codes is None or scales is None or (codes.element != "int4" and zeros is None):
+    if codes is None or scales is None or (not is_native and zeros is None):
         return None
     table = coded(codes, scales, zeros, axis, codes.node, size)
     gathered = formula.attribute("gather_axis", 0)
@@ -335,7 +336,7 @@ def rows_by_blocks(make: Rewriter, formula: Formula) -> Formula | None:
 
 
 _MIDDLES = {"uint4": 8, "uint8": 128}
-"""The zero point of unsigned codes that have none of their own."""
+"""The zero point of codes in bytes that have none of their own; that of 4-bit types is 0."""
 
 
 def _nibbles(packed: Formula | None) -> Formula | None:

@@ -115,7 +115,10 @@ def _numbers(ledger: Ledger) -> dict[object, int]:
 def latest_proofs(
     ledger: Ledger, digest: Digest, manifest: Manifest, trust: Trust
 ) -> dict[str, RecordedProof]:
-    """Return the newest proof of each artifact by its path; a signed proof comes before an unsigned one."""
+    """Return the newest proof of each artifact by its path; a signed proof comes before an unsigned one.
+
+    Reports by other rules than this program's do not count.
+    """
     lineages = {
         artifact.digest: (artifact.path, {parent.digest for parent in manifest.ancestors(artifact)})
         for artifact in manifest.artifacts
@@ -123,11 +126,13 @@ def latest_proofs(
     }
     if not lineages:
         return {}
+    from onnxreg.schema.gates.faithfulness import RULES
+
     latest: dict[str, RecordedProof] = {}
     proofs = recorded_proofs(ledger, attestations(ledger, digest, manifest), trust)
     for proof in sorted(proofs, key=lambda item: bool(item.signers)):
         path, parents = lineages.get(proof.report.artifact, ("", set()))
-        if proof.report.parent in parents:
+        if proof.report.parent in parents and proof.report.rules == RULES:
             latest[path] = proof
     return latest
 

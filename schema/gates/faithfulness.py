@@ -1,6 +1,6 @@
 """Proof that an artifact is its parent, rounded: what was compared, and the verdict.
 
-    {"format": "onnxreg-faithfulness", "format_version": 1, "rules": 1, "artifact": digest, "parent": digest,
+    {"format": "onnxreg-faithfulness", "format_version": 1, "rules": 2, "artifact": digest, "parent": digest,
      "verdict": "proven" | "bounded" | "not-provable", "reasons"?: [text], "tensors", "weights", "quantized", ...}
 
 Anybody can make it again from the two files: `reg prove`. docs/prove.md has the rules.
@@ -21,8 +21,8 @@ from onnxreg.schema.signing.dsse import STATEMENT
 
 PREDICATE = "urn:onnxreg:faithfulness:v1"
 """The predicate type of a signed proof: an in-toto statement whose subject is the artifact, its predicate the report."""
-RULES = 1
-"""The version of docs/prove.md that a verdict follows."""
+RULES = 2
+"""The version of docs/prove.md that a verdict follows. Reports of other versions are read, and prove nothing."""
 FULL_PRECISION = "float32"
 Verdict = Literal["proven", "bounded", "not-provable"]
 
@@ -52,7 +52,7 @@ class FaithfulnessReport(Document):
 
     format: Literal["onnxreg-faithfulness"]
     format_version: First
-    rules: First
+    rules: Annotated[Count, Field(gt=0)]
     artifact: Digest
     parent: Digest
     verdict: Verdict

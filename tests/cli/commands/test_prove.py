@@ -18,7 +18,7 @@ from onnxreg.registry.gates.statements import PROOF
 from onnxreg.registry.signing import Keystore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.gates.faithfulness import FaithfulnessReport, RuleCount
+from onnxreg.schema.gates.faithfulness import RULES, FaithfulnessReport, RuleCount
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
@@ -216,7 +216,12 @@ def test_an_old_report_that_is_logged_again_is_not_newer(
 def test_a_report_about_another_parent_or_verdict_does_not_count(registry: Registry) -> None:
     manifest = registry.get(REF).manifest
     full, int8 = manifest.artifacts[:2]
-    report = {"format": "onnxreg-faithfulness", "format_version": 1, "rules": 1, "artifact": str(int8.digest)}
+    report = {
+        "format": "onnxreg-faithfulness",
+        "format_version": 1,
+        "rules": RULES,
+        "artifact": str(int8.digest),
+    }
     for parent_digest, verdict in ((Digest.of(b"other"), "proven"), (full.digest, "bounded")):
         value = {**report, "parent": str(parent_digest), "verdict": verdict}
         registry.attest_proof(REF, FaithfulnessReport.from_json(value))
@@ -320,11 +325,20 @@ def test_added_files_are_compared_with_the_parent_that_is_stated(
 
 
 def test_an_unsigned_claim_is_called_unsigned(registry: Registry, capsys: pytest.CaptureFixture[str]) -> None:
-    """Anybody can log one; one about a file that is not the parent is no proof of the version at all."""
+    """Anybody can log one; one about another file than the parent, or by older rules, is no proof."""
     full, int8 = registry.get(REF).manifest.artifacts[:2]
-    about = {"format": "onnxreg-faithfulness", "format_version": 1, "rules": 1, "artifact": str(int8.digest)}
-    for verdict, origin in (("bounded", full.digest), ("proven", int8.digest)):
-        value = {**about, "parent": str(origin), "verdict": verdict}
+    about = {
+        "format": "onnxreg-faithfulness",
+        "format_version": 1,
+        "rules": RULES,
+        "artifact": str(int8.digest),
+    }
+    for verdict, origin, rules in (
+        ("bounded", full.digest, RULES),
+        ("proven", int8.digest, RULES),
+        ("proven", full.digest, RULES - 1),
+    ):
+        value = {**about, "parent": str(origin), "verdict": verdict, "rules": rules}
         registry.attest_proof(REF, FaithfulnessReport.from_json(value))
     assert main(["show", REF]) == 0
     (line,) = [text for text in capsys.readouterr().out.splitlines() if text.startswith("proof: ")]
@@ -335,7 +349,7 @@ def test_an_unsigned_claim_is_called_unsigned(registry: Registry, capsys: pytest
     assert [fact["value"] for fact in facts if fact["name"].startswith("onnxreg:faithfulness")] == [
         "bounded",
         str(full.digest),
-        "1",
+        str(RULES),
         "unsigned",
     ]
 
@@ -347,7 +361,12 @@ def test_a_signed_proof_is_stated_although_an_unsigned_one_came_later(
     assert main(["--quiet", "trust", "add", "release", str(Keystore().new("release", "ed25519"))]) == 0
     assert main(["prove", REF, "--artifact", "model_int8.onnx", "--attest", "--key", "release"]) == 0
     full, int8 = registry.get(REF).manifest.artifacts[:2]
-    about = {"format": "onnxreg-faithfulness", "format_version": 1, "rules": 1, "artifact": str(int8.digest)}
+    about = {
+        "format": "onnxreg-faithfulness",
+        "format_version": 1,
+        "rules": RULES,
+        "artifact": str(int8.digest),
+    }
     value = {**about, "parent": str(full.digest), "verdict": "bounded"}
     registry.attest_proof(REF, FaithfulnessReport.from_json(value))
     capsys.readouterr()

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnxruntime import InferenceSession
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from support.prove.children import verdict_of
 
@@ -516,3 +517,23 @@ def test_rewrites_of_optimizers(tmp_path: Path, parent: str, child: str, expecte
     tensors = weight("w", 8, 8), weight("b", 8), array("zeros", np.zeros((1, 1, 1, 1)))
     one, other = (build(body, *tensors, head=SQUARE) for body in (parent, child))
     assert (verdict(tmp_path, one, other)[0] == "proven") == expected
+
+
+@pytest.mark.parametrize(("kind", "zero"), [("uint4", 0), ("uint8", 8)])
+def test_codes_without_zero_points_have_the_one_of_their_type(tmp_path: Path, kind: str, zero: int) -> None:
+    codes = np.random.default_rng(0).integers(0, 16, (8, 16)).astype(np.uint8)
+    packed = (codes[:, ::2] | codes[:, 1::2] << 4).tobytes()
+    stored = onnx.helper.make_tensor("codes", onnx.TensorProto.UINT4, codes.shape, packed, raw=True)
+    if kind == "uint8":
+        stored.data_type, stored.dims[1] = onnx.TensorProto.UINT8, 8
+    scales = array("scales", np.full((8, 1), 0.5))
+    gather = "com.microsoft.GatherBlockQuantized <block_size = 16>"
+    head = "(int64[n] x) => (float[n, 16] y)"
+    child = build(f"y = {gather} (codes, x, scales)", stored, scales, head=head, opset=21)
+    session = InferenceSession(child.SerializeToString())
+    expected = ((codes.astype(np.float32) - zero) * 0.5)[:2]
+    assert np.array_equal(session.run(None, {"x": np.array([0, 1])})[0], expected)
+    for middle in (0, 8):
+        table = array("table", (codes.astype(np.float32) - middle) * 0.5)
+        parent = build("y = Gather (table, x)", table, head=head, opset=21)
+        assert (verdict(tmp_path, parent, child)[0] == "not-provable") == (middle != zero)

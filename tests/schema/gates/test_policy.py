@@ -11,7 +11,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.gates.channel_rules import DEMANDS, PromotionCandidate, evaluate
 from onnxreg.schema.gates.evaluation import Evaluation, read_evaluation, read_statement, statement
-from onnxreg.schema.gates.faithfulness import FaithfulnessReport, RecordedProof
+from onnxreg.schema.gates.faithfulness import RULES, FaithfulnessReport, RecordedProof
 from onnxreg.schema.gates.policy import Policy, Rule, read_policy
 from onnxreg.schema.manifest.manifest import Manifest
 
@@ -126,7 +126,7 @@ CHILD = document(int8={"parent": str(Digest.of(b"fp32"))})
 
 def proof(*signers: str, **changes: str) -> RecordedProof:
     """A proof about the int8 artifact of `document`."""
-    head = {"format": "onnxreg-faithfulness", "format_version": 1, "rules": 1, "verdict": "proven"}
+    head = {"format": "onnxreg-faithfulness", "format_version": 1, "rules": RULES, "verdict": "proven"}
     about = {"artifact": str(INT8), "parent": str(Digest.of(b"fp32")), **changes}
     return RecordedProof(
         FaithfulnessReport.from_json({**head, **about}), tuple(frozenset({name}) for name in signers)
@@ -435,7 +435,7 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], PromotionCandidate], str]] =
     ),
     "a proof by other rules": (
         {"faithful": True},
-        lambda: candidate(CHILD, proofs=(by_rules(0),)),
+        lambda: candidate(CHILD, proofs=(by_rules(1),)),
         "fail",
     ),
     "a proof by the demanded key": (

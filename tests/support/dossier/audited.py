@@ -9,7 +9,7 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.signing import PrivateKey
 from onnxreg.schema.formats.benchmark import BenchmarkDocument
-from onnxreg.schema.gates.faithfulness import FaithfulnessReport
+from onnxreg.schema.gates.faithfulness import RULES, FaithfulnessReport
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import Draft
 from support.registries.gated import NAME, draft, refusal
@@ -92,7 +92,7 @@ def make_audited(root: Path, key: PrivateKey, other: PrivateKey) -> Registry:
 def _proof(registry: Registry) -> FaithfulnessReport:
     model, int8 = registry.get(f"{NAME}:1.2.0").manifest.artifacts
     about = {"artifact": str(int8.digest), "parent": str(model.digest), "verdict": "bounded"}
-    value = {"format": "onnxreg-faithfulness", "format_version": 1, "rules": 1, **about, "weights": 4}
+    value = {"format": "onnxreg-faithfulness", "format_version": 1, "rules": RULES, **about, "weights": 4}
     return FaithfulnessReport.from_json({**value, "reasons": ["a scale is not the rule's"]})
 
 

@@ -31,7 +31,7 @@ from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.delta_format import DeltaHeader
 from onnxreg.schema.delta.table import Delta, DeltaTable
 from onnxreg.schema.dossier.dossier_profile import DossierProfile, FactsStatement, OwnerFacts
-from onnxreg.schema.gates.faithfulness import FaithfulnessReport, read_statement, statement
+from onnxreg.schema.gates.faithfulness import RULES, FaithfulnessReport, read_statement, statement
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import State, entries_to_json
 from onnxreg.schema.manifest import manifest as documents
@@ -99,7 +99,7 @@ def readers(directory: Path) -> dict[str, Reader]:
         {
             "format": "onnxreg-faithfulness",
             "format_version": 1,
-            "rules": 1,
+            "rules": RULES,
             "artifact": str(Digest.of(b"child")),
             "parent": str(Digest.of(b"parent")),
             "verdict": "bounded",
