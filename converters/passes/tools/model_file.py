@@ -13,7 +13,7 @@ from typing import Any
 
 from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.onnx.external_data import external_files, tensors
-from onnxreg.converters.onnx.onnx_graph import load_onnx
+from onnxreg.converters.onnx.onnx_graph import graph_inputs, load_onnx
 from onnxreg.converters.onnx.weightless import MAX_SMALL_ELEMENTS, copy_but, write_model
 from onnxreg.converters.passes.tools.graph import containers
 from onnxreg.converters.runtime.sessions import load_session
@@ -26,11 +26,16 @@ MAX_INLINE_WEIGHT_BYTES = 2**31 - 2**26
 ALIGNMENT_BYTES = 4096
 """Each tensor in a data file begins at a multiple of this: the size of a memory page."""
 
+FIRST_IR_WITH_CONSTANTS = 4
+"""Before this IR version each initializer must be an input."""
+
 _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 
 
 def load(path: Path) -> Any:
     """Read an ONNX file with its external data (`onnx.ModelProto`).
+
+    Initializers that are also inputs, as all are in IR version 3, become constants: passes change weights.
 
     Raises InputError if the file is not ONNX or cut short, or its external data is missing, too short or
     outside its folder.
@@ -40,6 +45,7 @@ def load(path: Path) -> Any:
     for tensor in tensors(model):
         if tensor.data_location == tensor.EXTERNAL:
             _bring_in(tensor, path)
+    _make_constant(model)
     return model
 
 
@@ -91,6 +97,15 @@ def scratch_in(workspace: Path) -> Iterator[None]:
         yield
     finally:
         _scratch.reset(token)
+
+
+def _make_constant(model: Any) -> None:
+    """Drop inputs that are initializers, in place."""
+    inputs = graph_inputs(model.graph)
+    if len(inputs) < len(model.graph.input):
+        del model.graph.input[:]
+        model.graph.input.extend(inputs)
+        model.ir_version = max(FIRST_IR_WITH_CONSTANTS, model.ir_version)
 
 
 def _bring_in(tensor: Any, path: Path) -> None:

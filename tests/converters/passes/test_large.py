@@ -18,6 +18,7 @@ from onnxreg.converters.passes.fixed_shape import DynamicToFixedShape
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.op_version_conversion import OnnxOpVersionConversion
 from onnxreg.converters.passes.pass_contract import run_and_compare
+from onnxreg.converters.passes.static_quantization import OnnxStaticQuantization
 from onnxreg.converters.passes.tools import model_file
 from onnxreg.registry import Registry
 from onnxreg.schema.core.errors import InputError
@@ -217,6 +218,21 @@ def test_a_file_that_is_cut_short_is_an_input_error(tmp_path: Path) -> None:
         path.write_bytes(data[:size])
         with pytest.raises(InputError):
             model_file.load(path)
+
+
+@pytest.mark.parametrize("work", [OnnxDynamicQuantization, OnnxStaticQuantization, OnnxFloatToFloat16])
+def test_weights_that_are_also_inputs_are_changed(tmp_path: Path, work: type[Any]) -> None:
+    head = "(float[n, 64] x, float[64, 64] W) => (float[n, 64] y)"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 3, opset_import: ["" : 13]> g {head} {{ y = MatMul(x, W) }}'
+    )
+    weight = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "W"))
+    onnx.save(model, tmp_path / "model.onnx")
+    rows = [{"x": weight[:4]}]
+    after, _ = run_and_compare("step", work(rows), model_file.load(tmp_path / "model.onnx"), feeds=rows)
+    assert model_file.weight_bytes(after) < 3 * weight.nbytes / 4
+    assert ([value.name for value in after.graph.input], after.ir_version >= 4) == (["x"], True)
 
 
 def test_scratch_lies_in_the_workspace_and_goes(tmp_path: Path) -> None:
