@@ -89,7 +89,7 @@ def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
 
 def tolerance_of(outputs: Sequence[Any], share: float, least: float = 0.0) -> Tolerance:
     """A share of the largest output (at least 1) or `least`, whichever is more; and that share of the value itself."""
-    scale = max([1.0, *(float(abs(array).max()) for array in outputs)])
+    scale = max([1.0, *(float(abs(array).max(initial=0)) for array in outputs)])
     return Tolerance(float(f"{max(share * scale, least):.2g}"), share)
 
 

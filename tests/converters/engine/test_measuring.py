@@ -47,6 +47,13 @@ def test_logits_of_zero_agree_with_each_other() -> None:
     assert agreement(zeros, zeros, [[1]]).min_cosine == 1
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (2, 0)])
+def test_runs_without_an_element_do_not_count(shape: tuple[int, ...]) -> None:
+    runs = [{"scores": np.ones(size, np.float32)} for size in (shape, (2, 3))]
+    assert measure.agreement(runs[:1], runs[:1], "scores") == measure.Agreement(0, 0.0, 1.0, 1.0, 1.0)
+    assert measure.agreement(runs, runs, "scores") == measure.agreement(runs[1:], runs[1:], "scores")
+
+
 def test_numbers_of_tokens_are_compared_together() -> None:
     """A question's start logits: which token is the largest is what counts, and padding is no token."""
     expected = np.array([[1.0, 5.0, 9.0]], np.float32)
