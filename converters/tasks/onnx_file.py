@@ -9,6 +9,7 @@ from onnxreg.converters.onnx.graph_operators import find_schema
 from onnxreg.converters.onnx.onnx_graph import check_model, graph_inputs, load_onnx
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.runtime.golden import DTYPES
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import digest_files
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
@@ -18,7 +19,7 @@ from onnxreg.schema.manifest.manifest import Source
 
 MASK = "attention_mask"
 MAX_GOLDEN_VALUES = 2_000
-"""Values of all outputs for one sample; a graph with more has no golden vectors."""
+"""Values of all inputs and outputs of one sample; a graph with more has no golden vectors."""
 RUNTIME_DOMAINS = frozenset({"com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"})
 
 
@@ -57,7 +58,7 @@ class OnnxFile(Task):
             raise _not_loaded(model, error) from error
         feeds = self._feeds(model, path)
         expected = [_outputs(session, feed, path.name) for feed in feeds]
-        golden = {"sample": feeds[0]} if _is_small(expected[0]) else {}
+        golden = {"sample": feeds[0]} if _has_golden(feeds[0], expected[0]) else {}
         origin = Source.from_json({"id": name, "digest": str(source.digest)})
         return ExportSubject(origin, Sample(feeds, expected, _per_token(model), golden), path)
 
@@ -129,6 +130,11 @@ def _axes(value: Any) -> list[Any]:
     return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
 
-def _is_small(outputs: dict[str, Any]) -> bool:
-    numbers = all(array.dtype.kind in "fiub" for array in outputs.values())
-    return numbers and sum(array.size for array in outputs.values()) <= MAX_GOLDEN_VALUES
+def _has_golden(inputs: Feed, outputs: Feed) -> bool:
+    """Tell if one run can be golden vectors."""
+    arrays = (*inputs.values(), *outputs.values())
+    return (
+        all(str(array.dtype) in DTYPES for array in arrays)
+        and all(array.size for array in outputs.values())
+        and sum(array.size for array in arrays) <= MAX_GOLDEN_VALUES
+    )

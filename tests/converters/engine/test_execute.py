@@ -103,6 +103,21 @@ def test_8_bit_weights_alone_claim_no_quantized_activations(run: Any, block_size
     assert vectors["tolerance"] == TOLERANCE_BY_PRECISION["int8-weights"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "sizes", "roles"),
+    [("float", 64, {"golden"}), ("int16", 64, set()), ("uint64", 64, set()), ("float", 40_000, set())],
+)
+def test_a_graph_has_golden_vectors_if_they_fit_the_file(
+    run: Any, home: Path, kind: str, sizes: int, roles: set[str]
+) -> None:
+    head = f"({kind}[batch, {sizes}] x) => (float[batch, 1] y)"
+    body = "f = Cast <to = 1> (x) y = ReduceMax <axes = [1]> (f)"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {head} {{ {body} }}')
+    onnx.save(model, home / "max.onnx")
+    (artifact,) = run({"steps": [OPSET]}, source="max.onnx").artifacts
+    assert {file.role for file in artifact.sidecars} == roles
+
+
 def test_8_bit_weights_with_int8_activations_are_int8(run: Any) -> None:
     params = {"bits": 8, "block_size": 32, "accuracy_level": 4}
     (artifact,) = run({"steps": [{**INT4, "name": "w8", "params": params}]}).artifacts
