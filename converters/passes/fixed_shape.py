@@ -121,7 +121,7 @@ class DynamicToFixedShape(GraphPass):
 def _dims(value: Any) -> list[int | str]:
     """Sizes and, of dynamic axes, names ("" if there is none)."""
     dims = value.type.tensor_type.shape.dim
-    return [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in dims]
+    return [dim.dim_value if graph.has_size(dim) else dim.dim_param for dim in dims]
 
 
 def _fix(value: Any, sizes: Mapping[str, int]) -> None:
@@ -139,5 +139,5 @@ def _fix_input(subject: Any, name: str, shape: tuple[int, ...]) -> None:
 def _fix_output(value: Any, inferred: list[int | str | None]) -> None:
     """Sizes that ONNX Runtime infers now; what depends on the data stays dynamic."""
     for dim, size in zip(value.type.tensor_type.shape.dim, inferred, strict=False):
-        if not dim.HasField("dim_value") and isinstance(size, int):
+        if not graph.has_size(dim) and isinstance(size, int):
             dim.dim_value = size

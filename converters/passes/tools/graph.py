@@ -88,6 +88,11 @@ def default_opset(model: Any) -> int | None:
     return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), None)
 
 
+def has_size(dim: Any) -> bool:
+    """Tell if an axis (`onnx.TensorShapeProto.Dimension`) is fixed; -1 is a common way to write a dynamic one."""
+    return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
+
+
 def infer_values(model: Any) -> dict[str, Any]:
     """The ValueInfoProto of each value of the main graph whose type can be inferred; large weights are not copied."""
     import onnx

@@ -12,6 +12,7 @@ from typing import Any
 from onnxreg.converters.onnx.external_data import tensors
 from onnxreg.converters.onnx.onnx_graph import graph_inputs
 from onnxreg.converters.passes.tools import model_file
+from onnxreg.converters.passes.tools.graph import has_size
 from onnxreg.converters.runtime.npz import read_rows
 from onnxreg.converters.runtime.sessions import BFLOAT16_NUMBER, numpy_type, run_session
 from onnxreg.schema.core.digest import Digest
@@ -200,7 +201,7 @@ def _rows(path: Path) -> Iterator[Feed]:
 
 def _shape(value: Any, sizes: Mapping[str, int], length: int) -> list[int]:
     dims = value.type.tensor_type.shape.dim
-    return [dim.dim_value if dim.HasField("dim_value") else sizes.get(dim.dim_param, length) for dim in dims]
+    return [dim.dim_value if has_size(dim) else sizes.get(dim.dim_param, length) for dim in dims]
 
 
 def _draw(value: Any, shape: list[int], bounds: Mapping[str, int], generator: Any) -> Any:

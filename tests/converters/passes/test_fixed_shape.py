@@ -9,6 +9,7 @@ import pytest
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.fixed_shape import DynamicToFixedShape
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
+from onnxreg.converters.passes.tools import samples
 from onnxreg.schema.core.errors import InputError
 
 
@@ -86,3 +87,15 @@ def test_a_size_that_contradicts_a_fixed_axis() -> None:
     after, _ = run("fixed", DynamicToFixedShape(**WAYS[0]), model())
     with pytest.raises(InputError, match="cannot be 4, it is 7"):
         run("fixed", DynamicToFixedShape(input_name=["ids"], input_shape=[[3, 4]]), after)
+
+
+def test_a_size_of_minus_one_is_a_dynamic_axis() -> None:
+    subject = model()
+    for value in (*subject.graph.input, *subject.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.dim_value = -1
+    assert samples.draw(subject)[0]["ids"].shape == (8, 8)
+    work = DynamicToFixedShape(input_name=["ids", "mask"], input_shape=[[3, 7], [3, 7]])
+    _, step = run_and_compare("fixed", work, subject)
+    assert step.result["shapes"] == {"ids": [3, 7], "mask": [3, 7], "y": [3, 7, 4], "z": [3, 4]}
