@@ -245,7 +245,7 @@ def _write_subject(subject: ExportSubject, directory: Path) -> None:
     sample = subject.sample
     parts = {"feeds": sample.feeds, "expected": sample.expected, "golden": list(sample.golden.values())}
     arrays = {
-        f"{part}/{index}/{name}": array
+        f"{part}/{index}/{name}": array.astype(str) if array.dtype == object else array
         for part, runs in parts.items()
         for index, run in enumerate(runs)
         for name, array in run.items()

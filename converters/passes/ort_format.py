@@ -129,4 +129,9 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
 
 
 def _outputs(session: Any, feed: Mapping[str, Any]) -> list[bytes]:
-    return [output.tobytes() for output in run_session(session, feed).values()]
+    return [_bytes(output) for output in run_session(session, feed).values()]
+
+
+def _bytes(array: Any) -> bytes:
+    """The values of an output; those of texts, which numpy holds as objects, are not in the array's own bytes."""
+    return repr(array.tolist()).encode() if array.dtype == object else bytes(array.tobytes())

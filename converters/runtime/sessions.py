@@ -91,7 +91,8 @@ def numpy_type(kind: str) -> str:
     bfloat16, which numpy does not have, is given and taken as `float32`: see `run_session`.
     """
     inner = kind.removeprefix("tensor(").removesuffix(")")
-    return {"float": "float32", "double": "float64", "bfloat16": "float32"}.get(inner, inner)
+    names = {"float": "float32", "double": "float64", "bfloat16": "float32", "string": "str"}
+    return names.get(inner, inner)
 
 
 def run_session(session: Any, inputs: Mapping[str, Any], options: Any = None) -> dict[str, Any]:

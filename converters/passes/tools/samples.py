@@ -90,10 +90,13 @@ def taken_by(session: Any) -> Any:
 
     model = onnx.ModelProto()
     for item in session.get_inputs():
+        message = f"the input {item.name} is not a tensor of numbers: {item.type}"
         try:
             kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(numpy_type(item.type)))
         except (TypeError, KeyError, ValueError) as error:
-            raise InputError(f"the input {item.name} is not a tensor of numbers: {item.type}") from error
+            raise InputError(message) from error
+        if kind == onnx.TensorProto.STRING:
+            raise InputError(message)
         model.graph.input.append(onnx.helper.make_tensor_value_info(item.name, kind, item.shape))
     return model
 
@@ -211,7 +214,8 @@ def _draw(value: Any, shape: list[int], bounds: Mapping[str, int], generator: An
     if not value.type.HasField("tensor_type"):
         raise InputError(f"the input {value.name} is not a tensor: give sample inputs")
     number = value.type.tensor_type.elem_type
-    dtype = np.dtype("float32") if number == BFLOAT16_NUMBER else onnx.helper.tensor_dtype_to_np_dtype(number)
+    others = {BFLOAT16_NUMBER: np.dtype("float32"), onnx.TensorProto.STRING: np.dtype(str)}
+    dtype = others[number] if number in others else onnx.helper.tensor_dtype_to_np_dtype(number)
     if np.issubdtype(dtype, np.floating):
         return generator.normal(size=shape).astype(dtype)
     if np.issubdtype(dtype, np.integer) and value.name in bounds:

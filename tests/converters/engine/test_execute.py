@@ -12,7 +12,8 @@ from onnx import TensorProto
 from onnxreg.converters.engine.cache import ENTRY_FILE, StepCache
 from onnxreg.converters.engine.describe import TOLERANCE_BY_PRECISION
 from onnxreg.converters.passes import ort_format
-from onnxreg.converters.passes.tools import model_file
+from onnxreg.converters.passes.tools import model_file, samples
+from onnxreg.converters.runtime.run import Runnable
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
@@ -101,6 +102,24 @@ def test_8_bit_weights_alone_claim_no_quantized_activations(run: Any, block_size
     assert '"scheme"' not in json.dumps([artifact.fields, draft.fields])
     vectors = by_step(draft)["golden-w8"]["params"]
     assert vectors["tolerance"] == TOLERANCE_BY_PRECISION["int8-weights"]
+
+
+def test_texts_are_inputs_and_outputs(run: Any, home: Path, tmp_path: Path) -> None:
+    """Also after a cached load; ORT format is compared by their values."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>'
+        " g (string[batch, 2] x) => (string[batch, 2] label, float[batch, 2] y) {"
+        ' y = ai.onnx.ml.LabelEncoder <keys_strings = ["1"], values_floats = [2.5]> (x)'
+        ' label = ai.onnx.ml.LabelEncoder <keys_floats = [2.5], values_strings = ["yes"]> (y) }'
+    )
+    onnx.save(model, home / "labels.onnx")
+    assert samples.draw(model)[0]["x"].dtype.kind == "U", "addresses of objects would be in the digest"
+    cache = StepCache(tmp_path / "cache")
+    made = [run({"steps": [FIXED, ORT]}, cache, "labels.onnx") for _ in range(2)]
+    assert document(made[0]) == document(made[1])
+    (home / "feeds.json").write_text(json.dumps({"x": [["1", "no"]]}))
+    graph = Runnable(home / "labels.onnx")
+    assert graph.run(graph.read(home / "feeds.json"))["label"].tolist() == [["yes", "_Unused"]]
 
 
 @pytest.mark.parametrize(
