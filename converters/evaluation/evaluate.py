@@ -23,7 +23,7 @@ from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, Verdict
 
 FULL_PRECISION = "float32"
-SCORES, SCORES_VERSION = "scores", 3
+SCORES, SCORES_VERSION = "scores", 4
 """The kind of the cache's entries; their version, raised if equal bytes get other scores, such as by other batches."""
 
 
@@ -123,7 +123,9 @@ class SourceEvaluation:
     def _measure(self, path: Path) -> Tables:
         labels, groups = self._evaluator.labels, self._plan.suite.groups
         parent_scores = self._parent_scores
-        run = artifact_runner(path, self._evaluator.subject.sample.per_token)
+        subject = self._evaluator.subject
+        padding = getattr(getattr(subject.loaded, "config", None), "pad_token_id", None)
+        run = artifact_runner(path, subject.sample.per_token, padding or 0)
         predictions = predict(self._evaluator, run, self._items, self._inputs)
         tables = []
         for judged, parent in zip(self._plan.metrics, parent_scores, strict=True):

@@ -140,10 +140,11 @@ def _checked(run: Run) -> Run:
     return checked
 
 
-def artifact_runner(path: Path, per_token: Collection[str] = ()) -> "Runner":
+def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 0) -> "Runner":
     """Run an ONNX or ORT-format file on the CPU.
 
-    A graph whose shapes are fixed gets its inputs padded, and the padding is cut off its outputs `per_token`.
+    A graph whose shapes are fixed gets its inputs padded, and the padding is cut off its outputs `per_token`. `padding` is
+    the `pad_token_id` of the checkpoint's config: a decoder that classifies reads the last token that is another one.
 
     Raises ConversionError if ONNX Runtime cannot load it.
     """
@@ -161,7 +162,7 @@ def artifact_runner(path: Path, per_token: Collection[str] = ()) -> "Runner":
                 f"{path.name} takes inputs that the task does not give: {', '.join(unknown)}"
             )
         if isinstance(length, int):
-            return _run_padded(session, feed, length, per_token, path.name)
+            return _run_padded(session, feed, length, per_token, padding, path.name)
         return samples.outputs(session, feed, path.name)
 
     gives = {item.name: len(item.shape) for item in session.get_outputs()}
@@ -189,7 +190,7 @@ def _is_dynamic(path: Path) -> bool:
 
 
 def _run_padded(
-    session: Any, feed: Feed, length: int, per_token: Collection[str], label: str
+    session: Any, feed: Feed, length: int, per_token: Collection[str], padding: int, label: str
 ) -> dict[str, Any]:
     own = feed[MASK].shape[1]
     if own > length:
@@ -197,6 +198,9 @@ def _run_padded(
             f"{label} takes {length} tokens, an item of the evaluation suite has {own}",
             "evaluate the other artifacts: evaluation: {artifacts: [...]}, or state max_seq_length",
         )
-    padded = {name: np.pad(array, ((0, 0), (0, length - own))) for name, array in feed.items()}
+    padded = {
+        name: np.pad(array, ((0, 0), (0, length - own)), constant_values=padding * (name == "input_ids"))
+        for name, array in feed.items()
+    }
     outputs = samples.outputs(session, padded, label)
     return {name: array[:, :own] if name in per_token else array for name, array in outputs.items()}

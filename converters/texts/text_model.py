@@ -113,7 +113,8 @@ class TextModel:
     @cached_property
     def runner(self) -> Runner:
         """Raise ConversionError if ONNX Runtime cannot load the graph."""
-        return artifact_runner(self.graph, PER_TOKEN)
+        padding = self.config.get("pad_token_id")
+        return artifact_runner(self.graph, PER_TOKEN, padding if isinstance(padding, int) else 0)
 
     def run(self, feed: Feed) -> Mapping[str, Any]:
         """The outputs for one row. InputError if it has no tokens; ConversionError if the graph does not run."""

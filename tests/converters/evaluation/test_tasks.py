@@ -221,6 +221,22 @@ def test_embeddings_of_fixed_length_and_in_every_format_are_judged(
     assert len(own) == len(half) == 201
 
 
+def test_a_decoder_of_fixed_length_classifies_as_the_one_it_was_made_of(
+    export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path
+) -> None:
+    source = make_checkpoint("llama", "SequenceClassification")
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "pad_token_id": 7}))
+    rows = [{"text": text, "label": config["id2label"]["0"]} for text in words(205)]
+    fixed = {"dim_param": ["batch", "sequence"], "dim_value": [1, 12]}
+    steps = [INT8[0], {"name": "fixed", "pass": "DynamicToFixedShape", "input": "fp32", "params": fixed}]
+    outputs = [{"step": "fixed", "path": "fixed.onnx"}]
+    suite = write(tmp_path / "suite.jsonl", rows)
+    draft = export(source, "text-classification", suite, steps, outputs, artifacts=["fixed.onnx"])
+    got = figures(draft, "fixed.onnx")["accuracy"]
+    assert 0 < got["value"] == got["parent"] < 1
+
+
 @pytest.mark.more
 def test_an_item_longer_than_a_fixed_graph_is_an_error(
     export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path

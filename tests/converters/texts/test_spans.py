@@ -94,6 +94,21 @@ def test_a_graph_of_fixed_length_gets_windows_of_that_length(tokenizer: Path, tm
     ]
 
 
+def test_a_graph_of_fixed_length_is_padded_with_the_token_of_the_config(
+    tokenizer: Path, tmp_path: Path
+) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (int64[1, 5] input_ids, int64[1, 5] attention_mask)'
+        " => (int64[1, 5] ids, int64[1, 5] mask)"
+        " { ids = Identity(input_ids) mask = Identity(attention_mask) }"
+    )
+    onnx.save(model, tmp_path / "fixed.onnx")
+    fixed = TextModel(tmp_path / "fixed.onnx", TextTokenizer(tokenizer, 512), config={"pad_token_id": 4})
+    outputs = fixed.run(fixed.tokenizer.row("Bob").inputs)
+    assert outputs["ids"].tolist() == [[1, 6, 2, 4, 4]]
+    assert outputs["mask"].tolist() == [[1, 1, 1, 0, 0]]
+
+
 def test_unfit_graphs_and_tokenizers_are_refused(graph: Path, tokenizer: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="leaves no room for text"):
         tag(graph, tokenizer, LABELS, 2, "Anna")
