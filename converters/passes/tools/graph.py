@@ -1,6 +1,6 @@
 """Small helpers over ONNX protobufs that several passes share."""
 
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -27,10 +27,7 @@ def within(body: Any) -> Iterator[Any]:
     while stack:
         container = stack.pop()
         yield container
-        for node in container.node:
-            for attribute in node.attribute:
-                stack.extend([attribute.g] if attribute.HasField("g") else [])
-                stack.extend(attribute.graphs)
+        stack += [inner for node in container.node for inner in _subgraphs(node)]
 
 
 @dataclass(frozen=True)
@@ -46,19 +43,22 @@ def factors(model: Any, operators: Collection[str], excluded: Collection[str] = 
 
     `excluded` are names of nodes that do not count. The initializers count if they are read through Transpose or
     Identity too, and in subgraphs; local functions are not looked into. A product of two values that are both
-    computed has none.
+    computed has none. Nodes must be behind those whose values they read.
     """
-    bodies = list(within(model.graph))
-    stored = {tensor.name: tensor for body in bodies for tensor in _weights(body)}
-    passing = {node.output[0]: node.input[0] for body in bodies for node in _nodes(body, _PASSING)}
     result: dict[str, Factor] = {}
-    for body in bodies:
+    stack: list[tuple[Any, ChainMap[str, Any]]] = [(model.graph, ChainMap())]
+    while stack:
+        body, outer = stack.pop()
+        stored = outer.new_child({tensor.name: tensor for tensor in _weights(body)})
+        for node in _nodes(body, _PASSING):
+            if node.input[0] in stored:
+                stored[node.output[0]] = stored[node.input[0]]
         for node in _nodes(body, operators):
             if node.name and node.name in excluded:
                 continue
-            for name in (_origin(value, passing) for value in node.input[:2]):
-                if name in stored:
-                    result.setdefault(name, Factor(stored[name], _channels(node)))
+            for tensor in (stored[value] for value in node.input[:2] if value in stored):
+                result.setdefault(tensor.name, Factor(tensor, _channels(node)))
+        stack += [(inner, stored) for node in body.node for inner in _subgraphs(node)]
     return result
 
 
@@ -247,10 +247,16 @@ def drop_second_names(model: Any, names: Mapping[str, str]) -> None:
 def _names_read(node: Any) -> list[str]:
     """The names that a node reads, its subgraphs' nodes included."""
     names = list(node.input)
-    for attribute in node.attribute:
-        for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            names += [name for inner in within(body) for one in inner.node for name in one.input]
+    for body in _subgraphs(node):
+        names += [name for inner in within(body) for one in inner.node for name in one.input]
     return names
+
+
+def _subgraphs(node: Any) -> Iterator[Any]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
 
 
 def _weights(body: Any) -> Iterator[Any]:
@@ -259,12 +265,6 @@ def _weights(body: Any) -> Iterator[Any]:
 
 def _nodes(body: Any, operators: Collection[str]) -> Iterator[Any]:
     return (node for node in body.node if node.op_type in operators and node.domain in ("", "ai.onnx"))
-
-
-def _origin(value: str, passing: Mapping[str, str]) -> str:
-    while value in passing:
-        value = passing[value]
-    return value
 
 
 def _channels(node: Any) -> int:

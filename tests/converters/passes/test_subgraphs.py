@@ -8,7 +8,7 @@ import pytest
 
 from onnxreg.converters.passes.pass_catalog import BUILT_IN
 from onnxreg.converters.passes.pass_contract import run_and_compare
-from onnxreg.converters.passes.tools.graph import within
+from onnxreg.converters.passes.tools.graph import factors, within
 from onnxreg.schema.core.errors import ConversionError
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18]>'
@@ -79,3 +79,14 @@ def test_a_gemm_in_a_branch_is_reached_by_blocks(place: tuple[str, bool]) -> Non
     assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.95
     assert not any(node.op_type == "Gemm" for body in within(after.graph) for node in body.node)
     assert "w" not in {tensor.name for body in within(after.graph) for tensor in body.initializer}
+
+
+def test_branches_may_pass_values_on_under_the_same_names() -> None:
+    subject = onnx.parser.parse_model(
+        f"{HEADER} g (bool c, float[2, 2] x) => (float[2, 2] y)"
+        " <float[2, 2] w = {1, 2, 3, 4}> { y = If(c)"
+        " <then_branch = t () => (float[2, 2] u) { a = Relu(x) b = Identity(a) u = MatMul(b, x) },"
+        " else_branch = e () => (float[2, 2] v) { b = Identity(w) a = Identity(b) v = MatMul(x, a) }> }"
+    )
+    onnx.checker.check_model(subject, full_check=True)
+    assert factors(subject, {"MatMul"}).keys() == {"w"}
