@@ -94,6 +94,8 @@ def _quantize(subject: Any, tensor: Any, transfer: ScaleTransfer | None) -> floa
     import onnx
 
     table = onnx.numpy_helper.to_array(tensor).astype(np.float32)
+    if not np.isfinite(table).all():
+        raise ConversionError(f"the table {tensor.name} holds NaN or infinity")
     scales = (np.abs(table).max(axis=1, keepdims=True) / np.float32(LARGEST_CODE)).astype(np.float32)
     scales[scales == 0] = 1.0
     codes = np.clip(np.rint(table / scales), -LARGEST_CODE, LARGEST_CODE).astype(np.int8)

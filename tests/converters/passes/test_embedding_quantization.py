@@ -70,3 +70,13 @@ def test_a_graph_without_tables_is_an_error() -> None:
     text = '<ir_version: 9, opset_import: ["" : 18]> agraph (float[n] x) => (float[n] y) { y = Relu(x) }'
     with pytest.raises(ConversionError, match="reached none of the weights"):
         base.run("rows", EmbeddingQuantization(), onnx.parser.parse_model(text))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_table_with_values_that_are_not_finite_is_refused(value: float) -> None:
+    subject = model()
+    table = onnx.numpy_helper.to_array(subject.graph.initializer[0]).copy()
+    table[3, 5] = value
+    subject.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(table, "table"))
+    with pytest.raises(ConversionError, match="the table table holds NaN or infinity"):
+        base.run("rows", EmbeddingQuantization(), subject)
