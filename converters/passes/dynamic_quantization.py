@@ -65,19 +65,16 @@ class OnnxDynamicQuantization(QuantizationPass):
     def apply(self, subject: Any) -> Any:
         params = self.params
         self._transfer = None if self.scales is None else ScaleTransfer(self.scales)
-        try:
-            with quiet():
-                return quantize_dynamic(
-                    subject,
-                    params.weight_type,
-                    params.op_types_to_quantize,
-                    params.per_channel,
-                    params.reduce_range,
-                    params.nodes_to_exclude,
-                    self._transfer,
-                )
-        except (ValueError, RuntimeError, NotImplementedError) as error:
-            raise ConversionError(f"ONNX Runtime could not quantize the graph: {str(error)[:200]}") from error
+        with graph.blame_tool("ONNX Runtime could not quantize the graph"), quiet():
+            return quantize_dynamic(
+                subject,
+                params.weight_type,
+                params.op_types_to_quantize,
+                params.per_channel,
+                params.reduce_range,
+                params.nodes_to_exclude,
+                self._transfer,
+            )
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)

@@ -63,7 +63,7 @@ class OnnxOpVersionConversion(GraphPass):
         graph.clear_value_info(subject)
         try:
             converted = onnx.version_converter.convert_version(without_weights(subject), target)
-        except (RuntimeError, ValueError) as error:
+        except Exception as error:
             raise ConversionError(f"the graph cannot be said in opset {target}: {_reason(error)}") from error
         graph.clear_value_info(converted)
         replace_but_weights(subject, converted)

@@ -59,7 +59,7 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
             nodes_to_exclude=list(params.nodes_to_exclude),
             op_types_to_quantize=("MatMul",),
         )
-        with quiet():
+        with graph.blame_tool("ONNX Runtime could not quantize the graph"), quiet():
             quantizer.process()
         quantized = quantizer.model.model
         self._transfer = None if self.scales is None else ScaleTransfer(self.scales)

@@ -2,17 +2,29 @@
 
 from collections import ChainMap, Counter
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import count
 from typing import Any
 
 from onnxreg.converters.onnx.weightless import replace_but_weights, without_weights
-from onnxreg.schema.core.errors import ConversionError, InputError
+from onnxreg.schema.core.errors import ConversionError, InputError, RegError, first_line
 
 FLOATS = frozenset({1, 10})
 """TensorProto element types that are quantized: float and float16."""
 _PASSING = frozenset({"Identity", "Transpose"})
+
+
+@contextmanager
+def blame_tool(failure: str) -> Iterator[None]:
+    """Raise ConversionError, which begins with `failure`, for an error that a library raises inside."""
+    try:
+        yield
+    except RegError:
+        raise
+    except Exception as error:
+        raise ConversionError(f"{failure}: {first_line(error)}") from error
 
 
 def containers(model: Any) -> Iterator[Any]:
@@ -117,7 +129,9 @@ def inline_functions(model: Any) -> int:
 
     count = len(model.functions)
     if count:
-        replace_but_weights(model, onnx.inliner.inline_local_functions(without_weights(model)))
+        with blame_tool("the local functions cannot be inlined"):
+            inlined = onnx.inliner.inline_local_functions(without_weights(model))
+        replace_but_weights(model, inlined)
         drop_unused_imports(model)
     return count
 

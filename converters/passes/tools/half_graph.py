@@ -45,7 +45,11 @@ def to_float16(
 
     graph.inline_functions(model)
     _infer_value_info(model)
-    with quiet(), emptied_weights(model, smallest, largest):
+    with (
+        graph.blame_tool("ONNX Runtime could not convert the graph to float16"),
+        quiet(),
+        emptied_weights(model, smallest, largest),
+    ):
         half = convert_float_to_float16(
             model,
             min_positive_val=smallest,

@@ -181,6 +181,17 @@ def test_a_listed_operator_that_becomes_float16_is_refused(monkeypatch: pytest.M
         run("fp16", OnnxFloatToFloat16(op_block_list=["Relu"]), model())
 
 
+def test_branches_with_weights_of_one_name_are_an_error() -> None:
+    branch = "<float[1, 2] w = {1, 2}>"
+    subject = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (bool c, float[n, 1] x) => (float[n, 2] y) { y = If(c)'
+        f" <then_branch = t () => (float[n, 2] u) {branch} {{ u = MatMul(x, w) }},"
+        f" else_branch = e () => (float[n, 2] v) {branch} {{ v = MatMul(x, w) }}> }}"
+    )
+    with pytest.raises(ConversionError, match="could not convert the graph to float16: AssertionError"):
+        run("fp16", OnnxFloatToFloat16(), subject)
+
+
 def test_a_graph_in_a_circle_is_an_input_error() -> None:
     with pytest.raises(InputError, match="not a valid graph"):
         run("fp16", OnnxFloatToFloat16(), model("h = MatMul(x, b) b = Relu(h) logits = MatMul(b, weight)"))

@@ -87,6 +87,15 @@ def test_a_subgraph_is_not_left_in_the_old_opset() -> None:
         run("opset", OnnxOpVersionConversion(target_opset=17), parsed)
 
 
+def test_what_the_converter_cannot_read_is_named() -> None:
+    subject = model("y = MatMul(z, sparse)")
+    values = onnx.numpy_helper.from_array(np.ones(2, np.float32), "sparse")
+    places = onnx.numpy_helper.from_array(np.array([0, 3]))
+    subject.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, places, [40, 2]))
+    with pytest.raises(ConversionError, match="cannot be said in opset 21: Input sparse is undefined"):
+        run("opset", OnnxOpVersionConversion(target_opset=21), subject)
+
+
 def test_local_functions_are_inlined() -> None:
     parsed = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 18, "local" : 1]> g (float[n, m] x) => (float[p, q] y)'
