@@ -320,6 +320,22 @@ def test_extract_gives_files_their_own_names(registry: Registry, call: Call, tmp
     assert (tmp_path / "own" / "config.json").read_bytes() == b"1.0.0"
 
 
+def test_extract_neither_takes_nor_leaves_temporary_files(
+    registry: Registry, call: Call, tmp_path: Path
+) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    call("update", NAME)
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "config.json.tmp").write_bytes(b"of another caller")
+    assert call("extract", NAME, str(own)) == {}
+    assert (own / "config.json.tmp").read_bytes() == b"of another caller"
+    (own / "config.json").unlink()
+    (own / "config.json").mkdir()
+    assert call("extract", NAME, str(own))["error"] == "local"
+    assert [path.name for path in own.glob("*.tmp")] == ["config.json.tmp"]
+
+
 def test_without_a_network_the_state_seen_last_answers(
     registry: Registry, call: Call, site: Proxy, tmp_path: Path
 ) -> None:

@@ -5,6 +5,8 @@ import java.io.FileInputStream;
 import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
+import java.security.MessageDigest;
+import java.util.UUID;
 
 /** Copies files of a release to their own paths below a directory. */
 final class Extraction {
@@ -18,14 +20,21 @@ final class Extraction {
         this.directory = directory;
     }
 
-    void copy(File source, String path) {
+    /** Copy a blob, and verify the bytes that were written before they get the path of the file. */
+    void copy(File source, ReleaseFile file) {
         try {
-            File target = target(path);
-            File fresh = new File(target.getPath() + ".tmp");
-            copy(source, fresh);
-            storage.move(fresh, target);
+            File target = target(file.path);
+            File fresh = new File(target.getParentFile(), UUID.randomUUID() + ".tmp");
+            try {
+                if (!copy(source, fresh).equals(file.digest)) {
+                    throw new IntegrityException(file.path + " changed while it was copied");
+                }
+                storage.move(fresh, target);
+            } finally {
+                storage.delete(fresh);
+            }
         } catch (IOException error) {
-            throw new LocalException("writing " + path, error);
+            throw new LocalException("writing " + file.path, error);
         }
     }
 
@@ -43,13 +52,16 @@ final class Extraction {
         return file;
     }
 
-    private static void copy(File source, File target) throws IOException {
+    /** Return the digest of what was copied. */
+    private static String copy(File source, File target) throws IOException {
+        MessageDigest digest = Sha256.start();
         InputStream input = new FileInputStream(source);
         try {
             FileOutputStream output = new FileOutputStream(target);
             try {
                 byte[] buffer = new byte[BUFFER];
                 for (int count = input.read(buffer); count >= 0; count = input.read(buffer)) {
+                    digest.update(buffer, 0, count);
                     output.write(buffer, 0, count);
                 }
                 output.getFD().sync();
@@ -59,5 +71,6 @@ final class Extraction {
         } finally {
             input.close();
         }
+        return Sha256.written(digest.digest());
     }
 }

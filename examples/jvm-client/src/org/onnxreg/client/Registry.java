@@ -152,11 +152,15 @@ public final class Registry {
         return bytes;
     }
 
-    /** Copy every file of a release to its own path below a directory, for models with external data. */
+    /**
+     * Copy every file of a release to its own path below a directory, for models with external data.
+     *
+     * <p>Each file is complete or absent, also if several threads or processes extract it.
+     */
     public void extract(Release release, File directory) {
         Extraction extraction = new Extraction(storage, directory);
         for (ReleaseFile file : release.files) {
-            extraction.copy(verified(file), file.path);
+            extraction.copy(verified(file), file);
         }
     }
 
