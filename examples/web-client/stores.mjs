@@ -42,7 +42,7 @@ export function browserStore(name) {
     const request = act(transaction.objectStore('bytes'))
     return new Promise((done, failed) => {
       transaction.oncomplete = () => done(request.result)
-      transaction.onabort = transaction.onerror = () => failed(transaction.error)
+      transaction.onabort = transaction.onerror = () => failed(transaction.error ?? request.error)
     })
   }
   return {

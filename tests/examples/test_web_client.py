@@ -1,6 +1,7 @@
 """The client in examples/web-client, run by Node: the vectors, and a registry on a static server on good and bad days."""
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -87,6 +88,34 @@ def test_vectors_that_fail_are_noticed(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert 2 <= done.stderr.count("FAILED") <= 6
+
+
+def run_with(module: str, script: str, *words: str | Path) -> str:
+    """What a script prints that imports a module of the client as `client`."""
+    imported = f"import * as client from '{(CLIENT / module).as_uri()}'\n"
+    return node("--input-type=module", "--eval", imported + script, *words)
+
+
+def test_a_directory_keeps_no_temporary_file_of_a_failed_or_killed_put(tmp_path: Path) -> None:
+    for name in ("%tmp-old", "%tmp-new"):
+        (tmp_path / name).touch()
+    os.utime(tmp_path / "%tmp-old", (0, 0))
+    (tmp_path / "taken").mkdir()
+    script = """const store = client.directoryStore(process.argv[1])
+    for (const [key, bytes] of [['taken', new Uint8Array(1)], ['other', {}]])
+      await store.put(key, bytes).then(() => console.log(key), () => console.log('failed'))"""
+    assert run_with("directory-store.mjs", script, tmp_path).split() == ["failed", "failed"]
+    assert {path.name for path in tmp_path.iterdir()} == {"%tmp-new", "taken"}
+
+
+def test_a_browser_store_says_why_it_failed() -> None:
+    script = """const request = { error: new Error('the disk is full') }
+    const transaction = { error: null, objectStore: () => ({ put: () => request }) }
+    const opened = { result: { transaction: () => transaction } }
+    globalThis.indexedDB = { open: () => opened }
+    setTimeout(() => { opened.onsuccess(); setTimeout(() => transaction.onerror()) })
+    await client.browserStore('x').put('key', new Uint8Array(1)).catch((error) => console.log(error.message))"""
+    assert run_with("stores.mjs", script) == "the disk is full\n"
 
 
 @pytest.mark.parametrize("store", ["store", None])
