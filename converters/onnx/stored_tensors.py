@@ -124,7 +124,9 @@ class OnnxTensor:
         import onnx.numpy_helper
 
         proto, kind = self._proto, np.dtype(self.dtype).newbyteorder("<")
-        if proto.data_location == proto.EXTERNAL and prod(self.dims):
+        if proto.data_location == proto.EXTERNAL:
+            if not prod(self.dims):
+                return np.empty(self.dims, kind)
             file, start, _ = extent(proto, self._path)
             return np.memmap(file, kind, "r", start, self.dims)
         if proto.HasField("raw_data"):

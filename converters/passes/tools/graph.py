@@ -150,10 +150,13 @@ def drop_unread_weights(model: Any) -> None:
     read = {name for body in bodies for node in body.node for name in node.input}
     read |= {value.name for body in bodies for value in body.output}
     for body in bodies:
-        names = [tensor.name for tensor in body.initializer]
-        for index in reversed(range(len(names))):
-            if names[index] not in read or names[index] in names[:index]:
-                del body.initializer[index]
+        unseen, dropped = set(read), []
+        for index, tensor in enumerate(body.initializer):
+            if tensor.name not in unseen:
+                dropped.append(index)
+            unseen.discard(tensor.name)
+        for index in reversed(dropped):
+            del body.initializer[index]
 
 
 def rename_values(model: Any, names: Mapping[str, str]) -> None:

@@ -194,6 +194,16 @@ def test_external_data_and_ort_format(tmp_path: Path) -> None:
     assert not (same.tensors or same.nodes or same.facts) and same.equal_nodes
 
 
+def test_external_data_without_elements(tmp_path: Path) -> None:
+    text = '<ir_version: 10, opset_import: ["" : 18]> g (float[n] x) => (float[m] y) { y = Concat <axis = 0> (x, w) }'
+    model = parser.parse_model(text)
+    model.graph.initializer.append(numpy_helper.from_array(np.empty(0, np.float32), "w"))
+    options: Any = {"save_as_external_data": True, "location": "m.bin", "size_threshold": 0}
+    onnx.save(model, tmp_path / "m.onnx", **options)
+    assert onnx.load(tmp_path / "m.onnx", load_external_data=False).graph.initializer[0].external_data
+    assert compare_models(tmp_path / "m.onnx", tmp_path / "m.onnx").equal_tensors == 1
+
+
 @pytest.mark.parametrize("name", ["m.onnx", "m.ort"])
 def test_files_other_than_models_are_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"\x08\x00junk")
