@@ -36,8 +36,8 @@ def read_arrays(path: Path, label: str | None = None) -> Arrays:
 
 
 def _array(member: Any) -> Any:
-    """Refuse the bytes that numpy gives for a member that is not an array."""
-    if isinstance(member, bytes):
+    """Refuse the bytes that numpy gives for a member that is not an array, and arrays of records."""
+    if isinstance(member, bytes) or member.dtype.names is not None:
         raise TypeError("no array")
     return member
 

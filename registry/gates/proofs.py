@@ -126,13 +126,11 @@ def latest_proofs(
     }
     if not lineages:
         return {}
-    from onnxreg.schema.gates.faithfulness import RULES
-
     latest: dict[str, RecordedProof] = {}
     proofs = recorded_proofs(ledger, attestations(ledger, digest, manifest), trust)
     for proof in sorted(proofs, key=lambda item: bool(item.signers)):
         path, parents = lineages.get(proof.report.artifact, ("", set()))
-        if proof.report.parent in parents and proof.report.rules == RULES:
+        if proof.report.parent in parents and proof.report.is_current:
             latest[path] = proof
     return latest
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.evaluation import Evaluation
-from onnxreg.schema.gates.faithfulness import FULL_PRECISION, RULES, RecordedProof
+from onnxreg.schema.gates.faithfulness import FULL_PRECISION, RecordedProof
 from onnxreg.schema.gates.policy import Rule
 from onnxreg.schema.log.summary import VersionSummary, effective_state, operator_set, summarize
 from onnxreg.schema.manifest.license import comparable_license
@@ -322,7 +322,7 @@ def _is_proven(rule: Rule, candidate: PromotionCandidate, artifact: Artifact) ->
     ]
     if not about:
         return False, f"{artifact.path}: no proof is on record"
-    about = [proof for proof in about if proof.report.rules == RULES]
+    about = [proof for proof in about if proof.report.is_current]
     if not about:
         return False, f"{artifact.path}: its proof follows other rules than this program's"
     counted = [proof for proof in about if not rule.signed_by or _is_signed(rule, proof)]

@@ -70,6 +70,11 @@ class FaithfulnessReport(Document):
     scales: Items[RuleCount] = ()
     roundings: Items[RuleCount] = ()
 
+    @property
+    def is_current(self) -> bool:
+        """True if it follows the rules of this program; a report by other rules proves nothing."""
+        return self.rules == RULES
+
 
 @dataclass(frozen=True)
 class RecordedProof:
