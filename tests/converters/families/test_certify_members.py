@@ -91,7 +91,7 @@ def test_a_head_that_lost_its_weights_is_refused(
     monkeypatch.setattr(
         evaluate,
         "artifact_runner",
-        lambda path, per_token=(): lambda feed: {"disease_logits": -load_session(path).run(None, feed)[0]},
+        lambda path, *_: lambda feed: {"disease_logits": -load_session(path).run(None, feed)[0]},
     )
     workspace = tmp_path / "second"
     workspace.mkdir()
