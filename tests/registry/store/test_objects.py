@@ -11,6 +11,7 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.memory import MemoryStore, memory_remote
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.require_cas import CasGuardedStore, remember
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, RemoteError
 
 
@@ -53,3 +54,4 @@ def test_a_remote_is_written_also_if_its_proof_cannot_be_kept(tmp_path: Path) ->
     remote = ObjectRegistry.create(CasGuardedStore(MemoryStore("s3://one/models")))
     remember(remote, DirectoryRegistry(tmp_path / "file" / "home"))
     put(remote, b"blob")
+    assert remote.has([Digest.of(b"blob")])
