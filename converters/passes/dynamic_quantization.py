@@ -13,6 +13,7 @@ from onnxreg.converters.onnx.weightless import without_weights
 from onnxreg.converters.passes import base
 from onnxreg.converters.passes.base import QuantizationPass
 from onnxreg.converters.passes.tools import graph
+from onnxreg.converters.passes.tools.gemm import part_shared_gemms
 from onnxreg.converters.passes.tools.parent_scales import Codes, ScaleTransfer
 from onnxreg.schema.core.errors import ConversionError
 
@@ -35,20 +36,26 @@ class OnnxDynamicQuantization(QuantizationPass):
 
     Per channel by default: on MiniLM it keeps the mean pooled cosine to the parent at .993 where per tensor
     gives .963. `weight_error` in the result is what either loses of this graph's weights (`relative_error`).
-    Every constant weight of a MatMul, Gemm or Conv that was asked for is quantized, or the pass fails, those of
-    `nodes_to_exclude` left out. `Gather` among `op_types_to_quantize` quantizes embedding tables too, per table.
+    A stack of matrices gets one scale: no kernel takes more. Every constant weight of a MatMul, Gemm or Conv that was
+    asked for is quantized, or the pass fails, those of `nodes_to_exclude` left out. `Gather` among `op_types_to_quantize` quantizes embedding tables too, per table.
     """
 
     id = "OnnxDynamicQuantization"
-    version = 2
+    version = 3
     takes_scales = True
 
     Params = DynamicQuantizationParams
 
-    def requires(self, subject: Any) -> None:
+    def prepare(self, subject: Any) -> None:
+        """Find the nodes that stay. The quantizer makes every Gemm a MatMul called `NAME_MatMul` before it looks at names."""
         import numpy as np
 
-        super().requires(subject)
+        stay = {"MatMul", "Gemm"}.difference(self.params.op_types_to_quantize)
+        if self.params.nodes_to_exclude or len(stay) == 1:
+            graph.name_nodes(subject)
+        others = (node.name for node in subject.graph.node if node.op_type in stay and node.name)
+        names = {*self.params.nodes_to_exclude, *others}
+        self._excluded = names | {f"{name}_MatMul" for name in names}
         for name, factor in self.factors(subject).items():
             if not np.isfinite(_array(factor)).all():
                 raise ConversionError(f"the weight {name} holds NaN or infinity")
@@ -69,10 +76,10 @@ class OnnxDynamicQuantization(QuantizationPass):
             return quantize_dynamic(
                 subject,
                 params.weight_type,
-                params.op_types_to_quantize,
+                self.products.union(params.op_types_to_quantize),
                 params.per_channel,
                 params.reduce_range,
-                params.nodes_to_exclude,
+                self._excluded,
                 self._transfer,
             )
 
@@ -86,6 +93,11 @@ class OnnxDynamicQuantization(QuantizationPass):
             },
             "weight_error": before["weight_error"],
         }
+        stacks = [
+            name for name, one in before["factors"].items() if len(one.tensor.dims) > 2 and one.channels
+        ]
+        if self.params.per_channel and stacks:
+            result["per_tensor"] = sorted(stacks)
         if "Gather" in self.params.op_types_to_quantize:
             result["embeddings"] = _compare_tables(before["tables"], after)
         if self._transfer is not None:
@@ -94,7 +106,11 @@ class OnnxDynamicQuantization(QuantizationPass):
 
     @property
     def products(self) -> frozenset[str]:
-        return frozenset(self.params.op_types_to_quantize) - {"Gather"}
+        operators = frozenset(self.params.op_types_to_quantize) - {"Gather"}
+        return operators | {"MatMul"} if "Gemm" in operators else operators
+
+    def factors(self, subject: Any) -> dict[str, graph.Factor]:
+        return graph.factors(subject, self.products, self._excluded)
 
 
 def _array(factor: graph.Factor) -> Any:
@@ -167,6 +183,7 @@ def quantize_dynamic(
     light = without_weights(model, {names.get(name, name) for name in gemms})
     graph.drop_second_names(light, names)
     graph.clear_value_info(light)
+    part_shared_gemms(light)
     quantizer = _quantizer(light, weight_type, operators, per_channel, reduce_range, excluded, transfer)
     stored = {tensor.name for tensor in light.graph.initializer}
     read = {name for node in light.graph.node if node.op_type in operators for name in node.input}
@@ -328,12 +345,14 @@ def _quantizer_class(transfer: ScaleTransfer | None) -> Any:
             reduce_range: bool = True,
             keep_float_weight: bool = False,
         ) -> tuple[str, str, str]:
+            weight = self.model.get_initializer(weight_name)
+            if len(weight.dims) > 2 and channel_axis != 0:  # no kernel has a stack of matrices per channel
+                return self.quantize_initializer(weight, weight_qType, reduce_range, keep_float_weight)
             is_new = weight_name not in self.quantized_value_map
             names = super().quantize_weight_per_channel(
                 weight_name, weight_qType, channel_axis, reduce_range, keep_float_weight
             )
             if transfer is not None and is_new and not keep_float_weight:
-                weight = self.model.get_initializer(weight_name)
                 is_reduced = self.reduce_range and reduce_range
                 _transfer_scales(self.model.model, weight, names, channel_axis, is_reduced, transfer)
             return tuple(names)

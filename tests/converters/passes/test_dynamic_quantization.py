@@ -98,3 +98,76 @@ def test_convolutions() -> None:
     _, step = run_and_compare("int8", work, graph)
     assert (step.result["weights"], step.result["operators"]["ConvInteger"]) == (1, 1)
     assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.99
+
+
+SHARED = {
+    "two Gemm": "h = Gemm<transB=1>(x, first) y = Gemm<transB=1>(h, first)",
+    "three Gemm": "h = Gemm<transB=1>(x, first) i = Gemm<transB=1>(h, first) y = Gemm<transB=1>(i, first)",
+    "Gemm and MatMul": "h = Gemm<transB=1>(x, first) y = MatMul(h, first)",
+    "Gemm both ways": "h = Gemm<transB=1>(x, first) y = Gemm(h, first)",
+    "under a second name": "again = Identity(first) h = Gemm<transB=1>(x, first) y = Gemm<transB=1>(h, again)",
+    "with a bias": "b = Constant<value_float=1.0>() h = Gemm<transB=1>(x, first, b) y = Gemm<transB=1>(h, first, b)",
+}
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+@pytest.mark.parametrize("body", SHARED.values(), ids=SHARED)
+def test_a_matrix_that_nodes_share_gives_the_numbers_of_a_copy_for_each(body: str, per_channel: bool) -> None:
+    _, step = run_and_compare(
+        "int8", OnnxDynamicQuantization(per_channel=per_channel), model(body, first=(40, 40))
+    )
+    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.999
+
+
+def test_a_shared_matrix_that_is_not_square_is_quantized() -> None:
+    body = "down = Gemm<transB=1>(x, a) up = Gemm<transB=1>(down, b) again = Gemm<transB=1>(up, a) y = Gemm<transB=1>(again, b)"
+    _, step = run_and_compare("int8", OnnxDynamicQuantization(), model(body, a=(8, 40), b=(40, 8)))
+    assert step.result["operators"]["MatMulInteger"] == 4
+    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.99
+
+
+def test_the_quantizer_still_transposes_a_shared_matrix_for_each_reader() -> None:
+    """If this fails, ONNX Runtime does what `part_shared_gemms` is for: remove that."""
+    from onnxruntime.quantization.onnx_model import ONNXModel
+
+    graph = model(SHARED["two Gemm"], first=(40, 40))
+    before = onnx.numpy_helper.to_array(graph.graph.initializer[0])
+    quantized = ONNXModel(graph)
+    quantized.replace_gemm_with_matmul()
+    assert np.array_equal(onnx.numpy_helper.to_array(quantized.model.graph.initializer[0]), before)
+
+
+@pytest.mark.parametrize(
+    ("params", "left"),
+    [
+        ({"nodes_to_exclude": ["node1"]}, {"second"}),
+        ({"op_types_to_quantize": ["MatMul"]}, {"second"}),
+        ({"op_types_to_quantize": ["Gemm"]}, {"first"}),
+        ({"op_types_to_quantize": ["Gemm"], "nodes_to_exclude": ["node0"]}, {"first"}),
+    ],
+)
+def test_a_gemm_is_quantized_if_it_was_asked_for(params: Any, left: set[str]) -> None:
+    body = "h = MatMul(x, first) y = Gemm<transB=1>(h, second)"
+    after, step = run_and_compare(
+        "int8", OnnxDynamicQuantization(**params), model(body, first=(40, 40), second=(40, 40))
+    )
+    floats = {t.name for t in after.graph.initializer if t.data_type == t.FLOAT and len(t.dims) == 2}
+    assert floats == left
+    assert step.result["weights"] == step.result["operators"]["MatMulInteger"] == 1
+
+
+def test_a_stack_of_matrices_has_one_scale_and_the_others_one_for_each_channel() -> None:
+    graph = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[4, n, 8] x) => (float[4, n, 5] y) {'
+        " h = MatMul(x, stack) y = MatMul(h, last) }"
+    )
+    draw = np.random.default_rng(0)
+    for name, shape in {"stack": (4, 8, 6), "last": (6, 5)}.items():
+        graph.graph.initializer.append(
+            onnx.numpy_helper.from_array(draw.normal(size=shape).astype(np.float32), name)
+        )
+    after, step = run_and_compare("int8", OnnxDynamicQuantization(), graph)
+    stored = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in after.graph.initializer}
+    assert (stored["stack_scale"].size, stored["last_scale"].size) == (1, 5)
+    assert (step.result["weights"], step.result["per_tensor"]) == (2, ["stack"])
+    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.99
