@@ -18,6 +18,7 @@ from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.copy import TransferResult
 from onnxreg.registry.transfer.export_files import check_target, materialize
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.given_file import read_given
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.lockfile import LockedArtifact, Lockfile
 from onnxreg.schema.log.summary import FileSummary
@@ -27,10 +28,7 @@ from onnxreg.schema.query.resolve import ResolveRequest
 
 def read(path: Path) -> Lockfile:
     """Read a lock file. NotFoundError if it does not exist."""
-    try:
-        return Lockfile.decode(path.read_bytes(), str(path))
-    except FileNotFoundError as error:
-        raise NotFoundError(f"there is no {path}", Advice("write-lock")) from error
+    return Lockfile.decode(read_given(path, "lock file", Advice("write-lock")), str(path))
 
 
 def lock(reader: RegistryReader, requests: Iterable[ResolveRequest]) -> list[LockedArtifact]:

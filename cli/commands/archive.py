@@ -57,8 +57,8 @@ def create(
 
     With --json: {file, registry, bytes, blobs, versions: {name: [version]}}.
     """
-    from onnxreg.registry.support.disk import read_given
     from onnxreg.registry.transfer.archive import choose, create_archive
+    from onnxreg.schema.core.given_file import read_given
 
     session: Session = context.obj
     reader = session.reader(remote)

@@ -36,7 +36,7 @@ def command(
     the report's, state the one that counts from now on.
     """
     from onnxreg.registry.signing import signing_key
-    from onnxreg.registry.support.disk import read_given
+    from onnxreg.schema.core.given_file import read_given
 
     session: Session = context.obj
     data = read_given(report)

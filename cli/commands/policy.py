@@ -113,7 +113,7 @@ def approve(
     """
     from onnxreg.registry.gates.policy_log import approve_policy, read_policies
     from onnxreg.registry.signing import signing_key
-    from onnxreg.registry.support.disk import read_given
+    from onnxreg.schema.core.given_file import read_given
     from onnxreg.schema.gates.policy_comparison import weaker
 
     session: Session = context.obj
@@ -164,7 +164,7 @@ def set_policy(
     Demand is `channel` if one is no longer governed; term is the weaker key of the rule (`signatures` of
     the demand `signed_by`), before and after are its values.
     """
-    from onnxreg.registry.support.disk import read_given
+    from onnxreg.schema.core.given_file import read_given
     from onnxreg.schema.gates.policy_comparison import weaker
 
     session: Session = context.obj

@@ -14,8 +14,8 @@ from onnxreg.cli.options import query_options
 from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
 from onnxreg.cli.render import output
 from onnxreg.registry.deliver.resolution import Resolution, resolve
-from onnxreg.registry.support.disk import check_given
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
+from onnxreg.schema.core.given_file import check_given
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.query.requirements import Query
 
@@ -101,7 +101,7 @@ def command(
     if passage is not None and not text:
         raise InputError("--context needs a --text", "such as a question about it")
     if feeds is not None:
-        check_given(feeds, '--input takes a .npz or .json file, such as {"x": [[1, 2, 3, 4]]}')
+        check_given(feeds, hint='--input takes a .npz or .json file, such as {"x": [[1, 2, 3, 4]]}')
     session: Session = context.obj
     reader = session.reader(remote)
     answer = resolve(reader, Ref.parse(ref), query, query_options.read_one_device(device))

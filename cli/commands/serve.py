@@ -10,8 +10,8 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
 from onnxreg.cli.reports.search_report import warn_unfinished
 from onnxreg.registry.support import environment
-from onnxreg.registry.support.disk import read_given
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.given_file import read_given
 
 EXAMPLES = (
     "reg serve",

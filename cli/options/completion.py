@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -74,7 +75,10 @@ def complete_remote(context: typer.Context, incomplete: str) -> Iterator[str]:
 
 
 def _session(context: typer.Context) -> Session:
-    return Session(context.find_root().params.get("registry"))
+    chosen = context.find_root().params.get(
+        "registry"
+    )  # a str in the shells whose words typer does not parse
+    return Session(None if chosen is None else Path(chosen))
 
 
 def _state(context: typer.Context, name: str) -> "State":

@@ -11,6 +11,7 @@ import typer
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.given_file import read_given
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.query.requirements import Query, share
 
@@ -175,14 +176,14 @@ def read_devices(word: str) -> "list[Device]":
     from onnxreg.schema.query.device import preset
 
     path = Path(word)
-    if not path.is_file():
+    if not path.exists():
         if path.suffix == ".json" or "/" in word:
             raise NotFoundError(
                 f"there is no device file {word}",
                 "check the path; `reg devices` lists presets that need none",
             )
         return [preset(word)]
-    document = canonical.decode(path.read_bytes(), word)
+    document = canonical.decode(read_given(path), word)
     if not isinstance(document, list):
         return [_device(document, path, path.stem, word)]
     return [
@@ -206,9 +207,9 @@ def _device(value: Any, path: Path, name: str, where: str) -> "Device":
 
 
 def _operators(file: Any, path: Path) -> str:
-    if not isinstance(file, str):
+    if not isinstance(file, str) or "\0" in file:
         raise InputError(f"{FILE} is not a path")
     try:
-        return (path.parent / file).read_text("utf-8")
-    except (OSError, ValueError) as error:
-        raise InputError(f"{FILE}: {file} cannot be read", "the path starts at the device file") from error
+        return read_given(path.parent / file, FILE, "the path starts at the device file").decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{FILE}: {file} is not text") from error

@@ -9,7 +9,8 @@ from typing import Any
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import InvalidValueError, Place
-from onnxreg.schema.core.errors import Advice, InputError, NotFoundError
+from onnxreg.schema.core.errors import Advice, InputError
+from onnxreg.schema.core.given_file import read_given
 from onnxreg.schema.core.text_files import parse_yaml, strict_loader
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
@@ -43,18 +44,10 @@ class RecipeDocument:
         Raises NotFoundError for a missing file, InputError if it is neither YAML nor JSON; `label` names the
         kind of document.
         """
+        hint = Advice("begin-recipe") if label == RECIPE else "check the path"
+        data = read_given(path, label, hint, MAX_DOCUMENT_BYTES)
         try:
-            if path.stat().st_size > MAX_DOCUMENT_BYTES:
-                raise InputError(
-                    f"{path.name} is too large for a {label}: more than {MAX_DOCUMENT_BYTES >> 20} MiB"
-                )
-            data = path.read_bytes()
             text = without_comments(data.decode("utf-8"))
-        except FileNotFoundError as error:
-            raise NotFoundError(
-                f"there is no {label} at {path}",
-                Advice("begin-recipe") if label == RECIPE else "check the path",
-            ) from error
         except UnicodeDecodeError as error:
             raise InputError(f"{path.name} is not text", f"a {label} is YAML or JSON, in UTF-8") from error
         return cls(path, text, Digest.of(data), parse_yaml(text, path.name, "export"))

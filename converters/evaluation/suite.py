@@ -11,7 +11,8 @@ from typing import Any
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.given_file import read_given
 
 MAX_BYTES = 256 * 2**20
 ID_KEYS = ("id", "fixture_id")
@@ -133,22 +134,10 @@ def load(path: Path, read_item: ReadItem = read_fixture, distinct: bool = False)
 def read_bytes(path: Path) -> bytes:
     """Read the file of a suite.
 
-    Raises NotFoundError if it is missing, InputError if it cannot be read or is too large.
+    Raises NotFoundError if it is missing, InputError if it is not a regular file or is too large, HostError if it
+    cannot be read.
     """
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError as error:
-        raise NotFoundError(f"there is no evaluation suite {path}", "check the path") from error
-    except OSError as error:
-        reason = error.strerror or "it cannot be read"
-        raise InputError(
-            f"evaluation suite {path}: {reason}", "give the path of a JSON or JSONL file"
-        ) from error
-    if len(data) > MAX_BYTES:
-        raise InputError(
-            f"evaluation suite {path} is too large: {len(data)} bytes, at most {MAX_BYTES} are read"
-        )
-    return data
+    return read_given(path, "evaluation suite", limit=MAX_BYTES)
 
 
 def numbered(groups: Sequence[str | int | None], path: Path) -> tuple[int, ...] | None:

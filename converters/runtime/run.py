@@ -8,7 +8,8 @@ from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.npz import read_arrays
 from onnxreg.converters.runtime.sessions import load_session, numpy_type, run_session, silent_run, with_reason
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.errors import Advice, ConversionError, HostError, InputError, NotFoundError
+from onnxreg.schema.core.errors import Advice, ConversionError, HostError, InputError
+from onnxreg.schema.core.given_file import read_given
 
 MAX_INPUT_BYTES = 256 * 2**20
 KINDS = 'inputs are an .npz file of arrays by name, or JSON such as {"input_ids": [[1, 2]]}'
@@ -79,9 +80,7 @@ def runtime_version() -> str:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        value = canonical.decode(path.read_bytes(), "it", MAX_INPUT_BYTES)
-    except FileNotFoundError as error:
-        raise NotFoundError(f"there is no file {path}", "check the path") from error
+        value = canonical.decode(read_given(path, limit=MAX_INPUT_BYTES), "it", MAX_INPUT_BYTES)
     except InputError as error:
         raise InputError(
             f"{path} is not an .npz file, and cannot be read as JSON: {error.message}", KINDS

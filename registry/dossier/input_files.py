@@ -11,10 +11,11 @@ from pathlib import Path
 from onnxreg.registry.dossier.version_record import VersionRecord
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.signing import PrivateKey
-from onnxreg.registry.support.disk import read_given, replace_file
+from onnxreg.registry.support.disk import replace_file
 from onnxreg.registry.trust.signatures import SignatureVerdict, judge_for
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, suggest
+from onnxreg.schema.core.given_file import read_given
 from onnxreg.schema.core.text_files import read_yaml
 from onnxreg.schema.dossier.dossier import DossierFacts
 from onnxreg.schema.dossier.dossier_profile import DossierProfile, FactsStatement, OwnerFacts

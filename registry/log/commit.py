@@ -24,6 +24,7 @@ from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.protocol import (
     BlobReader,
     IndexFile,
+    MissingBlobError,
     NoteStore,
     Push,
     RegistryReader,
@@ -112,7 +113,13 @@ def commit(
         for attempt in range(MAX_COMMIT_TRIES):
             ledger, index = load_own(remote, name, *more)
             before = ledger.seq
-            digests = change(ledger)
+            try:
+                digests = change(ledger)
+            except MissingBlobError as error:
+                if remote.read_index(name) == index:
+                    raise
+                lost = LostRaceError(error.message)  # a collector freed what the log no longer names
+                continue
             if digests is None:
                 remote.confirm(name)
                 return ledger

@@ -119,14 +119,33 @@ def verify(
     """
     report = VerifyReport()
     needed: dict[Digest, Reference] = {}
-    for name in list(remote.names()):
-        needed |= _check_model(remote, name, None if only is None else only.get(name, ()), report, audit)
+    names = list(remote.names())
+    for name in names:
+        needed |= _check_model(remote, name, _versions_of(only, name), report, audit)
     tree = list(remote.files())
     keys = {key: file.size or 0 for file in tree if (key := _key_of(file)) is not None}
     report.unreferenced = sum(key.digest not in needed for key in keys)
     report.damages += _strays(tree)
     _check_blobs(remote.open_key, needed, keys, report, progress)
+    _forgive_freed(remote, {name: _versions_of(only, name) for name in names}, report)
     return report
+
+
+def _versions_of(only: Mapping[str, Collection[Version]] | None, name: str) -> Collection[Version] | None:
+    return None if only is None else only.get(name, ())
+
+
+def _forgive_freed(
+    remote: RegistryStore, models: Mapping[str, Collection[Version] | None], report: VerifyReport
+) -> None:
+    """Read the logs again if a blob is missing; one that no log refers to any more was expired, not lost."""
+    if any(damage.kind == "missing" for damage in report.damages):
+        needed: set[Digest | None] = set()
+        for name, versions in models.items():
+            needed |= _check_model(remote, name, versions, VerifyReport(), no_audit).keys()
+        report.damages = [
+            damage for damage in report.damages if damage.kind != "missing" or damage.digest in needed
+        ]
 
 
 def verify_model(
@@ -146,6 +165,7 @@ def verify_model(
         _check_blobs(_by_digest(remote), needed, named_keys, report, progress)
     else:
         _check_blobs(remote.open_key, needed, keys, report, progress)
+    _forgive_freed(remote, {name: only}, report)
     return report
 
 

@@ -22,11 +22,12 @@ from typing import Any, BinaryIO, cast
 from onnxreg.registry.store.layout import UPGRADE, BlobKey, index_path, is_witness_path, model_of
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, Carried, MissingBlobError, StoredObject
-from onnxreg.registry.support.disk import host_errors, refuse_directory
+from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import items, mapping, required, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, HostError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.given_file import check_given
 from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name
 
 SUFFIX = ".onnxreg"
@@ -181,11 +182,7 @@ def open_archive(path: Path) -> ArchiveRegistry:
     Raises NotFoundError if there is nothing, InputError if there is a directory or a file that does not even look like
     an archive, IntegrityError if it looks like one but is damaged.
     """
-    refuse_directory(path)
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path} is not a regular file", "copy the archive into a file first")
-    if not path.is_file():
-        raise NotFoundError(f"there is no archive {path}", Advice("create-archive"))
+    check_given(path, "archive", Advice("create-archive"))
     with host_errors(f"reading {path}"):
         if path.suffix not in SUFFIXES and not is_zip(path):
             raise InputError(f"{path} is a file, and no archive", Advice("name-directory-or-archive"))

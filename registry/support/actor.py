@@ -62,7 +62,7 @@ def read_setting() -> str | None:
     path = environment.settings_file()
     if not path.exists():
         return None
-    from onnxreg.registry.support.disk import read_given
+    from onnxreg.schema.core.given_file import read_given
     from onnxreg.schema.core.text_files import read_toml
 
     data = read_given(path)

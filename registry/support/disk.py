@@ -10,7 +10,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from onnxreg.schema.core.errors import Advice, HostError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import Advice, HostError, InputError, IntegrityError
 
 MACHINE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
 """Errors of the machine, whatever the call."""
@@ -41,26 +41,6 @@ def _hint(error: OSError) -> str | Advice:
             return "raise the limit of open files (ulimit -n)"
         case _:
             return Advice("check-disk")
-
-
-def refuse_directory(path: Path) -> None:
-    """InputError if the path is a directory, not a file."""
-    if path.is_dir():
-        raise InputError(f"{path} is a directory", "name a file")
-
-
-def check_given(path: Path, hint: str = "check the path") -> None:
-    """Check a file that the user named. NotFoundError if it does not exist, InputError if it is a directory."""
-    if not path.exists():
-        raise NotFoundError(f"there is no file {path}", hint)
-    refuse_directory(path)
-
-
-def read_given(path: Path) -> bytes:
-    """Read a file that the user named. See `check_given`; HostError if it cannot be read."""
-    check_given(path)
-    with host_errors(f"reading {path}"):
-        return path.read_bytes()
 
 
 def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:

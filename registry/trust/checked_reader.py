@@ -18,11 +18,11 @@ from onnxreg.registry.store.protocol import (
     innermost,
     layers,
 )
-from onnxreg.registry.support.disk import read_given
 from onnxreg.registry.support.environment import state_directory, trust_file
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, RegError
+from onnxreg.schema.core.given_file import read_given
 from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.core.units import counted
 

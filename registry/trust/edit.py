@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.registry.signing import read_rotation
-from onnxreg.registry.support.disk import host_errors, read_given, replace_file
+from onnxreg.registry.support.disk import host_errors, replace_file
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.registry.trust.checked_reader import load_trust
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.errors import Advice, ConflictError, IntegrityError, NotFoundError
+from onnxreg.schema.core.given_file import read_given
 from onnxreg.schema.inputs.trust_file import Trust, TrustedKey, WitnessRequirement, read_trust
 from onnxreg.schema.signing.keys import PublicKey
 

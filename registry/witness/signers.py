@@ -25,7 +25,7 @@ from onnxreg.registry.store.http import HttpStore
 from onnxreg.registry.store.layout import CHECKPOINT, NEXT, WITNESS_FOLDER, page_path
 from onnxreg.registry.store.open import path_of
 from onnxreg.registry.store.protocol import PathReader, PathStore, RegistryReader, RegistryStore, innermost
-from onnxreg.registry.support.disk import Disk, host_errors, read_given, replace_file
+from onnxreg.registry.support.disk import Disk, host_errors, replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.witness.heads import survey
 from onnxreg.registry.witness.note_keys import cosign_text, require_signature, sign_head, valid_signatures
@@ -36,6 +36,7 @@ from onnxreg.registry.witness.witness_log import (
     read_checkpoint,
 )
 from onnxreg.schema.core.errors import Advice, InputError, IntegrityError, LostRaceError, NotFoundError
+from onnxreg.schema.core.given_file import read_given
 from onnxreg.schema.witness.merkle_map import MerkleMap
 from onnxreg.schema.witness.merkle_tree import (
     EMPTY_TREE,

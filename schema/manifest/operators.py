@@ -8,6 +8,7 @@ whatever its opset, and what a later line says of them replaces what an earlier 
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
@@ -195,13 +196,16 @@ class _Reader:
         return Build(operators, self.types, self.triples, self.everywhere)
 
 
+_NAME_END = re.compile("[{,]")
+
+
 def _entries(text: str) -> Iterator[tuple[str, dict[str, Any] | None]]:
     """entries = name [json] *("," name [json])"""
     decoder = json.JSONDecoder()
     position = 0
     while position < len(text):
-        ends = [at for at in (text.find("{", position), text.find(",", position)) if at >= 0]
-        end = min(ends, default=len(text))
+        stop = _NAME_END.search(text, position)
+        end = stop.start() if stop else len(text)
         name = text[position:end].strip()
         if not name:
             raise InputError("an operator has no name")

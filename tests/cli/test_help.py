@@ -109,6 +109,7 @@ def test_the_shell_completes_verbs_and_models(shell: str, home: Path) -> None:
     assert "pull" in complete("reg pu") and "push" in complete("reg pu")
     assert "acme/pii" in complete("reg show ac")
     assert "tiny" in complete("reg ls t")
+    assert "acme/pii" in complete(f"reg --registry {home} show ac")
 
 
 @pytest.mark.parametrize("shell", ["bash", OTHER_SHELLS[1]])

@@ -432,3 +432,37 @@ def test_honest_weights_and_rows_are_taken(reg: Reg, vision: Path) -> None:
     (vision / "rows.npz").write_bytes(arrays(x=X))
     done = reg("--registry", "r", "export", "net.onnx", "--recipe", "rows.json", "--name", "acme/y")
     assert done.status == 0, done.err
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Path:
+    """A FIFO that nobody writes to: whoever opens it waits for ever."""
+    os.mkfifo(tmp_path / "fifo.json")
+    return tmp_path / "fifo.json"
+
+
+ENDLESS = ["fifo.json", "/dev/zero"]
+
+
+@pytest.mark.parametrize("file", ENDLESS)
+@pytest.mark.parametrize(
+    "words",
+    [
+        "export . --recipe FILE --name a/b",
+        "export . --task text-classification --name a/b --eval-suite FILE",
+        "export --batch FILE",
+        "resolve a/b --device ./FILE",
+        "resolve a/b --device ./device.json",
+        "pull --locked FILE",
+        "policy set FILE",
+        "attest a/b:1.0.0 --report FILE",
+        "archive verify FILE",
+    ],
+)
+def test_a_named_file_without_an_end_is_refused_unread(reg: Reg, fifo: Path, words: str, file: str) -> None:
+    named = {"ort": "1.23", "build": "minimal", "operators_file": str(Path(fifo.parent, file))}
+    (fifo.parent / "device.json").write_text(json.dumps(named))
+    done = reg(*words.replace("./FILE", str(Path(fifo.parent, file))).replace("FILE", file).split())
+    assert done.status == 2, done.err
+    assert "Traceback" not in done.err
+    assert Path(file).name in done.err

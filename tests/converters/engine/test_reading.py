@@ -134,11 +134,11 @@ def test_no_file_says_what_the_program_alone_says(tmp_path: Path, claim: str) ->
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="no recipe at"):
+    with pytest.raises(NotFoundError, match=r"a\.yaml"):
         read_recipe(tmp_path / "a.yaml")
     (tmp_path / "b.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="is not text"):
         read_recipe(tmp_path / "b.yaml")
     (tmp_path / "c.yaml").write_bytes(b" " * (MAX_DOCUMENT_BYTES + 1))
-    with pytest.raises(InputError, match="too large"):
+    with pytest.raises(InputError, match=r"c\.yaml"):
         read_recipe(tmp_path / "c.yaml")

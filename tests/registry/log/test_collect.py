@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
@@ -20,7 +20,7 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.object_store import ObjectRegistry
-from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.store.protocol import IndexFile, RegistryStore, TreeFile
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.schema.core.digest import Digest
@@ -351,3 +351,57 @@ def test_a_push_that_outlasts_patience_starts_over(filled: Registry, make_draft:
     assert remote.notes("intents") == {}
     ledger, _ = load(remote, "acme/pii")
     assert [line.event.kind for line in ledger.lines()] == ["publish", "fence"]
+
+
+class Interrupted(DirectoryRegistry):
+    """A registry in which another command runs once, between the reading of the logs and of the tree."""
+
+    between: Callable[[], object] = staticmethod(lambda: None)
+
+    def files(self) -> Iterator[TreeFile]:
+        self.between()
+        self.between = lambda: None
+        yield from super().files()
+
+
+def test_a_version_that_expires_during_a_verification_is_not_damage(filled: Registry) -> None:
+    store = Interrupted(filled.store.root)
+    store.between = lambda: filled.gc(RetentionPolicy(versions=1))
+    report = verify(store)
+    assert report.damages == []
+    assert report.versions == 5
+
+
+def test_a_blob_that_is_lost_during_a_verification_is_damage(filled: Registry) -> None:
+    store = Interrupted(filled.store.root)
+    manifest = load(filled.store, "acme/pii")[0].entries[Version.parse("0.1.0")].manifest
+    store.between = lambda: store.delete([BlobKey(manifest)])
+    assert {damage.digest for damage in verify(store).damages} == {manifest}
+
+
+def test_a_manifest_that_is_freed_during_a_verification_is_not_damage(
+    filled: Registry,
+) -> None:
+    drops = iter([lambda: (filled.drop("acme/pii:0.1.0"), filled.gc())])
+
+    def audit(ledger: Ledger, index: IndexFile) -> list[tuple[str, str]]:
+        next(drops, lambda: None)()
+        return []
+
+    assert verify(filled.store, audit=audit).damages == []
+
+
+def test_a_change_starts_over_if_a_collector_freed_what_it_reads(filled: Registry) -> None:
+    """Two commands clear one registry: the later one reads the log again, and succeeds."""
+    drops = iter([lambda: (filled.drop("acme/pii:0.1.0"), filled.gc())])
+    tries = []
+
+    def change(ledger: Ledger) -> None:
+        next(drops, lambda: None)()
+        tries.append([entry.manifest for entry in ledger.entries.values()])
+        for manifest in tries[-1]:
+            ledger.fetch(manifest)
+
+    with filled.store.push() as push:
+        commit(filled.store, push, "acme/pii", change)
+    assert list(map(len, tries)) == [5, 4]

@@ -1,0 +1,38 @@
+"""Bounded reading of a file that a person, or a document of theirs, names."""
+
+import os
+from pathlib import Path
+
+from onnxreg.schema.core.errors import Advice, HostError, InputError, NotFoundError
+
+MAX_BYTES = 64 * 2**20
+
+
+def check_given(path: Path, label: str = "file", hint: str | Advice = "check the path") -> None:
+    """Check a file that the user named. NotFoundError if it does not exist, InputError if it is not a regular file."""
+    if path.is_dir():
+        raise InputError(f"{path} is a directory", "name a file")
+    if not path.exists():
+        raise NotFoundError(f"there is no {label} {path}", hint)
+    if not path.is_file():
+        raise InputError(f"{path} is not a regular file", "save its content to a file, and name that")
+
+
+def read_given(
+    path: Path, label: str = "file", hint: str | Advice = "check the path", limit: int = MAX_BYTES
+) -> bytes:
+    """Read a regular file of at most `limit` bytes. A FIFO or device is refused unread: it may have no end.
+
+    NotFoundError with `hint` if it does not exist, InputError if it is not a regular file or is too large,
+    HostError if it cannot be read. `label` names the kind of file in the messages.
+    """
+    check_given(path, label, hint)
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise HostError(f"reading {path} failed: {reason}", "check who may read it") from error
+    if len(data) > limit:
+        raise InputError(f"{path} is too large for a {label}: more than {limit >> 20} MiB")
+    return data
