@@ -50,19 +50,20 @@ class OciBlobs(HttpStore):
         self._login = login
         self._renew = renew
 
+    def _hint(self, status: int) -> str:
+        return _hint(self._login.target, status)
+
     def authorization(self) -> dict[str, str]:
         return self._login.header
 
-    def _fetch(
-        self, method: str, key: str, limit: int, headers: dict[str, str], memory: memoryview | None = None
-    ) -> tuple[memoryview, Message]:
+    def _send(self, method: str, key: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         try:
-            return super()._fetch(method, key, limit, headers, memory)
+            return super()._send(method, key, headers)
         except RefusedError as error:
             if error.status != 401:
                 raise
         self._renew(key)
-        return super()._fetch(method, key, limit, headers, memory)
+        return super()._send(method, key, headers)
 
 
 class OciClient:
@@ -108,11 +109,7 @@ class OciClient:
         return {digest for digest in digests if self.has_blob(digest)}
 
     def has_blob(self, digest: Digest) -> bool:
-        answer = self._send("HEAD", f"blobs/{digest}")
-        if answer.status == 404:
-            return False
-        self._check(answer, 200, f"looking for the blob {digest}")
-        return True
+        return bool(self._blobs.has([f"blobs/{digest}"]))
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         """A stream over a blob. A token that expires meanwhile is renewed."""
@@ -242,13 +239,17 @@ class OciClient:
         """RemoteError if the server answered with another status."""
         if answer.status == status:
             return
-        if answer.status in (401, 403):
-            hint = f"log in: skopeo login {self.target.host}"
-        else:
-            hint = "does this server take OCI artifacts?"
         raise RefusedError(
-            f"{action} in {self.url} failed: {answer.status}{_reason(answer.data)}", answer.status, hint
+            f"{action} in {self.url} failed: {answer.status}{_reason(answer.data)}",
+            answer.status,
+            _hint(self.target, answer.status),
         )
+
+
+def _hint(target: OciTarget, status: int) -> str:
+    if status in (401, 403):
+        return f"log in: skopeo login {target.host}"
+    return "does this server take OCI artifacts?"
 
 
 def fallback_tag(digest: Digest) -> str:

@@ -91,16 +91,17 @@ def _is_inside(address: str) -> bool:
     return not parsed.is_global
 
 
-_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
+_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
 _TAG = re.compile(r'(W/)?"[\x21\x23-\x7e]{0,1000}"')
 _LENGTH = re.compile(r"[0-9]{1,19}")
 
 
-def content_range(text: str) -> tuple[int, int, int]:
-    """First byte, end and whole size of `bytes FIRST-LAST/SIZE`."""
+def content_range(text: str) -> tuple[int, int, int | None]:
+    """First byte, end and whole size of `bytes FIRST-LAST/SIZE`; the size of `bytes FIRST-LAST/*` is None."""
     match = _RANGE.fullmatch(text)
-    first, last, size = map(int, match.groups()) if match else (1, 0, 0)
-    if not first <= last < size:
+    first, last = (int(match[1]), int(match[2])) if match else (1, 0)
+    size = int(match[3]) if match and match[3] != "*" else None
+    if not first <= last < (last + 1 if size is None else size):
         raise ValueError(f"Content-Range is {text[:60]!r}")
     return first, last + 1, size
 

@@ -207,6 +207,8 @@ class S3Client:
         """The size of an object of which the bytes came that were asked for. RemoteError if others came."""
         try:
             first, end, size = http_rules.content_range(content_range)
+            if size is None:
+                raise ValueError(f"Content-Range is {content_range!r}, without the size")
         except ValueError as error:
             raise self._malformed(request.doing, error) from None
         if (first, end) != (request.start, request.start + count):

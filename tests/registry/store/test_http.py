@@ -11,6 +11,8 @@ from support.servers.faults import Proxy, proxy
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
+from onnxreg.registry.oci.client import OciClient
+from onnxreg.registry.oci.target import OciTarget
 from onnxreg.registry.store import range_stream
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.http import http_remote
@@ -144,3 +146,125 @@ def test_a_web_page_is_no_registry(site: Proxy, reader: Registry) -> None:
     site.plan = lambda method, path: "page"
     with pytest.raises(RemoteError, match="is a web page"):
         reader.pull("acme/pii", site.url)
+
+
+LARGE = random.Random(1).randbytes(5 * 2**20 + 7)
+"""More bytes than one range has."""
+
+
+@pytest.mark.parametrize("ranges", ["no", "chunked", "star"])
+@pytest.mark.parametrize("fault", [None, "truncated"])
+def test_a_server_without_ranges_sends_the_file(
+    registry: Registry, reader: Registry, make_draft: MakeDraft, ranges: str, fault: str | None
+) -> None:
+    """`python -m http.server` has none; RFC 9110 lets a server not say the size of a file."""
+    registry.add(make_draft(size=700_000))
+    with (
+        static.serve(registry.store.root, static.Manners(ranges)) as url,
+        proxy(url) as site,
+    ):
+        site.plan = lambda method, path: fault if len(site.seen) % 2 == 0 and "/blobs/" in path else None
+        reader.pull("acme/pii", site.url)
+        assert fault is None or fault in site.met
+    assert reader.get("acme/pii").digest == registry.get("acme/pii").digest
+    assert not reader.verify().damages
+
+
+@pytest.mark.parametrize("start", [0, 1, 2**20, len(LARGE) - 1, len(LARGE), len(LARGE) + 1])
+@pytest.mark.parametrize("ranges", ["no", "chunked", "star"])
+@pytest.mark.parametrize("size", [len(LARGE), 9])
+def test_a_server_without_ranges_sends_the_rest_of_a_file(
+    registry: Registry, ranges: str, start: int, size: int
+) -> None:
+    data = LARGE[:size]
+    digest = store(registry, data)
+    with (
+        static.serve(registry.store.root, static.Manners(ranges)) as url,
+        http_remote(url).open_blob(digest, start) as stream,
+    ):
+        assert stream.read() == data[start:]
+
+
+@pytest.mark.parametrize("ranges", ["no", "chunked", "star"])
+def test_an_oci_registry_without_ranges_sends_the_blob(tmp_path: Path, ranges: str) -> None:
+    digest = Digest.of(LARGE)
+    path = tmp_path / f"v2/acme/pii/blobs/{digest}"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(LARGE)
+    with static.serve(tmp_path, static.Manners(ranges)) as url:
+        client = OciClient(OciTarget.parse(f"oci://{url.removeprefix('http://')}/acme/pii"))
+        with client.open_blob(digest) as stream:
+            assert stream.read() == LARGE
+        with client.open_blob(digest, 9) as stream:
+            assert stream.read() == LARGE[9:]
+
+
+@pytest.mark.parametrize("status", [405, 501])
+def test_an_oci_registry_that_refuses_head_is_asked_for_a_byte(tmp_path: Path, status: int) -> None:
+    digest = Digest.of(b"blob")
+    path = tmp_path / f"v2/acme/pii/blobs/{digest}"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"blob")
+    with static.serve(tmp_path, static.Manners(head=status)) as url:
+        client = OciClient(OciTarget.parse(f"oci://{url.removeprefix('http://')}/acme/pii"))
+        assert client.has([digest, Digest.of(b"absent")]) == {digest}
+
+
+@pytest.mark.parametrize("status", [403, 405, 501])
+def test_a_server_that_refuses_head_is_asked_for_a_byte(
+    registry: Registry, capfd: pytest.CaptureFixture[str], make_draft: MakeDraft, status: int
+) -> None:
+    registry.add(make_draft())
+    digest = store(registry, b"blob")
+    path = registry.store.root / BlobKey(digest).path
+    path.rename(registry.store.root / BlobKey(digest, 2).path)
+    empty = store(registry, b"")
+    with static.serve(registry.store.root, static.Manners(head=status)) as url:
+        remote = http_remote(url)
+        assert remote.has([digest, empty, Digest.of(b"absent")]) == {digest, empty}
+        with remote.open_blob(digest) as stream:
+            assert stream.read() == b"blob"
+        words = ["--registry", str(registry.store.root), "verify", "--remote", url, "acme/pii"]
+        assert main(words) == 0, capfd.readouterr()
+
+
+@pytest.mark.parametrize("absent", [403, 200])
+def test_a_host_that_answers_otherwise_for_what_is_absent(
+    registry: Registry, reader: Registry, make_draft: MakeDraft, absent: int
+) -> None:
+    """A bucket whose readers may not list it says 403; a host of web applications sends the application's page."""
+    registry.add(make_draft())
+    registry.tag("acme/pii:0.1.0", "stable")
+    manners = static.Manners(absent=absent)
+    digest, page = store(registry, b"blob"), store(registry, static.PAGE + b"more")
+    (registry.store.root / BlobKey(digest).path).rename(registry.store.root / BlobKey(digest, 2).path)
+    with static.serve(registry.store.root, manners) as url:
+        reader.pull("acme/pii:stable", url)
+        assert sum("absent-" in line for line in manners.seen) == 1
+        remote = http_remote(url)
+        assert remote.has([digest, page, Digest.of(b"absent")]) == {digest, page}
+        with remote.open_blob(digest) as stream:
+            assert stream.read() == b"blob"
+        with remote.open_blob(page) as stream:
+            assert stream.read() == static.PAGE + b"more"
+        with pytest.raises(NotFoundError):
+            remote.open_blob(Digest.of(b"absent"))
+        with pytest.raises(NotFoundError):
+            reader.pull("acme/nobody", url)
+    assert not reader.verify().damages
+
+
+@pytest.mark.parametrize("refused", ["registry.json", "acme/pii.jsonl", "policy.jsonl"])
+def test_a_file_that_may_not_be_read_is_not_absent(
+    registry: Registry, make_draft: MakeDraft, capfd: pytest.CaptureFixture[str], refused: str
+) -> None:
+    """The host answers 404 for what is absent, or gives out nothing at all."""
+    registry.add(make_draft())
+    registry.tag("acme/pii:0.1.0", "stable")
+    absent = 403 if refused == "registry.json" else 404
+    manners = static.Manners(absent=absent, refused={refused: (403, {})})
+    with static.serve(registry.store.root, manners) as url:
+        words = ["--registry", str(registry.store.root.with_name("reader")), "pull", "acme/pii:stable", url]
+        assert main(words) == 6
+    said = capfd.readouterr().err
+    assert "403" in said and refused in said
