@@ -1,6 +1,6 @@
 """Tasks of checkpoints that read tokens, one for each head, and `text-generation`: a decoder, for `ModelBuilder`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -49,6 +49,7 @@ class TextTask(Task):
     the tokenizer makes and the model takes. It gives the outputs of the head, float32, and nothing else.
     """
 
+    version = 2
     head: ClassVar[TaskHead]
 
     Options = TextOptions
@@ -63,7 +64,7 @@ class TextTask(Task):
         feeds = token_sample.sample_feeds(checkpoint.tokenizer, token_sample.input_names(checkpoint), length)
         module = self.module(checkpoint, token_sample.tensors(feeds[1]))
         sample = token_sample.measure(module, feeds)
-        files, scrubbed = _write_companions(checkpoint, name, length, directory)
+        files, scrubbed = _write_companions(checkpoint, name, length, directory, tuple(feeds[0]))
         files += self.companions(checkpoint, name, directory)
         fields = _fields(self.id, checkpoint, length, files)
         resolved_options = {
@@ -229,7 +230,7 @@ def pooled(encoder: Any, mode: Mode, normalize: bool) -> Any:
 
 
 def _write_companions(
-    checkpoint: LoadedCheckpoint, name: str, length: int, directory: Path
+    checkpoint: LoadedCheckpoint, name: str, length: int, directory: Path, inputs: Sequence[str]
 ) -> tuple[list[DraftFile], list[str]]:
     """Write the companions; return them, and the names of scrubbed fields."""
     scrubbed = companion_files.write_config(directory / CONFIG, checkpoint, name, length, {})
@@ -237,7 +238,7 @@ def _write_companions(
     if checkpoint.labels:
         companion_files.write_labels(directory / LABELS, checkpoint.labels)
         files.append(DraftFile("labels", LABELS))
-    tokenizer = companion_files.write_tokenizer(directory, checkpoint, name)
+    tokenizer = companion_files.write_tokenizer(directory, checkpoint, name, inputs)
     files += [DraftFile("tokenizer", path) for path in tokenizer]
     return files, [f"{CONFIG}:{key}" for key in scrubbed]
 

@@ -31,6 +31,14 @@ from onnxreg.schema.manifest.manifest import Source
 ADAPTER_CONFIG = "adapter_config.json"
 """Refers to another model, which transformers would load if peft is installed; no digest covers that."""
 
+TOKENIZER_FILE = "tokenizer.json"
+TRIAL_TEXTS = (
+    "The patient was SEEN on 2024-03-18 by Dr. Maria O'Neill-Lindqvist (ward_7B), and can't walk.",
+    "Le dossier n\u00b0 88\u20111204 na\u00efve \u00dcBER \u0130stanbul stra\u00dfe cafe\u0301 \ufb01ve \u2460 \uff26\uff35\uff2c\uff2c.",
+    "  Two  spaces,\ta tab,\na line; \u6628\u65e5\u3001\u7530\u4e2d\u3055\u3093 \uc548\ub155 \u0645\u0631\u062d\u0628\u0627 \U0001f600 1234567 <x>@a.org \u200b\u00ad\u00a0x ",
+)
+"""Texts in which tokenizers differ: letter case, accents, digits, spaces, scripts, forms of one letter."""
+
 BATCH, SEQUENCE = "batch", "sequence"
 
 
@@ -173,23 +181,28 @@ def load_model(directory: Path, head: TaskHead) -> Any:
 
 
 def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
-    """Load a fast tokenizer that pads and truncates only on request; InputError if the checkpoint has none."""
+    """Load a fast tokenizer that pads and truncates only on request; InputError if the checkpoint has none.
+
+    Its `tokenizer.json` is the truth: where transformers builds another tokenizer for the class, the file is taken.
+    """
     from transformers import AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             directory, use_fast=True, local_files_only=True, trust_remote_code=trust_remote_code
         )
+        if (directory / TOKENIZER_FILE).is_file() and tokenizer.is_fast:
+            tokenizer = _as_in_file(tokenizer, directory)
     except Exception as error:
         refuse_missing(error, "the tokenizer of the checkpoint")
         reason = str(error).replace(str(directory), "the checkpoint").strip() or type(error).__name__
         raise InputError(
             f"the tokenizer of the checkpoint could not be loaded: {reason.splitlines()[0][:300]}",
-            "the checkpoint must hold a tokenizer.json",
+            f"the checkpoint must hold a {TOKENIZER_FILE}",
         ) from error
     if not tokenizer.is_fast:
         raise InputError(
-            f"{type(tokenizer).__name__} has no fast form, so there is no tokenizer.json to ship",
+            f"{type(tokenizer).__name__} has no fast form, so there is no {TOKENIZER_FILE} to ship",
             "convert the tokenizer with transformers and save it beside the checkpoint",
         )
     if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
@@ -201,6 +214,43 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.backend_tokenizer.no_truncation()
     return tokenizer
+
+
+def _as_in_file(tokenizer: Any, directory: Path) -> Any:
+    """Return a tokenizer of transformers that does what the file says: itself, or a plain one around the file.
+
+    The plain one has the special tokens of the class, as far as they are in the file.
+    """
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    file = Tokenizer.from_file(str(directory / TOKENIZER_FILE))
+    if _encoded(file) == _encoded(tokenizer.backend_tokenizer):
+        return tokenizer
+    plain = PreTrainedTokenizerFast.from_pretrained(directory, local_files_only=True)
+    for name, token in tokenizer.special_tokens_map.items():
+        if (
+            isinstance(token, str)
+            and getattr(plain, name, None) is None
+            and file.token_to_id(token) is not None
+        ):
+            setattr(plain, name, token)
+    if file.post_processor is not None:
+        plain.backend_tokenizer.post_processor = file.post_processor
+    return plain
+
+
+def _encoded(backend: Any) -> list[Any]:
+    """Return the vocabulary of a tokenizer of the library `tokenizers`, and what it makes of texts and a pair."""
+    backend.no_padding()
+    backend.no_truncation()
+    normalizer = backend.normalizer
+    encodings = [*map(backend.encode, TRIAL_TEXTS), backend.encode(*TRIAL_TEXTS[:2])]
+    return [
+        backend.get_vocab(),
+        [text if normalizer is None else normalizer.normalize_str(text) for text in TRIAL_TEXTS],
+        [(one.ids, one.type_ids, one.offsets) for one in encodings],
+    ]
 
 
 def check_vocabulary(model: Any, tokenizer: Any) -> None:

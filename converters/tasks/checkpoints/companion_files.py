@@ -1,7 +1,7 @@
 """The JSON and tokenizer files that travel beside the graphs, with nothing of the machine in them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ _LOCAL_KEYS = frozenset(
         "_attn_implementation_internal",
         "_commit_hash",
         "attn_implementation",
+        "backend",
         "cache_dir",
         "is_local",
         "local_files_only",
@@ -25,6 +26,9 @@ _LOCAL_KEYS = frozenset(
     }
 )
 """Keys that depend on the loading machine, not on the checkpoint."""
+
+PLAIN_CLASS = "PreTrainedTokenizerFast"
+"""The class that takes a tokenizer.json as it is, by the name that transformers 4 and 5 load."""
 
 
 def write_config(
@@ -64,8 +68,14 @@ def write_labels(path: Path, labels: tuple[str, ...]) -> None:
     path.write_text(text + "\n", encoding="utf-8")
 
 
-def write_tokenizer(directory: Path, checkpoint: LoadedCheckpoint, name: str) -> list[str]:
-    """Save the tokenizer, which has no padding and truncation of its own; return its file names, sorted."""
+def write_tokenizer(
+    directory: Path, checkpoint: LoadedCheckpoint, name: str, inputs: Sequence[str]
+) -> list[str]:
+    """Save the tokenizer, which has no padding and truncation of its own; return its file names, sorted.
+
+    Args:
+        inputs: the inputs of the graph, which the tokenizer makes.
+    """
     saved = {Path(path).name for path in checkpoint.tokenizer.save_pretrained(directory)}
     names = sorted(file for file in saved if (directory / file).is_file())
     if "tokenizer.json" not in names:
@@ -75,7 +85,9 @@ def write_tokenizer(directory: Path, checkpoint: LoadedCheckpoint, name: str) ->
         value = json.loads(config.read_bytes())
         tokens = {key: value[key] for key in ("added_tokens_decoder",) if key in value}
         cleaned, _ = scrub(_without_local_keys(value, tokens.keys()), name, checkpoint.directory)
-        _write(config, {**cleaned, **tokens})
+        if cleaned.get("tokenizer_class") == "TokenizersBackend":
+            cleaned["tokenizer_class"] = PLAIN_CLASS
+        _write(config, {**cleaned, **tokens, "model_input_names": list(inputs)})
     template = directory / "chat_template.jinja"
     if template.is_file() and (scrubbed := scrub_file(template, name, directories=(checkpoint.directory,))):
         template.write_bytes(scrubbed[0])

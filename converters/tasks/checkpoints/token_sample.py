@@ -1,5 +1,6 @@
 """The fixed sample of a checkpoint that reads tokens."""
 
+import inspect
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,8 @@ from onnxreg.converters.tasks.task import Sample
 
 REQUIRED = ("input_ids", "attention_mask")
 OPTIONAL = ("token_type_ids",)
+SEGMENT_WEIGHTS = ("seg_embed", "token_type_embeddings.weight")
+"""Ends of the names of weights for token types, in models whose config does not count the types (XLNet)."""
 ROW_LENGTHS = ((13,), (48, 31, 7))
 """Tokens of each row of the short batches: one without padding, one with."""
 
@@ -33,6 +36,7 @@ def longest(max_length: int, model: Any) -> int:
 def sample_feeds(tokenizer: Any, inputs: Sequence[str], max_length: int) -> list[Feed]:
     """Make the fixed sample: a short row, a padded batch of three, and one row of `max_length` tokens.
 
+    The second row of the batch is a pair of texts, with both token types, if the graph takes them.
     Sentences through the tokenizer, then seeded random tokens of its vocabulary, so that both likely and
     unlikely inputs are met.
     """
@@ -65,6 +69,8 @@ def _feed(rows: Sequence[Sequence[int]], inputs: Sequence[str], padding: int) ->
     for index, row in enumerate(rows):
         arrays["input_ids"][index, : len(row)] = row
         arrays["attention_mask"][index, : len(row)] = 1
+        if "token_type_ids" in arrays and index == 1:
+            arrays["token_type_ids"][index, len(row) // 4 : len(row)] = 1
     return arrays
 
 
@@ -86,19 +92,25 @@ def measure(subject: TorchModel, feeds: Sequence[Feed]) -> Sample:
 
 
 def input_names(checkpoint: LoadedCheckpoint) -> tuple[str, ...]:
-    """Return the inputs of the graph: `token_type_ids` if the tokenizer makes them and the model uses them."""
-    makes = checkpoint.tokenizer.model_input_names
-    return REQUIRED + tuple(name for name in OPTIONAL if name in makes and _uses(checkpoint.model, name))
+    """Return the inputs of the graph: `token_type_ids` if texts get several, and the model tells them apart."""
+    uses = _distinguishes_types(checkpoint.model) and _makes_types(checkpoint.tokenizer)
+    return REQUIRED + OPTIONAL if uses else REQUIRED
 
 
-def _uses(model: Any, name: str) -> bool:
-    """Tell if a model takes `token_type_ids` and has embeddings for them; DeBERTa takes them without
-    embeddings.
-    """
-    import inspect
+def _distinguishes_types(model: Any) -> bool:
+    """Tell if a model takes `token_type_ids` and has weights for several; decoders read them as words."""
+    if "token_type_ids" not in inspect.signature(model.forward).parameters:
+        return False
+    types = getattr(model.config, "type_vocab_size", None)
+    if types is None:
+        return any(name.endswith(SEGMENT_WEIGHTS) for name, _ in model.named_parameters())
+    return bool(types > 1)
 
-    takes = name in inspect.signature(model.forward).parameters
-    return takes and getattr(model.config, "type_vocab_size", None) != 0
+
+def _makes_types(tokenizer: Any) -> bool:
+    """Tell if a text or a pair of texts gets a token type other than 0."""
+    backend = tokenizer.backend_tokenizer
+    return any(map(any, (backend.encode("a").type_ids, backend.encode("a", "a").type_ids)))
 
 
 def max_positions(model: Any) -> int:

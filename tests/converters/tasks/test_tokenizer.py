@@ -1,0 +1,207 @@
+"""The checkpoint's tokenizer.json is what the export reads texts with, and what it publishes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.sampling import sampled
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+from onnxreg.converters.engine.plan import plan_export
+from onnxreg.converters.engine.run_plan import execute
+from onnxreg.converters.profiles.task_profiles import task_recipe
+from onnxreg.converters.tasks.checkpoints.checkpoint import load_tokenizer
+
+Make = Callable[..., Path]
+TEXT = "The Patient was SEEN by Müller on 12.03., w7 42"
+PIECES = ["the", "patient", *"abcdefghijklmnopqrstuvwxyzü0123456789.,"]
+
+
+def word_piece(special: list[str], unknown: str) -> Any:
+    vocabulary = dict.fromkeys([*special, *PIECES, *(f"##{piece}" for piece in PIECES[2:])])
+    tokenizer = Tokenizer(
+        models.WordPiece({piece: i for i, piece in enumerate(vocabulary)}, unk_token=unknown)
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer
+
+
+def unigram(special: list[str], unknown: str) -> Any:
+    pieces = [*special, "▁the", "▁patient", "▁", *PIECES[2:]]
+    tokenizer = Tokenizer(
+        models.Unigram(
+            [(piece, -1.0 - i / 100) for i, piece in enumerate(pieces)], unk_id=special.index(unknown)
+        )
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    return tokenizer
+
+
+ROBERTA = {
+    "bos_token": "<s>",
+    "pad_token": "<pad>",
+    "eos_token": "</s>",
+    "unk_token": "<unk>",
+    "mask_token": "<mask>",
+    "cls_token": "<s>",
+    "sep_token": "</s>",
+}
+BERT = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+LOWER = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+OTHERS: dict[str, tuple[str, dict[str, str], Any, Any]] = {
+    "RoBERTa with word pieces": ("RobertaTokenizerFast", ROBERTA, word_piece, LOWER),
+    "XLM-R in lower case": ("XLMRobertaTokenizerFast", ROBERTA, unigram, LOWER),
+    "BERT without digits": ("BertTokenizer", BERT, word_piece, normalizers.Replace("1", " ")),
+    "MPNet in upper and lower case": ("MPNetTokenizerFast", BERT, word_piece, normalizers.NFC()),
+    "ALBERT in upper and lower case": ("AlbertTokenizerFast", BERT, unigram, normalizers.NFC()),
+}
+"""Files that are not what their class usually is."""
+
+
+def write(directory: Path, kind: str, names: dict[str, str], make: Any, normalizer: Any) -> Any:
+    """Write a tokenizer; return it."""
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (directory / file).unlink(missing_ok=True)
+    special = list(dict.fromkeys(names.values()))
+    tokenizer = make(special, names["unk_token"])
+    tokenizer.normalizer = normalizer
+    first, last = names["cls_token"], names["sep_token"]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{first} $A {last}",
+        pair=f"{first} $A {last} $B:1 {last}:1",
+        special_tokens=[(token, special.index(token)) for token in (first, last)],
+    )
+    tokenizer.add_special_tokens(special)
+    tokenizer.save(str(directory / "tokenizer.json"))
+    config = {**names, "tokenizer_class": kind, "model_max_length": 40}
+    (directory / "tokenizer_config.json").write_text(json.dumps(config))
+    return tokenizer
+
+
+def publish(checkpoint: Path, task: str, workspace: Path) -> Path:
+    workspace.mkdir()
+    return execute(plan_export(task_recipe(task), str(checkpoint), "acme/x"), workspace).root
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """An encoder for 128 tokens."""
+    from transformers import BertConfig, BertModel
+
+    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    BertModel(BertConfig(vocab_size=128, **shape)).save_pretrained(tmp_path / "checkpoint")
+    return tmp_path / "checkpoint"
+
+
+@pytest.mark.parametrize("case", sampled(OTHERS, 2))
+def test_a_file_that_is_not_its_class_is_read_and_published_as_it_is(
+    case: str, checkpoint: Path, tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    file = write(checkpoint, *OTHERS[case])
+    expected = file.encode(TEXT).ids
+    assert load_tokenizer(checkpoint, False)(TEXT)["input_ids"] == expected
+    published = publish(checkpoint, "default", tmp_path / "work")
+    assert Tokenizer.from_file(str(published / "tokenizer.json")).encode(TEXT).ids == expected
+    assert AutoTokenizer.from_pretrained(published)(TEXT)["input_ids"] == expected
+
+
+def test_the_class_keeps_its_name_and_the_file_its_special_tokens(checkpoint: Path, tmp_path: Path) -> None:
+    write(checkpoint, "BertTokenizer", BERT, word_piece, normalizers.BertNormalizer())
+    published = publish(checkpoint, "default", tmp_path / "same")
+    assert json.loads((published / "tokenizer_config.json").read_text())["tokenizer_class"] == "BertTokenizer"
+    write(checkpoint, "BertTokenizer", BERT, word_piece, normalizers.Lowercase())
+    (checkpoint / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    published = publish(checkpoint, "default", tmp_path / "other")
+    config = json.loads((published / "tokenizer_config.json").read_text())
+    assert BERT.items() <= config.items()
+    assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert len(json.loads((published / "tokenizer.json").read_text())["added_tokens"]) == len(BERT)
+
+
+def test_a_class_is_published_by_a_name_that_transformers_4_has(checkpoint: Path, tmp_path: Path) -> None:
+    write(checkpoint, "PreTrainedTokenizerFast", BERT, word_piece, LOWER)
+    published = publish(checkpoint, "default", tmp_path / "work")
+    config = json.loads((published / "tokenizer_config.json").read_text())
+    assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert "backend" not in config
+
+
+def pair_of(family: str, directory: Path, **config: Any) -> Any:
+    """Save a classifier with a tokenizer that gives the second text another type; return the tokenizer."""
+    import torch
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    directory.mkdir()
+    tokenizer = write(directory, "PreTrainedTokenizerFast", BERT, word_piece, LOWER)
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    if family == "xlnet":
+        shape = {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}
+    size = tokenizer.get_vocab_size()
+    torch.manual_seed(0)
+    values = AutoConfig.for_model(family, vocab_size=size, pad_token_id=0, num_labels=2, **shape, **config)
+    model = AutoModelForSequenceClassification.from_config(values).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(directory)
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    "family",
+    sampled(["bert", "albert", "xlnet", pytest.param("rembert", marks=pytest.mark.more), "roformer"], 3),
+)
+def test_token_types_of_a_pair_reach_the_model(family: str, tmp_path: Path) -> None:
+    import onnxruntime
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    source = tmp_path / "checkpoint"
+    tokenizer = pair_of(family, source)
+    published = publish(source, "text-classification", tmp_path / "work")
+    pair = tokenizer.encode("the patient", "was seen")
+    rows = {"input_ids": pair.ids, "attention_mask": pair.attention_mask, "token_type_ids": pair.type_ids}
+    feed = {name: np.array([row]) for name, row in rows.items()}
+    session = onnxruntime.InferenceSession(published / "model.onnx", providers=["CPUExecutionProvider"])
+    assert [item.name for item in session.get_inputs()] == list(feed)
+    model = AutoModelForSequenceClassification.from_pretrained(source).eval()
+    with torch.no_grad():
+        expected = model(**{name: torch.from_numpy(array) for name, array in feed.items()}).logits.numpy()
+        other = model(**{name: torch.from_numpy(feed[name]) for name in list(feed)[:2]}).logits.numpy()
+    np.testing.assert_allclose(session.run(None, feed)[0], expected, atol=1e-4)
+    assert np.abs(expected - other).max() > 1e-3
+    client = AutoTokenizer.from_pretrained(published)("the patient", "was seen")
+    assert dict(client) == rows
+
+
+@pytest.mark.parametrize("types", [1, 2])
+def test_types_that_nothing_makes_or_nothing_reads_are_no_input(types: int, tmp_path: Path) -> None:
+    source = tmp_path / "checkpoint"
+    tokenizer = pair_of("bert", source, type_vocab_size=types)
+    if types == 2:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A", pair="[CLS] $A $B", special_tokens=[("[CLS]", 2)]
+        )
+        tokenizer.save(str(source / "tokenizer.json"))
+    published = publish(source, "text-classification", tmp_path / "work")
+    config = json.loads((published / "tokenizer_config.json").read_text())
+    assert config["model_input_names"] == ["input_ids", "attention_mask"]
+
+
+def test_the_sample_of_a_graph_with_token_types_has_both(make_checkpoint: Make, tmp_path: Path) -> None:
+    from onnxreg.converters.tasks import task_catalog
+
+    task = task_catalog.find("token-classification")()
+    sample = task.load(task.find(str(make_checkpoint("bert"))), "x", tmp_path).sample
+    assert set(np.unique(sample.golden["padded"]["token_type_ids"])) == {0, 1}
+    assert {number for feed in sample.feeds for number in np.unique(feed["token_type_ids"])} == {0, 1}
