@@ -11,7 +11,7 @@ from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.profiles.task_profiles import PATH, task_recipe
-from onnxreg.converters.source.source_files import hub_id, locate
+from onnxreg.converters.source.location import check_inside, hub_id, locate
 from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.checkpoints import sentence_files
@@ -156,5 +156,6 @@ def _origin(model: Any) -> Path | None:
 
 def _copy_pooling(origin: Path, directory: Path) -> None:
     for name in sentence_files.present(origin):
+        check_inside(origin, origin / name)
         (directory / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(origin / name, directory / name)

@@ -20,7 +20,7 @@ from onnxreg.schema.core.ref import Version
 
 if TYPE_CHECKING:
     from onnxreg.converters.importers.draft_json import ImportResult
-    from onnxreg.converters.source.source_files import Location
+    from onnxreg.converters.source.location import Location
 
 EXAMPLES = (
     "reg import ./openmed-export --name acme/pii-small --version 1.0.0",
@@ -135,7 +135,7 @@ def _read(
 def _locate(source: str, progress: bool, further: Collection[str] = ()) -> "Location":
     """The directory of a source; a repository of the Hub is downloaded, with `further` files."""
     from onnxreg.converters.importers.hub_repository import SCHEME, fetch_repository
-    from onnxreg.converters.source.source_files import Location
+    from onnxreg.converters.source.location import Location
 
     is_url = source.startswith(SCHEME)
     return fetch_repository(source, progress, further) if is_url else Location(Path(source))
@@ -143,7 +143,8 @@ def _locate(source: str, progress: bool, further: Collection[str] = ()) -> "Loca
 
 def _directory(location: "Location", target: Path) -> Path:
     """The directory to read. Links into the Hub's cache are replaced by files in `target`."""
-    from onnxreg.converters.importers.hub_repository import is_snapshot, resolve_links
+    from onnxreg.converters.importers.hub_repository import resolve_links
+    from onnxreg.converters.source.location import is_snapshot
 
     snapshot = location.directory
     return resolve_links(snapshot, target) if is_snapshot(snapshot) else snapshot

@@ -233,7 +233,7 @@ def _consent(request: ExportRequest) -> "Consent":
 
 def _hub_name(source: str | None) -> str | None:
     """The name that a model gets from a hub id; None for a source on this machine."""
-    from onnxreg.converters.source.source_files import hub_id
+    from onnxreg.converters.source.location import hub_id
 
     try:
         repository = None if source is None else hub_id(source)

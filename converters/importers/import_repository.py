@@ -17,6 +17,7 @@ from onnxreg.converters.importers.weight_compare import compare_weights
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.onnx.stored_tensors import Arrays, read_tensors
+from onnxreg.converters.source.location import check_inside
 from onnxreg.converters.source.source_files import read_metadata
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.formats.hub_layout import is_companion, is_model, stem_of
@@ -72,8 +73,9 @@ def _paths(directory: Path) -> list[str]:
 
 def _check_inside(directory: Path, path: str) -> bool:
     """InputError for a link that leads elsewhere."""
+    check_inside(directory, directory / path)
     real, root = (directory / path).resolve(), directory.resolve()
-    if not real.is_relative_to(root) or _is_hidden(real.relative_to(root)):
+    if real.is_relative_to(root) and _is_hidden(real.relative_to(root)):
         raise InputError(
             f"{path} is a link that leads out of {directory.name}", "replace the link by the file"
         )

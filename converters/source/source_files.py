@@ -1,18 +1,16 @@
-"""The directory of a checkpoint, its files that take part in an export, and its model card."""
+"""The files of a checkpoint that take part in an export, their digests, and its model card."""
 
 import hashlib
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
-from onnxreg.schema.core.errors import Advice, InputError, NotFoundError, RemoteError, missing_extra
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.file_state import SETTLED_NANOSECONDS, FileState
 from onnxreg.schema.core.text_files import VALUE_ERRORS
 
@@ -35,7 +33,6 @@ TOKENIZER = (
     "vocab.json",
     "vocab.txt",
 )
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?(?:@[\w./-]+)?")
 _TOKENIZER = frozenset(
     {"vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json"}
 )
@@ -51,50 +48,6 @@ _known: dict[FileState, Digest] = {}
 CARD = "README.md"
 MAX_CARD_BYTES = 2**20
 _FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)^---\s*$", re.DOTALL | re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Location:
-    """A checkpoint on this machine. `hub_id` and `revision` (a commit) are None for a directory of the user's."""
-
-    directory: Path
-    hub_id: str | None = None
-    revision: str | None = None
-
-
-def hub_id(source: str) -> str | None:
-    """The hub id that a source names, without its revision; None if it names a directory.
-
-    Raises NotFoundError for a text that is neither a directory nor can be a hub id.
-    """
-    if Path(source).is_dir():
-        return None
-    if Path(source).suffix in (".onnx", ".ort") and Path(source).is_file():
-        raise NotFoundError(
-            f"{source} is a file, not the directory of a checkpoint", Advice("add-file", file=source)
-        )
-    if not HUB_ID.fullmatch(source) or Path(source).exists():
-        raise NotFoundError(
-            f"no such checkpoint directory: {source}", "give a directory or a hub id such as ORG/NAME"
-        )
-    return source.partition("@")[0]
-
-
-def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Location:
-    """Find the directory of a checkpoint: a directory as it is, a hub id through the hub's normal cache.
-
-    Args:
-        source: a directory, or `id[@revision]` of a model on the Hugging Face hub.
-        code: fetch the repository's Python files too.
-        more: patterns of further files to fetch, which may be in directories.
-
-    Raises NotFoundError if there is no such directory or model, RemoteError if the hub cannot be reached.
-    """
-    name = hub_id(source)
-    if name is None:
-        return Location(Path(source))
-    directory = _download(name, source.partition("@")[2] or None, code, more)
-    return Location(directory, name, directory.name)
 
 
 def weight_files(directory: Path) -> list[str]:
@@ -166,63 +119,6 @@ def read_license(directory: Path) -> str | None:
     """The licence that the model card states in its metadata, None if it states none."""
     license_name = read_metadata(directory).get("license")
     return license_name if isinstance(license_name, str) else None
-
-
-@contextmanager
-def hub_errors(name: str, revision: str | None, or_directory: bool = False) -> Iterator[None]:
-    """Translate what `snapshot_download` raises.
-
-    Args:
-        or_directory: the user may have meant a directory by `name`.
-    """
-    from huggingface_hub import errors
-
-    prefix = f"there is no directory {name}; " if or_directory else ""
-    check = f"check the name {name}, or the network" if or_directory else "check the network"
-    try:
-        yield
-    except errors.HFValidationError as error:
-        raise InputError(f"{prefix}{name} cannot be a repository on the Hub", "check its name") from error
-    except errors.LocalEntryNotFoundError as error:
-        raise RemoteError(
-            f"{prefix}the Hub cannot be reached, and {name} is not in its cache", check
-        ) from error
-    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
-        model = f"{name}@{revision}" if revision else name
-        raise NotFoundError(
-            f"{prefix}the Hub has no repository {model}", "check its name; a gated model needs HF_TOKEN"
-        ) from error
-    except (errors.HTTPError, OSError) as error:  # type: ignore[attr-defined]
-        raise RemoteError(
-            f"{name} could not be fetched from the Hub: {getattr(error, 'strerror', None) or type(error).__name__}",
-            "check the network and the disk, then run the command again",
-        ) from error
-
-
-def _download(name: str, revision: str | None, code: bool, more: Sequence[str]) -> Path:
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise missing_extra("huggingface_hub", "export", "loading a checkpoint from the hub") from error
-
-    def fetch(weights: str) -> Path:
-        patterns = [
-            CONFIG,
-            *TOKENIZER,
-            "README.md",
-            weights,
-            f"{weights}.index.json",
-            *(["*.py"] if code else []),
-        ]
-        return Path(
-            snapshot_download(name, revision=revision, allow_patterns=patterns, ignore_patterns="*/*")
-        )
-
-    with hub_errors(name, revision, or_directory=True):
-        directory = fetch("model*.safetensors")
-        if more:
-            snapshot_download(name, revision=directory.name, allow_patterns=list(more))
-        return directory if weight_files(directory) else fetch("pytorch_model*.bin")
 
 
 def _shards(directory: Path, index: str) -> list[str]:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.converters.source.source_files import hub_id
+from onnxreg.converters.source.location import hub_id
 from onnxreg.converters.tasks.code.consent import NO_CONSENT, Consent
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import refusal

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 from pydantic import PositiveInt
 
 from onnxreg.converters.passes.tools.torch_model import TorchModel
+from onnxreg.converters.source.location import locate
 from onnxreg.converters.source.scrub import read_json
-from onnxreg.converters.source.source_files import CONFIG, locate, read_license, taking_part, weight_files
+from onnxreg.converters.source.source_files import CONFIG, read_license, taking_part, weight_files
 from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks.checkpoints import companion_files, sentence_files, token_sample
 from onnxreg.converters.tasks.checkpoints.checkpoint import (

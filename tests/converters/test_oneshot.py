@@ -16,6 +16,7 @@ from support.sampling import sampled
 from onnxreg.converters import export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.profiles.task_profiles import TextTask
+from onnxreg.converters.source import hub_files
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, RemoteError
 
@@ -245,11 +246,11 @@ def test_a_tuple_is_pooled_as_its_hub_id_says(
     snapshot = cls_beside(make_checkpoint("bert", task=""))
     asked = set()
 
-    def download(name: str, revision: str | None = None, **_: Any) -> str:
+    def download(name: str, revision: str | None, *_: Any, **__: Any) -> Path:
         asked.add((name, revision))
-        return str(snapshot)
+        return snapshot
 
-    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    monkeypatch.setattr(hub_files, "fetch", download)
     objects[0].name_or_path, objects[0].config._commit_hash = "acme/encoder", "0123abcd"
     states = outputs(export(objects, "default"))[0]
     assert not asked
@@ -266,7 +267,7 @@ def test_unreadable_pooling_is_refused(
     def download(*_: Any, **__: Any) -> str:
         raise errors.LocalEntryNotFoundError("no network")
 
-    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", download)
     objects[0].name_or_path = name
     with pytest.raises(RemoteError if name == "acme/encoder" else NotFoundError):
         export(objects, "pooling")

@@ -12,16 +12,9 @@ from typing import Any
 
 from onnxreg.converters.export_process import light_import
 from onnxreg.converters.onnx.quiet import silent_transformers
+from onnxreg.converters.source.location import Location, check_inside, locate
 from onnxreg.converters.source.scrub import read_json
-from onnxreg.converters.source.source_files import (
-    CARD,
-    CONFIG,
-    Location,
-    digest_files,
-    locate,
-    taking_part,
-    weight_files,
-)
+from onnxreg.converters.source.source_files import CARD, CONFIG, digest_files, taking_part, weight_files
 from onnxreg.converters.source.toolchain import refuse_missing, require
 from onnxreg.converters.tasks.checkpoints import sentence_files
 from onnxreg.converters.tasks.task import LocatedSource
@@ -139,6 +132,8 @@ def find_checkpoint(
 def located_source(location: Location, names: Sequence[str], companions: Sequence[str] = ()) -> LocatedSource:
     """Describe a location as a source: `names` are the files that shape an export, `companions` are only copied."""
     directory = location.directory
+    for name in (*names, *companions):
+        check_inside(directory, directory / name)
     digest = digest_files(directory, names)
     card = directory / CARD
     further = [*([CARD] if card.is_file() else []), *companions]

@@ -7,8 +7,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxreg.converters.importers.hub_repository import is_snapshot, resolve_links
+from onnxreg.converters.importers.hub_repository import resolve_links
 from onnxreg.converters.importers.reader_process import import_directory
+from onnxreg.converters.source.location import is_snapshot
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError

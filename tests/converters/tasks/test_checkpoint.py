@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from onnxreg.cli import hints
-from onnxreg.converters.source import source_files
-from onnxreg.converters.source.source_files import hub_id, locate
+from onnxreg.converters.source import hub_files
+from onnxreg.converters.source.location import hub_id, locate
 from onnxreg.converters.tasks.checkpoints.checkpoint import TOKENS, load_checkpoint, load_tokenizer
 from onnxreg.schema.core.errors import Advice, HostError, InputError, NotFoundError, RegError, RemoteError
 
@@ -269,17 +269,13 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[dict[str, Any]]
     """Put a function in the place of the hub's download; returns the calls it gets."""
 
     def answer(with_: Any) -> list[dict[str, Any]]:
-        import huggingface_hub
-
         calls: list[dict[str, Any]] = []
 
-        def download(name: str, **options: Any) -> str:
-            calls.append({"name": name, **options})
-            if isinstance(with_, Exception):
-                raise with_
-            return str(with_)
+        def download(name: str, revision: str | None, patterns: Any, *_: Any, **__: Any) -> Any:
+            calls.append({"name": name, "revision": revision, "allow_patterns": patterns})
+            return with_
 
-        monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+        monkeypatch.setattr(hub_files, "fetch", download)
         return calls
 
     return answer
@@ -303,9 +299,9 @@ def test_pickles_are_fetched_only_without_safetensors(checkpoint: Path, hub: Any
     assert "*.py" in calls[0]["allow_patterns"]
 
 
-def test_the_hub_says_no(hub: Any) -> None:
+def test_the_hub_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
     import httpx2
-    from huggingface_hub import errors
+    from huggingface_hub import HfApi, errors
 
     def raised_by_hub(kind: type[Exception]) -> Exception:
         return kind.__new__(kind)
@@ -317,15 +313,19 @@ def test_the_hub_says_no(hub: Any) -> None:
             NotFoundError,
             "there is no directory acme/tagger; the Hub has no repository",
         ),
-        (raised_by_hub(errors.RevisionNotFoundError), NotFoundError, "acme/tagger@v9"),
+        (raised_by_hub(errors.RevisionNotFoundError), NotFoundError, "no revision v9"),
         (OSError("boom"), RemoteError, "could not be fetched"),
-        (httpx2.ReadTimeout("slow"), RemoteError, "could not be fetched"),
+        (httpx2.ReadTimeout("slow"), RemoteError, "cannot be reached"),
         (errors.HFValidationError("no"), InputError, "cannot be a repository"),
     ]
     for raised, family, message in cases:
-        hub(raised)
+
+        def refuse(*_: Any, raised: Exception = raised, **__: Any) -> None:
+            raise raised
+
+        monkeypatch.setattr(HfApi, "model_info", refuse)
         with pytest.raises(family, match=message):
-            source_files.locate("acme/tagger@v9")
+            locate("acme/tagger@v9")
 
 
 def test_a_checkpoint_without_a_tokenizer(make_checkpoint: Callable[..., Path]) -> None:

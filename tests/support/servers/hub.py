@@ -156,6 +156,11 @@ class Hub:
         patch.delenv("REG_HF_PRIVATE", raising=False)
         patch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
         patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        template = f"{self.endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        patch.setattr("huggingface_hub.constants.ENDPOINT", self.endpoint)
+        patch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        patch.setattr("huggingface_hub.constants.HF_HOME", str(home))
+        patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(home / "hub"))
 
     def close(self) -> None:
         for server in (self.api, self.storage):

@@ -1,0 +1,279 @@
+"""The files of a repository on the Hugging Face Hub, in a folder of our own under HF_HOME, by their digests.
+
+| path below `onnxreg/ENDPOINT/models--ORG--NAME` | content |
+|---|---|
+| `blobs/DIGEST` | a file: its SHA-256 if it is in LFS, else its git object id |
+| `snapshots/COMMIT/PATH` | the same file, as a hard link if possible |
+| `listings/REVISION.json` | the commit and its files as the Hub listed them last, for work without a network |
+
+A commit, a digest and a path that an endpoint names are held to their form before they become part of a path, and a
+file gets its name only if it has that digest. The client's own cache is read, but never written: huggingface_hub takes
+the name of a file there from the header `ETag`.
+"""
+
+import hashlib
+import io
+import json
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import quote
+
+from filelock import FileLock
+
+from onnxreg.converters.source.source_files import digest_file
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError, missing_extra
+from onnxreg.schema.core.paths import DistinctPaths, check_path
+
+MAX_LISTED_FILES = 100_000
+SHA256_DIGITS = 64
+WORKERS = 8
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+Listing = Mapping[str, tuple[str, int]]
+"""Path: digest and size in bytes."""
+
+
+def fetch(
+    name: str,
+    revision: str | None,
+    patterns: Sequence[str],
+    ignored: Sequence[str] = (),
+    or_directory: bool = False,
+) -> Path:
+    """Download the files of a repository that match a pattern; return the folder of its commit.
+
+    Without a network the listing and the files that are here already count, or else those in the client's cache.
+
+    Args:
+        revision: a branch, tag or commit; None for the main branch.
+        or_directory: the user may have meant a directory by `name`; errors say so.
+
+    Raises:
+        NotFoundError: the Hub has no such repository or revision.
+        RemoteError: the Hub cannot be reached, or its answers are not those of a Hub.
+        IntegrityError: a file has other bytes than the listing says.
+        InputError: a file whose path cannot be kept.
+    """
+    try:
+        from huggingface_hub import constants, snapshot_download
+    except ImportError as error:
+        raise missing_extra("huggingface_hub", "hf", "loading a model from the Hub") from error
+    with _translated(name, revision, or_directory):
+        endpoint = re.sub(r"[^\w.-]+", "_", constants.ENDPOINT.partition("://")[2])
+        folder = f"models--{name.replace('/', '--')}"
+        root = Path(constants.HF_HOME, "onnxreg", endpoint, folder)
+        listing = root / "listings" / f"{quote(revision or 'main', safe='')}.json"
+        unreachable = None
+        try:
+            commit, files = _list(name, revision)
+            listing.parent.mkdir(parents=True, exist_ok=True)
+            listing.write_text(json.dumps([commit, files]))
+        except _unreachable() as error:
+            if not listing.is_file():
+                return Path(
+                    snapshot_download(
+                        name,
+                        revision=revision,
+                        allow_patterns=list(patterns),
+                        ignore_patterns=list(ignored),
+                        local_files_only=True,
+                    )
+                )
+            unreachable = error
+            commit, files = json.loads(listing.read_text())
+        chosen = [path for path in files if _matches(path, patterns) and not _matches(path, ignored)]
+        _check_paths(name, chosen)
+        for below in ("blobs", f"snapshots/{commit}"):
+            (root / below).mkdir(parents=True, exist_ok=True)
+
+        def store(path: str) -> None:
+            digest, size = files[path]
+            blob = root / "blobs" / digest
+            with FileLock(root / "blobs" / f"{digest}.lock"):
+                cached = Path(constants.HF_HUB_CACHE, folder, "blobs", digest)
+                if not _has_digest(blob, digest) and not _adopt(cached, blob):
+                    if unreachable is not None:
+                        raise unreachable
+                    _download(name, commit, path, size, blob)
+            _link(blob, root / "snapshots" / commit / path)
+
+        with ThreadPoolExecutor(WORKERS) as pool:
+            list(pool.map(store, chosen))
+        return root / "snapshots" / commit
+
+
+@contextmanager
+def _translated(name: str, revision: str | None, or_directory: bool) -> Iterator[None]:
+    """Translate the errors of huggingface_hub."""
+    from huggingface_hub import errors
+
+    prefix = f"there is no directory {name}; " if or_directory else ""
+    check = f"check the name {name}, or the network" if or_directory else "check the network"
+    try:
+        yield
+    except errors.HFValidationError as error:
+        raise InputError(f"{prefix}{name} cannot be a repository on the Hub", "check its name") from error
+    except (errors.LocalEntryNotFoundError, *_unreachable()) as error:  # type: ignore[misc]
+        raise RemoteError(
+            f"{prefix}the Hub cannot be reached, and {name} is not in its cache", check
+        ) from error
+    except errors.GatedRepoError as error:
+        raise RemoteError(
+            f"{name} is gated", "ask for access on its page, then log in: hf auth login, or set HF_TOKEN"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise NotFoundError(
+            f"{name} has no revision {revision} on the Hub", "check the branch, tag or commit"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise NotFoundError(
+            f"{prefix}the Hub has no repository {name}", "check its name; a private model needs HF_TOKEN"
+        ) from error
+    except (errors.HTTPError, OSError) as error:  # type: ignore[attr-defined]
+        raise RemoteError(
+            f"{name} could not be fetched from the Hub: {getattr(error, 'strerror', None) or type(error).__name__}",
+            "check the network and the disk, then run the command again",
+        ) from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise RemoteError(
+            f"{name} could not be fetched: the answer is not the Hub's ({type(error).__name__})",
+            "check HF_ENDPOINT",
+        ) from error
+
+
+def _unreachable() -> tuple[type[Exception], ...]:
+    """The errors after which files of this machine are used."""
+    import httpx2
+    from huggingface_hub import errors
+
+    return httpx2.ConnectError, httpx2.TimeoutException, errors.OfflineModeIsEnabled
+
+
+def _list(name: str, revision: str | None) -> tuple[str, Listing]:
+    """The commit of a revision and its files. RemoteError if one of the names has no valid form."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.hf_api import RepoFile
+
+    api = HfApi()
+    commit = api.model_info(name, revision=revision).sha or ""
+    if not _COMMIT.fullmatch(commit):
+        raise _malformed(name, f"a commit {commit[:80]!r}")
+    files: dict[str, tuple[str, int]] = {}
+    entries = api.list_repo_tree(name, recursive=True, revision=commit)
+    for entry in islice(entries, MAX_LISTED_FILES + 1):
+        if isinstance(entry, RepoFile):
+            files[entry.path] = (
+                (entry.lfs.sha256, entry.lfs.size) if entry.lfs else (entry.blob_id, entry.size)
+            )
+            digest, size = files[entry.path]
+            if not _DIGEST.fullmatch(digest) or not isinstance(size, int):
+                raise _malformed(name, f"a file with the digest {digest[:80]!r}")
+    if len(files) > MAX_LISTED_FILES:
+        raise _malformed(name, f"more than {MAX_LISTED_FILES:,} files")
+    return commit, files
+
+
+def _matches(path: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(path, pattern) for pattern in patterns)
+
+
+def _malformed(name: str, content: str) -> RemoteError:
+    return RemoteError(
+        f"the listing of {name} names {content}", "check HF_ENDPOINT: the Hub itself does not do this"
+    )
+
+
+def _check_paths(name: str, paths: Iterable[str]) -> None:
+    """InputError for a path that cannot be a file in a folder of every system."""
+    distinct = DistinctPaths()
+    try:
+        for path in paths:
+            distinct.add(check_path(path))
+    except ValueError as error:
+        raise InputError(
+            f"{name} has a file that is not taken: {error}", "rename it in the repository"
+        ) from error
+
+
+def _has_digest(file: Path, digest: str) -> bool:
+    """Return True if a file is there and has this SHA-256 or git object id."""
+    if not file.is_file():
+        return False
+    if len(digest) == SHA256_DIGITS:
+        return digest_file(file).hex == digest
+    head = b"blob %d\0" % file.stat().st_size
+    with file.open("rb") as data:
+        return hashlib.file_digest(data, lambda: hashlib.sha1(head)).hexdigest() == digest
+
+
+def _adopt(cached: Path, blob: Path) -> bool:
+    """Take a file from the cache of huggingface_hub; False if it does not have it."""
+    if not _has_digest(cached, blob.name):
+        return False
+    _link(cached.resolve(), blob)
+    return True
+
+
+def _link(source: Path, target: Path) -> None:
+    """Give a file another name, as a hard link if possible; what had the name is replaced at once."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists() and target.samefile(source):
+        return
+    with TemporaryDirectory(dir=target.parent, prefix=".") as folder:
+        new = Path(folder, "new")
+        try:
+            new.hardlink_to(source)
+        except OSError:
+            shutil.copyfile(source, new)
+        new.replace(target)
+
+
+class _Bounded(io.BufferedWriter):
+    """A file of at most `limit` bytes."""
+
+    limit = 0
+
+    def write(self, data: Any, /) -> int:
+        if self.tell() + len(data) > self.limit:
+            raise IntegrityError(f"the Hub sends more than the {self.limit:,} bytes that it lists")
+        return super().write(data)
+
+
+def _download(name: str, commit: str, path: str, size: int, blob: Path) -> None:
+    """Download a file, from where an earlier download ended, and name it by its digest.
+
+    IntegrityError for other bytes.
+    """
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+    part = blob.with_suffix(".part")
+    url = hf_hub_url(name, path, revision=commit)
+    try:
+        with _Bounded(io.FileIO(part, "ab")) as file:
+            file.limit = size
+            if file.tell() > size:
+                file.truncate(0)
+            http_get(
+                url,
+                file,
+                resume_size=file.tell(),
+                headers=build_hf_headers(),
+                expected_size=size,
+                displayed_filename=path,
+            )
+        if not _has_digest(part, blob.name):
+            raise IntegrityError(f"{path}: the Hub sends other bytes than it lists", "run the command again")
+    except IntegrityError:
+        part.unlink()
+        raise
+    part.replace(blob)

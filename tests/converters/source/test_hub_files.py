@@ -1,0 +1,174 @@
+"""Files of the Hub: by their digests, in a folder of our own, whatever an endpoint names."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from huggingface_hub.utils import close_session
+from support.servers.hub import File, Hub, Repository, running
+
+from onnxreg.converters.importers.hub_repository import fetch_repository
+from onnxreg.converters.source import hub_files
+from onnxreg.converters.source.location import locate
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError, RemoteError
+
+NAME = "acme/tiny"
+MAIN = f"models/{NAME}"
+
+
+@dataclass(frozen=True)
+class Named(File):
+    """A file of which the Hub states another object id."""
+
+    name: str = ""
+
+    @property
+    def oid(self) -> str:
+        return self.name
+
+
+def file(data: bytes) -> File:
+    return File(data, len(data))
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with running(tmp_path / "hub") as found:
+        found.enter(monkeypatch, tmp_path / "hf")
+        found.repositories[MAIN] = Repository()
+        found.repositories[MAIN].add("main", "new", {"config.json": file(b"{}"), "model.bin": file(b"x")})
+        yield found
+        close_session()
+
+
+def outside(tmp_path: Path) -> list[str]:
+    """The files outside the cache and the emulator."""
+    return [str(path) for path in tmp_path.rglob("*") if path.parts[len(tmp_path.parts)] not in ("hf", "hub")]
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+def test_a_digest_of_the_hub_is_no_path(hub: Hub, tmp_path: Path, absolute: bool) -> None:
+    aim = str(tmp_path / "victim" / ".zshenv") if absolute else "../../../../../../victim"
+    hub.files(NAME)["config.json"] = Named(b"touch pwned", 11, name=aim)
+    with pytest.raises(RemoteError):
+        fetch_repository(f"hf://{NAME}")
+    assert outside(tmp_path) == []
+
+
+@pytest.mark.parametrize("commit", ["../../../victim", "main", "a" * 64, ""])
+def test_a_commit_of_the_hub_is_no_path(hub: Hub, tmp_path: Path, commit: str) -> None:
+    hub.history(NAME)[-1].id = commit
+    with pytest.raises(RemoteError):
+        fetch_repository(f"hf://{NAME}")
+    assert outside(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "path", ["../x.json", "a/../../x.json", "/tmp/x.json", "..\\..\\x.json", "a\0b.json", f"{'a' * 300}.json"]
+)
+def test_odd_names_of_files_are_refused(hub: Hub, tmp_path: Path, path: str) -> None:
+    hub.files(NAME)[path] = file(b"{}")
+    with pytest.raises(RegError):
+        fetch_repository(f"hf://{NAME}")
+    assert outside(tmp_path) == []
+    del hub.files(NAME)[path]
+    hub.files(NAME)[path.removesuffix(".json")] = file(b"not asked for")
+    assert fetch_repository(f"hf://{NAME}").hub_id == NAME
+
+
+@pytest.mark.parametrize("sent", [b"{ }", b"[]", b"{}" + b" " * 5000])
+def test_other_bytes_than_listed_are_not_kept(hub: Hub, tmp_path: Path, sent: bytes) -> None:
+    honest = hub.files(NAME)["config.json"]
+    hub.files(NAME)["config.json"] = Named(sent, len(sent), name=honest.oid)
+    with pytest.raises((IntegrityError, RemoteError)):
+        fetch_repository(f"hf://{NAME}")
+    hub.files(NAME)["config.json"] = honest
+    directory = fetch_repository(f"hf://{NAME}").directory
+    assert (directory / "config.json").read_bytes() == b"{}"
+
+
+def test_a_file_is_downloaded_once_and_again_if_it_was_damaged(hub: Hub) -> None:
+    directory = fetch_repository(f"hf://{NAME}").directory
+    hub.requests.clear()
+    assert fetch_repository(f"hf://{NAME}").directory == directory
+    assert not [line for line in hub.requests if "/resolve/" in line]
+    (directory / "config.json").write_bytes(b"xx")
+    assert (fetch_repository(f"hf://{NAME}").directory / "config.json").read_bytes() == b"{}"
+
+
+def test_a_download_that_breaks_off_is_continued(hub: Hub) -> None:
+    data = bytes(range(256)) * 100
+    hub.files(NAME)["vocab.txt"] = file(data)
+    hub.fail(r"GET .*/vocab\.txt", cut=len(data) - 1, times=8)
+    with pytest.raises(RemoteError):
+        fetch_repository(f"hf://{NAME}")
+    hub.faults.clear()
+    assert (fetch_repository(f"hf://{NAME}").directory / "vocab.txt").read_bytes() == data
+
+
+def test_the_cache_of_the_client_is_read_and_not_written(hub: Hub, tmp_path: Path) -> None:
+    blob = hub.files(NAME)["config.json"].oid
+    cached = tmp_path / "hf" / "hub" / "models--acme--tiny" / "blobs" / blob
+    cached.parent.mkdir(parents=True)
+    cached.write_bytes(b"{}")
+    directory = fetch_repository(f"hf://{NAME}").directory
+    assert (directory / "config.json").read_bytes() == b"{}"
+    assert not [line for line in hub.requests if line.endswith("config.json")]
+    assert list((tmp_path / "hf" / "hub").rglob("*")) == [*cached.parents[:2][::-1], cached]
+
+
+def test_without_a_network_what_is_here_counts(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = locate(NAME)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert locate(NAME) == first
+    with pytest.raises(RemoteError):
+        hub_files.fetch(NAME, None, ["model.bin"])
+    with pytest.raises(RemoteError):
+        locate("acme/other")
+
+
+def test_a_missing_revision_is_no_missing_repository(hub: Hub) -> None:
+    with pytest.raises(NotFoundError) as revision:
+        fetch_repository(f"hf://{NAME}@nope")
+    with pytest.raises(NotFoundError) as repository:
+        fetch_repository("hf://acme/nope@main")
+    assert "revision nope" in revision.value.message and "repository" in repository.value.message
+
+
+def test_a_gated_repository_says_so(hub: Hub) -> None:
+    hub.repositories[MAIN].gated = True
+    with pytest.raises(RegError, match="gated"):
+        fetch_repository(f"hf://{NAME}")
+
+
+def test_links_out_of_a_directory_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret.json").write_text("{}")
+    directory = tmp_path / "model"
+    (directory / "1_Pooling").mkdir(parents=True)
+    (directory / "config.json").symlink_to("settings.json")
+    (directory / "settings.json").write_text("{}")
+    assert locate(str(directory)).directory == directory
+    (directory / "1_Pooling" / "config.json").symlink_to(tmp_path / "secret.json")
+    with pytest.raises(InputError, match="1_Pooling/config"):
+        locate(str(directory), more=["*_Pooling/config.json"])
+    (directory / "generation_config.json").symlink_to("../secret.json")
+    with pytest.raises(InputError, match="generation_config"):
+        locate(str(directory))
+
+
+def test_links_to_blobs_of_the_same_cache_are_followed(tmp_path: Path) -> None:
+    digest = hashlib.sha256(b"{}").hexdigest()
+    for number, root in enumerate((tmp_path / "one", tmp_path / "other")):
+        (root / "blobs").mkdir(parents=True)
+        (root / "snapshots" / "0123abcd").mkdir(parents=True)
+        (root / "blobs" / digest).write_text(json.dumps({}))
+        link = root / "snapshots" / "0123abcd" / "config.json"
+        link.symlink_to(tmp_path / "one" / "blobs" / digest)
+        if number == 0:
+            assert locate(str(link.parent)).directory == link.parent
+        else:
+            with pytest.raises(InputError):
+                locate(str(link.parent))
