@@ -22,7 +22,7 @@ from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.store.protocol import IncomingBlob, RegistryReader, innermost
 from onnxreg.schema.core.descriptor import Piece
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError, pip_command
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.delta.delta_format import (
     BLOCK_BYTES,
@@ -43,7 +43,7 @@ MIN_MEASURED_SECONDS = 0.2
 """A rate is believed after bytes arrived for so long."""
 MAX_GROWTH = 4
 """A file between two deltas of a chain is at most so many times as large as the last one."""
-NO_NUMPY = "deltas need numpy, which is not installed: pip install 'onnxreg[onnx]'"
+NO_NUMPY = "deltas need numpy, which is not installed"
 OpenDelta = Callable[[Delta], BinaryIO]
 """Opens the bytes of a delta."""
 FindBlob = Callable[[Digest], Path | None]
@@ -166,7 +166,7 @@ def plan_routes(
     if not deltas:
         return DeltaRoutes(policy)
     if importlib.util.find_spec("numpy") is None:
-        return DeltaRoutes(policy, obstacle=NO_NUMPY)
+        return DeltaRoutes(policy, obstacle=f"{NO_NUMPY}: {pip_command('onnx')}")
     present = has({old for delta in deltas for old in delta.old})
     planned = RoutePlanner(sizes, frozenset(present), deltas).plan()
     assumed = LOOPBACK_BYTES_PER_SECOND if url.hostname in LOOPBACK else None

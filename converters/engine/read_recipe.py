@@ -21,8 +21,11 @@ RECIPE = "recipe"
 FAMILY_KEY = "family"
 """Key that only the document of a model family has."""
 COMMENT = re.compile(
-    r'(?P<text>"(?:[^"\\\n]|\\.)*+"?)|(?<![^\s,{}\[\]"])(?://[^\n]*|/\*.*?(?:\*/|\Z))', re.DOTALL
+    r'(?P<text>"(?:[^"\\\n]|\\.)*+"?)|'
+    r'(?:(?<![^\s,{}\[\]"0-9])|(?<=true)|(?<=false)|(?<=null))(?://[^\n]*|/\*.*?(?:\*/|\Z))',
+    re.DOTALL,
 )
+"""A quoted text, or a comment; one glued to an unquoted word, as in `http://host`, is no comment."""
 SPACE = r"(?>\s+|//[^\n]*|/\*.*?\*/)*+"
 JSON = re.compile(rf'{SPACE}[{{\[]{SPACE}["}}\]{{]', re.DOTALL)
 """Beginning of a JSON document: comments, and an object with a key in quotes, or a list."""

@@ -85,7 +85,9 @@ def make(
         input_label = "the source" if parent is None else f"the result of {node.step.input}"
         raise InputError(
             f"step {node.name}: {node.kind.id} takes a {node.kind.takes}, and {input_label} is not one",
-            "a step names what it takes: input: STEP; without it that is the source",
+            "a decoder's checkpoint is built by the pass ModelBuilder"
+            if _can_take("checkpoint", subject)
+            else "a step names what it takes: input: STEP; without it that is the source",
         )
     with model_file.scratch_in(directory.parent):
         step_files = _MAKERS[node.kind.takes](node, subject, directory / name, feed)

@@ -20,7 +20,7 @@ from onnxreg.registry.read.remotes import Remotes
 from onnxreg.registry.store import promises
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.directory.scratch import PROBE, is_held, staging
-from onnxreg.registry.store.layout import LAYOUT_VERSION, NOTE, Kind, note_path, read_identity
+from onnxreg.registry.store.layout import LAYOUT_VERSION, NOTE, UPGRADE, Kind, note_path, read_identity
 from onnxreg.registry.store.object_store import ObjectRegistry, ReadOnlyStore
 from onnxreg.registry.store.open import open_url
 from onnxreg.registry.store.promises import DirectoryScratch, IndexSwapper
@@ -149,7 +149,7 @@ def _identity(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
     writer = read_identity(path.read_bytes(), remote.url).get("min_writer", LAYOUT_VERSION)
     faults = [f"only a newer onnxreg may write it (layout {writer})"] if writer > LAYOUT_VERSION else []
     healthy = f"registry {remote.registry_id[:12]}..., layout {LAYOUT_VERSION}"
-    yield _summary("registry.json", faults, healthy, "pip install --upgrade onnxreg")
+    yield _summary("registry.json", faults, healthy, UPGRADE)
 
 
 def _links(remote: DirectoryRegistry) -> Iterator[Diagnosis]:

@@ -21,7 +21,7 @@ from onnxreg.schema.core.errors import Advice, HostError, IntegrityError, LostRa
 from onnxreg.schema.core.ref import POLICY_LOG, REGISTRY_ID, is_name
 
 LAYOUT_VERSION = 1
-UPGRADE = "upgrade onnxreg: pip install --upgrade onnxreg"
+UPGRADE = "upgrade onnxreg, from where you installed it"
 GENERATIONS = 8
 """The number of keys that a blob may have; a reader that does not find the plain key tries the others."""
 

@@ -174,7 +174,30 @@ def first_line(error: BaseException, limit: int = 200) -> str:
 
 def missing_extra(module: str, extra: str, purpose: str) -> HostError:
     """The one line that a verb prints when the library it needs is not installed."""
-    return HostError(f"{purpose} needs {module}, which is not installed", f"pip install 'onnxreg[{extra}]'")
+    return HostError(f"{purpose} needs {module}, which is not installed", pip_command(extra))
+
+
+def pip_command(extra: str) -> str:
+    """The command that adds an extra to this installation, from the place that it came from (PEP 610).
+
+    On an index the name `onnxreg` may belong to somebody else, unless this program came from there.
+    """
+    from importlib.metadata import PackageNotFoundError, distribution
+    from json import loads
+    from shlex import quote
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        origin = loads(distribution("onnxreg").read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:
+        return f"in the checkout: pip install '.[{extra}]'"
+    requirement, option = f"onnxreg[{extra}]", ""
+    if "dir_info" in origin:
+        requirement = f"{unquote(urlsplit(origin['url']).path)}[{extra}]"
+        option = "-e " if origin["dir_info"].get("editable") else ""
+    elif origin:
+        requirement += f" @ {origin['url']}"
+    return f"pip install {option}{quote(requirement)}"
 
 
 MIN_LIKENESS = 0.6

@@ -26,11 +26,11 @@ _SIZE = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9}))?([A-Za-z]*)")
 
 
 def parse_size(text: str) -> int:
-    """SIZE = DIGITS ["." DIGITS] [UNIT]: a whole number of bytes; anything else is an InputError."""
+    """SIZE = DIGITS ["." DIGITS] [UNIT]: a whole number of bytes; anything else is an InputError. KB is kB."""
     match = _SIZE.fullmatch(text)
     if match is None:
         raise InputError(f"not a size: {text[:40]!r}", "write 30MB, 28.5MiB or a number of bytes")
-    digits, part, unit = match[1], match[2] or "", match[3]
+    digits, part, unit = match[1], match[2] or "", match[3].replace("KB", "kB")
     if unit and unit not in SIZE_UNITS:
         spelling = next((name for name in SIZE_UNITS if name.lower() == unit.lower()), None)
         hint = f"write {spelling}" if spelling else f"units are {', '.join(SIZE_UNITS)}"

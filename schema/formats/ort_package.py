@@ -175,7 +175,7 @@ def _check_version(value: Any) -> None:
     if int(parts[1]) != MAJOR:
         raise InputError(
             f"{MANIFEST} has schema_version {version}; this build reads {MAJOR}.x",
-            "upgrade onnxreg to read a newer schema: pip install --upgrade onnxreg",
+            "upgrade onnxreg to read a newer schema",
         )
 
 

@@ -307,7 +307,7 @@ def read_manifest(data: bytes, label: str = FILENAME) -> "Manifest | ManifestV1"
     readable = " and ".join(map(str, VERSIONS))
     raise InputError(
         f"{label} has format_version {str(version)[:40]!r}; this build reads {readable}",
-        "upgrade onnxreg to read a newer version: pip install --upgrade onnxreg",
+        "upgrade onnxreg to read a newer version",
     )
 
 

@@ -264,7 +264,7 @@ def test_a_missing_library_is_one_line_that_names_the_extra() -> None:
     with pytest.raises(errors.HostError) as caught, needs("export", "reg export"):
         raise ModuleNotFoundError(name="torch.nn")
     assert caught.value.message == "reg export needs torch, which is not installed"
-    assert caught.value.hint == "pip install 'onnxreg[export]'"
+    assert "[export]" in caught.value.hint
 
 
 def test_a_missing_module_of_our_own_is_a_bug() -> None:

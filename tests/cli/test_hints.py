@@ -1,7 +1,6 @@
 """The library does not speak the command line: it states codes, and `cli/hints.py` has their texts."""
 
 import ast
-import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -13,37 +12,12 @@ from onnxreg.schema.core.errors import Advice
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = ("schema", "registry", "converters")
-COMMAND = re.compile(r"(?<![\w-])(reg [a-z]|--[a-z])")
-PIP = re.compile(r"pip install .*")
-"""How to install the library is advice to a Python user as well."""
-EXCEPTIONS = {
-    "converters/passes/model_builder.py": "an option of the model builder of onnxruntime-genai",
-    "registry/log/collect.py": "the reason that an `expire` event records",
-    "registry/server/pages/snippets.py": "lines to copy from a page, for each client",
-    "registry/store/hub/repo_card.py": "the page of a repository, which shows commands to its visitors",
-    "schema/formats/json_schema.py": "its own command line, for `make generate`",
-}
 
 
 @cache
 def modules() -> dict[str, ast.Module]:
     paths = [path for folder in LIBRARY for path in sorted((ROOT / folder).rglob("*.py"))]
     return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text("utf-8")) for path in paths}
-
-
-def docstrings(tree: ast.Module) -> set[int]:
-    """The ids of strings that are statements."""
-    return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-
-
-def commands(tree: ast.Module) -> list[str]:
-    skipped = docstrings(tree)
-    texts = [
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped
-    ]
-    return [text for text in texts if COMMAND.search(PIP.sub("", text))]
 
 
 def codes(tree: ast.Module) -> Iterator[str]:
@@ -54,12 +28,6 @@ def codes(tree: ast.Module) -> Iterator[str]:
             for branch in (first.body, first.orelse) if isinstance(first, ast.IfExp) else (first,):
                 if isinstance(branch, ast.Constant):
                     yield branch.value
-
-
-def test_no_text_of_the_library_names_a_verb_or_an_option() -> None:
-    speaking = {path: texts for path, tree in modules().items() if (texts := commands(tree))}
-    assert {path: texts for path, texts in speaking.items() if path not in EXCEPTIONS} == {}
-    assert set(EXCEPTIONS) <= set(speaking), "an exception that is not needed any more"
 
 
 def test_every_code_of_the_library_has_a_text_and_every_text_a_code() -> None:

@@ -68,6 +68,20 @@ CODE_KEYS = (
     "custom_task_class_module",
 )
 """Keys of an input model that name Python code."""
+IDLE_KEYS = ("generative", "inference_settings", "model_attributes", "model_file_format")
+"""Keys of an input model that do not change the graph."""
+IDLE_LOAD_KEYS = (
+    *("attn_implementation", "cache_dir", "device_map", "force_download", "local_files_only"),
+    *("low_cpu_mem_usage", "max_memory", "offload_folder", "token", "trust_remote_code", "use_safetensors"),
+)
+"""Keys of `load_kwargs` that do not change the weights. Remote code needs consent on the command line."""
+FLOAT32 = (None, "auto", "fp32", "float32")
+INSTEAD = {
+    "adapter_path": "merge it into the model first (peft: merge_and_unload, then save_pretrained), and name the result",
+    "io_config": "take it out: graphs have the tensor names of docs/tasks.md",
+    "use_ort_extensions": "take it out: no operator library is loaded",
+}
+"""What to do about a key of an input model that is refused."""
 STEP_KEYS = ("type", "config", "host", "evaluator")
 UNUSED = "not used"
 
@@ -108,13 +122,22 @@ def _input(model: Mapping[str, Any], label: str, notes: list[Note]) -> dict[str,
     options |= _mapping(model.get("config") or {}, f"{label}: input_model.config")
     path = options.pop("model_path", None)
     if isinstance(path, dict):
+        place = str(path.get("type", ""))
         path = _mapping(path.get("config") or path, f"{label}: input_model.model_path.config").get("path")
+        if not isinstance(path, str) and place:
+            raise InputError(
+                f"{label}: input_model.model_path is of the type {place[:80]!r}, which is not read here",
+                "download the model, and write its path as model_path",
+            )
     if not isinstance(path, str):
-        raise InputError(f"{label}: input_model names no model_path")
+        raise InputError(
+            f"{label}: input_model names no model_path", 'write "model_path": "DIRECTORY" or a hub id'
+        )
     if kind == "onnxmodel":
         file = options.pop("onnx_file_name", None)
         fields = {"source": path if file is None else str(PurePosixPath(path) / str(file)), "task": "onnx"}
     elif kind == "hfmodel":
+        path = _with_revision(path, options.pop("load_kwargs", None) or {}, label, notes)
         fields = {"source": path, "task": _task(str(options.pop("task", None) or DEFAULT_TASK), label)}
     else:
         raise InputError(
@@ -126,8 +149,37 @@ def _input(model: Mapping[str, Any], label: str, notes: list[Note]) -> dict[str,
             f"{label}: input_model: {code} names code, which a document cannot have run",
             "write a recipe whose task loads it (docs/recipes.md)",
         )
+    for key, item in options.items():
+        if key not in IDLE_KEYS and item not in (None, False):
+            raise InputError(
+                f"{label}: input_model.{key[:80]} changes the model, and is not supported",
+                INSTEAD.get(key, "take it out, or apply it to the model first"),
+            )
     notes += [_note(f"input_model.{key}", None, UNUSED) for key in options]
     return fields
+
+
+def _with_revision(path: str, load_kwargs: Any, label: str, notes: list[Note]) -> str:
+    """The source with the revision that Olive would load. InputError for a setting that changes the weights otherwise."""
+    settings = dict(_mapping(load_kwargs, f"{label}: input_model.load_kwargs"))
+    revision = settings.pop("revision", None)
+    for key, item in settings.items():
+        is_idle = key in IDLE_LOAD_KEYS or (key in ("dtype", "torch_dtype") and item in FLOAT32)
+        if not is_idle and item is not None:
+            raise InputError(
+                f"{label}: input_model.load_kwargs.{key[:80]} changes the model, and is not supported",
+                "take it out: the weights are exported in float32, and passes make the other precisions",
+            )
+    notes += [_note(f"input_model.load_kwargs.{key}", None, UNUSED) for key in settings]
+    if revision is None:
+        return path
+    if "@" in path or path.startswith((".", "/")) or path.count("/") > 1:
+        raise InputError(
+            f"{label}: input_model.load_kwargs.revision: only a model of the Hub has a revision, not {path[:80]}",
+            "take it out, or write a hub id as model_path",
+        )
+    notes.append(_note("input_model.load_kwargs.revision", revision, f"source: {path}@{revision}"))
+    return f"{path}@{revision}"
 
 
 def _task(name: str, label: str) -> str:

@@ -201,9 +201,8 @@ def test_a_missing_library_names_its_extra(
     monkeypatch.setattr("onnxreg.converters.engine.plan.plan_export", lacks_torch)
     done = reg("--registry", "r", "export", "x", "--profile", "android")
     assert done.status == 9
-    assert done.err == (
-        "error: reg export needs torch, which is not installed\nhint: pip install 'onnxreg[export]'\n"
-    )
+    assert "torch" in done.err
+    assert "[export]" in done.err.splitlines()[-1]
 
 
 def test_import_lists_the_differences(

@@ -254,3 +254,37 @@ def test_the_table_knows_the_parameters_of_our_passes(work: Any) -> None:
     ours = pass_catalog.find(work.id).Params.model_fields.keys()
     assert work.defaults.keys() <= ours
     assert not (work.unused.keys() | work.only.keys()) & (ours - {"atol", "keep_io_types"})
+
+
+HF = {"type": "HfModel", "model_path": "acme/pii", "task": "token-classification"}
+CONVERSION = {"c": {"type": "OnnxConversion"}}
+
+
+@pytest.mark.parametrize(
+    ("model", "key"),
+    [
+        ({**HF, "adapter_path": "lora"}, "adapter_path"),
+        ({**HF, "io_config": {"input_names": ["x"]}}, "io_config"),
+        ({**HF, "load_kwargs": {"num_labels": 3}}, "num_labels"),
+        ({**HF, "load_kwargs": {"torch_dtype": "float16"}}, "torch_dtype"),
+        ({**HF, "model_path": "./pii", "load_kwargs": {"revision": "v2"}}, "revision"),
+        ({**HF, "some_new_key": 1}, "some_new_key"),
+        ({**ONNX, "external_initializers_file_name": "w.onnx"}, "external_initializers_file_name"),
+        ({**ONNX, "use_ort_extensions": True}, "use_ort_extensions"),
+    ],
+)
+def test_a_key_that_changes_the_model_is_never_dropped(model: dict[str, Any], key: str) -> None:
+    with pytest.raises(InputError, match=key):
+        read(CONVERSION, model)
+
+
+def test_a_revision_is_exported_as_olive_would_load_it() -> None:
+    recipe = read(CONVERSION, {**HF, "load_kwargs": {"revision": "v2", "attn_implementation": "eager"}})
+    assert recipe.source == "acme/pii@v2"
+    assert told(recipe)["input_model.load_kwargs.attn_implementation"] == "not used"
+
+
+def test_a_place_that_is_not_read_here_is_named() -> None:
+    path = {"type": "azureml_registry_model", "name": "m", "version": 1}
+    with pytest.raises(InputError, match="azureml_registry_model"):
+        read(CONVERSION, {**HF, "model_path": path})

@@ -1,5 +1,6 @@
 """Reading recipe files: YAML that is safe, and nothing that stands twice."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,11 @@ def test_json_may_have_comments(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text(COMMENTED.replace('"pass"', '"pas"'))
     with pytest.raises(InputError, match="line 7"):
         read_recipe(tmp_path / "r.json")
+
+
+def test_a_comment_may_be_glued_to_a_json_value() -> None:
+    text = '{"a": true// why\n, "b": 8/* bits */, "c": null//\n}'
+    assert json.loads(without_comments(text)) == {"a": True, "b": 8, "c": None}
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ def test_a_library_that_is_missing(bucket_url: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "botocore", None)
     with pytest.raises(HostError, match="needs botocore") as error:
         s3_remote(bucket_url)
-    assert error.value.hint == "pip install 'onnxreg[s3]'"
+    assert "[s3]" in error.value.hint
 
 
 def test_over_tls(

@@ -226,3 +226,7 @@ def test_many_types_of_one_operator_take_no_cubic_time() -> None:
     with no_quadratic_time():
         found = read_build(config).shortfall([need])
     assert found is not None and "with t0, t0, t0" in found.detail
+
+
+def test_a_kilobyte_may_be_written_with_a_capital() -> None:
+    assert parse_size("200KB") == parse_size("200kB") == 200_000
