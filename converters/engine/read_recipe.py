@@ -25,7 +25,7 @@ COMMENT = re.compile(
     r'(?:(?<![^\s,{}\[\]"0-9])|(?<=true)|(?<=false)|(?<=null))(?://[^\n]*|/\*.*?(?:\*/|\Z))',
     re.DOTALL,
 )
-"""A quoted text, or a comment; one glued to an unquoted word, as in `http://host`, is no comment."""
+"""A quoted text, or a comment; one glued to an unquoted word, as in `http://host`, does not count."""
 SPACE = r"(?>\s+|//[^\n]*|/\*.*?\*/)*+"
 JSON = re.compile(rf'{SPACE}[{{\[]{SPACE}["}}\]{{]', re.DOTALL)
 """Beginning of a JSON document: comments, and an object with a key in quotes, or a list."""

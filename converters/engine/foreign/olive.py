@@ -81,7 +81,7 @@ INSTEAD = {
     "io_config": "take it out: graphs have the tensor names of docs/tasks.md",
     "use_ort_extensions": "take it out: no operator library is loaded",
 }
-"""What to do about a key of an input model that is refused."""
+"""The way out for a key of an input model that is refused."""
 STEP_KEYS = ("type", "config", "host", "evaluator")
 UNUSED = "not used"
 
@@ -122,11 +122,11 @@ def _input(model: Mapping[str, Any], label: str, notes: list[Note]) -> dict[str,
     options |= _mapping(model.get("config") or {}, f"{label}: input_model.config")
     path = options.pop("model_path", None)
     if isinstance(path, dict):
-        place = str(path.get("type", ""))
+        store = str(path.get("type", ""))
         path = _mapping(path.get("config") or path, f"{label}: input_model.model_path.config").get("path")
-        if not isinstance(path, str) and place:
+        if not isinstance(path, str) and store:
             raise InputError(
-                f"{label}: input_model.model_path is of the type {place[:80]!r}, which is not read here",
+                f"{label}: input_model.model_path is of the type {store[:80]!r}, which is not read here",
                 "download the model, and write its path as model_path",
             )
     if not isinstance(path, str):
