@@ -439,6 +439,10 @@ class Registry:
 
         return diff(self.get(old, old_from).manifest, self.get(new, new_from).manifest)
 
+    def preview(self, draft: Draft, version: Version | None = None) -> PublishedVersion:
+        """The version that `add` would publish. Nothing is stored. Raise what `add` raises of its name and number."""
+        return self._publisher(version, None).preview(draft)
+
     def compare(self, published: PublishedVersion, draft: Draft) -> RebuildComparison:
         """Compare a draft that was rebuilt by a version's recipe with that version. Nothing is stored."""
         from onnxreg.schema.compare.rebuild_outcome import compare

@@ -1,6 +1,6 @@
 """`reg export`: from a trained checkpoint to a published version."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -20,7 +20,7 @@ from onnxreg.cli.options.shared import (
     Output,
     read_delta_releases,
 )
-from onnxreg.cli.reports.publish_report import report_published, write_out
+from onnxreg.cli.reports.publish_report import report_preview, report_published, write_out
 from onnxreg.cli.services import export_service
 from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
 from onnxreg.cli.services.export_service import (
@@ -35,6 +35,7 @@ from onnxreg.schema.core.ref import Version
 EXAMPLES = (
     "reg export ./checkpoint --profile android --name acme/pii-small",
     "reg export acme/pii-small@main --profile android --eval-suite golden.jsonl --output ./mobile",
+    "reg export ./checkpoint --profile android --eval-suite golden.jsonl --dry-run",
     "reg export ./checkpoint --profile android --certify --eval-suite choose.jsonl --confirm-suite confirm.jsonl",
     "reg export ./checkpoint --task pooling --quantize --name acme/minilm",
     "reg export ./checkpoint --profile android --name acme/pii-small --push s3://models/prod",
@@ -54,6 +55,7 @@ UNRECORDED = frozenset(
         "output",
         "push",
         "no_cache",
+        "dry_run",
         "batch",
         "jobs",
         "scheduler",
@@ -141,6 +143,17 @@ def command(
             "--item-scores", help="Publish the scores of single items too, as sorted numbers without texts."
         ),
     ] = False,
+    label_map: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Judge gold of this label by a label of the model (repeatable); GOLD= excludes it. Recorded.",
+            metavar="GOLD=LABEL",
+        ),
+    ] = None,
+    margin: Annotated[
+        bool,
+        typer.Option("--margin", help="Certify only if the whole interval of the loss is below the limit."),
+    ] = False,
     certify: Annotated[
         bool,
         typer.Option(
@@ -193,6 +206,9 @@ def command(
         typer.Option("--trust-remote-code", help="Run a transformers checkpoint's own code; recorded."),
     ] = False,
     allow_code: AllowCode = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Make and judge the artifacts, and publish nothing.")
+    ] = False,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Run every step, and store nothing in the cache.")
     ] = False,
@@ -223,6 +239,9 @@ def command(
     that is refused or unknown is published with that verdict, and the export succeeds. For a document of
     another tool, a table says what each field became. See docs/tasks.md, docs/recipes.md, docs/vision.md.
 
+    With --dry-run nothing is published, so nothing is on record. The steps stay in the cache, and the export
+    itself does not run them again.
+
     A recipe with the key `family` is a model family: backbone, heads and detector as one version. See
     docs/families.md.
 
@@ -239,7 +258,7 @@ def command(
     With --json: {ref, name, version, digest, manifest, states, output}; manifest is the document, states
     has the artifacts' states by path, output is a path or null; the manifest's
     recipe.parameters.recipe.translation says what the fields of another tool's recipe became: [{field,
-    value, became}]; for a family also {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu}]}; with
+    value, became}]; with --dry-run also {dry_run: true}; for a family also {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu}]}; with
     --push also {pushed: {ref, remote, events, blobs, bytes, output}}, null if the push failed. With
     --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family, message, hint}}],
     succeeded, failed, stopped}; status is published, current, failed or stopped; error is null unless the
@@ -247,8 +266,14 @@ def command(
     """
     options = _given(locals())
     session: Session = context.obj
+    if label_map:
+        options["label_map"] = _read_label_map(label_map)
     if push is not None and to is not None:
         raise InputError(f"two remotes are named: {push} and {to}", "leave --to away")
+    if dry_run:
+        others = {"push": push, "output": output, "batch": batch, "to": to}
+        if other := next((name for name, value in others.items() if value is not None), None):
+            raise InputError(f"--dry-run and --{other} contradict each other", "leave one out")
     if batch is not None:
         from onnxreg.cli.batch import run_batch
 
@@ -268,7 +293,7 @@ def command(
     request = ExportRequest.of(source, **options)
     if output is not None:
         output = session.check_target(output)
-    elif not no_cache and show_earlier_export(session, request, new_version, push):
+    elif not dry_run and not no_cache and show_earlier_export(session, request, new_version, push):
         return
     with needs("export", "reg export"):
         from onnxreg.converters.export_process import prepare
@@ -283,6 +308,11 @@ def command(
         for message in plan.warnings():
             session.warn(f"warning: {message}")
         registry = session.open(create=None)
+        if dry_run:
+            with session.steps() as progress:
+                previewed = export_service.preview(registry, plan, new_version, progress, not no_cache)
+            report_preview(session, previewed)
+            return
         with session.steps() as progress:
             published, latency = export_service.publish(
                 registry, plan, new_version, progress, None if no_cache else request
@@ -294,6 +324,16 @@ def command(
         from onnxreg.cli.services.delta_service import make_deltas_after_publish
 
         make_deltas_after_publish(session, registry, published, delta_releases)
+
+
+def _read_label_map(pairs: Sequence[str]) -> dict[str, str | None]:
+    """The labels of the model by those of the gold; None excludes one. InputError for what is not GOLD=LABEL."""
+    split = [pair.partition("=") for pair in pairs]
+    if wrong := next(
+        (pair for pair, (gold, sign, _) in zip(pairs, split, strict=True) if not (gold and sign)), None
+    ):
+        raise InputError(f"--label-map takes GOLD=LABEL, not {wrong[:80]!r}", "GOLD= excludes the label")
+    return {gold: label or None for gold, _, label in split}
 
 
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The report of `export`, `import` and `add` about the published, or already existing, version."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from onnxreg.converters.engine.latency import LatencyTable
     from onnxreg.registry.read.versions import PublishedVersion
     from onnxreg.registry.registry import Registry
+
+    Part = Callable[[PublishedVersion], Iterable[str]]
 
 
 def write_out(registry: "Registry", published: "PublishedVersion", out: Path | None) -> None:
@@ -46,6 +48,18 @@ def report_published(
         session.say("", *map(_latency_line, latency.to_json()))
 
 
+def report_preview(session: Session, published: "PublishedVersion") -> None:
+    """The version that a dry run would publish, for people, or in the form of `report_published` with `dry_run`."""
+    ref, digest, states = published.ref, published.digest, published.states
+    if session.as_json:
+        report_existing(session, ref, digest, published.data, states, dry_run=True)
+        return
+    from onnxreg.cli.render import manifest_view
+
+    session.say(f"{ref} would be {'new' if published.new else 'what it is'}; nothing was published", "")
+    _say_parts(session, published, (manifest_view.doubts, manifest_view.remarks, manifest_view.search))
+
+
 def _latency_line(item: Mapping[str, Any]) -> str:
     return (
         f"latency: p50 {item['p50_ms']:g} ms, p95 {item['p95_ms']:g} ms: {' + '.join(item['graphs'])} "
@@ -56,7 +70,7 @@ def _latency_line(item: Mapping[str, Any]) -> str:
 def _report_new(session: Session, published: "PublishedVersion", out: Path | None) -> None:
     from onnxreg.cli.render import manifest_view
 
-    parts = (
+    parts: tuple[Part, ...] = (
         manifest_view.doubts,
         manifest_view.remarks,
         manifest_view.translation,
@@ -64,12 +78,17 @@ def _report_new(session: Session, published: "PublishedVersion", out: Path | Non
         manifest_view.next_steps,
     )
     session.say(f"published {published.ref}", f"manifest {published.digest}", "")
+    _say_parts(session, published, parts)
+    _say_written(session, out)
+
+
+def _say_parts(session: Session, published: "PublishedVersion", parts: "Iterable[Part]") -> None:
+    from onnxreg.cli.render import manifest_view
+
     session.say(*manifest_view.artifacts(published))
     for part in parts:
-        lines = list(part(published))
-        if lines:
+        if lines := list(part(published)):
             session.say("", *lines)
-    _say_written(session, out)
 
 
 def report_existing(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 TASK_OPTIONS = ("opset", "quantize", "int8_embeddings", "max_seq_length")
-EVALUATION_OPTIONS = ("eval_suite", "item_scores")
+EVALUATION_OPTIONS = ("eval_suite", "item_scores", "margin", "label_map")
 SEARCH_OPTIONS = ("certify", "confirm_suite", "candidate", "objective", "devices", "calibration")
 SCALES = "scales_from"
 OWNER_FIELDS = ("license", "description")
@@ -305,14 +305,15 @@ def _search_start(recipe: "RecipeFile") -> Mapping[str, Any]:
 
 def _evaluation(request: ExportRequest, recipe: "RecipeFile") -> Mapping[str, Any] | None:
     """The evaluation that a job or options ask for in place of the recipe's; None to keep the recipe's."""
-    suite, item_scores = (request.options.get(key) for key in EVALUATION_OPTIONS)
-    if request.evaluation is not None or (suite is None and not item_scores):
+    options = {key: request.options[key] for key in EVALUATION_OPTIONS if request.options.get(key)}
+    if request.evaluation is not None or not options:
         return request.evaluation
     own = {} if recipe.evaluation is None else recipe.evaluation.to_json()
+    suite = options.pop("eval_suite", None)
     if suite is None and not own:
-        raise InputError("item scores are of an evaluation, and no suite is named", Advice("name-eval-suite"))
-    suite_field = {} if suite is None else {"suite": str(Path(suite).absolute())}
-    return {**own, **suite_field, **({"item_scores": True} if item_scores else {})}
+        option = flag(next(iter(options)))
+        raise InputError(f"{option} is of an evaluation, and no suite is named", Advice("name-eval-suite"))
+    return {**own, **options, **({} if suite is None else {"suite": str(Path(suite).absolute())})}
 
 
 def _recipe_without_options(request: ExportRequest) -> "tuple[RecipeFile, Path]":

@@ -63,6 +63,28 @@ def publish(
         return add(registry, plan, _run(plan, workspace, None, progress), version, progress), None
 
 
+def preview(
+    registry: "Registry",
+    plan: "ExportPlan | FamilyPlan",
+    version: Version | None,
+    progress: Progress,
+    with_cache: bool,
+) -> "PublishedVersion":
+    """Run a plan and return the version that it would publish. Nothing but the results of its steps is kept."""
+    from onnxreg.converters.families.family_plan import FamilyPlan
+
+    with registry.workspace() as workspace:
+        if isinstance(plan, FamilyPlan):
+            from onnxreg.converters.families.export_family import export_family
+
+            draft, _ = export_family(plan, workspace, progress)
+        else:
+            check_memory(plan)
+            cache = cache_at(registry.store.root) if with_cache else None
+            draft = _run(plan, workspace, cache, progress)
+        return registry.preview(draft, version)
+
+
 def add(
     registry: "Registry",
     plan: "ExportPlan",

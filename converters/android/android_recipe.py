@@ -1,7 +1,7 @@
 """The android profile's options, the recipe that they make, and its export: the files that mobile kits load."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,10 @@ TRUST = "trust_remote_code"
 
 @dataclass(frozen=True)
 class AndroidOptions:
-    """The options of the profile. `max_seq_length` in tokens; `eval_suite` is a file of golden fixtures."""
+    """The options of the profile. `max_seq_length` in tokens; `eval_suite` is a file of golden fixtures.
+
+    `label_map` gives a label of the gold one of the model, or excludes it (None).
+    """
 
     opset: StrictInt = OPSET
     int8: StrictBool = True
@@ -40,6 +43,8 @@ class AndroidOptions:
     min_gold_chars: StrictInt = 200
     min_parent_recall: StrictFloat = 0.5
     item_scores: StrictBool = False
+    margin: StrictBool = False
+    label_map: Mapping[str, str | None] = field(default_factory=dict)
 
     def minimum_evidence(self) -> MinimumEvidence:
         """The smallest evidence by which a label is judged; InputError if that is out of range."""
@@ -77,8 +82,11 @@ def check_options(options: AndroidOptions) -> None:
             f"the maximum sequence length must be at least 1, not {options.max_seq_length}",
             Advice("omit-sequence-length"),
         )
-    if options.item_scores and options.eval_suite is None:
-        raise InputError("item scores are of an evaluation, and no suite is named", Advice("name-eval-suite"))
+    if options.eval_suite is None:
+        for name in ("item_scores", "margin", "label_map"):
+            if getattr(options, name):
+                message = f"{name} is of an evaluation, and no suite is named"
+                raise InputError(message, Advice("name-eval-suite"))
     if options.int8_embeddings and not options.int8:
         raise InputError(
             "quantized embeddings are of the INT8 file, which is left out",
@@ -106,6 +114,8 @@ def recipe_of(
     if options.eval_suite is not None:
         own = evaluation_of(str(options.eval_suite.absolute()), options.minimum_evidence())
         value["evaluation"] = {**own, "item_scores": options.item_scores}
+        value["evaluation"] |= {"margin": True} if options.margin else {}
+        value["evaluation"] |= {"label_map": dict(options.label_map)} if options.label_map else {}
     if options.int8_embeddings:
         _step(value, "int8")["params"]["op_types_to_quantize"].append("Gather")
     if not options.int8 or search is not None:
@@ -130,9 +140,10 @@ def recipe_of(
 
 
 def evaluation_of(suite: str, minimum: MinimumEvidence) -> dict[str, Any]:
-    """The evaluation of the profile, in JSON form: character recall by the gate G4."""
+    """The evaluation of the profile, in JSON form: character recall by the gate G4, labels by OpenMed's names."""
     settings = {"min_gold_chars": minimum.gold_chars, "min_parent_recall": minimum.parent_recall}
-    return {"suite": suite, "metrics": [{"metric": "character_recall", "settings": settings}]}
+    metrics = [{"metric": "character_recall", "settings": settings}]
+    return {"suite": suite, "metrics": metrics, "label_names": "openmed"}
 
 
 def _step(value: dict[str, Any], name: str) -> Any:

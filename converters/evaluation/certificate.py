@@ -96,7 +96,7 @@ def recompute(
             )
         try:
             with blame_metric(metric.id):
-                judgement = metric.judge(table, recorded.limit, recorded.settings)
+                judgement = metric.judge(table, recorded.limit, recorded.settings, recorded.rule)
         except (ConversionError, InputError) as error:
             raise IntegrityError(
                 f"{label}: the item scores do not fit the metric {recorded.metric}"

@@ -10,16 +10,25 @@ from numpy.typing import NDArray
 NOTHING = -1
 """The label of a character that no entity covers."""
 
-_PREFIX = re.compile(r"([BILUES])[-_](.+)", re.DOTALL)
-
 Integers = NDArray[np.int64]
+
+_MARKS, _JOINTS = "BILUESM", "-_:/."
+_PATTERNS = tuple(
+    re.compile(pattern, re.DOTALL | re.IGNORECASE)
+    for joint in map(re.escape, _JOINTS)
+    for pattern in (
+        rf"(?P<mark>[{_MARKS}]){joint}(?P<name>.+)",
+        rf"(?P<name>.+){joint}(?P<mark>[{_MARKS}])",
+    )
+)
+"""The ways to write the mark of a tag: `B-NAME`, `b_name`, `NAME-B`, and so on."""
 
 
 @dataclass(frozen=True)
 class TagScheme:
-    """The scheme by which a model's tags spell labels: BIO, BIOES, BILOU or IO.
+    """The scheme by which a model's tags spell labels: BIO, BIOES, BILOU, BMES or IO, in any case of letters.
 
-    `names` are the labels without prefixes, in first-seen order. The other three have one item per tag: the index
+    `names` are the labels without marks, in first-seen order. The other three have one item per tag: the index
     of its label (`NOTHING` for the outside tag), whether it always begins an entity, whether it always ends one.
     """
 
@@ -32,31 +41,32 @@ class TagScheme:
 def tag_scheme(tags: Sequence[str]) -> TagScheme:
     """Read the scheme from a model's own tags, in the order of its logits.
 
-    What looks like a prefix is one if the `B` tag of the same label exists, and `B` or `I` also if every tag
-    but `O` looks prefixed; so `E-MAIL` stays whole in a model without `B-MAIL`.
+    Tags have marks if a label has a mark B and another one, or if every tag but `O` begins with B or I. A mark is read
+    if the label has a tag with B too, and B or I also if every tag has a mark; so `E-MAIL` stays whole in a model
+    without `B-MAIL`, and `HEPATITIS_B` in one without `HEPATITIS_I`.
     """
-    inside = [tag for tag in tags if tag != "O"]
-    all_prefixed = all(_PREFIX.fullmatch(tag) for tag in inside)
-    split = [_split(tag, all_prefixed, set(inside)) for tag in tags]
-    names = tuple(dict.fromkeys(name for _, name in split if name))
-    number = {"": NOTHING} | {name: index for index, name in enumerate(names)}
+    inside = [tag for tag in tags if tag not in ("O", "o")]
+    split = {tag: ("", tag) for tag in inside}
+    for pattern in _PATTERNS:
+        matches = [match for tag in inside if (match := pattern.fullmatch(tag))]
+        pairs = {match[0]: (match["mark"].upper(), match["name"]) for match in matches}
+        is_prefix, is_every_tag = pattern.pattern.startswith("(?P<mark>"), 0 < len(matches) == len(inside)
+        begun = {name for mark, name in pairs.values() if mark == "B"}
+        continued = {name for mark, name in pairs.values() if mark in "IM" or (is_prefix and mark != "B")}
+        is_io = is_prefix and is_every_tag and {mark for mark, _ in pairs.values()} <= {"B", "I"}
+        if begun & continued or is_io:
+            for tag, (mark, name) in pairs.items():
+                if name in begun or (is_every_tag and mark in "BI"):
+                    split[tag] = mark, name
+            break
+    names = tuple(dict.fromkeys(name for _, name in split.values()))
+    marks = [split.get(tag, ("", ""))[0] for tag in tags]
     return TagScheme(
         names,
-        tuple(number[name] for _, name in split),
-        tuple(prefix in {"B", "S", "U"} for prefix, _ in split),
-        tuple(prefix in {"E", "L", "S", "U"} for prefix, _ in split),
+        tuple(names.index(split[tag][1]) if tag in split else NOTHING for tag in tags),
+        tuple(mark in {"B", "S", "U"} for mark in marks),
+        tuple(mark in {"E", "L", "S", "U"} for mark in marks),
     )
-
-
-def _split(tag: str, all_prefixed: bool, tags: set[str]) -> tuple[str, str]:
-    if tag == "O":
-        return "", ""
-    match = _PREFIX.fullmatch(tag)
-    if match is None:
-        return "", tag
-    prefix, name = match.groups()
-    begun = not tags.isdisjoint({f"B-{name}", f"B_{name}"})
-    return (prefix, name) if begun or (all_prefixed and prefix in "BI") else ("", tag)
 
 
 def decode(tags: Integers, offsets: Integers, length: int, scheme: TagScheme) -> Integers:

@@ -23,7 +23,7 @@ from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, Verdict
 
 FULL_PRECISION = "float32"
-SCORES, SCORES_VERSION = "scores", 4
+SCORES, SCORES_VERSION = "scores", 5
 """The kind of the cache's entries; their version, raised if equal bytes get other scores, such as by other batches."""
 
 
@@ -58,13 +58,20 @@ class SourceEvaluation:
         """
         self._plan, self._load, self._trust = plan, load, trust_remote_code
         self._cache, self._key = cache, key
-        self._items = plan.suite.items
 
     @cached_property
     def _evaluator(self) -> TaskEvaluator:
         evaluator = self._plan.evaluator(self._load())
-        evaluator.check(self._items)
+        evaluator.check(self._plan.suite.items)
         return evaluator
+
+    @cached_property
+    def _matched(self) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        return self._evaluator.match(self._plan.suite.items, self._plan.request)
+
+    @property
+    def _items(self) -> Sequence[Any]:
+        return self._matched[0]
 
     @cached_property
     def _inputs(self) -> Sequence[ModelInput]:
@@ -90,9 +97,11 @@ class SourceEvaluation:
         if a metric fails.
         """
         judgements, tables = [], []
+        margin = {"margin": True} if self._plan.request.margin else {}
         for judged, (table, facts) in zip(self._plan.metrics, self._tables(path), strict=True):
             with blame_metric(judged.metric.id):
-                judgements.append(judged.metric.judge(table, judged.limit, {**judged.settings, **facts}))
+                settings = {**judged.settings, **facts, **margin}
+                judgements.append(judged.metric.judge(table, judged.limit, settings))
             tables.append(table)
         return JudgedArtifact(artifact, tuple(judgements), tuple(tables))
 
@@ -127,11 +136,12 @@ class SourceEvaluation:
         padding = getattr(getattr(subject.loaded, "config", None), "pad_token_id", None)
         run = artifact_runner(path, subject.sample.per_token, padding or 0)
         predictions = predict(self._evaluator, run, self._items, self._inputs)
-        tables = []
+        tables: Tables = []
         for judged, parent in zip(self._plan.metrics, parent_scores, strict=True):
             scores = self._scores(judged, predictions)
             with blame_metric(judged.metric.id):
                 columns, facts = judged.metric.columns(labels), judged.metric.settings(self._items, labels)
+            facts = {**facts, **self._matched[1]}
             tables.append((ScoreTable.of(columns, parent, scores, groups), facts))
         return tables
 

@@ -95,6 +95,8 @@ def plan_evaluation(
     digest = suite.digest
     if request.half is not None:
         suite = suite.half(request.half, request.seed)
+    if (request.label_map or request.label_names) and evaluator is not TokenSpans:
+        raise InputError(f"a label map is of spans, and the task is {task}", "leave --label-map out")
     metrics = tuple(_metrics(request, task, suite))
     paths = list(outputs)
     for artifact in request.artifacts:

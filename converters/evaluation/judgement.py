@@ -1,5 +1,6 @@
 """The result of one metric on one artifact, and of all metrics."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,6 +11,8 @@ from onnxreg.schema.manifest.draft import DraftArtifact
 
 Direction = Literal["higher", "lower"]
 State = Literal["certified", "refused", "unknown"]
+MAX_LISTED_LABELS = 20
+"""Labels that one reason names."""
 
 
 class EvaluationError(ConversionError):
@@ -71,6 +74,45 @@ class Judgement:
             **({} if self.interval is None else {"interval": list(self.interval)}),
         }
         return [value | common, loss | common]
+
+
+def judge_loss(loss: float, interval: Interval | None, limit: float, margin: bool = False) -> State:
+    """Judge a loss by the rule of the interval: it is refused only if the whole interval is at the limit or above.
+
+    It is certified if it is below the limit, with a `margin` only if the whole interval is. Any other loss is unclear,
+    which is unknown: a larger suite decides.
+    """
+    low, high = interval or (-math.inf, math.inf)
+    if loss < limit:
+        return "certified" if high < limit or not margin else "unknown"
+    return "refused" if low >= limit else "unknown"
+
+
+def unclear(loss: str, interval: Interval | None, limit: float) -> str:
+    """The reason for which a loss is unclear. `loss` says what loses how much."""
+    bounds = "it has no interval" if interval is None else f"95 %: {interval[0]:.3g} to {interval[1]:.3g}"
+    return f"unclear: {loss} ({bounds}), the limit is below {limit:g}: a larger suite decides"
+
+
+def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
+    """The reason for which gold that matches no label of the model leaves a verdict unknown.
+
+    Args:
+        labels: the labels of the gold, with their spans.
+        names: those of the model, as they were read from its tags.
+    """
+    listed = listing([f"{name[:80]} ({count} spans)" for name, count in labels.items()])
+    own = f"; the model's labels: {listing(names)}" if names else ""
+    return (
+        f"gold labels that the model does not have: {listed}{own}; map each to one of the model's, or exclude it by name: "
+        "--label-map GOLD=LABEL, --label-map GOLD="
+    )
+
+
+def listing(names: Sequence[str]) -> str:
+    """The first names, and how many there are beside them."""
+    more = f" and {len(names) - MAX_LISTED_LABELS} more" if len(names) > MAX_LISTED_LABELS else ""
+    return ", ".join(name[:100] for name in names[:MAX_LISTED_LABELS]) + more
 
 
 def combine(judgements: Sequence[Judgement]) -> tuple[State, tuple[str, ...]]:

@@ -1,32 +1,39 @@
-"""Per-label character recall of a parent and a candidate, and the rule `G4/point`, which certifies by it.
+"""Per-label character recall of a parent and a candidate, and the rule `G4/interval`, which certifies by it.
 
 Recall is micro-averaged over the corpus: gold characters that a prediction of the same label covers, over gold
 characters. A character is a code point.
 
-By the rule, every label with gold must lose less than the limit. A label with too little gold, or one that the parent
-hardly finds itself, proves nothing either way, so it leaves the state unknown unless another label settles it: a loss
-that is proved refuses.
+By the rule, every label with gold must lose less than the limit. A label with too little gold, one that the parent hardly
+finds itself, or one that the model does not have, proves nothing either way, so it leaves the state unknown unless
+another label settles it: a loss refuses if its whole interval is at the limit or above.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.judgement import Judgement, MetricIdentity, State
+from onnxreg.converters.evaluation.judgement import (
+    Judgement,
+    MetricIdentity,
+    State,
+    judge_loss,
+    listing,
+    unclear,
+    unmatched,
+)
 from onnxreg.converters.evaluation.scores import RESAMPLES, SEED, Floats, Integers, Interval, percentiles
 from onnxreg.converters.evaluation.suite import Fixture
 from onnxreg.schema.core.canonical import count, mapping, number
 from onnxreg.schema.core.errors import InputError
 
-RULE = "G4/point"
+RULE, POINT_RULE = "G4/interval", "G4/point"
+"""The rule, and that of earlier certificates: no interval, and labels that the model lacks are only named."""
 MAX_RECALL_LOSS = 0.005
 MIN_GOLD_SPANS = round(1 / MAX_RECALL_LOSS)
 """With fewer gold spans of equal length, losing one is a loss of the limit or more."""
-MAX_LISTED_LABELS = 20
-"""Labels that one reason names."""
 
 METRIC = "character_recall"
 
@@ -100,6 +107,8 @@ class Decision:
     reasons: tuple[str, ...]
     gated: tuple[LabelRecall, ...]
     largest_loss: float | None
+    states: Mapping[str, State] = field(default_factory=dict)
+    """Those of the labels that were judged."""
 
     @property
     def offending(self) -> tuple[LabelRecall, ...]:
@@ -120,9 +129,7 @@ class RecallJudgement(Judgement):
         decision = self.decision
         checks: list[dict[str, Any]] = []
         for item in self.measured:
-            verdict = "unknown"
-            if item in decision.gated:
-                verdict = "fail" if over_limit(item) else "pass"
+            verdict = _VERDICTS[decision.states.get(item.label, "unknown")]
             checks.append(
                 {
                     "name": f"{METRIC}/{item.label}",
@@ -132,13 +139,12 @@ class RecallJudgement(Judgement):
                 }
                 | {"samples": item.spans, "dataset": dataset}
             )
-        overall = {"certified": "pass", "refused": "fail"}.get(decision.state, "unknown")
         checks.append(
             {
                 "name": "quant_recall_delta",
                 "metric": METRIC,
                 "value": decision.largest_loss,
-                "verdict": overall,
+                "verdict": _VERDICTS[decision.state],
             }
             | {
                 "limit": MAX_RECALL_LOSS,
@@ -150,20 +156,31 @@ class RecallJudgement(Judgement):
         return checks
 
 
+_VERDICTS = {"certified": "pass", "refused": "fail", "unknown": "unknown"}
+"""The verdict of a check, by a state."""
+
+
 def judge_recall(
-    metric: MetricIdentity, counts: CharacterCounts, limit: float, settings: Mapping[str, Any]
+    metric: MetricIdentity,
+    counts: CharacterCounts,
+    limit: float,
+    settings: Mapping[str, Any],
+    rule: str = RULE,
 ) -> RecallJudgement:
-    """Apply the rule `G4/point` to the counts of characters."""
+    """Apply the rule, by default `G4/interval`, to the counts of characters."""
     minimum = read_minimum_evidence(settings)
     others = {label: count(spans) for label, spans in mapping(settings.get("other_labels", {})).items()}
     resampled = resample_losses(counts)
     measured = label_recalls(counts, resampled)
     fixtures = len(counts.groups)
-    decision = decide(measured, list(others), fixtures, minimum)
+    decision = decide(measured, others, fixtures, minimum, rule, settings.get("margin", False))
+    if excluded := mapping(settings.get("excluded_labels", {})):
+        note = f"excluded by name, so not judged: {listing(list(excluded))}"
+        decision = replace(decision, reasons=(*decision.reasons, note))
     gold = int(counts.gold.sum())
     return RecallJudgement(
         metric=metric,
-        rule=RULE,
+        rule=rule,
         limit=limit,
         parent=int(counts.parent.sum()) / gold if gold else None,
         value=int(counts.candidate.sum()) / gold if gold else None,
@@ -182,28 +199,65 @@ def judge_recall(
 
 
 def decide(
-    measured: Sequence[LabelRecall], foreign: Sequence[str], fixtures: int, minimum: MinimumEvidence
+    measured: Sequence[LabelRecall],
+    foreign: Mapping[str, int],
+    fixtures: int,
+    minimum: MinimumEvidence,
+    rule: str = RULE,
+    margin: bool = False,
 ) -> Decision:
-    """Apply the rule. `foreign` are the gold labels that the model does not have; they are named, not judged."""
+    """Apply the rule.
+
+    Args:
+        foreign: the gold labels that the model does not have, with their spans.
+        margin: certify only labels whose whole interval is below the limit.
+    """
     with_gold = [item for item in measured if item.characters]
     weak = [reason for item in with_gold if (reason := weakness(item, minimum))]
     gated = tuple(item for item in with_gold if weakness(item, minimum) is None)
+    notes = (
+        [f"no gold, so not judged: {listing(without)}"]
+        if (without := _without(measured)) and with_gold
+        else []
+    )
+    if rule == POINT_RULE:
+        states: dict[str, State] = {
+            item.label: "refused" if over_limit(item) else "certified" for item in gated
+        }
+        notes += [f"gold labels that the model does not have: {listing(list(foreign))}"] if foreign else []
+        unmatched_labels = []
+    else:
+        states = {
+            item.label: judge_loss(item.loss or 0.0, item.interval, MAX_RECALL_LOSS, margin) for item in gated
+        }
+        unmatched_labels = [unmatched(foreign, [item.label for item in measured])] if foreign else []
+    loses = {item.label: f"{item.label} loses {item.loss or 0.0:.3g} of its recall" for item in gated}
     lost = [
-        f"{item.label} loses {item.loss:.3g} of its recall, the limit is below {MAX_RECALL_LOSS}"
-        for item in gated
-        if over_limit(item)
+        f"{loses[label]}, the limit is below {MAX_RECALL_LOSS}"
+        for label in states
+        if states[label] == "refused"
     ]
-    notes = _notes(measured, foreign, bool(with_gold))
+    unknown = [
+        unclear(loses[item.label], item.interval, MAX_RECALL_LOSS)
+        for item in gated
+        if states[item.label] == "unknown"
+    ]
     largest = max((max(item.loss or 0.0, 0.0) for item in gated), default=None)
+    open_questions = (*unknown, *weak, *unmatched_labels)
     if lost:
-        return Decision("refused", (*lost, *weak, *notes), gated, largest)
-    if weak or largest is None:
-        return Decision("unknown", (*weak, *_nothing(fixtures, with_gold), *notes), gated, largest)
+        return Decision("refused", (*lost, *open_questions, *notes), gated, largest, states)
+    if open_questions or largest is None:
+        nothing = _nothing(fixtures, with_gold)
+        return Decision("unknown", (*nothing, *open_questions, *notes), gated, largest, states)
     proof = (
-        f"no label loses {MAX_RECALL_LOSS} or more; judged: {_list([item.label for item in gated])}, each with at least "
+        f"no label loses {MAX_RECALL_LOSS} or more; judged: {listing([item.label for item in gated])}, each with at least "
         f"{minimum.gold_chars} gold characters and a parent's recall above chance of at least {minimum.parent_recall}"
     )
-    return Decision("certified", (proof, *notes), gated, largest)
+    wide = [item for item in gated if item.interval and not item.interval[1] < MAX_RECALL_LOSS]
+    if wide and rule != POINT_RULE:
+        reach = [f"{item.label} (to {item.interval[1]:.3g})" for item in wide if item.interval]
+        notes.insert(0, f"the interval is above the limit: {listing(reach)}")
+    return Decision("certified", (proof, *notes), gated, largest, states)
 
 
 def label_recalls(counts: CharacterCounts, resampled: Floats) -> list[LabelRecall]:
@@ -257,13 +311,13 @@ def thin_evidence(fixtures: Sequence[Fixture], gold_chars: int) -> Iterator[str]
     few = sorted(label for label, count in spans.items() if count < MIN_GOLD_SPANS and label not in unjudged)
     if unjudged:
         yield (
-            f"the suite has fewer than {gold_chars} gold characters of {_list(unjudged)}: what they lose cannot be "
+            f"the suite has fewer than {gold_chars} gold characters of {listing(unjudged)}: what they lose cannot be "
             "judged, so nothing can be certified"
         )
     if few:
         yield (
-            f"the suite has fewer than {MIN_GOLD_SPANS} gold spans of {_list(few)}: one lost span refuses, and a published "
-            "refusal holds for these bytes in every version"
+            f"the suite has fewer than {MIN_GOLD_SPANS} gold spans of {listing(few)}: one lost span is a loss of the limit, so "
+            "the verdict may be unclear; --dry-run judges without publishing"
         )
 
 
@@ -321,14 +375,5 @@ def _nothing(fixtures: int, with_gold: Sequence[LabelRecall]) -> list[str]:
     return [] if with_gold else ["the evaluation suite has no gold for any label of the model"]
 
 
-def _notes(measured: Sequence[LabelRecall], foreign: Sequence[str], any_gold: bool) -> list[str]:
-    without = [item.label for item in measured if not item.characters]
-    notes = [f"no gold, so not judged: {_list(without)}"] if without and any_gold else []
-    if foreign:
-        notes.append(f"gold labels that the model does not have: {_list(foreign)}")
-    return notes
-
-
-def _list(labels: Sequence[str]) -> str:
-    more = f" and {len(labels) - MAX_LISTED_LABELS} more" if len(labels) > MAX_LISTED_LABELS else ""
-    return ", ".join(label[:80] for label in labels[:MAX_LISTED_LABELS]) + more
+def _without(measured: Sequence[LabelRecall]) -> list[str]:
+    return [item.label for item in measured if not item.characters]

@@ -3,6 +3,7 @@
 Those of a token classifier are fixtures: texts with gold spans, in OpenMed's format.
 """
 
+import codecs
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -101,8 +102,8 @@ class Suite:
 
 
 def load(path: Path, read_item: ReadItem = read_fixture, distinct: bool = False) -> Suite:
-    """Read a suite: a JSON list, an object with a list `items` or `fixtures`, or, if the name ends in `.jsonl`, one item
-    per line.
+    """Read a suite: a JSON list, an object with a list `items` or `fixtures`, or one item per line, also with a byte order
+    mark.
 
     The file is read once. Every item may have an `id`, unique in the suite, a `group` (text or integer), and
     `metadata: {source}`, which is where it is from: `synthetic` or another word.
@@ -155,7 +156,10 @@ def numbered(groups: Sequence[str | int | None], path: Path) -> tuple[int, ...] 
 def _rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each item with the words that name its place."""
     suite = f"evaluation suite {path}"
-    if path.suffix.lower() == ".jsonl":
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise InputError(f"{suite} is UTF-16", "save it as UTF-8")
+    data = data.removeprefix(codecs.BOM_UTF8)
+    if path.suffix.lower() == ".jsonl" or _is_lines(data):
         for number, line in enumerate(data.split(b"\n"), start=1):
             if line.strip():
                 position = f"{suite}, line {number}"
@@ -167,11 +171,22 @@ def _rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if not isinstance(rows, list):
         raise InputError(
             f"{suite} is neither a list of items nor an object with a list `items` or `fixtures`",
-            "one item per line needs a name that ends in .jsonl",
+            "write a list, or one item per line",
         )
     for number, row in enumerate(rows, start=1):
         position = f"{suite}, item {number}"
         yield position, _object(row, position)
+
+
+def _is_lines(data: bytes) -> bool:
+    """Return True if the first of several lines is an object by itself."""
+    first, _, others = data.lstrip().partition(b"\n")
+    if not others.strip():
+        return False
+    try:
+        return isinstance(canonical.decode(first, "", MAX_BYTES), dict)
+    except InputError:
+        return False
 
 
 def _object(row: Any, position: str) -> dict[str, Any]:

@@ -14,14 +14,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from onnxreg.registry.log.commit import Bring, commit
+from onnxreg.registry.log.commit import Bring, commit, load
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.lookup import read_blob
 from onnxreg.registry.publish.existing import newest
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, Push
-from onnxreg.registry.store.streams import describe, piece_hasher
+from onnxreg.registry.store.streams import describe, measure, piece_hasher
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.support.disk import read_bounded, regular_size, replace_file
 from onnxreg.registry.support.parallel import run_parallel
@@ -68,6 +68,21 @@ class Publisher:
             published = self._publish(push, manifest, data, files.bring, reports)
         known_files.save()
         return published
+
+    def preview(self, draft: Draft) -> PublishedVersion:
+        """The version that `add` would publish, with the states of its artifacts. Nothing is stored."""
+        manifest = draft.manifest(measure(draft.root, draft.paths()))
+        data = manifest.encode()
+        version, new = self.version or FIRST_VERSION, True
+        attested: Mapping[Digest, str] = {}
+        refused: Collection[Digest] = ()
+        with suppress(NotFoundError):  # no registry yet
+            ledger, _ = load(self.store, check_name(draft.name))
+            version, new = _choose_version(ledger, self.version, Digest.of(data))
+            attested = {} if new else ledger.entries[version].attested
+            refused = ledger.refused
+        states = artifact_states(verdicts_of(manifest), attested, refused)
+        return PublishedVersion(draft.name, version, Digest.of(data), manifest, data, new, states=states)
 
     def add_again(self, digest: Digest) -> PublishedVersion | None:
         """Publish a manifest that the store has already; None if it, or a file that it names, is missing."""

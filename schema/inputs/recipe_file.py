@@ -36,6 +36,7 @@ from onnxreg.schema.core.document import (
     JsonObject,
     ModelName,
     RelPath,
+    Table,
     Text,
     value_error,
 )
@@ -146,8 +147,10 @@ class EvaluationRequest(Strict):
     `suite` is a file, its path relative to the recipe. `name` goes before the names of the metrics, as in
     `sts/spearman`. Without `metrics` those of the task are measured that the suite has the data for. `artifacts` are
     paths of outputs; without them every output is judged whose precision is not float32. `item_scores` publishes the
-    scores of single items, sorted, as numbers only. `half` reads one half of the suite's groups, which `seed` draws: a
-    search chooses on one half and confirms on the other.
+    scores of single items, sorted, as numbers only. `margin`: certify only if the whole interval of the loss is below the
+    limit. `label_map` gives gold of spans a label of the model, or excludes it (null); `label_names: openmed` matches the
+    spellings that OpenMed takes as one. `half` reads one half of the suite's groups, which `seed` draws: a search chooses
+    on one half and confirms on the other.
     """
 
     suite: Text
@@ -155,6 +158,9 @@ class EvaluationRequest(Strict):
     metrics: Items[MetricLimit] = ()
     artifacts: Items[RelPath] = ()
     item_scores: bool = False
+    margin: bool = False
+    label_map: Table[Text | None] = Field(default_factory=FrozenDict)
+    label_names: Literal["openmed"] | None = None
     half: Literal["choose", "confirm"] | None = None
     seed: Count = 0
 

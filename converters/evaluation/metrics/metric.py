@@ -1,4 +1,4 @@
-"""The contract of a metric: scores of single items, one value of many of them, and the rule `loss/point`."""
+"""The contract of a metric: scores of single items, one value of many of them, and the rule `loss/interval`."""
 
 import math
 from abc import ABC, abstractmethod
@@ -14,12 +14,15 @@ from onnxreg.converters.evaluation.judgement import (
     Judgement,
     MetricIdentity,
     State,
+    judge_loss,
+    unclear,
+    unmatched,
 )
 from onnxreg.converters.evaluation.scores import Floats, ScoreTable, paired_interval
 from onnxreg.converters.source.toolchain import distributions
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, missing_extra
 
-POINT_RULE = "loss/point"
+RULE, POINT_RULE = "loss/interval", "loss/point"
 
 
 METRIC_FRAME = 3
@@ -113,7 +116,7 @@ class Metric(ABC):
         return True
 
     def check(self, limit: float, settings: Mapping[str, Any]) -> None:
-        """Raise InputError for a limit or settings that the rule does not have; `loss/point` has no settings."""
+        """Raise InputError for a limit or settings that the rule does not have; `loss/interval` has no settings."""
         if settings:
             raise InputError(f"the metric {self.id} has no setting {next(iter(settings))[:80]!r}")
 
@@ -128,13 +131,16 @@ class Metric(ABC):
                 f"the suite has {groups} independent items, {self.id} needs {self.min_groups}: nothing can be certified"
             )
 
-    def judge(self, table: ScoreTable, limit: float, settings: Mapping[str, Any]) -> Judgement:
+    def judge(
+        self, table: ScoreTable, limit: float, settings: Mapping[str, Any], rule: str = RULE
+    ) -> Judgement:
         """Judge an artifact by its scores alone.
 
         Args:
-            settings: of the rule, such as the least evidence; none for `loss/point`.
+            settings: of the rule, such as the least evidence, and the facts about the suite.
+            rule: the rule of an earlier certificate.
         """
-        return judge_by_point(self, table, limit)
+        return judge_table(self, table, limit, settings, rule)
 
 
 def _distributions_of(kind: type[Metric]) -> list[str]:
@@ -143,31 +149,44 @@ def _distributions_of(kind: type[Metric]) -> list[str]:
     return [] if top == "onnxreg" else sorted(set(distributions().get(top, ()))) or [top]
 
 
-def judge_by_point(metric: Metric, table: ScoreTable, limit: float) -> Judgement:
-    """Apply the rule `loss/point`: certified if the loss of the point estimate is below the limit.
+def judge_table(
+    metric: Metric, table: ScoreTable, limit: float, settings: Mapping[str, Any], rule: str = RULE
+) -> Judgement:
+    """Apply the rule `loss/interval`, or `loss/point` of earlier certificates, which has no interval: see `judge_loss`.
 
-    The state is unknown if there are fewer independent items than the metric needs, or if the parent's skill (0: a
-    guess, 1: perfect) is too small: then nothing was proved either way.
+    The state is unknown if there are fewer independent items than the metric needs, if the parent's skill (0: a
+    guess, 1: perfect) is too small, or if the model lacks a label of the gold: then nothing was proved either way.
 
     Raises ConversionError if the metric fails, or gives NaN or infinity.
     """
     samples, groups = len(table.groups), table.group_count
     if not samples:
         empty = ("the suite has no items",)
-        return Judgement(metric.identity, POINT_RULE, limit, None, None, None, None, 0, 0, "unknown", empty)
+        nothing = (None, None, None, None, 0, 0)
+        return Judgement(metric.identity, rule, limit, *nothing, "unknown", empty, settings)
     parent, value = (_number(metric, metric.value, rows) for rows in (table.parent, table.candidate))
     loss = _number(metric, metric.loss, parent, value)
     interval = paired_interval(
         table, lambda left, right: metric.loss(metric.value(left), metric.value(right))
     )
-    state: State = "refused" if not loss < limit else "certified"
-    reasons = [f"{metric.id} loses {loss:.3g} ({parent:.4g} to {value:.4g}), the limit is below {limit:g}"]
+    losing = f"{metric.id} loses {loss:.3g} ({parent:.4g} to {value:.4g})"
+    if rule == POINT_RULE:
+        state: State = "certified" if loss < limit else "refused"
+    else:
+        state = judge_loss(loss, interval, limit, settings.get("margin", False))
+    reasons = [f"{losing}, the limit is below {limit:g}"]
+    if state == "unknown":
+        reasons = [unclear(losing, interval, limit)]
+    elif state == "certified" and interval is not None and not interval[1] < limit:
+        reasons.append(f"its interval is above the limit: it reaches {interval[1]:.3g}")
     weak = list(_weaknesses(metric, table, groups))
+    if settings.get("other_labels"):
+        weak.append(unmatched(settings["other_labels"]))
     if weak:
         state, reasons = "unknown", weak
     return Judgement(
         metric.identity,
-        POINT_RULE,
+        rule,
         limit,
         parent,
         value,
@@ -177,6 +196,7 @@ def judge_by_point(metric: Metric, table: ScoreTable, limit: float) -> Judgement
         groups,
         state,
         tuple(reasons),
+        settings,
     )
 
 

@@ -13,6 +13,7 @@ from onnxreg.converters.evaluation.metrics.metric import Metric, strict_entities
 from onnxreg.converters.evaluation.recall_rule import (
     MAX_RECALL_LOSS,
     METRIC,
+    RULE,
     CharacterCounts,
     judge_recall,
     read_minimum_evidence,
@@ -28,14 +29,23 @@ PER_LABEL = ("gold", "hits", "predicted", "spans")
 """Counts of a label in one text: gold characters, those found, characters that got the label, gold spans."""
 
 
-class CharacterRecall(Metric):
-    """The share of a label's gold characters that a prediction of the same label covers; the rule is `G4/point`.
+class SpanMetric(Metric):
+    """A metric of spans. Gold of a label that the model does not have leaves the verdict unknown."""
+
+    tasks = TASKS
+
+    def settings(self, items: Sequence[Fixture], labels: Sequence[str]) -> Mapping[str, Any]:
+        spans = Counter(span.label for item in items for span in item.spans)
+        return {"other_labels": {label: spans[label] for label in sorted(spans.keys() - set(labels))}}
+
+
+class CharacterRecall(SpanMetric):
+    """The share of a label's gold characters that a prediction of the same label covers; the rule is `G4/interval`.
 
     Its value over all labels is the share of all gold characters.
     """
 
     id = METRIC
-    tasks = TASKS
     limit = MAX_RECALL_LOSS
 
     def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
@@ -69,22 +79,19 @@ class CharacterRecall(Metric):
             )
         read_minimum_evidence(settings)
 
-    def settings(self, items: Sequence[Fixture], labels: Sequence[str]) -> Mapping[str, Any]:
-        spans = Counter(span.label for item in items for span in item.spans)
-        return {"other_labels": {label: spans[label] for label in sorted(spans.keys() - set(labels))}}
-
     def warnings(self, items: Sequence[Fixture], groups: int, settings: Mapping[str, Any]) -> Iterator[str]:
         yield from thin_evidence(items, read_minimum_evidence(settings).gold_chars)
 
-    def judge(self, table: ScoreTable, limit: float, settings: Mapping[str, Any]) -> Judgement:
-        return judge_recall(self.identity, tally_of(table), limit, settings)
+    def judge(
+        self, table: ScoreTable, limit: float, settings: Mapping[str, Any], rule: str = RULE
+    ) -> Judgement:
+        return judge_recall(self.identity, tally_of(table), limit, settings, rule)
 
 
-class SpanF1(Metric):
+class SpanF1(SpanMetric):
     """Strict F1 of spans: text, label and both ends agree (`seqeval`, mode strict, IOB2), over all labels."""
 
     id = "span_f1"
-    tasks = TASKS
     limit = 0.01
     is_default = False
 

@@ -15,6 +15,7 @@ from onnxreg.converters.evaluation.suite import Suite
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.errors import ConversionError, InputError
+from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
 Run = Callable[[Feed], Mapping[str, Any]]
 """Function from numpy arrays by input name to arrays by output name. Called from several threads at once."""
@@ -69,6 +70,12 @@ class TaskEvaluator(ABC):
 
     def check(self, items: Sequence[Any]) -> None:  # noqa: B027
         """Raise InputError if items do not fit the model, such as a label that it does not have."""
+
+    def match(
+        self, items: Sequence[Any], request: EvaluationRequest
+    ) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """Return the items in the words of the model, and facts about this for the certificate, in JSON form."""
+        return items, {}
 
     @classmethod
     @abstractmethod

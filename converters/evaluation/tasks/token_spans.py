@@ -12,9 +12,11 @@ import numpy as np
 
 from onnxreg.converters.evaluation import suite
 from onnxreg.converters.evaluation.decode import Integers, TagScheme, decode, tag_scheme
+from onnxreg.converters.evaluation.label_names import match_labels
 from onnxreg.converters.evaluation.suite import Fixture, Suite, read_fixture
 from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator, numbers, plain
 from onnxreg.schema.core.errors import ConversionError, InputError
+from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
@@ -62,6 +64,11 @@ class TokenSpans(TaskEvaluator):
     @classmethod
     def identity(cls, item: Fixture) -> Hashable:
         return plain(item.text)
+
+    def match(
+        self, items: Sequence[Fixture], request: EvaluationRequest
+    ) -> tuple[Sequence[Fixture], Mapping[str, Any]]:
+        return match_labels(items, self.labels, request)
 
     def inputs(self, items: Sequence[Fixture]) -> list[ModelInput]:
         length = self.subject.resolved_options["max_seq_length"]

@@ -105,7 +105,7 @@ def check_bound(draft: Draft, suite: Path) -> dict[str, Any]:
     assert fp16.certification.evidence.report == certificates["certificates/model_fp16.onnx.json"].digest
     (int8,) = [artifact for artifact in found.artifacts if artifact.path == "model_int8.onnx"]
     evidence = int8.certification.evidence
-    assert evidence is not None and int8.certification.rule == "G4/point"
+    assert evidence is not None and int8.certification.rule == "G4/interval"
     assert (evidence.artifact, evidence.report) == (int8.digest, report.digest)
     assert evidence.suite == Digest.of(suite.read_bytes())
     assert found.source is not None and evidence.parent == found.source.digest
@@ -222,3 +222,52 @@ def test_a_bad_suite_stops_the_export_before_it_begins(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="item 1: `text` is missing or empty"):
         export_android(str(tmp_path / "never-read"), tmp_path / "w", name="acme/x", options=options)
     assert list((tmp_path / "w").iterdir()) == []
+
+
+FOREIGN = [["the patient", "PATIENT:w20 w21", "was seen on", "DATE:w30 w31", "in", "CITY:Oslo", "."]] * 40
+"""The model says NAME of what is PATIENT here, and knows no cities."""
+
+
+def certificate(draft: Draft) -> dict[str, Any]:
+    path = draft.root / "certificates" / "model_int8.onnx.json"
+    (metric,) = json.loads(path.read_text())["metrics"]
+    return dict(metric)
+
+
+@pytest.mark.parametrize(
+    ("label_map", "state", "settings"),
+    [
+        ({}, "unknown", {"other_labels": {"CITY": 40}, "label_map": {"PATIENT": "NAME"}}),
+        (
+            {"CITY": None},
+            "certified",
+            {"other_labels": {}, "label_map": {"PATIENT": "NAME"}, "excluded_labels": {"CITY": 40}},
+        ),
+        (
+            {"CITY": None, "PATIENT": None},
+            "certified",
+            {"other_labels": {}, "excluded_labels": {"CITY": 40, "PATIENT": 40}},
+        ),
+    ],
+)
+def test_every_label_with_gold_is_judged_mapped_or_excluded_by_name(
+    evaluate: Callable[..., Draft], label_map: dict[str, str | None], state: str, settings: dict[str, Any]
+) -> None:
+    draft = evaluate(FOREIGN, label_map=label_map)
+    record = certificate(draft)
+    assert record["state"] == state
+    floors = {"min_gold_chars": 200, "min_parent_recall": 0.5}
+    assert record["settings"] == floors | settings
+    assert any("CITY" in reason for reason in record["reasons"])
+
+
+def test_a_loss_near_the_limit_is_unclear_and_refuses_nothing(evaluate: Callable[..., Draft]) -> None:
+    draft = evaluate([*CLEAR * 10, *HAZY[:6]])
+    record = certificate(draft)
+    assert record["loss"] >= 0.005 > record["interval"][0]
+    assert (
+        record["state"]
+        == int8_of(json.loads(manifest(draft).encode()))["certification"]["state"]
+        == "unknown"
+    )
+    assert record["reasons"][0].startswith("unclear")

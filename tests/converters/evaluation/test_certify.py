@@ -89,7 +89,7 @@ def test_equal_models_are_certified(
     done = certify(GOOD)
     assert (done.verdict.state, done.verdict.rule, done.verdict.report) == (
         "certified",
-        "G4/point",
+        "G4/interval",
         "recall_delta.json",
     )
     assert done.verdict.suite == Digest.of((workspace.parent / "suite.jsonl").read_bytes())
@@ -155,7 +155,7 @@ def test_a_gain_is_shown_and_does_not_make_up_for_a_loss(
     [
         ([], TRUTH, {}, "the evaluation suite is empty"),
         (["Ada meets Bo"] * 100, TRUTH, {}, "no gold for any label"),
-        (["<SSN:Ada> meets <name:Bo>"] * 100, TRUTH, {}, "no gold for any label"),
+        (["<SSN:Ada> meets <EMAIL:Bo>"] * 100, TRUTH, {}, "no gold for any label"),
         (GOOD[:20], TRUTH, {}, "NAME has 100 gold characters, 200 are needed"),
         (GOOD, TRUTH, {"gold_chars": 501}, "NAME has 500 gold characters, 501 are needed"),
         (GOOD, {}, {}, "finds too little of NAME"),

@@ -38,6 +38,9 @@ def labels(tags: tuple[str, ...], tokens: list[tuple[str, int, int]], length: in
         (PLAIN, [("A", 0, 2), ("A", 3, 5)], "AAAAA."),
         (PLAIN, [("A", 0, 2), ("B", 2, 4)], "AABB.."),
         (BIO, [], "......"),
+        (("O", "B-A", "M-A", "E-A", "S-A"), [("B-A", 0, 1), ("M-A", 2, 3), ("E-A", 4, 5)], "AAAAA."),
+        (("O", "B-A", "M-A", "E-A", "S-A"), [("S-A", 0, 1), ("S-A", 2, 3)], "A.A."),
+        (("o", "A-b", "A-i"), [("A-b", 0, 1), ("A-i", 2, 3), ("A-b", 4, 5)], "AAA.A."),
     ],
 )
 def test_decoding(tags: tuple[str, ...], tokens: list[tuple[str, int, int]], expected: str) -> None:
@@ -58,6 +61,14 @@ def test_decoding(tags: tuple[str, ...], tokens: list[tuple[str, int, int]], exp
         (("O", "B-A", "I-A", "E-MAIL"), ("A", "E-MAIL")),
         (("LABEL_0", "LABEL_1"), ("LABEL_0", "LABEL_1")),
         (("O",), ()),
+        (("o", "b-name", "i-name"), ("name",)),
+        (("O", "B-A", "M-A", "E-A", "S-A"), ("A",)),
+        (("O", "A-B", "A-I", "C-B", "C-I"), ("A", "C")),
+        (("O", "A_B", "A_I", "A_E", "A_S"), ("A",)),
+        (("O", "b_a", "i_a"), ("a",)),
+        (("O", "B:A", "I:A"), ("A",)),
+        (("O", "B_CELL", "T_CELL"), ("B_CELL", "T_CELL")),
+        (("O", "HEPATITIS_B", "HEPATITIS_E"), ("HEPATITIS_B", "HEPATITIS_E")),
     ],
 )
 def test_the_labels_behind_the_tags(tags: tuple[str, ...], names: tuple[str, ...]) -> None:

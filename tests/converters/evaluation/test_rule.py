@@ -1,7 +1,9 @@
 import pytest
 
+from onnxreg.converters.evaluation.judgement import MAX_LISTED_LABELS, judge_loss
 from onnxreg.converters.evaluation.recall_rule import (
-    MAX_LISTED_LABELS,
+    POINT_RULE,
+    RULE,
     Decision,
     LabelRecall,
     MinimumEvidence,
@@ -20,6 +22,7 @@ def label(
     characters: int = 1000,
     parent: float = 0.9,
     false_alarms: float = 0.01,
+    interval: tuple[float, float] | None = None,
 ) -> LabelRecall:
     return LabelRecall(
         name,
@@ -28,7 +31,7 @@ def label(
         parent=parent,
         candidate=parent - loss,
         loss=loss,
-        interval=(loss, loss),
+        interval=interval or (loss, loss),
         false_alarms=false_alarms,
         informedness=parent - false_alarms,
     )
@@ -38,8 +41,14 @@ def no_gold(name: str) -> LabelRecall:
     return LabelRecall(name, 0, 0)
 
 
-def judge(*measured: LabelRecall, foreign: tuple[str, ...] = (), fixtures: int = 100) -> Decision:
-    return decide(measured, foreign, fixtures, MinimumEvidence())
+def judge(
+    *measured: LabelRecall,
+    foreign: tuple[str, ...] = (),
+    fixtures: int = 100,
+    rule: str = RULE,
+    margin: bool = False,
+) -> Decision:
+    return decide(measured, dict.fromkeys(foreign, 7), fixtures, MinimumEvidence(), rule, margin)
 
 
 @pytest.mark.parametrize(
@@ -108,16 +117,50 @@ def test_nothing_to_judge_is_unknown(decision: Decision, reason: str) -> None:
     assert reason in decision.reasons[0]
 
 
-def test_a_certificate_lists_labels_without_judgement() -> None:
-    decision = judge(label("A"), no_gold("B"), foreign=("SSN",))
+def test_a_certificate_lists_labels_without_gold() -> None:
+    decision = judge(label("A"), no_gold("B"))
     assert decision.state == "certified"
     assert "no gold, so not judged: B" in decision.reasons
-    assert "gold labels that the model does not have: SSN" in decision.reasons
+
+
+def test_gold_of_a_label_that_the_model_lacks_certifies_nothing() -> None:
+    decision = judge(label("A"), no_gold("B"), foreign=("SSN",))
+    assert decision.state == "unknown"
+    assert "SSN (7 spans)" in decision.reasons[0] and "A, B" in decision.reasons[0]
+    assert judge(label("A", loss=0.1), foreign=("SSN",)).state == "refused"
+    assert judge(label("A"), foreign=("SSN",), rule=POINT_RULE).state == "certified"
+
+
+@pytest.mark.parametrize(
+    ("loss", "interval", "state", "with_margin", "by_point"),
+    [
+        (0.001, (0.0, 0.004), "certified", "certified", "certified"),
+        (0.004, (0.001, 0.009), "certified", "unknown", "certified"),
+        (0.004, (0.001, 0.005), "certified", "unknown", "certified"),
+        (0.0051, (0.0, 0.011), "unknown", "unknown", "refused"),
+        (0.005, (0.004, 0.006), "unknown", "unknown", "refused"),
+        (0.009, (0.005, 0.02), "refused", "refused", "refused"),
+    ],
+)
+def test_a_loss_refuses_only_if_its_interval_does_not_span_the_limit(
+    loss: float, interval: tuple[float, float], state: str, with_margin: str, by_point: str
+) -> None:
+    item = label(loss=loss, interval=interval)
+    decision = judge(item)
+    assert (decision.state, judge(item, margin=True).state) == (state, with_margin)
+    assert judge(item, rule=POINT_RULE).state == by_point
+    assert any(reason.startswith("unclear: A") for reason in decision.reasons) == (state == "unknown")
+    reaches = any("interval is above the limit" in reason for reason in decision.reasons)
+    assert reaches == (state == "certified" and interval[1] >= 0.005)
+
+
+def test_a_loss_without_an_interval_is_unclear() -> None:
+    assert judge_loss(0.1, None, 0.005) == "unknown"
 
 
 def test_reasons_stay_short_however_many_labels_there_are() -> None:
     decision = judge(label("A"), foreign=tuple(f"L{number}" * 100 for number in range(MAX_LISTED_LABELS + 5)))
-    assert decision.reasons[-1].endswith("and 5 more")
+    assert "and 5 more" in decision.reasons[-1]
     assert max(map(len, decision.reasons)) < 4096
 
 
@@ -148,7 +191,7 @@ def suite_of(**spans: tuple[int, int]) -> Suite:
     ("spans", "messages"),
     [
         ({"A": (200, 5)}, []),
-        ({"A": (200, 5), "B": (199, 5)}, ["fewer than 200 gold spans of B: one lost span refuses"]),
+        ({"A": (200, 5), "B": (199, 5)}, ["fewer than 200 gold spans of B: one lost span"]),
         ({"A": (200, 5), "B": (19, 10)}, ["fewer than 200 gold characters of B"]),
         ({"A": (30, 10), "B": (1, 3)}, ["gold characters of B", "gold spans of A"]),
     ],

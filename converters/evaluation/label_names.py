@@ -1,0 +1,116 @@
+"""The labels of a suite's gold and those of a model: which mean the same.
+
+OpenMed compares canonical names: it gives `FIRSTNAME` and `first_name` the name FIRST_NAME, and NAME and `patient` the
+name PERSON. `OPENMED` has these names as facts about OpenMed (openmed/core/labels.py, Apache-2.0).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from onnxreg.converters.evaluation.suite import Fixture, TextSpan
+from onnxreg.schema.core.errors import InputError, suggest
+from onnxreg.schema.inputs.recipe_file import EvaluationRequest
+
+OPENMED = {
+    "PERSON": "name patient doctor fullname",
+    "FIRST_NAME": "givenname",
+    "LAST_NAME": "surname familyname",
+    "PREFIX": "title",
+    "USERNAME": "userhandle",
+    "EMAIL": "emailaddress",
+    "PHONE": "phonenumber telephone fax",
+    "URL": "urlpersonal personalurl website",
+    "LOCATION": "city state country county region place",
+    "STREET_ADDRESS": "address street secondaryaddress",
+    "ZIPCODE": "zip postcode postalcode",
+    "GPS_COORDINATES": "gps",
+    "DATE_OF_BIRTH": "dob birthdate",
+    "ID_NUM": "id identifier medicalrecordnumber mrn nhsnumber nhs nationalid cpf cnpj nir steuerid codicefiscale dni nie "
+    "bsn aadhaar teudatzehut tz npi",
+    "SSN": "socialsecuritynumber",
+    "ACCOUNT_NUMBER": "accountname bankaccount",
+    "CREDIT_CARD": "creditdebitcard creditcardnumber",
+    "BIC": "swift",
+    "CURRENCY": "currencycode currencyname currencysymbol",
+    "GENDER": "sex",
+    "ORGANIZATION": "company employer",
+    "JOB_DEPARTMENT": "department",
+    "OCCUPATION": "profession",
+    "IP_ADDRESS": "ip",
+    "VEHICLE_REGISTRATION": "vrm licenseplate",
+    "MICROORGANISM": "microbe organism pathogen",
+    "ANTIBIOTIC": "antimicrobial",
+    "SUSCEPTIBILITY": "susceptibilityresult",
+    "CONDITION": "disease diagnosis finding problem disorder syndrome",
+    "MEDICATION": "drug chemical substance",
+    "LAB_TEST": "test lab measurement analyte",
+    "PROCEDURE": "surgery operation intervention",
+    "BODY_SITE": "bodypart anatomy anatomical organ",
+}
+"""OpenMed's names with their other spellings, without separators; a name that is not here has one spelling."""
+
+
+def match_labels(
+    items: Sequence[Fixture], labels: Sequence[str], request: EvaluationRequest
+) -> tuple[list[Fixture], dict[str, Any]]:
+    """Give the gold the labels of the model, and return what was matched, in JSON form, for the certificate.
+
+    A label that a person maps or excludes is matched by that alone. Any other is matched by its exact spelling, else by
+    the only label of the model that differs in case and separators, or in the spellings of `label_names`. What matches
+    nothing keeps its label.
+
+    Raises InputError if a person maps to a label that the model does not have.
+    """
+    aliases = _aliases() if request.label_names == "openmed" else {}
+    spelled: dict[str, list[str]] = {}
+    for label in labels:
+        spelled.setdefault(_canonical(label, aliases), []).append(label)
+    gold = Counter(span.label for item in items for span in item.spans)
+    matched: dict[str, str] = {}
+    for name in sorted(gold.keys() - set(labels) | gold.keys() & request.label_map.keys()):
+        target = request.label_map.get(name, name)
+        if target is None:
+            continue
+        if name in request.label_map and target not in labels:
+            raise InputError(
+                f"the label map gives {name[:80]} the label {target[:80]}, which the model does not have",
+                suggest(target, labels),
+            )
+        same = [target] if name in request.label_map else spelled.get(_canonical(name, aliases), [])
+        matched |= {name: same[0]} if len(same) == 1 else {}
+    excluded = {name: gold[name] for name in sorted(gold) if request.label_map.get(name, name) is None}
+    facts: dict[str, Any] = {"label_map": matched} if matched else {}
+    facts |= {"excluded_labels": excluded} if excluded else {}
+    return [replace(item, spans=_matched(item.spans, matched, excluded)) for item in items], facts
+
+
+def _matched(
+    spans: Iterable[TextSpan], names: Mapping[str, str], excluded: Mapping[str, int]
+) -> tuple[TextSpan, ...]:
+    """The spans under the model's labels; two that overlap under one label are one."""
+    renamed = [replace(span, label=names.get(span.label, span.label)) for span in spans]
+    merged: list[TextSpan] = []
+    for span in sorted(renamed, key=lambda span: (span.label, span.start)):
+        if span.label in excluded:
+            continue
+        last = merged[-1] if merged else None
+        if last is not None and last.label == span.label and span.start < last.end:
+            merged[-1] = replace(last, end=max(last.end, span.end))
+        else:
+            merged.append(span)
+    return tuple(merged)
+
+
+def _aliases() -> dict[str, str]:
+    return {_plain(word): name for name, words in OPENMED.items() for word in words.split()}
+
+
+def _canonical(label: str, aliases: Mapping[str, str]) -> str:
+    return _plain(aliases.get(_plain(label), label))
+
+
+def _plain(label: str) -> str:
+    """A label without separators, in one case of letters."""
+    return "".join(filter(str.isalnum, label.casefold()))

@@ -1,0 +1,74 @@
+from typing import Any
+
+import pytest
+
+from onnxreg.converters.evaluation.label_names import OPENMED, match_labels
+from onnxreg.converters.evaluation.suite import Fixture, TextSpan
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.inputs.recipe_file import EvaluationRequest
+
+TEXT = "x" * 40
+
+
+def match(gold: list[str], labels: tuple[str, ...], **request: Any) -> tuple[list[str], dict[str, Any]]:
+    """The labels that spans of these labels get, and what the certificate says of it."""
+    spans = tuple(TextSpan(3 * at, 3 * at + 2, label) for at, label in enumerate(gold))
+    asked = EvaluationRequest.from_json({"suite": "suite.json", **request})
+    (item,), facts = match_labels([Fixture(TEXT, spans)], labels, asked)
+    return sorted(span.label for span in item.spans), facts
+
+
+@pytest.mark.parametrize(
+    ("gold", "labels", "openmed", "expected"),
+    [
+        ("NAME", ("NAME", "name"), False, "NAME"),
+        ("NAME", ("name",), False, "name"),
+        ("first-name", ("FIRST_NAME",), False, "FIRST_NAME"),
+        ("NAME", ("name", "Name"), False, None),
+        ("PERSON", ("NAME",), False, None),
+        ("PERSON", ("NAME",), True, "NAME"),
+        ("FIRST_NAME", ("FIRSTNAME", "NAME"), True, "FIRSTNAME"),
+        ("PHONE", ("PHONENUMBER", "URL"), True, "PHONENUMBER"),
+        ("dateOfBirth", ("DOB", "DATE"), True, "DOB"),
+        ("PATIENT", ("NAME", "DOCTOR"), True, None),
+        ("CUSTOMER", ("CLIENT",), True, None),
+    ],
+)
+def test_gold_gets_the_only_label_that_is_spelled_alike(
+    gold: str, labels: tuple[str, ...], openmed: bool, expected: str | None
+) -> None:
+    names, facts = match([gold], labels, **({"label_names": "openmed"} if openmed else {}))
+    assert names == [expected or gold]
+    assert facts == ({} if expected in (None, gold) else {"label_map": {gold: expected}})
+
+
+def test_a_person_maps_and_excludes_by_name() -> None:
+    names, facts = match(
+        ["PATIENT", "CITY", "CITY", "NAME"],
+        ("NAME",),
+        label_map={"PATIENT": "NAME", "CITY": None, "AGE": "NAME"},
+    )
+    assert names == ["NAME", "NAME"]
+    assert facts == {"label_map": {"PATIENT": "NAME"}, "excluded_labels": {"CITY": 2}}
+
+
+def test_a_label_that_the_model_has_may_be_excluded() -> None:
+    assert match(["NAME"], ("NAME",), label_map={"NAME": None}) == ([], {"excluded_labels": {"NAME": 1}})
+
+
+def test_a_map_to_a_label_that_the_model_lacks_is_an_error() -> None:
+    with pytest.raises(InputError, match="NAMES"):
+        match(["PATIENT"], ("NAME",), label_map={"PATIENT": "NAMES"})
+
+
+def test_spans_that_overlap_under_one_label_count_once() -> None:
+    item = Fixture(TEXT, (TextSpan(0, 5, "NAME"), TextSpan(3, 9, "PATIENT"), TextSpan(9, 12, "PATIENT")))
+    asked = EvaluationRequest.from_json({"suite": "s", "label_map": {"PATIENT": "NAME"}})
+    (matched,), _ = match_labels([item], ("NAME",), asked)
+    assert matched.spans == (TextSpan(0, 9, "NAME"), TextSpan(9, 12, "NAME"))
+
+
+def test_each_spelling_has_one_name() -> None:
+    words = [word for spellings in OPENMED.values() for word in spellings.split()]
+    own = {name.lower().replace("_", "") for name in OPENMED}
+    assert len(words) == len(set(words)) and own.isdisjoint(words)
