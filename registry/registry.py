@@ -150,7 +150,12 @@ class Registry:
         return self._publisher(version).add_again(digest)
 
     def fetch_oci(
-        self, url: str, name: str | None = None, version: Version | None = None, progress: Progress = SILENT
+        self,
+        url: str,
+        name: str | None = None,
+        version: Version | None = None,
+        progress: Progress = SILENT,
+        statements: bool | None = None,
     ) -> PublishedVersion:
         """Publish what `reg publish` published at an `oci://` URL; see `registry.oci.versions.fetch`."""
         from onnxreg.registry.oci.target import OciTarget
@@ -158,7 +163,7 @@ class Registry:
 
         target = OciTarget.parse(url)
         DirectoryRegistry.create(self.store.root, self.store.disk)
-        return fetch(target, self._publisher(version), name, progress)
+        return fetch(target, self._publisher(version), name, progress, statements)
 
     def _publisher(self, version: Version | None, reason: str | None = None) -> Publisher:
         from onnxreg.registry.publish.add import Publisher

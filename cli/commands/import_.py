@@ -45,6 +45,13 @@ def command(
         str | None, typer.Option(help="The model's name: NAME or ORG/NAME; required unless from oci://.")
     ] = None,
     version: NewVersion = None,
+    statements: Annotated[
+        bool | None,
+        typer.Option(
+            help="From oci://: record the signatures and evaluations of the version, too; each is a line, signed by your key "
+            "if one is set. By default they are recorded if no key is set, and with a key it is an error to say neither.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make a version from a directory of OpenMed or the Hub, a model package, or an OCI registry.
@@ -78,7 +85,7 @@ def command(
     if source.startswith("oci://"):
         with session.progress(f"importing {source}") as moving:
             registry = session.open(create=None)
-            published = registry.fetch_oci(source, name, new_version, moving)
+            published = registry.fetch_oci(source, name, new_version, moving, statements)
         report_published(session, published, differences=[])
         from onnxreg.cli.services.delta_service import make_deltas_after_publish
 

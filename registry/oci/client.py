@@ -5,12 +5,12 @@ import json
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from email.message import Message
 from functools import cached_property, partial
 from typing import Any, BinaryIO
-from urllib.parse import urlencode, urljoin, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from onnxreg.registry.oci.model_pack import INDEX, MANIFEST, OciDocument, referrers_index
 from onnxreg.registry.oci.target import Login, OciTarget
@@ -24,13 +24,16 @@ from onnxreg.registry.store.http import (
 )
 from onnxreg.registry.store.net import http_rules, requests
 from onnxreg.registry.store.net.requests import UnansweredError, retrying
-from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, MissingBlobError
+from onnxreg.registry.store.protocol import MissingBlobError
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError, why
 
 MAX_ERROR_BYTES = 2**16
+MAX_MANIFEST_BYTES = 4 * 2**20
+"""Bytes of a manifest, an index or a page of referrers, as the distribution specification recommends."""
+MAX_LIST_BYTES = 16 * 2**20
 MAX_PAGES = 1000
-"""Pages of a list of referrers."""
+"""Bytes and pages of a list of referrers."""
 _NEXT_PAGE = re.compile(r"<([^<>]+)>\s*;[^,]*\brel=\"?next\"?", re.IGNORECASE)
 """The header `Link` of a page that is not the last (RFC 8288)."""
 
@@ -97,7 +100,12 @@ class OciClient:
         return answer.data
 
     def put_manifest(self, document: OciDocument, reference: str | None = None) -> Answer:
-        """Store a document whose blobs are there, under its digest or a tag."""
+        """Store a document whose blobs are there, under its digest or a tag. InputError if no registry would take it."""
+        if len(document.data) > MAX_MANIFEST_BYTES:
+            raise InputError(
+                f"a document of this version has more than the {MAX_MANIFEST_BYTES >> 20} MiB of an OCI manifest",
+                "a version of fewer files fits",
+            )
         name = reference or str(document.digest)
         answer = self._send(
             "PUT", f"manifests/{name}", {"Content-Type": document.media_type}, lambda: document.data
@@ -145,25 +153,34 @@ class OciClient:
     def _upload_url(self, location: str | None) -> str:
         if not location:
             raise RemoteError(f"{self.url} does not say where to upload to")
-        url = urljoin(f"{self.target.api}/blobs/uploads/", location)
-        return http_rules.target(self.target.api, url)
+        return http_rules.target(f"{self.target.api}/blobs/uploads/", location)
 
-    def referrers(self, digest: Digest) -> list[Mapping[str, Any]]:
-        """The descriptors of the manifests whose subject is this one, by the API or by the fallback tag."""
+    def referrers(self, digest: Digest, types: Collection[str]) -> list[Mapping[str, Any]]:
+        """The descriptors of the manifests of these types whose subject is this one, by the API or by the fallback tag.
+
+        RemoteError for a list that is longer than `MAX_LIST_BYTES`.
+        """
         answer = self._send("GET", f"referrers/{digest}")
         if answer.status == 404:
             data = self.find_manifest(fallback_tag(digest))
-            return [] if data is None else list(entries(data, "manifests", self.url))
+            return [] if data is None else entries(data, "manifests", self.url, types)
         descriptors: list[Mapping[str, Any]] = []
+        size = 0
         for _ in range(MAX_PAGES):
             self._check(answer, 200, "reading the referrers")
-            descriptors += entries(answer.data, "manifests", self.url)
+            descriptors += entries(answer.data, "manifests", self.url, types)
+            size += len(answer.data)
             match = _NEXT_PAGE.search(answer.headers.get("Link", ""))
             if match is None:
                 return descriptors
+            if size > MAX_LIST_BYTES:
+                break
             page = http_rules.target(f"{self.target.api}/referrers/{digest}", match[1])
             answer = self._send("GET", page)
-        raise RemoteError(f"{self.url} has more than {MAX_PAGES:,} pages of referrers")
+        raise RemoteError(
+            f"the list of referrers of {self.url} is longer than {MAX_PAGES:,} pages or {MAX_LIST_BYTES >> 20} MiB",
+            "it may not be the registry that you mean",
+        )
 
     def put_referrer(self, document: OciDocument, subject: Digest) -> None:
         """Store a manifest with a subject; if the registry does not index it, add it to the fallback tag."""
@@ -172,7 +189,7 @@ class OciClient:
             return
         tag = fallback_tag(subject)
         data = self.find_manifest(tag)
-        before = [] if data is None else list(entries(data, "manifests", self.url))
+        before = [] if data is None else entries(data, "manifests", self.url)
         entry = document.descriptor()
         if entry["digest"] not in {entry.get("digest") for entry in before}:
             self.put_manifest(OciDocument(referrers_index([*before, entry]), INDEX), tag)
@@ -216,7 +233,7 @@ class OciClient:
         shown = url.partition("?")[0]
         try:
             with self._opener.open(request, timeout=requests.timeout()) as answer:
-                content = b"" if method == "HEAD" else bytes(read_body(answer, shown, MAX_DOCUMENT_BYTES))
+                content = b"" if method == "HEAD" else bytes(read_body(answer, shown, MAX_MANIFEST_BYTES))
                 return Answer(answer.status, answer.headers, content)
         except urllib.error.HTTPError as error:
             with error:
@@ -256,13 +273,17 @@ def fallback_tag(digest: Digest) -> str:
     return f"sha256-{digest.hex}"
 
 
-def entries(data: bytes, key: str, label: str) -> list[dict[str, Any]]:
-    """The descriptors of a manifest or an index. IntegrityError if it is malformed."""
+def entries(
+    data: bytes, key: str, label: str, types: Collection[str] | None = None
+) -> list[Mapping[str, Any]]:
+    """The descriptors of a manifest or an index, or those of these artifact types. IntegrityError if it is malformed."""
     try:
         descriptors = json.loads(data)[key]
+        if types is not None:
+            descriptors = [entry for entry in descriptors if entry.get("artifactType") in types]
         if all(isinstance(Digest.parse(entry["digest"]), Digest) for entry in descriptors):
             return list(descriptors)
-    except (ValueError, KeyError, TypeError, RecursionError, InputError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InputError):
         pass
     raise IntegrityError(f"{label} sends a document without valid {key}")
 

@@ -8,6 +8,7 @@ one for the longest part of `host/path` counts.
 """
 
 import base64
+import http.client
 import json
 import re
 import subprocess
@@ -20,8 +21,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from onnxreg.registry.store.http import check_url, make_opener, read_body
-from onnxreg.registry.store.net import requests
+from onnxreg.registry.store.http import make_opener, read_body
+from onnxreg.registry.store.net import http_rules, requests
 from onnxreg.registry.store.net.http_rules import is_loopback
 from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import read_bounded
@@ -261,10 +262,9 @@ class Login:
 
     def _token(self, parameters: dict[str, str], credential: Credential | None) -> str:
         """An access token from the endpoint that the server names."""
-        realm = parameters.get("realm", "")
         try:
-            check_url(realm.partition("?")[0])
-        except InputError as error:
+            realm = http_rules.target(f"{self.target.base}/v2/", parameters.get("realm"))
+        except RemoteError as error:
             raise RemoteError(
                 f"{self.target} names a token endpoint that is not used: {error.message}"
             ) from None
@@ -295,7 +295,7 @@ class Login:
                     f"the token endpoint of {self.target.host} answers {error.code} {error.reason}",
                     f"log in: skopeo login {self.target.host}",
                 ) from None
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             raise RemoteError(f"the token endpoint of {self.target.host} failed: {why(error)}") from error
         except (ValueError, KeyError, AttributeError, RecursionError):
             raise RemoteError(f"the token endpoint of {self.target.host} gave no token") from None

@@ -18,7 +18,7 @@ from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.contents import Reference
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.lookup import read_blob
-from onnxreg.registry.oci.client import OciClient, entries
+from onnxreg.registry.oci.client import MAX_LIST_BYTES, MAX_MANIFEST_BYTES, OciClient, entries
 from onnxreg.registry.oci.model_pack import (
     EMPTY,
     EMPTY_CONFIG,
@@ -33,6 +33,7 @@ from onnxreg.registry.oci.model_pack import (
 from onnxreg.registry.oci.target import Login, OciTarget, tag_of
 from onnxreg.registry.publish.add import Publisher
 from onnxreg.registry.read.versions import PublishedVersion, read_version
+from onnxreg.registry.signing import line_signer
 from onnxreg.registry.store.protocol import Push, RegistryReader
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
@@ -40,9 +41,17 @@ from onnxreg.registry.transfer.copy import BlobMover
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import Advice, ConflictError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.errors import (
+    Advice,
+    ConflictError,
+    InputError,
+    IntegrityError,
+    NotFoundError,
+    RemoteError,
+)
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref, Version
+from onnxreg.schema.core.units import counted
 from onnxreg.schema.formats.sbom import BomSubject, bill
 from onnxreg.schema.gates.evaluation import EVALUATION, RECALL_DELTA
 from onnxreg.schema.manifest.manifest import Manifest
@@ -51,6 +60,8 @@ from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
 SBOM = "application/vnd.cyclonedx+json"
 STATEMENTS = frozenset({ENVELOPE, EVALUATION, RECALL_DELTA})
 """The media types of the statements that an import records. The bill of materials follows from the manifest."""
+MAX_STATEMENTS = 64
+"""Statements about a version that an import records. Whoever may write to the repository may add some."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +205,7 @@ def _publish_statements(
 ) -> int:
     """Send the statements that are not there, and the bill of materials; return how many there are."""
     statements = list(_statements(reader, published))
-    present = {str(entry["digest"]) for entry in client.referrers(index.digest)}
+    present = {str(entry["digest"]) for entry in client.referrers(index.digest, {*STATEMENTS, SBOM})}
     documents = [
         (statement_document(index, blob.digest, blob.size, blob.path, about), blob)
         for blob, about in statements
@@ -224,12 +235,20 @@ def _statements(
 
 
 def fetch(
-    target: OciTarget, publisher: Publisher, name: str | None = None, progress: Progress = SILENT
+    target: OciTarget,
+    publisher: Publisher,
+    name: str | None = None,
+    progress: Progress = SILENT,
+    statements: bool | None = None,
 ) -> PublishedVersion:
     """Publish here what `reg publish` published there, under the version that its index states.
 
-    InputError if it is not a version of onnxreg, or of another model than `name`. IntegrityError if bytes are
-    not those of their digests.
+    Args:
+        statements: record the statements about the version, too. None: unless a key here would sign their lines.
+
+    InputError if it is not a version of onnxreg, or of another model than `name`, or if a key would sign lines of statements
+    and nobody said so. IntegrityError if bytes are not those of their digests. RemoteError for more than
+    `MAX_STATEMENTS` statements.
     """
     client = OciClient(target)
     reference = str(target.digest) if target.digest else target.tag
@@ -244,6 +263,13 @@ def fetch(
             f"{target} is {manifest.name}, not {name}", Advice("import-name", name=manifest.name)
         )
 
+    attested = [] if statements is False else list(_read_statements(client, Digest.of(index)))
+    if attested and statements is None and line_signer() is not None:
+        raise InputError(
+            f"{target} has {counted(len(attested), 'statement')}, and your key would sign a line for each",
+            "add --statements to record and sign them, or --no-statements to leave them out",
+        )
+
     def bring(push: Push, manifest: Manifest, missing: Collection[Digest]) -> None:
         files = {
             file.digest: Reference(file.digest, file.size, f"{manifest.name} {file.path}", file.spans())
@@ -255,7 +281,9 @@ def fetch(
     published = Publisher(
         publisher.store, publisher.actor, publisher.look, publisher.version or version
     ).add_fetched(data, bring)
-    _record_statements(client, Digest.of(index), published, Decisions(publisher.store, publisher.actor))
+    decisions = Decisions(publisher.store, publisher.actor)
+    for statement, media_type, verdict in attested:
+        decisions.attest(published.ref, statement, media_type, None, verdict)
     return published
 
 
@@ -272,17 +300,30 @@ def _version_of(client: OciClient, index: bytes) -> tuple[Digest, Version]:
     raise InputError(f"{client.url} has no version of onnxreg there", Advice("import-files"))
 
 
-def _record_statements(
-    client: OciClient, index: Digest, published: PublishedVersion, decisions: Decisions
-) -> None:
-    """Attest here what was attested there. An evaluation is read from its statement, never from annotations."""
-    for entry in client.referrers(index):
-        if entry.get("artifactType") not in STATEMENTS:
-            continue
-        document = client.manifest(str(entry["digest"]))
-        for layer in entries(document, "layers", client.url):
-            data = read_blob(client, Digest.parse(layer["digest"]))
-            media_type = str(layer.get("mediaType"))
-            evaluation = read_attested(media_type, data)
-            verdict = (evaluation.artifact, evaluation.state) if evaluation else None
-            decisions.attest(published.ref, data, media_type, None, verdict)
+def _read_statements(
+    client: OciClient, index: Digest
+) -> Iterator[tuple[bytes, str, tuple[Digest, str] | None]]:
+    """Each statement about a version, its media type, and the verdict of an evaluation, which is never read from annotations.
+
+    RemoteError if there are too many, IntegrityError for a malformed one.
+    """
+    count = size = 0
+    for entry in client.referrers(index, STATEMENTS):
+        for layer in entries(client.manifest(str(entry["digest"])), "layers", client.url):
+            count += 1
+            if count > MAX_STATEMENTS or size > MAX_LIST_BYTES:
+                raise RemoteError(
+                    f"{client.url} has more than {MAX_STATEMENTS} statements, or {MAX_LIST_BYTES >> 20} MiB of them, about this version",
+                    "add --no-statements to leave them out",
+                )
+            statement, media_type = Digest.parse(layer["digest"]), str(layer.get("mediaType"))
+            data = read_blob(client, statement, MAX_MANIFEST_BYTES)
+            size += len(data)
+            try:
+                evaluation = read_attested(media_type, data)
+            except InputError as error:
+                raise IntegrityError(
+                    f"{client.url} has a malformed statement {statement.short}: {error.message}",
+                    "add --no-statements to leave the statements out",
+                ) from error
+            yield data, media_type, (evaluation.artifact, evaluation.state) if evaluation else None

@@ -8,13 +8,14 @@ itself; no redirect takes it along.
 
 import re
 import socket
+import string
 import urllib.request
 from collections.abc import Mapping
 from email.message import Message
 from http.client import HTTPMessage
 from ipaddress import IPv6Address, ip_address
 from typing import IO, Any
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import InputError, RemoteError
@@ -28,7 +29,8 @@ def target(url: str, location: str | None) -> str:
     """The URL to which a request for `url` is redirected. RemoteError if it must not be followed."""
     source = urlsplit(url)
     try:
-        destination = urlsplit(urljoin(url, location or ""))
+        encoded = quote(location or "", encoding="iso-8859-1", safe=string.punctuation)
+        destination = urlsplit(urljoin(url, encoded))
         port = destination.port
     except ValueError:
         raise _refused(source, "to a malformed URL") from None
@@ -149,11 +151,15 @@ class SameOrigin(urllib.request.HTTPRedirectHandler):
     def http_error_302(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage
     ) -> Any:
-        fp.close()
         hops: int = getattr(req, "hops", 0)
-        check_hops(req.full_url, hops)
-        url = target(req.full_url, headers.get("Location"))
-        redirected: Any = self.redirect_request(req, fp, code, msg, headers, url)
+        try:
+            check_hops(req.full_url, hops)
+            url = target(req.full_url, headers.get("Location"))
+        except RemoteError:
+            fp.close()
+            raise
+        redirected: Any = self.redirect_request(req, fp, code, msg, headers, url)  # an HTTPError reads fp
+        fp.close()
         redirected.hops = hops + 1
         token: Any = req.unredirected_hdrs.get("Authorization")
         if token and _origin(redirected.full_url) == _origin(req.full_url):

@@ -16,7 +16,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.oci.client import OciClient
 from onnxreg.registry.oci.model_pack import MODEL_PACK, VERSION
 from onnxreg.registry.oci.target import OciTarget
-from onnxreg.registry.oci.versions import PublishResult, publish
+from onnxreg.registry.oci.versions import SBOM, STATEMENTS, PublishResult, publish
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core.digest import Digest
@@ -69,7 +69,7 @@ def test_a_registry_with_the_referrers_api_gets_no_fallback_tag(
         assert result.referrers == PAGE + 2
         assert send(filled, url).blobs == 0
         client = OciClient(OciTarget.parse(url))
-        assert len(client.referrers(result.target.digest)) == PAGE + 2
+        assert len(client.referrers(result.target.digest, {*STATEMENTS, SBOM})) == PAGE + 2
         assert client.find_manifest(f"sha256-{result.target.digest.hex}") is None
         other.fetch_oci(f"{url}:1.0.0")
     ((_, signatures),) = other.signatures("acme/pii:1.0.0")

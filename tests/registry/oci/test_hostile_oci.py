@@ -1,0 +1,250 @@
+"""OCI registries that answer what they like: bounded, in an error of their family, and nothing of it in our name."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.servers import oci
+from support.servers.oci import Handler, Oci
+
+from onnxreg.registry import Registry
+from onnxreg.registry.oci import client as oci_client
+from onnxreg.registry.oci.client import MAX_MANIFEST_BYTES, OciClient
+from onnxreg.registry.oci.target import Login, OciTarget
+from onnxreg.registry.oci.versions import MAX_STATEMENTS, STATEMENTS, publish
+from onnxreg.registry.signing import Keystore
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, RemoteError
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.manifest.draft import Draft
+from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
+
+MakeDraft = Callable[..., Draft]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Oci]:
+    for variable in ("REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "DOCKER_CONFIG"):
+        monkeypatch.setenv(variable, str(tmp_path / "none"))
+    with oci.running() as found:
+        yield found
+
+
+@pytest.fixture
+def index(registry: Registry, make_draft: MakeDraft, server: Oci) -> str:
+    """The digest of a published version."""
+    registry.add(make_draft(), "1.0.0")
+    return str(send(registry, server))
+
+
+def send(registry: Registry, server: Oci) -> Digest | None:
+    return publish(
+        registry.store, Ref.parse("acme/pii"), OciTarget.parse(server.url("acme/pii"))
+    ).target.digest
+
+
+def envelope(number: int) -> bytes:
+    signatures = [{"keyid": "0" * 64, "sig": "AA=="}]
+    value = {"payloadType": "x", "payload": "", "signatures": signatures, "number": number}
+    return json.dumps(value).encode()
+
+
+def kinds(registry: Registry) -> list[str]:
+    return [line.event.kind for line in registry.log("acme/pii")]
+
+
+def test_a_version_comes_with_its_statements(server: Oci, index: str, other: Registry) -> None:
+    server.refer(index, envelope(1), ENVELOPE)
+    assert other.fetch_oci(server.url("acme/pii:1.0.0")).new
+    assert kinds(other) == ["publish", "attest"]
+
+
+def test_statements_beyond_the_limit_are_refused_and_nothing_is_published(
+    server: Oci, index: str, other: Registry
+) -> None:
+    for number in range(MAX_STATEMENTS + 1):
+        server.refer(index, envelope(number), ENVELOPE)
+    with pytest.raises(RemoteError, match="statements"):
+        other.fetch_oci(server.url("acme/pii:1.0.0"))
+    assert other.names() == []
+    other.fetch_oci(server.url("acme/pii:1.0.0"), statements=False)
+    assert kinds(other) == ["publish"]
+
+
+def test_many_layers_of_one_referrer_are_many_statements(server: Oci, index: str, other: Registry) -> None:
+    layers = [{"mediaType": ENVELOPE, "digest": server.put(envelope(n)), "size": 1} for n in range(99)]
+    data = json.dumps({"layers": layers}).encode()
+    server.manifests[oci.digest_of(data)] = data, ""
+    server.referrers[index] = [{"digest": oci.digest_of(data), "artifactType": ENVELOPE}]
+    with pytest.raises(RemoteError):
+        other.fetch_oci(server.url("acme/pii:1.0.0"))
+    assert other.names() == []
+
+
+def test_statements_are_signed_only_if_asked(
+    server: Oci, index: str, other: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server.refer(index, envelope(1), ENVELOPE)
+    monkeypatch.setenv("REG_KEYS", str(tmp_path / "keys"))
+    monkeypatch.setenv("REG_KEY_PASSPHRASE", "pw")
+    Keystore().new("ci", "ed25519", "pw")
+    monkeypatch.setenv("REG_SIGNING_KEY", "ci")
+    url = server.url("acme/pii:1.0.0")
+    with pytest.raises(InputError):
+        other.fetch_oci(url)
+    assert other.names() == []
+    other.fetch_oci(url, statements=True)
+    assert kinds(other) == ["publish", "attest"]
+
+
+def client(server: Oci) -> OciClient:
+    return OciClient(OciTarget.parse(server.url("acme/pii")))
+
+
+def test_a_list_of_referrers_is_bounded(server: Oci, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oci_client, "MAX_LIST_BYTES", 10_000)
+    page = json.dumps({"manifests": [{"artifactType": "other", "digest": 1}] * 100}).encode()
+    sent = []
+
+    def endless(handler: Handler) -> bool:
+        if "/referrers/" not in handler.path:
+            return False
+        sent.append(len(page))
+        handler.reply(200, page, Link=f'</v2/acme/pii/referrers/x?n={len(sent)}>; rel="next"')
+        return True
+
+    server.hook = endless
+    with pytest.raises(RemoteError):
+        client(server).referrers(Digest.parse(index), STATEMENTS)
+    assert sum(sent) < 10_000 + 2 * len(page)
+
+
+@pytest.mark.parametrize("part", ["/manifests/", "/referrers/"])
+def test_a_document_is_at_most_4_mib(server: Oci, index: str, other: Registry, part: str) -> None:
+    def large(handler: Handler) -> bool:
+        if part not in handler.path:
+            return False
+        handler.reply(200, b'{"manifests": [], "x": "' + b"a" * MAX_MANIFEST_BYTES + b'"}')
+        return True
+
+    server.hook = large
+    with pytest.raises(RemoteError):
+        other.fetch_oci(server.url("acme/pii:1.0.0"))
+    assert other.names() == []
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_a_redirected_upload_is_an_error_of_the_remote(
+    registry: Registry, make_draft: MakeDraft, server: Oci, method: str, status: int
+) -> None:
+    registry.add(make_draft(), "1.0.0")
+
+    def redirect(handler: Handler) -> bool:
+        if handler.command != method:
+            return False
+        handler.reply(status, Location="/elsewhere")
+        return True
+
+    server.hook = redirect
+    with pytest.raises(RemoteError):
+        send(registry, server)
+
+
+@pytest.mark.parametrize(
+    "location", ["http://[::1", "http://127.0.0.1:x/", "http://127.0.0.1/a\x01b", "http://h\u00e9/", ""]
+)
+def test_a_broken_upload_address_is_an_error_of_the_remote(
+    registry: Registry, make_draft: MakeDraft, server: Oci, location: str
+) -> None:
+    registry.add(make_draft(), "1.0.0")
+
+    def answer(handler: Handler) -> bool:
+        if handler.command != "POST":
+            return False
+        handler.reply(202, Location=location)
+        return True
+
+    server.hook = answer
+    with pytest.raises(RemoteError):
+        send(registry, server)
+
+
+def challenged(server: Oci, realm: str, token: Callable[[Handler], None]) -> None:
+    def answer(handler: Handler) -> bool:
+        if handler.path.startswith("/token"):
+            token(handler)
+        elif "Authorization" not in handler.headers:
+            handler.reply(401, WWW_Authenticate=f'Bearer realm="{realm}"')
+        else:
+            return False
+        return True
+
+    server.hook = answer
+
+
+@pytest.mark.parametrize(
+    "realm",
+    [
+        "http://[::1",
+        "http://127.0.0.1:99999/",
+        "http://127.0.0.1/a\x01b c",
+        "file:///etc/passwd",
+        "",
+        "ftp://x/",
+    ],
+)
+def test_a_broken_realm_is_an_error_of_the_remote(server: Oci, index: str, realm: str) -> None:
+    challenged(server, realm, lambda handler: handler.reply(200, b"{}"))
+    with pytest.raises(RemoteError):
+        client(server).find_manifest("1.0.0")
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirected_request_for_a_token_is_an_error_of_the_remote(
+    server: Oci, index: str, status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    host = f"127.0.0.1:{server.server_port}"
+    (tmp_path / "auth.json").write_text(json.dumps({"auths": {host: {"identitytoken": "refresh"}}}))
+    monkeypatch.setenv("REGISTRY_AUTH_FILE", str(tmp_path / "auth.json"))
+    challenged(server, f"{server.base}/token", lambda handler: handler.reply(status, Location="/token2x"))
+    with pytest.raises(RegError):
+        client(server).find_manifest("1.0.0")
+
+
+@pytest.mark.parametrize(
+    "realm",
+    [
+        "http://127.0.0.1:{port}/any?delete=all",
+        "http://localhost:{port}/",
+        "https://10.0.0.1/",
+        "https://127.0.0.1:{port}/",
+    ],
+)
+def test_a_realm_keeps_the_rules_of_redirects(server: Oci, realm: str) -> None:
+    login = Login(OciTarget.parse("oci://registry.example.com/some/repo"))
+    with pytest.raises(RemoteError):
+        login.renew([f'Bearer realm="{realm.format(port=server.server_port)}"'], {})
+    assert server.requests == []
+
+
+def test_a_version_too_large_for_a_manifest_is_not_published(
+    registry: Registry, make_draft: MakeDraft, server: Oci, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.add(make_draft(), "1.0.0")
+    monkeypatch.setattr(oci_client, "MAX_MANIFEST_BYTES", 500)
+    with pytest.raises(InputError):
+        send(registry, server)
+    assert "1.0.0" not in server.manifests
+
+
+@pytest.mark.parametrize("statement", [b" " * (MAX_MANIFEST_BYTES + 1), b"{", b"[" * 60_000, b"\xff"])
+def test_a_malformed_statement_stops_the_import(
+    server: Oci, index: str, other: Registry, statement: bytes
+) -> None:
+    server.refer(index, statement, ENVELOPE)
+    with pytest.raises(IntegrityError):
+        other.fetch_oci(server.url("acme/pii:1.0.0"))
+    assert other.names() == []
+    assert other.fetch_oci(server.url("acme/pii:1.0.0"), statements=False).new
