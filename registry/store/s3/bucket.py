@@ -12,10 +12,11 @@ Checksums go along, so that the server refuses bytes that were changed on their 
 """
 
 import hashlib
+import secrets
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from io import BytesIO
 from itertools import islice
@@ -27,7 +28,7 @@ from onnxreg.registry.store.layout import BlobKey, blob_path
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.net.waits import FileBudget
 from onnxreg.registry.store.object_store import ObjectRegistry
-from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES, StoredObject
+from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES, StoredObject, UnlistedError
 from onnxreg.registry.store.range_stream import (
     Block,
     ByteRange,
@@ -78,7 +79,7 @@ class S3Store:
         except RejectedError as error:
             if error.status == 304 and cached:
                 return cached
-            if error.is_absence:
+            if self._is_absence(error):
                 return None
             raise
         self._refuse_page(answer, data)
@@ -91,7 +92,7 @@ class S3Store:
             with requests.reading(budget):
                 first = self._client.read_range(RangeRequest(doing, path, start, memory))
         except RejectedError as error:
-            if error.is_absence:
+            if self._is_absence(error):
                 return None
             if error.status != 416:
                 raise
@@ -134,7 +135,7 @@ class S3Store:
         pages = []
         try:
             pages = list(islice(self._pages("blobs/"), max_pages))
-        except RejectedError:
+        except (RejectedError, UnlistedError):
             return None
         if not pages or pages[-1].get("IsTruncated"):
             return None
@@ -142,22 +143,46 @@ class S3Store:
 
     def _present(self, keys: set[str]) -> set[str]:
         """Return those keys of one blob that exist."""
-        if len(keys) == 1:
-            return {key for key in keys if self._is_there(key)}
-        return {key for key, _ in self._listed(min(keys).partition(".")[0]) if key in keys}
+        if len(keys) > 1:
+            with suppress(UnlistedError):
+                return {key for key, _ in self._listed(min(keys).partition(".")[0]) if key in keys}
+        return {key for key in keys if self._is_there(key)}
 
     def _is_there(self, key: str) -> bool:
-        """True if an object exists. If the HEAD is refused, which has no message, a GET of one byte tells the reason."""
+        """True if an object exists. If the HEAD is refused, which has no message, a GET of one byte decides."""
         doing, path = f"looking for {key}", self._client.path(key)
         try:
             self._tag(self._client.call(doing, "head_object", Key=path))
         except RejectedError as error:
             if error.is_absence:
                 return False
-            if error.status in (400, 403):
+            if error.status not in (400, 403, 405, 501):
+                raise
+            try:
                 self._client.read(doing, MAX_DOCUMENT_BYTES, Key=path, Range="bytes=0-0")
-            raise
+            except RejectedError as refusal:
+                if not self._is_absence(refusal) and refusal.status != 416:
+                    raise
+                return refusal.status == 416
         return True
+
+    def _is_absence(self, error: RejectedError) -> bool:
+        return error.is_absence or (error.status == 403 and self._hides_absence)
+
+    @cached_property
+    def _hides_absence(self) -> bool:
+        """True if this place answers 403 for an object that cannot exist: these credentials may not list the bucket.
+
+        False if not even registry.json is read here.
+        """
+        statuses = []
+        for key in ("registry.json", f"absent-{secrets.token_hex(8)}"):
+            try:
+                self._client.read(f"reading {key}", MAX_DOCUMENT_BYTES, Key=self._client.path(key))
+                statuses.append(200)
+            except RejectedError as error:
+                statuses.append(error.status)
+        return statuses == [200, 403]
 
     def create(self, key: str, source: BinaryIO) -> bool:
         advance = hand_over(source)
@@ -262,7 +287,13 @@ class S3Store:
     def _pages(self, prefix: str) -> Iterator[dict[str, Any]]:
         parameters = {"Prefix": self._client.path(prefix)}
         while True:
-            answer = self._client.call(f"listing {prefix or 'the registry'}", "list_objects_v2", **parameters)
+            doing = f"listing {prefix or 'the registry'}"
+            try:
+                answer = self._client.call(doing, "list_objects_v2", **parameters)
+            except RejectedError as error:
+                if error.status != 403:
+                    raise
+                raise UnlistedError(error.message, error.advice) from error
             if "KeyCount" not in answer and "Name" not in answer:
                 raise self._no_answer()
             yield answer

@@ -13,12 +13,14 @@ from support.servers.faults import Proxy
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.store.layout import new_identity
+from onnxreg.registry.read.versions import PublishedVersion
+from onnxreg.registry.store.layout import keys_of, new_identity
 from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.net.internals import botocore_session
 from onnxreg.registry.store.net.requests import UnansweredError
 from onnxreg.registry.store.range_stream import RangeRequest
 from onnxreg.registry.store.s3.botocore_client import REFUSALS, SignedRequests
+from onnxreg.registry.store.s3.bucket import S3Store
 from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
 from onnxreg.registry.store.s3.s3_url import S3Url
 from onnxreg.schema.manifest.draft import Draft
@@ -191,6 +193,50 @@ def test_a_key_that_may_not(
     assert (status, message.format(url=bucket_url) in said) == (6, True), said
     assert "AccessDenied" in said and "hint: check that these credentials (AWS_PROFILE) may do this" in said
     assert finished(bucket_url, ministack) == []
+
+
+@pytest.mark.parametrize("second_key", [False, True])
+def test_a_reader_who_may_not_list_the_bucket_reads(
+    bucket_url: str,
+    s3_proxy: Proxy,
+    ministack: s3servers.Server,
+    registry: Registry,
+    other: Registry,
+    make_draft: MakeDraft,
+    capfd: pytest.CaptureFixture[str],
+    second_key: bool,
+) -> None:
+    """S3 then answers 403 for what is absent, such as the log of policies and the second keys of blobs."""
+    made = registry.add(make_draft())
+    registry.tag("acme/pii:0.1.0", "stable")
+    registry.push("acme/pii:0.1.0", bucket_url, channels=["stable"])
+    if second_key:
+        client, digest = ministack.client(), made.manifest.artifacts[0].digest
+        plain, later = (f"{s3servers.prefix(bucket_url)}/{key.path}" for key in keys_of(digest)[:2])
+        client.copy_object(Bucket="models", Key=later, CopySource=f"models/{plain}")
+        client.delete_object(Bucket="models", Key=plain)
+    s3_proxy.plan = lambda method, path: "hidden"
+    other.pull("acme/pii:stable", bucket_url)
+    assert other.get("acme/pii").digest == made.digest
+    assert not other.verify().damages
+    assert len({path for _, path in s3_proxy.seen if "absent-" in path}) == 1
+    words = ["--registry", str(other.store.root), "pull"]
+    assert main([*words, "acme/nobody", bucket_url]) == 3
+    assert main([*words, "acme/pii", bucket_url + "-nowhere"]) == 6
+    assert "may not list" in capfd.readouterr().err
+    words = ["--registry", str(other.store.root), "verify", "--remote", bucket_url]
+    assert (main([*words, "acme/pii"]), main(words)) == (0, 6)
+
+
+@pytest.mark.parametrize("status", ["403 AccessDenied", "405 MethodNotAllowed", "501 NotImplemented"])
+def test_a_server_that_refuses_head_is_asked_for_a_byte(
+    pushed_model: tuple[str, PublishedVersion], s3_proxy: Proxy, status: str
+) -> None:
+    url, _ = pushed_model
+    s3_proxy.plan = lambda method, path: status if method == "HEAD" else None
+    store = S3Store(S3Url.parse(url))
+    paths = {"registry.json", "index/acme/pii.jsonl"}
+    assert store.has([*paths, "index/acme/absent.jsonl"]) == paths
 
 
 def test_a_signed_address_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

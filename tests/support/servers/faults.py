@@ -8,6 +8,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from email.message import Message
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +27,8 @@ the answer's, is another; page: a web page with status 200.
 Also stalled: no answer until the proxy ends; faltering: truncated, but a second after the half of the body; slow: the
 body in pieces of `piece` bytes, with a pause before each; expired: the credentials are no longer good, which a HEAD cannot say;
 astray: 404, as a gateway answers whose way to the server is not set up; stale: the first good answer to the same request;
-swapped: the first good answer to a request for another blob."""
+swapped: the first good answer to a request for another blob; hidden: 403 for what is absent and for each list, as S3
+answers a reader who may not list the bucket; `403 AccessDenied`: that status and code of S3, with the headers `more`."""
 
 
 Answer = tuple[int, list[tuple[str, str]], bytes]
@@ -90,8 +92,8 @@ PAGE = b"<!doctype html><html><title>Please log in</title></html>"
 
 
 class Proxy:
-    """`url` is where it listens; `plan` may be replaced at any time; `seen` are the requests so far, `answers` the status of
-    each. `spot` is where in a body the wrong byte is: 0 its first byte, 1 its last. `piece` are the bytes that come every
+    """`url` is where it listens; `plan` may be replaced at any time; `seen` are the requests so far, `headers` their headers,
+    `answers` the status of each. `spot` is where in a body the wrong byte is: 0 its first byte, 1 its last. `piece` are the bytes that come every
     0.02 s of a slow answer."""
 
     def __init__(self, url: str, upstream: str) -> None:
@@ -99,6 +101,8 @@ class Proxy:
         self.upstream = urlsplit(upstream)
         self.plan: Plan = lambda method, path: None
         self.seen: list[tuple[str, str]] = []
+        self.headers: list[Message] = []
+        self.more: list[tuple[str, str]] = []
         self.met: list[str] = []
         self.first: dict[tuple[str, str], Answer] = {}
         self.answers: list[int] = []
@@ -172,6 +176,7 @@ class Handler(BaseHTTPRequestHandler):
     def serve(self) -> None:
         proxy: Proxy = cast(Any, self.server).proxy
         fault = proxy.fault(self.command, self.path)
+        proxy.headers.append(self.headers)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         match fault:
             case "reset":
@@ -189,11 +194,15 @@ class Handler(BaseHTTPRequestHandler):
             case "stalled":
                 proxy.ended.wait()
                 return self.break_off()
+        if fault is not None and fault[:3].isdecimal():
+            return self.refuse(int(fault[:3]), fault[4:])
         if fault == "garbled" and body:
             body = garbled(body, proxy.spot)
         if fault == "redirect without end":
             return self.answer(*LIES[fault]((200, [], b"")))
         status, headers, data = proxy.remembered(self.command, self.path, fault, self.ask(proxy, body))
+        if fault == "hidden" and (status == 404 or "list-type=2" in self.path):
+            return self.refuse(403, "AccessDenied")
         if fault in LIES:
             return self.answer(*LIES[fault]((status, headers, data)))
         if fault in ("drip", "endless"):
@@ -268,7 +277,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def refuse(self, status: int, code: str) -> None:
         data = f"<Error><Code>{code}</Code><Message>a bad day</Message></Error>".encode()
-        self.answer(status, [("Content-Type", "application/xml")], data)
+        self.answer(status, [("Content-Type", "application/xml"), *cast(Any, self.server).proxy.more], data)
 
     def break_off(self) -> None:
         """Reset the connection, as a machine that goes down does."""
