@@ -11,7 +11,7 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.options.completion import complete_ref
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
-from onnxreg.schema.core.errors import Advice, InputError, IntegrityError
+from onnxreg.schema.core.errors import Advice, HostError, InputError, IntegrityError, RemoteError
 
 if TYPE_CHECKING:
     from onnxreg.registry.maintain.verification import Damage, VerifyReport
@@ -52,7 +52,8 @@ def command(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Read every byte and every log line again, and list all damage. Remaining damage is exit status 4.
+    """Read every byte and every log line again, and list all damage. Remaining damage is exit status 4. If
+    something could only not be read (kind unreadable), the exit status is 6 for a remote, else 9.
 
     With --repair: blobs come from any registry that has them; a log comes only from a mirror, and no line
     that can be read here is lost; an index that differs from its log is rebuilt; a damaged blob that
@@ -95,6 +96,14 @@ def command(
     else:
         _show(session, report, repairs, store or registry.store)
     if report.damages:
+        url = (store or registry.store).url
+        if not _is_known(report):
+            unread = output.counted(len(report.damages), "part")
+            kind = RemoteError if "://" in url else HostError
+            raise kind(
+                f"{unread} of {url} could not be read",
+                "each line says why; nothing is known to be damaged",
+            )
         left = " left" if repair else ""
         if _is_intact(report):
             raise IntegrityError(
@@ -102,7 +111,7 @@ def command(
                 Advice("ask-for-witnesses"),
             )
         raise IntegrityError(
-            f"{output.counted(len(report.damages), 'damaged part')}{left} in {(store or registry.store).url}",
+            f"{output.counted(len(report.damages), 'damaged part')}{left} in {url}",
             _why_left(report.damages) if repair else _remedy(report.damages, remote),
         )
 
@@ -112,6 +121,11 @@ def _is_intact(report: "VerifyReport") -> bool:
     return all(damage.kind == "witness" for damage in report.damages)
 
 
+def _is_known(report: "VerifyReport") -> bool:
+    """Check that at least one part is damaged; the others may be unread."""
+    return any(damage.kind != "unreadable" for damage in report.damages)
+
+
 def _show(
     session: Session, report: "VerifyReport", repairs: "Iterable[Damage]", store: "RegistryStore"
 ) -> None:
@@ -119,7 +133,7 @@ def _show(
     session.table(("DAMAGE", "WHERE", "WHAT"), _rows(report.damages, store))
     counts = ((report.models, "model"), (report.versions, "version"), (report.blobs, "blob"))
     total = ", ".join(output.counted(count, noun) for count, noun in counts)
-    outcome = "all intact" if _is_intact(report) else "damaged"
+    outcome = "all intact" if _is_intact(report) else "damaged" if _is_known(report) else "not all was read"
     session.say(f"read {total}, {output.size(report.size)}: {outcome}")
 
 

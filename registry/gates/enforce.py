@@ -13,7 +13,15 @@ from onnxreg.registry.log.commit import read_ledger
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.lookup import LocatedVersion, check_summary, read_consistently, state_of
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
-from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, GateError, InputError, IntegrityError, RegError
+from onnxreg.schema.core.errors import (
+    VERIFY_ADVICE,
+    Advice,
+    GateError,
+    InputError,
+    IntegrityError,
+    RegError,
+    fault,
+)
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.policy import Policy, Rule
 from onnxreg.schema.inputs.trust_file import Trust
@@ -193,7 +201,7 @@ def audit_gates(
             if channel in ledger.rollouts:
                 check_rollout(ledger, log, channel, ledger.rollouts[channel], trust)
         except RegError as error:
-            yield "gate", error.message
+            yield fault("gate", error)
 
 
 @dataclass(frozen=True)

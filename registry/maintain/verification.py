@@ -31,7 +31,7 @@ from onnxreg.registry.support import parallel
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.cores import count_cores
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RegError
+from onnxreg.schema.core.errors import NotFoundError, RegError, fault
 from onnxreg.schema.core.progress import SILENT, Advance, Progress
 from onnxreg.schema.core.ref import Version
 
@@ -45,13 +45,14 @@ Audit = Callable[[Ledger, IndexFile], Iterable[tuple[str, str]]]
 
 @dataclass(frozen=True)
 class Damage:
-    """One part of a registry that contradicts its digest or history.
+    """One part of a registry that contradicts its digest or history, or that was not read.
 
     Kinds: `index` (unreadable), `log` (broken chain), `state` (differs from the replay), `history` (differs
     from the known head), `signature` (wrong or missing), `witness` (not witnessed as the trust file demands;
     its files may be intact), `gate` (a governed channel with a version that its policy bars), `policy` (the
-    log of policies), `manifest` (not a manifest), and of blobs `missing`, `short`, `damaged`,
-    `unreadable`; `stray` is a file that does not belong to a registry. `key` is the place of a bad or missing
+    log of policies), `manifest` (not a manifest), and of blobs `missing`, `short`, `damaged`;
+    `stray` is a file that does not belong to a registry. `unreadable` is any part that the place or the disk did not
+    give: nothing is known of its bytes. `key` is the place of a bad or missing
     blob; `reference` is the reference to it, None if nothing readable refers to it.
     """
 
@@ -184,7 +185,8 @@ def _check_model(
         if index is None:
             raise NotFoundError(f"the index of {name} is gone")
     except RegError as error:
-        report.damages.append(Damage("index", name, error.message))
+        kind, detail = fault("index", error)
+        report.damages.append(Damage(kind, name, detail))
         return {}
     damages = len(report.damages)
     needed = _check_log(ledger, index.data, report)
@@ -200,7 +202,8 @@ def _check_model(
             except NotFoundError:
                 pass  # the check of documents reports the manifest as missing
             except RegError as error:
-                report.damages.append(Damage("manifest", f"{name}:{version}", error.message, entry.manifest))
+                kind, detail = fault("manifest", error)
+                report.damages.append(Damage(kind, f"{name}:{version}", detail, entry.manifest))
     return needed
 
 
@@ -214,13 +217,14 @@ def _check_log(ledger: Ledger, index: bytes, report: VerifyReport) -> dict[Diges
             needed[document.digest] = document
         replayed = replay(ledger.lines(), ledger.registry, ledger.name, ledger.fetch)
     except RegError as error:
-        report.damages.append(Damage("log", ledger.name, error.message))
+        kind, detail = fault("log", error)
+        report.damages.append(Damage(kind, ledger.name, detail))
         return needed
     try:
         if not is_same(index, replayed.encode()):
             detail = "the state line is not what a replay of the log gives"
             report.damages.append(Damage("state", ledger.name, detail))
-    except (NotFoundError, IntegrityError):
+    except RegError:
         pass  # a manifest in the state line: the check of documents reports it
     return needed
 
@@ -269,7 +273,8 @@ def _check_blob(
             return 0, None  # a collector freed it since it was listed
         return 0, Damage("missing", label, f"blob {digest} is not there", digest, key, reference)
     except RegError as error:
-        return 0, Damage("unreadable", label, error.message, digest, key, reference)
+        kind, detail = fault("damaged", error)
+        return 0, Damage(kind, label, detail, digest, key, reference)
     size = reference.size if reference else None
     if actual == digest and size in (None, count):
         return count, None

@@ -13,7 +13,7 @@ from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryS
 from onnxreg.registry.trust.checked_reader import CheckedReader, WitnessCheck, load_trust
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.requirements import audit_head, audit_signatures, enforce_policies
-from onnxreg.schema.core.errors import RegError
+from onnxreg.schema.core.errors import RegError, fault
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.inputs.trust_file import Trust
@@ -45,7 +45,7 @@ def verify_watched(
         report = verify_archive(store, progress, audit)
     else:
         report = verify(store, progress, audit)
-    report.damages += _damages(_policy_log_faults(store, known_heads, has_map))
+    report.damages += _policy_log_damage(store, known_heads, has_map)
     missing = witnesses.audit_missing(set(store.names())) if has_map else filter(None, [unwitnessed])
     report.damages += [Damage("witness", store.url, detail) for detail in missing]
     return report
@@ -85,12 +85,15 @@ def _damages(faults: Iterator[str]) -> list[Damage]:
     return [Damage("policy", POLICIES, detail) for detail in faults]
 
 
-def _policy_log_faults(reader: RegistryReader, known_heads: KnownHeads, is_elsewhere: bool) -> Iterator[str]:
+def _policy_log_damage(
+    reader: RegistryReader, known_heads: KnownHeads, is_elsewhere: bool
+) -> Iterator[Damage]:
     """Faults of the log of policies, read with the user's known heads."""
     try:
         read_policies(CheckedReader(reader, known_heads, is_elsewhere=is_elsewhere))
     except RegError as error:
-        yield error.message
+        kind, detail = fault("policy", error)
+        yield Damage(kind, POLICIES, detail)
 
 
 def _policy_faults(archive: ArchiveRegistry, trust: Trust) -> Iterator[str]:

@@ -16,7 +16,7 @@ from onnxreg.registry.trust.signatures import (
     signatures,
     signatures_of,
 )
-from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, InputError, IntegrityError, RegError, at
+from onnxreg.schema.core.errors import VERIFY_ADVICE, Advice, InputError, IntegrityError, RegError, at, fault
 from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.gates.policy import Policy
 from onnxreg.schema.gates.policy_comparison import approved_bytes, unapproved
@@ -95,7 +95,7 @@ def audit_head(
     try:
         _check_head(reader, known_heads, name, index)
     except RegError as error:
-        yield "history", error.message
+        yield fault("history", error)
 
 
 def audit_signatures(trust: Trust, ledger: Ledger) -> Iterator[tuple[str, str]]:
@@ -104,7 +104,7 @@ def audit_signatures(trust: Trust, ledger: Ledger) -> Iterator[tuple[str, str]]:
         check_lines(trust, ledger.registry, ledger.name, ledger.lines())
         releases = list(signatures(ledger, trust))
     except RegError as error:
-        yield "signature", error.message
+        yield fault("signature", error)
         return
     for release in releases:
         if release.verdict.status == "invalid":

@@ -167,6 +167,11 @@ def unreadable(name: str, error: OSError) -> RegError:
     return HostError(message, DISK)
 
 
+def fault(kind: str, error: RegError) -> tuple[str, str]:
+    """The kind and the detail of a fault; `unreadable` if something was not read, which tells nothing of its bytes."""
+    return "unreadable" if isinstance(error, RemoteError | HostError) else kind, error.message
+
+
 def first_line(error: BaseException, limit: int = 200) -> str:
     """The first line of a library's error message, or the error's name if there is none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:limit]

@@ -6,16 +6,18 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from support.servers.static import serve
+from support.servers.static import Manners, serve
 
 from onnxreg.registry import Registry
 from onnxreg.registry.store import promises
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path
 from onnxreg.registry.store.memory import MemoryStore, share
+from onnxreg.registry.store.net import requests
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.open import open_url
 from onnxreg.schema.core.digest import Digest
@@ -205,6 +207,55 @@ def served(home: Path) -> Iterator[str]:
     """The URL of the registry on a web server."""
     with serve(home) as url:
         yield url
+
+
+@pytest.mark.parametrize("status", [401, 403, 503])
+@pytest.mark.parametrize("part", ["policy.jsonl", "index", "blob", "manifest"])
+def test_what_a_server_does_not_give_is_not_damaged(
+    reg: Reg, registry: Registry, home: Path, monkeypatch: pytest.MonkeyPatch, part: str, status: int
+) -> None:
+    """A server that is busy, or that wants a token, says nothing about the bytes that it has."""
+    monkeypatch.setattr(requests, "MAX_TRIES", 1)
+    version = registry.get("acme/pii:0.1.0")
+    path = {
+        "index": "index/acme/pii.jsonl",
+        "blob": blob_path(version.manifest.artifacts[0].digest),
+        "manifest": blob_path(version.digest),
+    }.get(part, part)
+    with serve(home, Manners(refused={path: (status, {})})) as url:
+        for words in (("--remote", url, "acme/pii"), ("--remote", url, "acme/pii", "--json")):
+            done = reg("verify", *words)
+            assert done.status == 6, done
+            assert "repair" not in done.err and str(status) in done.out + done.err
+    if part != "index":
+        assert {damage["kind"] for damage in done.json["damages"]} == {"unreadable"}
+    if part in ("policy.jsonl", "blob"):
+        (home / blob_path(version.manifest.artifacts[1].digest)).unlink()
+        with serve(home, Manners(refused={path: (status, {})})) as url:
+            assert reg("verify", "--remote", url, "acme/pii").status == 4
+
+
+def test_what_a_disk_does_not_give_is_not_damaged(
+    reg: Reg, registry: Registry, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A blob of another user, who lets nobody read it."""
+    assert reg("verify").status == 0
+    digest = registry.get("acme/pii:0.1.0").manifest.artifacts[0].digest
+    with TemporaryDirectory(dir="/tmp") as above:
+        Path(above).chmod(0o755)
+        place = Path(shutil.copytree(home, Path(above) / "home"))
+        (place / blob_path(digest)).chmod(0)
+        for own in ("STATE", "TRUST"):
+            monkeypatch.setenv(f"REG_{own}", str(Path(above) / "own" / own.lower()))
+        user = os.geteuid()
+        if user == 0:
+            os.seteuid(65534)
+        try:
+            done = reg("--registry", place, "verify")
+        finally:
+            os.seteuid(user)
+        assert done.status == 9 and "repair" not in done.err, done
+        assert "unreadable" in done.out
 
 
 def files(root: Path) -> set[str]:

@@ -97,7 +97,8 @@ class Handler(BaseHTTPRequestHandler):
         root: Path = cast(Any, self.server).root
         manners: Manners = cast(Any, self.server).manners
         manners.seen.append(f"{self.command} {self.path}")
-        refusals = [answer for end, answer in manners.refused.items() if self.path.endswith(end)]
+        refused = manners.refused.items() if self.command == "GET" else ()
+        refusals = [answer for end, answer in refused if self.path.endswith(end)]
         if manners.once:
             refusals = [manners.once.pop(0)]
         if self.command == "HEAD" and manners.head != 200:
