@@ -5,7 +5,8 @@ each of its tokens must have an embedding.
 """
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from onnxreg.converters.source.scrub import read_json
 from onnxreg.converters.source.source_files import CARD, CONFIG, digest_files, taking_part, weight_files
 from onnxreg.converters.source.toolchain import refuse_missing, require
 from onnxreg.converters.tasks.checkpoints import sentence_files
+from onnxreg.converters.tasks.checkpoints.torch_weights import COMPILED, prefix_of
 from onnxreg.converters.tasks.task import LocatedSource
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.manifest.manifest import Source
@@ -31,6 +33,13 @@ TRIAL_TEXTS = (
     "  Two  spaces,\ta tab,\na line; \u6628\u65e5\u3001\u7530\u4e2d\u3055\u3093 \uc548\ub155 \u0645\u0631\u062d\u0628\u0627 \U0001f600 1234567 <x>@a.org \u200b\u00ad\u00a0x ",
 )
 """Texts in which tokenizers differ: letter case, accents, digits, spaces, scripts, forms of one letter."""
+
+NOT_TRAINED = re.compile(
+    r"(^|\.)(pooler\..*|position_ids|token_type_ids|(\w+_)?inv_freq|masked_bias|attn\.bias|num_batches_tracked"
+    r"|(cos|sin)_cached|relative_position_index)$"
+)
+"""Names of a pooler, and of buffers that older versions of transformers saved."""
+RELATIVE_POSITIONS = ("relative_key", "relative_key_query")
 
 BATCH, SEQUENCE = "batch", "sequence"
 
@@ -333,18 +342,24 @@ def _load_model(directory: Path, head: TaskHead, trust_remote_code: bool) -> Any
     import torch
     import transformers
 
+    def load(key_mapping: dict[str, str] | None = None) -> Any:
+        return getattr(transformers, head.auto_class).from_pretrained(
+            directory,
+            dtype=torch.float32,
+            attn_implementation="eager",
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            weights_only=True,
+            local_files_only=True,
+            trust_remote_code=trust_remote_code,
+            key_mapping=key_mapping,
+        )
+
     try:
         with light_import():
-            model, report = getattr(transformers, head.auto_class).from_pretrained(
-                directory,
-                dtype=torch.float32,
-                attn_implementation="eager",
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,
-                weights_only=True,
-                local_files_only=True,
-                trust_remote_code=trust_remote_code,
-            )
+            model, report = load()
+            if any(COMPILED in name for name in report["unexpected_keys"]):
+                model, report = load({re.escape(COMPILED): ""})
     except pickle.UnpicklingError as error:
         raise InputError(
             "the pickle checkpoint holds more than tensors and was not loaded",
@@ -355,6 +370,7 @@ def _load_model(directory: Path, head: TaskHead, trust_remote_code: bool) -> Any
         reason = str(error).replace(str(directory), "the checkpoint").strip() or type(error).__name__
         raise InputError(f"the checkpoint could not be loaded: {reason.splitlines()[0][:300]}") from error
     _refuse_incomplete(report, head)
+    _refuse_dropped(report["unexpected_keys"], model, head, _raw_config(directory))
     return model.eval()
 
 
@@ -364,9 +380,41 @@ def _refuse_incomplete(report: dict[str, Any], head: TaskHead) -> None:
     mismatched = sorted(str(entry[0]) for entry in report["mismatched_keys"])
     hint = f"export a {head.description} that was saved after it was trained"
     if missing:
+        if prefix := prefix_of(report["unexpected_keys"], missing):
+            raise InputError(
+                f"the names of the checkpoint's weights begin with {prefix}, those of the class do not",
+                "save the state dict of the module inside",
+            )
         raise InputError(f"the checkpoint has no values for {_some(missing)}", hint)
     if mismatched:
         raise InputError(f"the checkpoint's shapes differ from its config for {_some(mismatched)}", hint)
+
+
+def _refuse_dropped(unexpected: Iterable[str], model: Any, head: TaskHead, raw: dict[str, Any]) -> None:
+    """Raise InputError for trained weights that the class has no place for: its results would be others.
+
+    An encoder needs no head, no class a pooler that it does not have, and buffers are computed from the config.
+    """
+    parts = {model.base_model_prefix, *(name for name, _ in model.named_children())}
+    dropped = sorted(
+        name
+        for name in unexpected
+        if not NOT_TRAINED.search(name) and (head.suffix or name.partition(".")[0] in parts)
+    )
+    relative = raw.get("position_embedding_type")
+    if relative in RELATIVE_POSITIONS and not any(
+        "distance_embedding" in name for name in model.state_dict()
+    ):
+        raise InputError(
+            f"position_embedding_type in config.json is {relative}, which {type(model).__name__} of this "
+            "transformers does not compute",
+            "export it with transformers 4.57 and Optimum, then reg import the directory",
+        )
+    if dropped:
+        raise InputError(
+            f"{type(model).__name__} has no place for trained weights of the checkpoint: {_some(dropped)}",
+            "config.json must describe the model that was trained; delete weights that it does not use from the file",
+        )
 
 
 def _some(names: list[str], most: int = 6) -> str:
@@ -384,6 +432,12 @@ def _labels(raw: dict[str, Any], config: Any) -> tuple[str, ...]:
     if len(set(labels)) != count:
         raise InputError("id2label of the checkpoint gives one label to two ids")
     label2id = raw.get("label2id")
-    if isinstance(label2id, dict) and label2id != {label: index for index, label in enumerate(labels)}:
-        raise InputError("label2id and id2label of the checkpoint do not match")
+    for label, number in label2id.items() if isinstance(label2id, dict) else ():
+        index = int(number) if str(number).isdecimal() else -1
+        if label != f"LABEL_{number}" and id2label.get(index) != label:
+            raise InputError(
+                f"label2id and id2label in config.json of the checkpoint do not match: {label[:80]!r} is "
+                f"{str(number)[:20]} in label2id, and id2label[{str(number)[:20]}] is another",
+                "correct the one that is wrong: an output's label is taken from id2label",
+            )
     return labels

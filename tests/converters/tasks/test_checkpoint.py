@@ -13,7 +13,7 @@ import pytest
 from onnxreg.cli import hints
 from onnxreg.converters.source import hub_files
 from onnxreg.converters.source.location import hub_id, locate
-from onnxreg.converters.tasks.checkpoints.checkpoint import TOKENS, load_checkpoint, load_tokenizer
+from onnxreg.converters.tasks.checkpoints.checkpoint import ENCODER, TOKENS, load_checkpoint, load_tokenizer
 from onnxreg.schema.core.errors import Advice, HostError, InputError, NotFoundError, RegError, RemoteError
 
 Make = Callable[..., Path]
@@ -142,6 +142,60 @@ def test_a_head_of_another_size_is_refused(checkpoint: Path) -> None:
     assert "shapes differ from its config for classifier.bias" in refused(checkpoint, InputError)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bert.encoder.layer.0.attention.self.distance_embedding.weight",
+        "bert.encoder.layer.2.output.dense.weight",
+        "crf.transitions",
+    ],
+)
+def test_trained_weights_without_a_place_are_refused(checkpoint: Path, name: str) -> None:
+    import torch
+
+    resave(checkpoint, lambda tensors: tensors.update({name: torch.ones(2, 2)}))
+    assert name in refused(checkpoint, InputError)
+    if name.startswith("bert."):
+        with pytest.raises(InputError, match=name):
+            load_checkpoint(str(checkpoint), "x", ENCODER)
+
+
+def test_the_pooler_and_buffers_of_older_versions_are_no_trained_weights(checkpoint: Path) -> None:
+    import torch
+
+    names = ("bert.pooler.dense.weight", "bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
+    resave(checkpoint, lambda tensors: tensors.update({name: torch.ones(32, 32) for name in names}))
+    assert load_checkpoint(str(checkpoint), "x", TOKENS).labels
+
+
+def test_positions_that_this_transformers_does_not_compute_are_refused(checkpoint: Path) -> None:
+    change(checkpoint / "config.json", position_embedding_type="relative_key_query")
+    assert "relative_key_query" in refused(checkpoint, InputError)
+    change(checkpoint / "config.json", position_embedding_type="absolute")
+    assert load_checkpoint(str(checkpoint), "x", TOKENS).labels
+
+
+@pytest.mark.parametrize("part", ["", "bert."])
+def test_the_names_of_a_compiled_model_are_read(bert: Path, checkpoint: Path, part: str) -> None:
+    import torch
+
+    def rename(tensors: dict[str, Any]) -> None:
+        for name in [name for name in tensors if name.startswith(part)]:
+            tensors[f"{part}_orig_mod.{name.removeprefix(part)}"] = tensors.pop(name)
+
+    resave(checkpoint, rename)
+    models = [load_checkpoint(str(path), "x", TOKENS).model for path in (bert, checkpoint)]
+    assert all(map(torch.equal, *(model.state_dict().values() for model in models)))
+
+
+def test_a_prefix_of_all_names_is_reported(checkpoint: Path) -> None:
+    resave(
+        checkpoint,
+        lambda tensors: [tensors.update({f"net.{k}": tensors.pop(k)}) for k in list(tensors)] and None,
+    )
+    assert " net.," in refused(checkpoint, InputError)
+
+
 @pytest.mark.parametrize("value", [5, "BertForTokenClassification", [5], {"a": 1}])
 def test_architectures_that_are_no_names(checkpoint: Path, value: Any) -> None:
     change(checkpoint / "config.json", architectures=value)
@@ -229,14 +283,30 @@ def test_safetensors_win_over_a_pickle(checkpoint: Path, tmp_path: Path) -> None
     [
         ({"id2label": {"0": "O", "1": "A", "2": "B", "3": "C", "5": "D"}}, "does not number its labels"),
         ({"id2label": {"0": "O", "1": "A", "2": "A", "3": "C", "4": "D"}}, "one label to two ids"),
-        ({"label2id": {"O": 1, "B-NAME": 0}}, "label2id and id2label"),
+        ({"label2id": {"O": 1, "B-NAME": 0}}, "'O' is 1"),
+        ({"label2id": {"O": "0", "B-NAME": "2"}}, "'B-NAME' is 2"),
         ({"id2label": {"0": "O", "1": "A"}, "label2id": {"O": 0, "A": 1}}, "shapes differ"),
     ],
-    ids=["gap", "twice", "contradiction", "count"],
+    ids=["gap", "twice", "contradiction", "contradiction in texts", "count"],
 )
 def test_labels_that_do_not_match(checkpoint: Path, keys: dict[str, Any], message: str) -> None:
     change(checkpoint / "config.json", **keys)
     assert message in refused(checkpoint, InputError)
+
+
+@pytest.mark.parametrize(
+    "label2id",
+    [
+        {"O": "0", "B-NAME": "1", "I-NAME": "2", "B-DATE": "3", "I-DATE": "4"},
+        {f"LABEL_{number}": number for number in range(5)},
+        {"O": 0},
+    ],
+    ids=["texts", "default", "fewer"],
+)
+def test_labels_that_do_not_contradict_each_other(checkpoint: Path, label2id: dict[str, Any]) -> None:
+    change(checkpoint / "config.json", label2id=label2id)
+    labels = load_checkpoint(str(checkpoint), "x", TOKENS).labels
+    assert labels == ("O", "B-NAME", "I-NAME", "B-DATE", "I-DATE")
 
 
 @pytest.mark.parametrize(
