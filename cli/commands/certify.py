@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.read.versions import PublishedVersion
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.schema.gates.evaluation import EvaluationDocument, MetricRecord
+    from onnxreg.schema.log.summary import ArtifactState
     from onnxreg.schema.manifest.manifest import Artifact
 
 EXAMPLES = (
@@ -39,15 +40,16 @@ def command(
     """List the certificates of a version: for each artifact and metric the figures, the limit and the verdict.
 
     A certificate names its artifact, parent and suite by digest. A later refusal of the same bytes wins over
-    it: see the states of `reg show`.
+    it, and is said.
 
     --recompute needs the item scores, which `reg export --item-scores` publishes. If a figure differs, the
     exit status is 4. See docs/certification.md.
 
-    With --json: {ref, certificates: [{artifact, digest, suite, parent, task, state, metrics: [{metric,
+    With --json: {ref, certificates: [{artifact, digest, suite, parent, task, state, stated, metrics: [{metric,
     version, direction, rule, limit, parent, value, loss, interval, samples, groups, state, reasons,
-    settings, item_scores}], differences: [{metric, key, recorded, recomputed}]}]}; differences is null
-    without --recompute.
+    settings, item_scores}], differences: [{metric, key, recorded, recomputed}]}]}; stated is the state in the
+    certificate, and state that of the bytes, after later evaluations; differences is null without
+    --recompute.
     """
     from onnxreg.registry.read.versions import read_version
 
@@ -57,10 +59,14 @@ def command(
     certificates = _certificates(reader, published)
     differences = [_recomputed(reader, *certificate) if recompute else None for certificate in certificates]
     if as_json:
-        rows = [_json(*item, own) for item, own in zip(certificates, differences, strict=True)]
+        states = {item.path: item.state for item in published.states}
+        rows = [
+            _json(*item, states[item[0].path], own)
+            for item, own in zip(certificates, differences, strict=True)
+        ]
         output.write_json({"ref": str(published.ref), "certificates": rows})
     else:
-        _show(session, certificates)
+        _show(session, published, certificates)
     changed = [str(one) for own in differences for one in own or ()]
     if changed:
         raise IntegrityError(
@@ -114,7 +120,7 @@ def _recomputed(reader: "RegistryReader", artifact: "Artifact", document: "Evalu
 
 
 def _json(
-    artifact: "Artifact", document: "EvaluationDocument", differences: list[Any] | None
+    artifact: "Artifact", document: "EvaluationDocument", state: str, differences: list[Any] | None
 ) -> dict[str, Any]:
     return {
         "artifact": artifact.path,
@@ -122,28 +128,55 @@ def _json(
         "suite": str(document.suite),
         "parent": None if document.parent is None else str(document.parent),
         "task": document.task,
-        "state": document.state,
+        "state": state,
+        "stated": document.state,
         "metrics": [metric.to_json() for metric in document.metrics],
         "differences": None if differences is None else [difference.to_json() for difference in differences],
     }
 
 
-def _show(session: Session, certificates: Certificates) -> None:
+def _show(session: Session, published: "PublishedVersion", certificates: Certificates) -> None:
+    from onnxreg.cli.render import manifest_view
+
+    states = {item.path: item for item in published.states}
     rows = [
-        (artifact.path, *_row(metric)) for artifact, document in certificates for metric in document.metrics
+        (artifact.path, *_row(metric, states[artifact.path]))
+        for artifact, document in certificates
+        for metric in document.metrics
     ]
     session.table(
         ("ARTIFACT", "METRIC", "PARENT", "VALUE", "LOSS", "95 %", "LIMIT", "ITEMS", "VERDICT", "SCORES"), rows
     )
     for suite in dict.fromkeys(str(document.suite) for _, document in certificates):
         session.say(f"suite {suite}")
+    if doubts := list(manifest_view.doubts(published)):
+        session.say("", *doubts)
+    for artifact, document in certificates:
+        for metric in document.metrics:
+            if lines := list(_labels(metric)):
+                session.say("", f"labels of {artifact.path}:", *lines)
 
 
-def _row(metric: "MetricRecord") -> Iterator[str]:
+def _labels(metric: "MetricRecord") -> Iterator[str]:
+    """The labels of the gold that were mapped, and those that were left out of the verdict."""
+    for gold, label in metric.settings.get("label_map", {}).items():
+        yield f"  {output.printable(gold)} was judged by {output.printable(label)}"
+    for key, words in (("excluded_labels", "was excluded"), ("other_labels", "is not one of the model's")):
+        for gold, spans in metric.settings.get(key, {}).items():
+            yield f"  {output.printable(gold)} {words}: {output.counted(spans, 'span')}"
+
+
+def _row(metric: "MetricRecord", state: "ArtifactState") -> Iterator[str]:
     yield f"{output.printable(metric.metric)} v{metric.version}"
     yield from (output.number(value) for value in (metric.parent, metric.value, metric.loss))
     yield "" if metric.interval is None else " to ".join(map(output.number, metric.interval))
     yield output.number(metric.limit)
     yield str(metric.samples)
-    yield metric.state
+    is_wide = metric.interval is not None and metric.interval[1] >= metric.limit
+    verdict = (
+        f"{metric.state}, interval above the limit"
+        if is_wide and metric.state == "certified"
+        else metric.state
+    )
+    yield verdict if state.state == state.stated else f"{state.state} (here {verdict})"
     yield "no" if metric.item_scores is None else "yes"

@@ -50,7 +50,7 @@ def command(
 ) -> None:
     """Print a version's bill of materials: CycloneDX 1.6 or 1.7 with model cards (ML-BOM), or its provenance.
 
-    It uses only the manifest, and with --proofs the log. It lists every file with its SHA-256, the source of the version, its tools
+    It uses the manifest and the states after later evaluations, and with --proofs the log. It lists every file with its SHA-256, the source of the version, its tools
     and steps, and for each artifact its quantization, its recall by label with limit and interval, and its
     certification. Without --timestamp the same version gives the same bytes anywhere. --format slsa-v1
     prints an in-toto statement with the recorded recipe, source and tools; only exports have a recipe.
@@ -78,7 +78,7 @@ def command(
     if proofs:
         ledger = load(reader, published.name)[0]
         recorded = latest_proofs(ledger, published.digest, published.manifest, load_trust())
-    subject = BomSubject(published.manifest, published.digest, published.version)
+    subject = BomSubject(published.manifest, published.digest, published.version, published.states)
     value = provenance(subject) if form == "slsa-v1" else bill(subject, timestamp, _SPEC[form], recorded)
     if out is None:
         output.write_json(value)

@@ -44,8 +44,9 @@ def command(
     The state of an artifact is that of its manifest, or refused if a later evaluation refused the same
     bytes, in this version or another.
 
-    With --json: the manifest, byte for byte, so that its SHA-256 is the manifest's digest; `reg ls NAME
-    --json` has the held artifacts and their states. With --benchmark: {ref, benchmarks: [document]}, oldest
+    With --json: the manifest, byte for byte, so that its SHA-256 is the manifest's digest; a warning on
+    stderr says which artifact a later evaluation refused. `reg ls NAME --json` has the held artifacts and
+    their states. With --benchmark: {ref, benchmarks: [document]}, oldest
     first; see `reg schema benchmark`.
     """
     from onnxreg.registry.read.versions import read_plain_version
@@ -59,6 +60,8 @@ def command(
     reader = session.reader(remote)
     published = read_plain_version(reader, Ref.parse(ref))
     if as_json:
+        for doubt in manifest_view.doubts(published):
+            session.warn(doubt)
         output.write_bytes(published.data)
         return
     session.say(*version_screen.lines(published, remote))

@@ -109,9 +109,15 @@ def _row(
         first.format,
         first.precision,
         size(sum(item.own_size for item in items)),
-        state,
+        worded_state(state, items),
         "" if present is None else share,
     )
+
+
+def worded_state(state: str, items: Iterable[Artifact]) -> str:
+    """The state of artifacts, and if they are certified though the interval of a loss reaches the limit."""
+    is_wide = state == "certified" and any(item.reaches_limit for item in items)
+    return f"{state}, interval above the limit" if is_wide else state
 
 
 def benchmark(document: BenchmarkDocument) -> Iterator[str]:

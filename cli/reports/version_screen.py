@@ -42,28 +42,38 @@ def _held(version: PublishedVersion) -> Iterator[str]:
 
 
 def _shipping(version: PublishedVersion) -> Iterator[str]:
-    """The artifacts that may ship as certified and those that may not, with the reasons of each refusal."""
+    """The artifacts that may ship as certified and those that may not, with the reasons of each verdict against one."""
     paths: dict[str, list[str]] = {}
     heads: Counter[str] = Counter()
     of_heads = version.manifest.heads
+    artifacts = {item.path: item for item in version.manifest.artifacts}
     for artifact_state in version.states:
-        if artifact_state.path in of_heads:
-            heads[artifact_state.state] += 1
+        item, state = artifacts[artifact_state.path], artifact_state.state
+        if state == "unknown" and item.certification.rule is not None:
+            state = "unsettled"
+        if item.path in of_heads:
+            heads[state] += 1
         else:
-            paths.setdefault(artifact_state.state, []).append(artifact_state.path)
+            wide = " (interval above the limit)" if state == "certified" and item.reaches_limit else ""
+            paths.setdefault(state, []).append(f"{item.path}{wide}")
     for state, count in heads.items():
         paths.setdefault(state, []).insert(0, counted(count, "artifact") + " of heads")
     yield from manifest_view.keyed(
         {
             "ship": f"certified: {_named(paths.get('certified', ['no artifact']))}",
             "not": f"refused: {_named(paths['refused'])}" if "refused" in paths else None,
+            "unclear": f"judged, but not settled: {_named(paths['unsettled'])}"
+            if "unsettled" in paths
+            else None,
             "unknown": f"not judged: {_named(paths['unknown'])}" if "unknown" in paths else None,
         }
     )
     yield from manifest_view.doubts(version)
     for item in version.manifest.artifacts:
-        if item.path in paths.get("refused", ()) and item.certification.state == "refused":
-            yield from (output.fold_line(line, "    ") for line in manifest_view.verdict(item, "refused"))
+        against = {"refused": "refused", "unknown": "unsettled"}.get(item.certification.state, "")
+        if item.path in paths.get(against, ()):
+            lines = manifest_view.verdict(item, item.certification.state)
+            yield from (output.fold_line(line, "    ") for line in lines)
 
 
 def _named(names: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.dossier.dossier import Citation, Dossier, DossierCell
 from onnxreg.schema.formats.provenance import provenance
 from onnxreg.schema.formats.sbom import BomSubject, bill
+from onnxreg.schema.log.summary import artifact_states, verdicts_of
 
 DOCUMENT, PAGE = "dossier.json", "dossier.html"
 PAGE_FOLDER = Path(__file__).with_name("page")
@@ -46,7 +47,9 @@ def make_dossier(reader: RegistryReader, ref: Ref, profile: str, facts: Path | N
 
 def _standard_documents(record: VersionRecord) -> Attachments:
     """The bills of materials and, if the recipe is recorded, the provenance."""
-    subject = BomSubject(record.manifest, record.manifest_digest, record.located.version)
+    verdicts = verdicts_of(record.manifest)
+    states = artifact_states(verdicts, record.located.entry.attested, record.ledger.refused)
+    subject = BomSubject(record.manifest, record.manifest_digest, record.located.version, states)
     documents = {
         "sbom-1.6.cdx.json": (canonical.encode(bill(subject)), "bill of materials, CycloneDX 1.6"),
         "sbom-1.7.cdx.json": (

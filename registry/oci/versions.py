@@ -229,7 +229,8 @@ def _statements(
         data = read_blob(reader, event.statement)
         about = {"org.onnxreg.artifact": str(event.artifact)} if event.artifact else {}
         yield _Blob(event.media_type, event.statement, len(data), data), about
-    value = bill(BomSubject(published.manifest, published.digest, published.version), None)
+    subject = BomSubject(published.manifest, published.digest, published.version, published.states)
+    value = bill(subject)
     data = canonical.encode(value)
     yield _Blob(SBOM, Digest.of(data), len(data), data), {}
 

@@ -30,12 +30,18 @@ def of_version(manifest: Manifest) -> Json:
     }
 
 
-def of_artifact(artifact: Artifact) -> Json:
-    """The card of one artifact: its tensors, what was measured, on what, and the verdict."""
+def of_artifact(artifact: Artifact, state: str | None = None) -> Json:
+    """The card of one artifact: its tensors, what was measured, on what, and the verdict.
+
+    Args:
+        state: after later evaluations; by default that of the manifest.
+    """
     metadata, verdict = artifact.metadata, artifact.certification
+    state = state or verdict.state
     evidence = verdict.evidence
     facts: list[tuple[str, object]] = [
-        ("certification:state", verdict.state),
+        ("certification:state", state),
+        ("certification:stated", verdict.state if verdict.state != state else None),
         ("certification:rule", verdict.rule),
         ("certification:parent", evidence and evidence.parent),
         ("certification:suite", evidence and evidence.suite),

@@ -16,6 +16,7 @@ from onnxreg.schema.core.ref import Version
 from onnxreg.schema.formats import model_card as card
 from onnxreg.schema.formats.model_card import Json, properties
 from onnxreg.schema.gates.faithfulness import RecordedProof
+from onnxreg.schema.log.summary import ArtifactStates
 from onnxreg.schema.manifest.license import spdx_expression
 from onnxreg.schema.manifest.manifest import MEDIA_TYPE, Artifact, FileEntry, Manifest, Source
 from onnxreg.schema.manifest.parts import Recipe, Step
@@ -28,11 +29,15 @@ NO_PROOFS: Mapping[str, RecordedProof] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class BomSubject:
-    """The version that a bill is about; the manifest's digest is that of its exact bytes."""
+    """The version that a bill is about; the manifest's digest is that of its exact bytes.
+
+    `states` are those of its artifacts after later evaluations; without them those of the manifest count.
+    """
 
     manifest: Manifest
     digest: Digest
     version: Version
+    states: ArtifactStates = ()
 
     @property
     def ref(self) -> str:
@@ -52,7 +57,7 @@ def bill(
         spec: the version of CycloneDX.
         proofs: those on record that artifacts are their parents, rounded, by the paths of the artifacts.
     """
-    manifest = subject.manifest
+    manifest, states = subject.manifest, {item.path: item.state for item in subject.states}
     value: Json = {
         "$schema": SCHEMA.format(spec),
         "bomFormat": "CycloneDX",
@@ -65,7 +70,10 @@ def bill(
             "component": _version(subject),
         },
         "components": [
-            *(_artifact(artifact, proofs.get(artifact.path)) for artifact in manifest.artifacts),
+            *(
+                _artifact(artifact, states.get(artifact.path), proofs.get(artifact.path))
+                for artifact in manifest.artifacts
+            ),
             *_files(manifest),
         ],
         "dependencies": list(_dependencies(manifest)),
@@ -117,7 +125,7 @@ def _source(source: Source) -> Json:
     }
 
 
-def _artifact(artifact: Artifact, proof: RecordedProof | None = None) -> Json:
+def _artifact(artifact: Artifact, state: str | None, proof: RecordedProof | None) -> Json:
     facts: list[tuple[str, object]] = [
         ("role", "artifact"),
         ("size", artifact.size),
@@ -136,7 +144,7 @@ def _artifact(artifact: Artifact, proof: RecordedProof | None = None) -> Json:
         "bom-ref": _ref_of(artifact),
         "name": artifact.path,
         "hashes": [_hash(artifact.digest)],
-        "modelCard": card.of_artifact(artifact),
+        "modelCard": card.of_artifact(artifact, state),
         **properties(facts),
     }
 

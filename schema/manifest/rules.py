@@ -149,6 +149,14 @@ class ArtifactRules:
             raise ValueError(f"certified, and the verdict of its check {LOSS} is fail")
 
     @property
+    def reaches_limit(self) -> bool:
+        """True if it is certified, and the interval of a loss reaches the limit."""
+        return self.certification.state == "certified" and any(
+            check.interval is not None and check.limit is not None and check.interval[1] >= check.limit
+            for check in self.checks
+        )
+
+    @property
     def own_size(self) -> int:
         """Bytes of what a runtime loads: the main file and its sidecars, such as external data, but those in `ASIDE`.
 

@@ -145,7 +145,21 @@ def badges(html: str) -> set[str]:
     return {word for word in set(WORDS.values()) if f'<span class="badge is-{word}">' in html}
 
 
+def certificate_states(reg: Reg, name: str) -> set[str]:
+    """The word of `reg certify --json`; a version without a certificate has none."""
+    done = reg("certify", name, "--json")
+    certificates = done.json["certificates"] if done.status == 0 else []
+    return {item["state"] for item in certificates} or {WORDS[name]}
+
+
+def bill_of_materials(reg: Reg, name: str) -> set[str]:
+    (item,) = [part for part in reg("sbom", name).json["components"] if part["name"] == INT8]
+    facts = {fact["name"]: fact["value"] for fact in item["modelCard"]["properties"]}
+    return {facts["onnxreg:certification:state"]}
+
+
 VERBS = (
+    *(certificate_states, bill_of_materials),
     *(show_table, show_details, ls_versions, ls_of_one, ls_artifacts, ls_artifacts_json, ls_certified),
     *(query, query_json, query_remote, resolve, resolve_json, diff_json, diff_page),
 )

@@ -104,6 +104,31 @@ def test_item_scores_give_the_same_verdict(reg: Reg, publish: Callable[..., Regi
     assert reg("certify", "acme/x", "--recompute", "--json").json["certificates"][0]["differences"] == []
 
 
+def by_point(data: bytes) -> bytes:
+    value = canonical.decode(data, "certificate")
+    value["metrics"][0]["rule"] = "loss/point"
+    return canonical.encode(value) + b"\n"
+
+
+def test_a_certificate_of_the_earlier_rule_recomputes(reg: Reg, publish: Callable[..., Registry]) -> None:
+    publish(True, PATH, by_point)
+    assert reg("certify", "acme/x", "--recompute").status == 0
+
+
+def test_a_later_refusal_of_the_bytes_is_said(
+    reg: Reg, publish: Callable[..., Registry], tmp_path: Path
+) -> None:
+    registry = publish(False)
+    digest = registry.get("acme/x").manifest.artifacts[1].digest
+    value = {"format": "onnxreg-evaluation", "format_version": 1, "artifact": str(digest)}
+    value |= {"suite": str(Digest.of(b"field")), "state": "refused"}
+    registry.attest("acme/x", json.dumps(value).encode())
+    (certificate,) = reg("certify", "acme/x", "--json").json["certificates"]
+    assert (certificate["state"], certificate["stated"]) == ("refused", "certified")
+    assert "refused" in reg("certify", "acme/x").out
+    assert "refused" in reg("show", "acme/x", "--json").err
+
+
 def test_item_scores_are_numbers_in_an_order_of_their_own(drafts: dict[bool, Draft]) -> None:
     header, *rows = (drafts[True].root / SCORES).read_text().splitlines()
     assert header == "group,parent:cosine,candidate:cosine"

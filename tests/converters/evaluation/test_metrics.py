@@ -247,6 +247,21 @@ def test_the_rule_is_strict_about_the_limit(loss: float, state: str) -> None:
     assert judgement.interval == pytest.approx((loss, loss))
 
 
+def test_a_loss_whose_interval_spans_the_limit_is_unclear() -> None:
+    parent, candidate = np.ones((200, 1)), np.ones((200, 1))
+    candidate[:2] = 0
+    table = ScoreTable.of(("score",), parent, candidate)
+    judgement = Steady().judge(table, 0.008, {})
+    assert judgement.interval is not None and judgement.interval[0] < 0.008 <= 0.01 < judgement.interval[1]
+    assert judgement.state == "unknown" and judgement.reasons[0].startswith("unclear")
+    assert Steady().judge(table, 0.008, {}, "loss/point").state == "refused"
+    assert Steady().judge(table, 0.012, {}).state == "certified"
+    assert Steady().judge(table, 0.012, {"margin": True}).state == "unknown"
+    assert Steady().judge(table, 0.012, {"other_labels": {"SSN": 3}}).state == "unknown"
+    lost = ScoreTable.of(("score",), parent, parent * 0)
+    assert Steady().judge(lost, 0.008, {}).state == "refused"
+
+
 def test_few_items_or_a_parent_that_guesses_prove_nothing() -> None:
     poor = np.full((10, 1), 0.1)
     assert Steady().judge(ScoreTable.of(("score",), poor, poor * 0), 0.01, {}).state == "unknown"
