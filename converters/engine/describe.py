@@ -154,6 +154,8 @@ def _checks(
     float_outputs = [name for name, array in first.items() if array.dtype.kind == "f"]
     measure.refuse_unmeasured(limits, bool(float_outputs), subject.labelled is not None, path)
     if result.feeds:
+        if measure.is_bounded(limits):
+            samples.compare(result.expected, result.outputs, path)
         agreements = {
             name: measure.agreement(result.expected, result.outputs, name) for name in float_outputs
         }

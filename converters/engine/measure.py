@@ -96,10 +96,15 @@ def counting(outputs: Outputs, sample: Sample) -> Outputs:
 
 
 def parity(
-    expected: Outputs, actual: Outputs, feeds: Sequence[Feed], label: str, tolerance: float | None
+    expected: Outputs,
+    actual: Outputs,
+    feeds: Sequence[Feed],
+    label: str,
+    tolerance: float | None,
+    is_bounded: bool = True,
 ) -> dict[str, Any]:
     """Compute the `parity` of a step's result: see `samples.compare`."""
-    comparison = samples.compare(expected, actual, label, tolerance)
+    comparison = samples.compare(expected, actual, label, tolerance, is_bounded)
     return {"samples": len(feeds), "dataset": str(samples.digest(feeds)), "outputs": comparison}
 
 
@@ -129,6 +134,11 @@ def limits_of(checks: Sequence[RecipeCheck], path: str) -> dict[str, RecipeCheck
     """Map each metric to its check for the output at `path`; one that names the path wins over `*`."""
     defaults: dict[str, RecipeCheck] = {check.metric: check for check in checks if check.output == "*"}
     return defaults | {check.metric: check for check in checks if check.output == path}
+
+
+def is_bounded(limits: Mapping[str, RecipeCheck]) -> bool:
+    """Tell if an output may not be worse than chance: a recipe's own limit on the cosine takes the place of that."""
+    return "min_cosine" not in limits
 
 
 def refuse_unmeasured(limits: Mapping[str, RecipeCheck], on_sample: bool, on_labels: bool, path: str) -> None:

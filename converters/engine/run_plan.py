@@ -72,6 +72,12 @@ class Execution:
         self._outputs = {output.step for output in plan.outputs}
         outputs = {output.step: file_name(plan.nodes[output.step], output) for output in plan.outputs}
         self._names = {**plan.file_names, **outputs}
+        limited = [
+            plan.nodes[output.step]
+            for output in plan.outputs
+            if not measure.is_bounded(measure.limits_of(plan.recipe.checks, str(output.path)))
+        ]
+        self._unbounded = {ancestor.name for node in limited for ancestor in node.lineage()}
         self._loading = Lock()
         self._keeps_source = plan.promises.keeps_source or plan.evaluation is not None
         self._starts = [node.name for node in plan.nodes.values() if node.parent is None]
@@ -174,6 +180,7 @@ class Execution:
             tolerance,
             subject.labelled,
             is_checked=node.kind.takes != "checkpoint",
+            is_bounded=node.name not in self._unbounded,
         )
         step = result.step
         if key is not None and self._cache is not None:

@@ -163,7 +163,7 @@ class StepResult:
     A graph with fixed axes that does not take the sample is measured on inputs drawn for it, and compared
     with the first graph that was made from the source; that first graph is compared with the source, which
     `run_source` runs. `tolerance` is the pass's own, see `GraphPass`. `is_checked` is False for decoders, whose operators
-    only ONNX Runtime knows.
+    only ONNX Runtime knows, `is_bounded` is False if the recipe states its own limit, see `samples.compare`.
     """
 
     step_files: StepFiles
@@ -173,6 +173,7 @@ class StepResult:
     tolerance: float | None = None
     labelled: LabelledInputs | None = None
     is_checked: bool = True
+    is_bounded: bool = True
 
     @property
     def has_files(self) -> bool:
@@ -266,7 +267,9 @@ class StepResult:
         if not self.has_files or "parity" in recorded.get("result", {}) or not self.feeds:
             return self.step_files.step
         label = self.step_files.step.pass_
-        parity = measure.parity(self._parents, self.outputs, self.feeds, label, self.tolerance)
+        parity = measure.parity(
+            self._parents, self.outputs, self.feeds, label, self.tolerance, self.is_bounded
+        )
         return Step.from_json({**recorded, "result": {**recorded.get("result", {}), "parity": parity}})
 
     @property

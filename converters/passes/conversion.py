@@ -132,13 +132,13 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
 def agreement(subject: TorchModel, exported: Any) -> float:
     """The distance of a graph from its module on seeded samples, in parts of an output's largest value.
 
-    Raises ConversionError if either does not run, gives NaN, or the outputs are not alike at all.
+    Raises ConversionError if either does not run, or gives NaN.
     """
     import numpy as np
 
     feeds = samples.draw(exported)
     expected = torch_model.run(subject, feeds)
     got = samples.all_outputs(exported, feeds, "the exported graph")
-    distances = samples.compare(expected, got, "the exported graph")
+    distances = samples.compare(expected, got, "the exported graph", is_bounded=False)
     scales = {name: max(float(np.abs(one[name]).max(initial=0)) for one in expected) for name in distances}
     return max(distance["max_abs_diff"] / max(scales[name], 1.0) for name, distance in distances.items())

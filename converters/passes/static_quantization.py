@@ -1,7 +1,9 @@
 """`OnnxStaticQuantization`: 8-bit weights and activations, whose ranges calibration data shows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal
 
 from pydantic import Field
@@ -13,7 +15,21 @@ from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.schema.core.errors import ConversionError, first_line
 
+_registry = Lock()
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
+MASK_SIZE = 1e3
+"""A constant of this size or more that reaches one of `MASKED` is a mask, whose size means nothing."""
+MASKED = frozenset(
+    {"Softmax", "LogSoftmax", "Exp", "ReduceLogSumExp", "ReduceMax", "ReduceMin", "TopK", "ArgMax", "ArgMin"}
+)
+MOVING = (
+    "Add Cast CastLike Concat Expand Flatten Gather GatherElements GatherND Identity Mul Neg Reshape ScatterElements ScatterND "
+    "Slice Split Squeeze Sub Tile Transpose Trilu Unsqueeze Where"
+)
+CARRYING = frozenset(MOVING.split())
+"""Operators whose result holds a value of such a constant unchanged, or moved by a score."""
+ARITHMETIC = CARRYING | {"Abs", "Ceil", "Clip", "Div", "Floor", "Log", "Max", "Min", "Pow", "Round", "Sqrt"}
+"""Operators that compute an index, as the bucket of a relative position, before a Cast to integers."""
 
 
 class StaticQuantizationParams(base.PassParams, title="Params"):
@@ -33,7 +49,9 @@ class OnnxStaticQuantization(QuantizationPass):
 
     `quant_format` `QDQ` puts pairs of QuantizeLinear and DequantizeLinear around the operators, `QOperator` puts
     quantized operators in their place. `op_types_to_quantize` is by default every operator that ONNX Runtime
-    can quantize. Every constant weight of a Conv, Gemm or MatMul among them is quantized, or the pass fails.
+    can quantize. Every constant weight of a Conv, Gemm or MatMul among them is quantized, or the pass fails. Nodes that
+    make or apply an attention mask, or compute an index, stay in floating point (`float_nodes` in the result): a mask of
+    -1e4 or -inf leaves 8 bits nothing for the scores beside it, and a rounded index is another row.
     `percentile` is read by the method `Percentile`.
     """
 
@@ -48,11 +66,12 @@ class OnnxStaticQuantization(QuantizationPass):
     def apply(self, subject: Any) -> Any:
         graph.clear_value_info(subject)
         graph.name_nodes(subject)
+        self._float_nodes = float_nodes(subject)
         with model_file.scratch() as directory:
             source, target = directory / "float.onnx", directory / "quantized.onnx"
             model_file.save(subject, source)
             try:
-                with quiet():
+                with quiet(), whole_where():
                     self._quantize(
                         source, target, model_file.weight_bytes(subject) > model_file.MAX_INLINE_WEIGHT_BYTES
                     )
@@ -71,6 +90,8 @@ class OnnxStaticQuantization(QuantizationPass):
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)
         calibration = {"samples": len(self.data or ()), "dataset": str(samples.digest(self.data or ()))}
+        if self._float_nodes:
+            result["float_nodes"] = self._float_nodes
         return {**result, "calibration": calibration, "operators": graph.count_operators(after)}
 
     def _quantize(self, source: Path, target: Path, large: bool) -> None:
@@ -87,7 +108,7 @@ class OnnxStaticQuantization(QuantizationPass):
             reduce_range=params.reduce_range,
             activation_type=QuantType[params.activation_type],
             weight_type=QuantType[params.weight_type],
-            nodes_to_exclude=list(params.nodes_to_exclude),
+            nodes_to_exclude=[*params.nodes_to_exclude, *self._float_nodes],
             use_external_data_format=large,
             calibrate_method=CalibrationMethod[params.calibrate_method],
             extra_options={"CalibPercentile": params.percentile},
@@ -104,6 +125,61 @@ class OnnxStaticQuantization(QuantizationPass):
     def products(self) -> frozenset[str]:
         operators = self.params.op_types_to_quantize
         return PRODUCTS if operators is None else PRODUCTS & set(operators)
+
+
+@contextmanager
+def whole_where() -> Iterator[None]:
+    """Inside, the quantizer leaves Where in floating point in QOperator too, and reads its operands so.
+
+    ONNX Runtime (1.31) leaves it as well, but with the names of operands that exist in 8 bits only.
+    """
+    from onnxruntime.quantization.registry import QLinearOpsRegistry
+
+    with _registry:
+        where = QLinearOpsRegistry.pop("Where")
+        try:
+            yield
+        finally:
+            QLinearOpsRegistry["Where"] = where
+
+
+def float_nodes(model: Any) -> list[str]:
+    """The names of the nodes whose values 8 bits cannot hold.
+
+    They carry a mask from its constant to a Softmax or its like, that one included, or compute what is cast to an index.
+    """
+    import onnx
+
+    integers = {onnx.TensorProto.INT32, onnx.TensorProto.INT64}
+    masks = {tensor.name for tensor in model.graph.initializer if _is_mask(tensor)}
+    for node in model.graph.node:
+        values = [entry.t for entry in node.attribute if entry.HasField("t")]
+        if any(map(_is_mask, values)) or (node.op_type in CARRYING and masks.intersection(node.input)):
+            masks.update(node.output)
+    names: list[str] = []
+    masked: set[str] = set()
+    indices: set[str] = set()
+    for node in reversed(model.graph.node):
+        if (node.op_type in MASKED or masked.intersection(node.output)) and masks.intersection(node.input):
+            names.append(node.name)
+            masked.update(masks.intersection(node.input))
+        elif node.op_type == "Cast" and any(
+            entry.i in integers for entry in node.attribute if entry.name == "to"
+        ):
+            indices.update(node.input)
+        elif node.op_type in ARITHMETIC and indices.intersection(node.output):
+            names.append(node.name)
+            indices.update(node.input)
+    return names[::-1]
+
+
+def _is_mask(tensor: Any) -> bool:
+    import onnx
+
+    if tensor.data_type not in (tensor.FLOAT, tensor.FLOAT16, tensor.DOUBLE, tensor.BFLOAT16):
+        return False
+    values = onnx.numpy_helper.to_array(tensor)
+    return bool(values.size and max(values.max(), -values.min()) >= MASK_SIZE)
 
 
 def _reader(feeds: Sequence[samples.Feed]) -> Any:

@@ -27,6 +27,10 @@ LENGTHS = (8, 12)
 SEED = 0
 MIN_COSINE = 0.5
 """The least cosine of an output with its parent's: below it the graph is wrong, not rounded."""
+MIN_COVARIATION, ROUNDED = 0.7, 0.1
+"""The least cosine of what varies in an output with what varies in its parent's, unless they are nearer than `ROUNDED`, in parts of the parent."""
+MIN_POSITIONS = 5
+"""From so many positions on, none with the parent's largest value is too few."""
 ROUNDINGS = 8
 """The steps of a 16-bit type that an output may be off: two kernels round at different places."""
 STEPS = {10: 2.0**-10, 16: 2.0**-7}
@@ -169,18 +173,72 @@ def compare(
     got: Sequence[Mapping[str, Any]],
     label: str,
     tolerance: float | None = None,
+    is_bounded: bool = True,
 ) -> dict[str, dict[str, float]]:
     """Compare outputs over all runs: `max_abs_diff`, and `cosine` of all values of one output together.
 
     Raises ConversionError, naming `label`, for an output that is lost or has another shape, NaN on either side, a
-    cosine below `MIN_COSINE`, or a difference above `tolerance`, which is in parts of the largest value (at least 1).
+    cosine below `MIN_COSINE`, an output that follows the input no better than chance (`refuse_chance`), or a difference
+    above `tolerance`, which is in parts of the largest value (at least 1).
+
+    Args:
+        is_bounded: False if the user stated a lower limit: then neither cosine is judged.
     """
     distances = {}
     for name in (name for name, array in expected[0].items() if _is_number(array)):
         parent, child = _values(name, expected, got, label)
         distances[name] = _distance(parent, child)
-        _judge(distances[name], parent, f"{label}: the output {name}", tolerance)
+        output = f"{label}: the output {name}"
+        if is_bounded:
+            if distances[name]["cosine"] < MIN_COSINE:
+                raise _unlike(
+                    f"{output} is not the parent's: their cosine", distances[name]["cosine"], MIN_COSINE
+                )
+            if expected[0][name].dtype.kind == "f":
+                refuse_chance([a[name] for a in expected], [a[name] for a in got], output)
+        _judge(distances[name], parent, output, tolerance)
     return distances
+
+
+def refuse_chance(expected: Sequence[Any], got: Sequence[Any], label: str) -> None:
+    """Raise ConversionError if what varies with the input in an output is not what varies in its parent's.
+
+    The mean of the parent over all positions is taken from both: a common offset, as a bias is, makes the cosine of any
+    two outputs high. Outputs that are nearly the same may differ in that, since rounding does it to a parent that hardly
+    varies.
+    """
+    import numpy as np
+
+    runs = [
+        (np.atleast_1d(a).astype(np.float64), np.atleast_1d(b).astype(np.float64))
+        for a, b in zip(expected, got, strict=True)
+        if a.size
+    ]
+    if not runs:
+        return
+    shapes = {a.shape[1:] for a, _ in runs}
+    widths = {shape[-1] if shape else 1 for shape in shapes}
+    width = widths.pop() if len(widths) == 1 else 1
+    is_fixed = len(shapes) == 1 and sum(len(a) for a, _ in runs) > 1
+    size = int(np.prod(shapes.pop())) if is_fixed else width
+    parent, child = (
+        np.nan_to_num(np.concatenate([run[side].reshape(-1, size) for run in runs]), posinf=0, neginf=0)
+        for side in (0, 1)
+    )
+    if np.linalg.norm(child - parent) <= ROUNDED * np.linalg.norm(parent):
+        return
+    varying, other = parent - parent.mean(axis=0), child - parent.mean(axis=0)
+    norms = float(np.linalg.norm(varying) * np.linalg.norm(other))
+    cosine = float((varying * other).sum()) / norms if norms else 1.0
+    if cosine < MIN_COVARIATION:
+        raise _unlike(
+            f"{label} does not follow the input as the parent's does: the cosine of what varies",
+            cosine,
+            MIN_COVARIATION,
+        )
+    positions = [side.reshape(-1, width).argmax(axis=1) for side in (parent, child)]
+    if width > 1 and len(positions[0]) >= MIN_POSITIONS and not (positions[0] == positions[1]).any():
+        raise _unlike(f"{label} has its largest value nowhere in the parent's place: argmax_agreement", 0.0)
 
 
 def tolerance_of(work: Any, subject: Any) -> float | None:
@@ -255,13 +313,17 @@ def _distance(parent: Any, child: Any) -> dict[str, float]:
     return {"max_abs_diff": float(f"{largest:.6g}"), "cosine": float(f"{cosine:.6g}")}
 
 
+def _unlike(finding: str, value: float, least: float | None = None) -> ConversionError:
+    return ConversionError(
+        f"{finding} is {value:.3g}" + ("" if least is None else f", the least is {least}"),
+        "quantize fewer nodes (nodes_to_exclude, op_types_to_quantize); a recipe publishes it with a lower limit of its own: "
+        "checks: [{metric: min_cosine, min: 0}]",
+    )
+
+
 def _judge(distance: Mapping[str, float], parent: Any, label: str, tolerance: float | None) -> None:
     import numpy as np
 
-    if distance["cosine"] < MIN_COSINE:
-        raise ConversionError(
-            f"{label} is not the parent's: their cosine is {distance['cosine']:.3g}, the least is {MIN_COSINE}"
-        )
     scale = max(1.0, float(np.abs(parent).max(initial=0.0)))
     if tolerance is not None and distance["max_abs_diff"] > tolerance * scale:
         raise ConversionError(

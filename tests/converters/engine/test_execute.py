@@ -370,13 +370,27 @@ def test_other_bytes_or_tools_are_another_key(
         graph.graph.initializer[0].raw_data = np.ones((64, 32), np.float32).tobytes()
         onnx.save(graph, home / "mlp.onnx")
     elif what == "data":
-        np.savez(home / "rows.npz", x=np.ones((4, 64), np.float32))
+        np.savez(home / "rows.npz", x=np.random.default_rng(2).normal(size=(4, 64)).astype(np.float32))
     else:
         monkeypatch.setattr(
             "onnxreg.converters.source.toolchain.tool_versions", lambda more: {"onnxruntime": "99"}
         )
     run({"steps": [STATIC]}, cache)
     assert ran_steps(ran) == ["static"]
+
+
+def test_a_graph_that_is_no_better_than_chance_needs_a_limit_of_the_users_own(
+    run: Any, home: Path, tmp_path: Path
+) -> None:
+    """Calibrated on one row of ones: every range is wrong."""
+    np.savez(home / "rows.npz", x=np.ones((1, 64), np.float32))
+    cache = StepCache(tmp_path / "cache")
+    published = {"steps": [STATIC, {"name": "io", "pass": "MobileSafeRewrite", "input": "static"}]}
+    for _ in range(2):
+        with pytest.raises(ConversionError):
+            run(published, cache)
+        draft = run({**published, "checks": [{"metric": "min_cosine", "min": 0}]}, cache)
+        assert checks(artifacts(draft)["io.onnx"])["min_cosine"]["verdict"] == "pass"
 
 
 def test_a_damaged_result_is_made_again(run: Any, ran: list[str], tmp_path: Path) -> None:

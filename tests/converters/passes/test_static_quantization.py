@@ -1,5 +1,6 @@
 """`OnnxStaticQuantization`: formats, methods, and the data it is calibrated on."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+from onnxreg.converters.passes import static_quantization
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.pass_contract import PassContract, run_and_compare
 from onnxreg.converters.passes.static_quantization import OnnxStaticQuantization
@@ -131,3 +133,87 @@ def test_files_that_hold_no_rows(tmp_path: Path) -> None:
     for case in cases:
         with pytest.raises((InputError, NotFoundError)):
             samples.read(case)
+
+
+MASKS = {
+    "added": "pad = Where(keep, zero, low) masked = Add(scores, pad)",
+    "chosen": "masked = Where(keep, scores, low)",
+    "multiplied": "number = Cast<to=1>(keep) away = Sub(one, number) pad = Mul(away, low) masked = Add(scores, pad)",
+}
+
+
+@pytest.mark.parametrize("is_padded", [True, False])
+@pytest.mark.parametrize("quant_format", ["QDQ", "QOperator"])
+@pytest.mark.parametrize("low", [-1e4, float(np.finfo(np.float32).min), -np.inf])
+@pytest.mark.parametrize("mask", MASKS)
+def test_attention_masks_stay_in_floating_point(
+    mask: str, low: float, quant_format: str, is_padded: bool
+) -> None:
+    """A mask in 8 bits makes every score 0; one that was never seen while calibrating lets padding through."""
+    if mask == "multiplied" and np.isinf(low):
+        pytest.skip("0 times infinity is NaN")
+    graph = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 16] x, bool[n] keep) => (float[n, 16] y) {'
+        " one = Constant<value_float=1.0>() zero = Constant<value_float=0.0>()"
+        " q = MatMul(x, a) k = MatMul(x, b) kt = Transpose<perm=[1, 0]>(k) scores = MatMul(q, kt) "
+        f"{MASKS[mask]} shares = Softmax(masked) v = MatMul(x, c) y = MatMul(shares, v) }}"
+    )
+    draw = np.random.default_rng(0)
+    for name in "abc":
+        value = draw.normal(size=(16, 16)).astype(np.float32) / 4
+        graph.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    graph.graph.initializer.append(onnx.numpy_helper.from_array(np.array(low, np.float32), "low"))
+    x = draw.normal(size=(16, 9, 16)).astype(np.float32)
+    feeds = [{"x": row, "keep": np.arange(9) < 3 + index % 6} for index, row in enumerate(x)]
+    seen = feeds if is_padded else [{**feed, "keep": np.ones(9, bool)} for feed in feeds]
+    _, step = run_and_compare(
+        "int8", OnnxStaticQuantization(seen, quant_format=quant_format), graph, feeds=feeds
+    )
+    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.99
+    assert step.result["float_nodes"]
+    assert step.result["weights"] == 3
+
+
+def test_a_graph_without_masks_is_quantized_whole() -> None:
+    _, step = run("int8", OnnxStaticQuantization(data()), model())
+    assert "float_nodes" not in step.result
+
+
+def test_indices_are_computed_in_floating_point() -> None:
+    """As MPNet and T5 find the row of a relative position."""
+    graph = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (int64[n] x) => (float[n, 8] y) {'
+        " f = Cast<to=1>(x) l = Log(f) m = Mul(l, five) i = Cast<to=7>(m) r = Gather(table, i) y = MatMul(r, w) }"
+    )
+    draw = np.random.default_rng(0)
+    for name, array in {
+        "five": np.array(5),
+        "table": draw.normal(size=(50, 8)),
+        "w": draw.normal(size=(8, 8)),
+    }.items():
+        graph.graph.initializer.append(onnx.numpy_helper.from_array(array.astype(np.float32), name))
+    feeds = [{"x": np.arange(1, 1000, step)} for step in (7, 90)]
+    _, step = run_and_compare("int8", OnnxStaticQuantization(feeds), graph, feeds=feeds)
+    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.99
+
+
+def test_the_quantizer_still_loses_the_operands_of_where(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If this fails, ONNX Runtime does what `whole_where` is for: remove that."""
+    graph = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 16] x, bool[n, 16] keep) => (float[n, 16] y) {'
+        " zero = Constant<value_float=0.0>() h = MatMul(x, w) y = Where(keep, h, zero) }"
+    )
+    weight = np.random.default_rng(0).normal(size=(16, 16)).astype(np.float32)
+    graph.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    feeds = [{"x": weight, "keep": weight > 0}]
+    run_and_compare(
+        "int8",
+        OnnxStaticQuantization(feeds, quant_format="QOperator"),
+        onnx.ModelProto.FromString(graph.SerializeToString()),
+        feeds=feeds,
+    )
+    monkeypatch.setattr(static_quantization, "whole_where", nullcontext)
+    with pytest.raises(ConversionError):
+        run("int8", OnnxStaticQuantization(feeds, quant_format="QOperator"), graph)
