@@ -143,11 +143,9 @@ export class Blobs {
       try {
         await this.#anyGeneration(blob, (path) => this.#receive(path, piece, arriving, options))
       } catch (error) {
-        if (!(error instanceof RemoteError && error.passing)) throw error
-        failures = arriving.size > most ? 0 : failures + 1
+        if (arriving.size > most) failures = 0
         most = Math.max(most, arriving.size)
-        if (failures > this.http.delays.length) throw error
-        await platform.wait(this.http.delays[failures - 1] ?? 0)
+        await this.http.pause(failures++, error)
       }
     }
     return arriving.bytes()
@@ -187,20 +185,22 @@ export class Blobs {
   }
 
   /**
-   * Ask for a blob under its plain key, then under generation keys.
+   * Ask for a blob under its plain key, then under generation keys. Some hosts answer 403 for what is absent.
    * @template T
    * @param {string} hex
    * @param {(path: string) => Promise<T>} ask
    */
   async #anyGeneration(hex, ask) {
+    let refusal
     for (const generation of GENERATIONS) {
       try {
         return await ask(`blobs/sha256/${hex.slice(0, 2)}/${hex}${generation}`)
       } catch (error) {
-        if (!(error instanceof NotFoundError)) throw error
+        if (error instanceof RemoteError && error.status === 403) refusal = error
+        else if (!(error instanceof NotFoundError)) throw error
       }
     }
-    throw new NotFoundError(`the registry does not have sha256:${hex}; resolve again`)
+    throw refusal ?? new NotFoundError(`the registry does not have sha256:${hex}; resolve again`)
   }
 }
 

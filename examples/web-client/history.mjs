@@ -13,8 +13,8 @@ import { IntegrityError } from './values.mjs'
 /** @typedef {import('./values.mjs').Json} Json */
 /** @typedef {{seq: number, prev: string, head: string, event: Json}} Line a line of the log, its digest and its event */
 
-const CHANNEL = ['version', 'manifest', 'seq', 'policy', 'evidence']
-const ENTRY = ['manifest', 'size', 'seq', 'yanks', 'pinned', 'gone', 'held', 'attested']
+export const CHANNEL = ['version', 'manifest', 'seq', 'policy', 'evidence']
+export const ENTRY = ['manifest', 'size', 'seq', 'yanks', 'pinned', 'gone', 'held', 'attested']
 const ROLLOUT = ['to', 'manifest', 'percent', 'salt', 'where', 'seq', 'policy', 'evidence']
 
 /**
@@ -38,10 +38,8 @@ function checkChannels(seen, state, lines) {
     if (event.kind === 'untag') delete expected[event.tag]
     if (event.kind === 'tag') expected[event.tag] = { ...event, seq }
   }
-  for (const tag of new Set([...Object.keys(expected), ...Object.keys(state.channels)])) {
-    if (canonical(picked(expected[tag], CHANNEL)) !== canonical(picked(state.channels[tag], CHANNEL))) {
-      throw new IntegrityError(`channel ${tag} of ${state.name} was moved without an event in the log`)
-    }
+  if (!isSame(expected, state.channels, CHANNEL)) {
+    throw new IntegrityError(`a channel of ${state.name} was moved without an event in the log`)
   }
 }
 
@@ -55,11 +53,8 @@ function checkRollouts(seen, state, lines) {
     if (!['yank', 'expire', 'purge', 'drop'].includes(event.kind)) continue
     for (const tag of Object.keys(expected)) if (expected[tag].to === event.version) delete expected[tag]
   }
-  const rollouts = state.rollouts ?? {}
-  for (const tag of new Set([...Object.keys(expected), ...Object.keys(rollouts)])) {
-    if (canonical(picked(expected[tag], ROLLOUT)) !== canonical(picked(rollouts[tag], ROLLOUT))) {
-      throw new IntegrityError(`the rollout of ${state.name}:${tag} is not what its log says`)
-    }
+  if (!isSame(expected, state.rollouts ?? {}, ROLLOUT)) {
+    throw new IntegrityError(`a rollout of ${state.name} is not what its log says`)
   }
 }
 
@@ -120,7 +115,17 @@ function checkVerdicts({ name, versions, refused = [] }, lines) {
   }
 }
 
+/** Whether two tables have the same rows, which agree in these keys. @param {Json} one @param {Json} other @param {string[]} keys */
+function isSame(one, other, keys) {
+  return canonical(each(one, (row) => picked(row, keys))) === canonical(each(other, (row) => picked(row, keys)))
+}
+
+/** @param {Json} table @param {(item: Json) => Json} change @returns {Json} */
+export function each(table, change) {
+  return Object.fromEntries(Object.entries(table).map(([key, item]) => [key, change(item)]))
+}
+
 /** @param {Json | undefined} value @param {string[]} keys @returns {Json} with null for missing keys */
-function picked(value, keys) {
+export function picked(value, keys) {
   return Object.fromEntries(keys.map((key) => [key, value?.[key] ?? null]))
 }

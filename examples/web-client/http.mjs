@@ -8,13 +8,16 @@ import { InputError, NotFoundError, RegError } from './values.mjs'
 /** Bytes of a document, at most. */
 export const MAX_DOCUMENT = 64 * 2 ** 20
 const PASSING = [408, 425, 429, 500, 502, 503, 504]
+const MAX_PAUSE_SECONDS = 30
 
-/** The server or the network failed. `passing`: a retry may help. */
+/** The server or the network failed. `passing`: a retry may help, after some seconds. */
 export class RemoteError extends RegError {
-  /** @param {string} message @param {boolean} passing */
-  constructor(message, passing) {
+  /** @param {string} message @param {boolean} passing @param {number} [status] @param {number} [seconds] */
+  constructor(message, passing, status, seconds = 0) {
     super(message, 'remote')
     this.passing = passing
+    this.status = status
+    this.seconds = seconds
   }
 }
 
@@ -90,15 +93,19 @@ export class Http {
    * @returns {Promise<T>}
    */
   async retrying(attempt) {
-    for (const delay of this.delays) {
+    for (let failures = 0; ; ) {
       try {
         return await attempt()
       } catch (error) {
-        if (!(error instanceof RemoteError && error.passing)) throw error
-        await platform.wait(delay)
+        await this.pause(failures++, error)
       }
     }
-    return attempt()
+  }
+
+  /** Wait before a new attempt; throw the error if none is left, or if it does not help. @param {number} failures @param {any} error */
+  async pause(failures, error) {
+    if (!(error instanceof RemoteError && error.passing) || failures >= this.delays.length) throw error
+    await platform.wait(Math.max(this.delays[failures], 1000 * error.seconds))
   }
 }
 
@@ -142,12 +149,21 @@ class Waiting {
 
 /** @param {string} path @param {Response} response */
 function check(path, response) {
-  const { status } = response
+  const { status, headers } = response
   if (status === 404 || status === 410) throw new NotFoundError(`there is no ${path}`)
   if (status === 401) throw new RemoteError(`${path} is read with a token: give the option \`token\``, false)
-  if (![200, 206, 304].includes(status)) {
-    throw new RemoteError(`${path} answers ${status}`, PASSING.includes(status))
-  }
+  if ([200, 206, 304].includes(status)) return
+  const seconds = secondsOf(headers)
+  const more = status === 403 ? ': it is absent, or may not be read' : seconds ? `: try again in ${seconds} seconds` : ''
+  throw new RemoteError(`${path} answers ${status}${more}`, PASSING.includes(status) && seconds <= MAX_PAUSE_SECONDS, status, seconds)
+}
+
+/** How long a server asks to wait; 0 if it does not say. A date counts from that of the answer. @param {Headers} headers */
+function secondsOf(headers) {
+  const after = headers.get('Retry-After') ?? ''
+  const limit = /;\s*t=(\d+)/.exec(headers.get('RateLimit') ?? '')?.[1]
+  const date = (Date.parse(after) - Date.parse(headers.get('Date') ?? '')) / 1000
+  return Math.max(0, /^\d*$/.test(after) ? Number(after || limit || 0) : date || 0)
 }
 
 /** @param {string} path @param {Response} response @param {Waiting} waiting */

@@ -9,8 +9,9 @@
  * release take the place of the present one, which stays for `rollback`. Whatever is handed out was verified by its
  * SHA-256. Without a network the present state of the store answers.
  *
- * Keys of the store, beside those of `blobs.mjs`: `index/<name>` is the state that was seen last, `slot/<name>` the
- * present release and the one before it, `seed` the private text by which this device takes part in rollouts.
+ * Keys of the store, beside those of `blobs.mjs`: `index/<name>` is the index file that was seen last, with the releases
+ * that are withdrawn, `slot/<name>` the present release and the one before it, `seed` the private text by which this device
+ * takes part in rollouts.
  */
 
 import { Blobs, piecesOf, sha256 } from './blobs.mjs'
@@ -19,6 +20,7 @@ import { readNeeds } from './operators.mjs'
 import { platform } from './platform.mjs'
 import { downloadSize, isShared, resolve } from './resolve.mjs'
 import { newSeed } from './rollout.mjs'
+import { decide, howWithdrawn, refusing, undone, withdrawals } from './slot.mjs'
 import { checkContinues, decode, readIndex } from './state.mjs'
 import { isSummaryOf, summarize } from './summary.mjs'
 import { offeredDeltas, Updater } from './updates.mjs'
@@ -38,7 +40,8 @@ export { resolve, sha256 }
 /** @typedef {{role: string, path: string, digest: string, size: number, pieces?: any}} File */
 /**
  * `onArrival` is called for each file that is here; `deltas: false` fetches whole files only. `selfTest` runs the new
- * release before it becomes the current one: if it returns false or throws, that artifact is never taken again.
+ * release before it becomes the current one: if it returns false or throws, that artifact is not taken again, and the next
+ * certified one of the release is tried.
  * @typedef {{signal?: AbortSignal, onProgress?: (done: number, total: number) => void,
  *   onArrival?: (arrival: import('./updates.mjs').Arrival) => void, deltas?: boolean,
  *   selfTest?: (release: Release) => boolean | Promise<boolean>}} Options
@@ -48,7 +51,8 @@ export { resolve, sha256 }
  * @typedef {{name: string, version: string, manifest: string, artifact: File & Json, files: File[]}} Release
  */
 /**
- * The current release and the one before it; `failed` are the digests of artifacts that failed on this device.
+ * The current release and the one before it; `failed` are digests of artifacts that failed on this device, and of artifacts
+ * and manifests that were rolled back.
  * @typedef {{current: Release | null, previous: Release | null, failed: string[]}} Slot
  */
 
@@ -88,19 +92,31 @@ export class Registry {
   }
 
   /**
-   * A model's state: the registry's, by one conditional request; if it cannot be reached, the last one seen.
+   * A model's state: the registry's, by one conditional request. The last one seen if the registry cannot be reached
+   * (`offline`), or if it answers with an older state even past the caches in between (`stale`).
    * @param {string} name
    * @param {AbortSignal} [signal]
-   * @returns {Promise<{state: Json, offline: boolean}>}
+   * @returns {Promise<{state: Json, offline: boolean, stale: boolean}>}
    */
   async state(name, signal) {
     const seen = await this.#load(`index/${modelName(name)}`)
+    const document = (/** @type {string} */ digest) => this.#blobs.document(digest)
     try {
-      const found = await this.#http.document(`index/${name}.jsonl`, seen?.etag, signal)
-      return { state: found ? await this.#accept(name, found, seen) : seen.state, offline: false }
+      let index = await this.#index(name, '', seen?.etag, signal)
+      if (index?.state.seq < seen?.state.seq) index = await this.#index(name, `?after=${index?.state.seq}`, null, signal)
+      if (!index) return { state: seen.state, offline: false, stale: false }
+      if (index.state.seq < seen?.state.seq) {
+        await checkContinues(index.state, seen, document)
+        return { state: seen.state, offline: false, stale: true }
+      }
+      const lines = seen ? await checkContinues(seen.state, index, document) : []
+      await this.#checkIdentity(index.state.registry)
+      const withdrawn = withdrawals(seen?.withdrawn ?? [], seen?.state.rollouts, lines)
+      await this.#save(`index/${name}`, { ...index, withdrawn, confirmed: seen?.confirmed ?? false })
+      return { state: index.state, offline: false, stale: false }
     } catch (error) {
       if (!(error instanceof RemoteError && seen)) throw error
-      return { state: seen.state, offline: true }
+      return { state: seen.state, offline: true, stale: false }
     }
   }
 
@@ -110,40 +126,54 @@ export class Registry {
    * @param {Question} [question]
    */
   async resolve(name, question = {}, /** @type {AbortSignal | undefined} */ signal = undefined) {
-    const { state: found, offline } = await this.state(name, signal)
+    const { state: found, ...contact } = await this.state(name, signal)
+    const { failed } = await this.slot(name)
     const state = await this.#withVersion(found, question.tag ?? null, signal)
     const seed = question.seed === undefined ? await this.#seed(state, question.tag) : question.seed
     const operatorSet = async (/** @type {string} */ digest) =>
       readNeeds(JSON.parse(platform.decode(await this.#blobs.document(digest, signal))))
-    return { ...(await resolve(state, { ...question, seed }, operatorSet)), state, offline }
+    return { ...(await resolve(state, { ...question, seed, failed }, operatorSet)), state, ...contact }
   }
 
   /**
    * Make the release that answers the present one, once all of its files are here and verified.
    *
-   * An artifact that failed here, or was rolled back, is never taken again. If a rollout offers one, the device gets
-   * what the channel holds.
+   * An artifact that failed here, or a release that was rolled back, is not taken again: the next certified artifact of the
+   * release is tried, then the release of the channel. A device does not stay on a withdrawn release (see `slot.mjs`).
    * @param {string} name
    * @param {Question} [question]
    * @param {Options} [options]
    * @returns {Promise<Release>}
    */
-  async update(name, question, options = {}) {
-    const { current, failed } = await this.slot(name)
-    let answer = await this.resolve(name, question, options.signal)
-    if (failed.includes(answer.artifact?.digest)) {
-      answer = await this.resolve(name, { ...question, seed: null }, options.signal)
+  async update(name, question = {}, options = {}) {
+    for (let failure; ; ) {
+      const { current, ...slot } = await this.slot(name)
+      const ask = (/** @type {Question} */ asked) => this.resolve(name, asked, options.signal)
+      const answer = await decide({ current, ...slot }, question, ask, () => this.#withdrawn(name))
+      if (!answer.artifact) {
+        if (answer.leaves) await this.#save(`slot/${name}`, { ...slot, current: null, previous: null })
+        if (current && answer.stays && !failure) return current
+        throw failure ?? answer.error ?? new NothingFitsError(name, answer.rejected ?? [])
+      }
+      const { state, version, artifact } = answer
+      const release = await this.#release(state, String(version), artifact, options.signal)
+      if (failure && isSame(release, current)) throw failure
+      await this.#download(release, state, options)
+      failure = isSame(release, current) ? null : await this.#test(release, options.selfTest)
+      if (!failure) {
+        await this.#take(release)
+        return release
+      }
     }
-    const { state, version, artifact, rejected } = answer
-    if (!version || !artifact) throw new NothingFitsError(name, rejected)
-    if (current && failed.includes(artifact.digest)) return current
-    const release = await this.#release(state, version, artifact, options.signal)
-    await this.#download(release, state, options)
-    if (!isSame(release, current)) await this.#test(release, options.selfTest)
+  }
+
+  /** Make a release the current one. @param {Release} release */
+  async #take(release) {
+    const { name } = release
     const slot = await this.slot(name)
-    const previous = isSame(release, slot.current) ? slot.previous : slot.current
+    const before = isSame(release, slot.current) ? slot.previous : slot.current
+    const previous = howWithdrawn(await this.#withdrawn(name), before) ? null : before
     await this.#save(`slot/${name}`, { ...slot, current: release, previous })
-    return release
   }
 
   /**
@@ -183,23 +213,16 @@ export class Registry {
     return names
   }
 
-  /** Run a new release; if it fails, its artifact is never taken again. @param {Release} release @param {Options['selfTest']} selfTest */
+  /** Run a new release. Returns the error if it fails; then its artifact is not taken again. @param {Release} release @param {Options['selfTest']} selfTest */
   async #test(release, selfTest) {
+    let cause
     try {
-      if ((await selfTest?.(release)) ?? true) return
+      if ((await selfTest?.(release)) ?? true) return null
     } catch (error) {
-      await this.#refuse(release)
-      throw new SelfTestError(release, error)
+      cause = error
     }
-    await this.#refuse(release)
-    throw new SelfTestError(release)
-  }
-
-  /** @param {Release} release @param {Partial<Slot>} [change] */
-  async #refuse({ name, artifact }, change = {}) {
-    const slot = await this.slot(name)
-    const failed = [...slot.failed.filter((digest) => digest !== artifact.digest), artifact.digest]
-    await this.#save(`slot/${name}`, { ...slot, ...change, failed })
+    await this.#save(`slot/${release.name}`, refusing(await this.slot(release.name), release.artifact.digest))
+    return new SelfTestError(release, cause)
   }
 
   /**
@@ -212,15 +235,19 @@ export class Registry {
   }
 
   /**
-   * Let the release before take the place of the present one.
+   * Let the release before take the place of the present one, which is not taken again. Not if it is withdrawn.
    * @param {string} name
    * @returns {Promise<Release>}
    */
   async rollback(name) {
-    const { current, previous } = await this.slot(name)
-    if (!current || !previous) throw new NotFoundError(`${name} has no previous release`)
-    await this.#refuse(current, { current: previous, previous: null })
-    return previous
+    const slot = undone(name, await this.slot(name), await this.#withdrawn(name))
+    await this.#save(`slot/${name}`, slot)
+    return /** @type {Release} */ (slot.current)
+  }
+
+  /** Let releases that failed here, or were rolled back, be taken again. @param {string} name */
+  async clearRefusals(name) {
+    await this.#save(`slot/${name}`, { ...(await this.slot(name)), failed: [] })
   }
 
   /**
@@ -272,17 +299,21 @@ export class Registry {
   }
 
   /**
-   * A new index file, which must continue the one that was seen before. Then it is the one that was seen.
+   * A model's index file, or null if it still has this entity tag. A query asks past the caches in between.
    * @param {string} name
-   * @param {{bytes: Uint8Array, etag: string | null}} found
-   * @param {{state: Json, confirmed?: boolean} | null} seen
+   * @param {string} query
+   * @param {string | null} etag
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<Json | null>}
    */
-  async #accept(name, { bytes, etag }, seen) {
-    const index = await readIndex(bytes, name)
-    if (seen) await checkContinues(seen.state, index, (digest) => this.#blobs.document(digest))
-    await this.#checkIdentity(index.state.registry)
-    await this.#save(`index/${name}`, { state: index.state, etag, confirmed: seen?.confirmed ?? false })
-    return index.state
+  async #index(name, query, etag, signal) {
+    const found = await this.#http.document(`index/${name}.jsonl${query}`, etag, signal)
+    return found && { ...(await readIndex(found.bytes, name)), etag: found.etag }
+  }
+
+  /** @param {string} name @returns {Promise<import('./slot.mjs').Withdrawn>} */
+  async #withdrawn(name) {
+    return (await this.#load(`index/${name}`))?.withdrawn ?? []
   }
 
   /** @param {string} id */

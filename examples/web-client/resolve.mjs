@@ -9,7 +9,7 @@ import { shortfall } from './operators.mjs'
 import { admits } from './rollout.mjs'
 import {
   codeUnits, count, digest, flag, InputError, isPrerelease, isVersion, items, mapping, NotFoundError, optional, own, precedence,
-  share, size, text,
+  share, size, text, WithdrawnError,
 } from './values.mjs'
 import { parse } from './where.mjs'
 
@@ -36,11 +36,12 @@ const KEYS = ['formats', 'precision', 'certified', 'max_size', 'min_recall', 'wh
  * @param {any} [question.query]
  * @param {any} [question.device]
  * @param {string | null} [question.seed] of this device, by which it takes part in rollouts
+ * @param {string[]} [question.failed] digests of artifacts and manifests that failed on this device
  * @param {(digest: string) => Promise<Need[]>} [operatorSet] reads the operators of an artifact, if they matter
  * @returns {Promise<Outcome>}
  */
-export async function resolve(state, { tag = null, query = {}, device = null, seed = null } = {}, operatorSet = noOperatorSet) {
-  const asked = readQuery(query ?? {})
+export async function resolve(state, { tag = null, query = {}, device = null, seed = null, failed = [] } = {}, operatorSet = noOperatorSet) {
+  const asked = { ...readQuery(query ?? {}), failed }
   const runtime = device === null ? null : readDevice(device, asked.context)
   const rollout = own(state.rollouts ?? {}, tag ?? '')
   const versions = tag === null ? releases(state) : [usable(state, tag)]
@@ -81,9 +82,12 @@ function releases({ versions }) {
 function usable(state, tag) {
   const version = isVersion(tag) ? tag : own(state.channels, tag)?.version
   const entry = version === undefined ? undefined : own(state.versions, version)
-  if (!entry) throw new NotFoundError(`${state.name} has no ${tag} in its state line`)
+  if (!entry) {
+    const channels = Object.keys(state.channels).join(', ') || 'none'
+    throw new NotFoundError(`${state.name} has no ${tag}; its channels: ${channels}`)
+  }
   const reason = entry.gone?.how ?? (entry.yanks ? 'yanked' : null)
-  if (reason) throw new NotFoundError(`${state.name}:${version} is ${reason}`)
+  if (reason) throw new WithdrawnError(`${state.name}:${version} is ${reason}`)
   return version
 }
 
@@ -105,10 +109,11 @@ function passedOver(state, lowest) {
 /** @typedef {{artifact: Json, download: number, code: string | null}} Judged */
 
 /**
- * Each artifact of a version with the code of the first requirement that it does not meet.
+ * Each artifact of a version with the code of the first requirement that it does not meet. If one of them failed on this
+ * device, only certified ones may take its place.
  * @param {Json} state
  * @param {string} version
- * @param {Query} query
+ * @param {Query & {failed: string[]}} query
  * @param {import('./device.mjs').Device | null} device
  * @param {(digest: string) => Promise<Need[]>} operatorSet
  * @returns {Promise<Judged[]>}
@@ -116,10 +121,14 @@ function passedOver(state, lowest) {
 async function judge(state, version, query, device, operatorSet) {
   const summary = own(state.summaries, version)
   if (!summary) throw new NotFoundError(`the state line of ${state.name} has no summary of ${version}`)
-  const { held, attested } = state.versions[version]
+  const { held, attested, manifest } = state.versions[version]
+  const hasFailed = (/** @type {Json} */ { digest }) => query.failed.includes(digest)
+  const onlyCertified = summary.artifacts.some(hasFailed)
   const standing = standingOf(state, version)
   /** @type {Requirement[]} */
   const requirements = [
+    ['failed', (artifact) => !hasFailed(artifact) && !query.failed.includes(manifest)],
+    ['not-certified', (artifact) => !onlyCertified || artifact.state === 'certified'],
     ...query.requirements,
     ['where', (artifact) => !query.where || query.where(unread({ ...contents(summary, artifact), ...standing }))],
     ['not-held', (artifact) => !held || held.includes(artifact.path)],

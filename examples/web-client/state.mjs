@@ -6,7 +6,7 @@
  */
 
 import { sha256 } from './blobs.mjs'
-import { checkChanges } from './history.mjs'
+import { CHANNEL, checkChanges, each, ENTRY, picked } from './history.mjs'
 import { platform } from './platform.mjs'
 import { readRollout } from './rollout.mjs'
 import { canonical } from './summary.mjs'
@@ -35,17 +35,15 @@ export async function readIndex(bytes, name) {
 }
 
 /**
- * Throw IntegrityError if a new state does not continue the last one seen.
+ * The lines of a log after those that were seen. Throws IntegrityError if a new state does not continue the last one seen.
  * @param {Json} seen
- * @param {{state: Json, lines: Line[]}} index
+ * @param {Json} index its `state` and `lines`
  * @param {(digest: string) => Promise<Uint8Array>} document reads a sealed segment of the log
+ * @returns {Promise<Line[]>}
  */
 export async function checkContinues(seen, { state, lines }, document) {
   if (state.registry !== seen.registry) {
     throw new IntegrityError(`${state.name}: this is registry ${state.registry}, it was ${seen.registry} before`)
-  }
-  if (state.seq < seen.seq) {
-    throw new IntegrityError(`${state.name}: the registry went back from line ${seen.seq} to ${state.seq}`)
   }
   const known = await linesFrom(seen.seq, state, lines, document)
   if (known.find(({ seq }) => seq === seen.seq)?.head !== seen.head) {
@@ -54,11 +52,9 @@ export async function checkContinues(seen, { state, lines }, document) {
   if (state.seq === seen.seq && said(state) !== said(seen)) {
     throw new IntegrityError(`${state.name}: the log is as it was, and its state is not`)
   }
-  await checkChanges(
-    seen,
-    state,
-    known.filter(({ seq }) => seq > seen.seq),
-  )
+  const fresh = known.filter(({ seq }) => seq > seen.seq)
+  await checkChanges(seen, state, fresh)
+  return fresh
 }
 
 /**
@@ -124,8 +120,6 @@ export function decode(bytes) {
   }
 }
 
-const CHANNEL = ['version', 'manifest', 'seq', 'policy', 'evidence']
-const ENTRY = ['manifest', 'size', 'seq', 'yanks', 'pinned', 'gone', 'held', 'attested']
 const SUMMARY = ['manifest', 'size', 'files', 'task', 'family', 'license']
 const ARTIFACT = [
   ...['path', 'format', 'precision', 'digest', 'size', 'state', 'files', 'opset', 'ort_format', 'operators'],
@@ -148,16 +142,6 @@ function said({ registry, name, seq, head, segments, channels, versions, summari
     ...{ catalog: more.catalog ?? null, tombstones: more.tombstones ?? [], refused: more.refused ?? [] },
     rollouts: more.rollouts ?? {},
   })
-}
-
-/** @param {Json} table @param {(item: Json) => Json} change @returns {Json} */
-function each(table, change) {
-  return Object.fromEntries(Object.entries(table).map(([key, item]) => [key, change(item)]))
-}
-
-/** @param {Json} value @param {string[]} keys @returns {Json} with null for missing keys */
-function picked(value, keys) {
-  return Object.fromEntries(keys.map((key) => [key, value[key] ?? null]))
 }
 
 /** Check the parts that resolving relies on. @param {Json} state @param {string} name */

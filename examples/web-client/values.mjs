@@ -29,6 +29,9 @@ export class NotFoundError extends RegError {
   }
 }
 
+/** The version was yanked, or its files are gone. */
+export class WithdrawnError extends NotFoundError {}
+
 /** The bytes are not those that were promised. Nothing of them was handed out. */
 export class IntegrityError extends RegError {
   /** @param {string} message */

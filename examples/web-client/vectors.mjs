@@ -1,5 +1,5 @@
 /**
- * The vectors of `docs/resolve.md`, `docs/query.md`, `docs/delta.md` and `docs/rollouts.md`, for any host.
+ * The vectors of `docs/resolve.md`, `docs/query.md`, `docs/delta.md`, `docs/format.md` and `docs/rollouts.md`, for any host.
  *
  * `run-vectors.mjs` runs them in Node, `tests/examples/jsc_shell.mjs` in JavaScriptCore.
  */
@@ -12,6 +12,7 @@ import { readNeeds } from './operators.mjs'
 import { platform } from './platform.mjs'
 import { resolve } from './resolve.mjs'
 import { admits } from './rollout.mjs'
+import { decide, undone, withdrawals } from './slot.mjs'
 import { checkContinues, readIndex } from './state.mjs'
 import { IntegrityError, RegError } from './values.mjs'
 import { ExpressionError, parse } from './where.mjs'
@@ -96,6 +97,34 @@ export async function runVectors(load, resolveFiles) {
       const outcome = readIndex(index, 'acme/pii').then((found) => checkContinues(state, found, documents))
       equal(await outcome.then(() => null, (failure) => failure.family ?? failure), error)
     })
+    if (error || name === 'nothing') continue
+    await check(`history, an edge that is behind: ${name}`, async () => {
+      const [old, seen] = await Promise.all([history.before, after].map((text) => readIndex(platform.encode(text), 'acme/pii')))
+      await checkContinues(old.state, seen, documents)
+    })
+  }
+
+  const device = await load('device.json')
+  for (const { name, state, question, slot, withdrawn, expect } of device.updates) {
+    await check(`update: ${name}`, async () => {
+      const ask = (/** @type {Json} */ asked) => resolve(device.states[state], { ...asked, failed: slot.failed })
+      const { version, artifact, stays, leaves, error } = await decide(slot, question, ask, async () => withdrawn)
+      if (artifact) equal({ version, artifact: artifact.path }, expect)
+      else equal({ ...(stays && { stays }), ...(leaves && { leaves }), ...(!stays && { error: error?.family ?? 'not-found' }) }, expect)
+    })
+  }
+  for (const { name, slot, withdrawn, expect } of device.rollbacks) {
+    await check(`rollback: ${name}`, async () => {
+      const outcome = Promise.resolve().then(() => undone('acme/pii', slot, withdrawn))
+      const found = await outcome.then(
+        ({ current, previous, failed }) => ({ current: previous || current?.version, failed }),
+        (error) => ({ error: error.family ?? error }),
+      )
+      equal(found, expect)
+    })
+  }
+  for (const { name, before, rollouts, lines, expect } of device.withdrawals) {
+    await check(`withdrawn: ${name}`, () => equal(withdrawals(before, rollouts, lines), expect))
   }
 
   for (const vector of (await load('delta/apply.json')).vectors) {

@@ -46,6 +46,7 @@ public final class JvmClient {
         } catch (NothingFitsException error) {
             failure.put("rejected", rejected(error.rejected));
             failure.put("error", "not-found");
+            failure.put("message", error.getMessage());
             return failure;
         } catch (RegException error) {
             failure.put("error", RunVectors.family(error));
@@ -57,6 +58,9 @@ public final class JvmClient {
     private void call(String call) {
         String name = words.isEmpty() ? null : String.valueOf(words.get(0));
         switch (call) {
+            case "judged":
+                judged(name);
+                break;
             case "update":
                 show(registry.update(name, question(), updateOptions()));
                 break;
@@ -96,6 +100,28 @@ public final class JvmClient {
                 break;
             default:
                 throw new IllegalArgumentException(call);
+        }
+    }
+
+    /**
+     * Update with a self-test that fails for these paths of artifacts and versions; `ran` are those that it
+     * was run on.
+     */
+    private void judged(String name) {
+        List<Object> ran = new ArrayList<>();
+        List<String> bad = Values.texts(options().get("bad"));
+        outcome.put("ran", ran);
+        try {
+            show(registry.update(name, question(), new UpdateOptions().selfTest((where, release) -> {
+                ran.add(release.artifact.path);
+                return !bad.contains(release.version) && !bad.contains(release.artifact.path);
+            })));
+        } catch (RegException error) {
+            outcome.put("error", RunVectors.family(error));
+            outcome.put("message", error.getMessage());
+            if (error instanceof NothingFitsException) {
+                outcome.put("rejected", rejected(((NothingFitsException) error).rejected));
+            }
         }
     }
 
@@ -197,6 +223,7 @@ public final class JvmClient {
         outcome.put("artifact", answer.artifact);
         outcome.put("rejected", rejected(answer.rejected));
         outcome.put("offline", answer.isOffline);
+        outcome.put("stale", answer.isStale);
     }
 
     private static List<Object> rejected(List<Rejection> rejections) {

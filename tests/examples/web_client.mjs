@@ -32,21 +32,37 @@ const calls = {
     }
     return whole(registry, await registry.update(name, question, { selfTest }))
   },
+  /** With a self-test that fails for these paths of artifacts and versions; `ran` are those that it was run on. */
+  async judged(registry, name, question, { bad }) {
+    const ran = []
+    const selfTest = ({ version, artifact }) => {
+      ran.push(artifact.path)
+      return !bad.includes(version) && !bad.includes(artifact.path)
+    }
+    const outcome = registry.update(name, question, { selfTest }).then((release) => whole(registry, release), failure)
+    return { ...(await outcome), ran }
+  },
   async abort(registry, name, bytes) {
     const control = new AbortController()
     const onProgress = (done) => done >= bytes && control.abort(new RegError('given up', 'test'))
     return registry.update(name, {}, { signal: control.signal, onProgress })
   },
   resolve: async (registry, name, question) => {
-    const { version, artifact, rejected, offline } = await registry.resolve(name, question)
-    return { version, artifact: artifact?.path ?? null, rejected, offline }
+    const { version, artifact, rejected, offline, stale } = await registry.resolve(name, question)
+    return { version, artifact: artifact?.path ?? null, rejected, offline, stale }
   },
   present: async (registry, name) => {
     const { current, previous } = await registry.slot(name)
     return { ...(current && (await whole(registry, current))), previous: previous?.version ?? null }
   },
   rollback: async (registry, name) => whole(registry, await registry.rollback(name)),
+  clear: (registry, name) => registry.clearRefusals(name),
   tidy: (registry) => registry.tidy(),
+}
+
+function failure(error) {
+  if (!(error instanceof RegError)) throw error
+  return { error: error.family, message: error.message, rejected: error.rejected }
 }
 
 async function answer({ url, directory, call, words, token }) {
@@ -55,8 +71,7 @@ async function answer({ url, directory, call, words, token }) {
     const registry = new Registry(url, store, { delays, patience: 500, token: token ?? undefined })
     return (await calls[call](registry, ...words)) ?? null
   } catch (error) {
-    if (!(error instanceof RegError)) throw error
-    return { error: error.family, message: error.message, rejected: error.rejected }
+    return failure(error)
   }
 }
 

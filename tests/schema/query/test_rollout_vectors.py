@@ -68,9 +68,10 @@ def test_questions(vector: dict[str, Any]) -> None:
     assert answer == vector["expect"]
 
 
-def test_the_file_is_what_its_script_writes() -> None:
-    command = [sys.executable, FOLDER / "make_rollout.py", "--check"]
-    assert subprocess.run(command, check=False).returncode == 0, "run tests/vectors/make_rollout.py"
+@pytest.mark.parametrize("script", ["make_rollout.py", "make_device.py"])
+def test_the_file_is_what_its_script_writes(script: str) -> None:
+    command = [sys.executable, FOLDER / script, "--check"]
+    assert subprocess.run(command, check=False).returncode == 0, f"run tests/vectors/{script}"
 
 
 @pytest.mark.parametrize("value", [0, -1, 100.01, 0.001, 33.333, "5", None, True, float("nan"), 1e300])

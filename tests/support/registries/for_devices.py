@@ -26,10 +26,12 @@ def publish(
     checks: Sequence[Any] = (),
     metadata: Mapping[str, Any] | None = None,
     name: str = "acme/pii",
+    half: bool = False,
     **manifest: Any,
 ) -> dict[str, str]:
     """Publish a version with one large and one small, certified artifact, and evidence; returns the digests of the files
-    that a device downloads for the latter. `metadata` and `manifest` are more keys of the artifacts and the manifest."""
+    that a device downloads for the latter. With `half` there is a second certified artifact, `model_fp16.onnx`. `metadata`
+    and `manifest` are more keys of the artifacts and the manifest."""
     root.mkdir()
     random = Random(version)
     files = {
@@ -38,7 +40,8 @@ def publish(
         "config.json": version.encode(),
         "empty.txt": b"",
     }
-    for path, data in {**files, "proof.json": b"{}", "scores.csv": b"group"}.items():
+    others = {"proof.json": b"{}", "scores.csv": b"group", "model_fp16.onnx": random.randbytes(size)}
+    for path, data in {**files, **others}.items():
         (root / path).write_bytes(data)
     evidence = (DraftFile("certificate", "proof.json"), DraftFile("item-scores", "scores.csv"))
     fields = {"metadata": {"opset": 18, **(metadata or {})}}
@@ -52,6 +55,11 @@ def publish(
                 *("onnx-int8", "int8", "model_int8.onnx"),
                 verdict=certified,
                 fields={**fields, "checks": list(checks)},
+            ),
+            *(
+                [DraftArtifact("onnx", "float16", "model_fp16.onnx", verdict=certified, fields=fields)]
+                if half
+                else []
             ),
         ),
         (DraftFile("config", "config.json"), DraftFile("notes", "empty.txt"), *evidence),

@@ -18,6 +18,10 @@ public final class Answer {
 
     /** True if the registry could not be reached, and the state that was seen last answered. */
     public final boolean isOffline;
+    /** True if the registry answered with an older state than the one seen last, which answered instead. */
+    public final boolean isStale;
+    /** The state that answered; null before it is known. */
+    final State state;
 
     Answer(String version, Artifact artifact, List<Rejection> rejected) {
         this.version = version;
@@ -26,15 +30,19 @@ public final class Answer {
         this.size = artifact == null ? 0 : artifact.download;
         this.rejected = Collections.unmodifiableList(rejected);
         this.isOffline = false;
+        this.isStale = false;
+        this.state = null;
     }
 
-    Answer(Answer answer, boolean isOffline) {
+    Answer(Answer answer, State state, boolean isOffline, boolean isStale) {
         this.version = answer.version;
         this.artifact = answer.artifact;
         this.digest = answer.digest;
         this.size = answer.size;
         this.rejected = answer.rejected;
+        this.state = state;
         this.isOffline = isOffline;
+        this.isStale = isStale;
     }
 
     /** Return true if an artifact matches. */

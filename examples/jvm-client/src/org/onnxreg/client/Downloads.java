@@ -51,14 +51,30 @@ final class Downloads {
     }
 
     private byte[] fetchDocument(String digest, Cancellation cancellation) {
+        RegException missing = null;
         for (int generation = 0; generation < GENERATIONS; generation++) {
             try {
                 return http.document(path(digest, generation), "", cancellation).bytes;
-            } catch (NotFoundException error) {
-                // The blob may be under a later generation key.
+            } catch (RegException error) {
+                missing = orMissing(missing, digest, error);
             }
         }
-        throw missing(digest);
+        throw missing;
+    }
+
+    /**
+     * Return the error of a blob that is under none of its keys. Some hosts answer 403 for what is absent.
+     * Throw any other error.
+     */
+    private static RegException orMissing(RegException before, String digest, RegException error) {
+        if (error instanceof RemoteException && ((RemoteException) error).status == 403) {
+            return error;
+        }
+        if (!(error instanceof NotFoundException)) {
+            throw error;
+        }
+        return before != null ? before
+                : new NotFoundException("the registry does not have " + digest + "; resolve again");
     }
 
     /**
@@ -187,14 +203,15 @@ final class Downloads {
     }
 
     private HttpResponse openAny(String digest, Map<String, String> headers, Cancellation cancellation) {
+        RegException missing = null;
         for (int generation = 0; generation < GENERATIONS; generation++) {
             try {
                 return http.open(path(digest, generation), headers, cancellation);
-            } catch (NotFoundException error) {
-                // The blob may be under a later generation key.
+            } catch (RegException error) {
+                missing = orMissing(missing, digest, error);
             }
         }
-        throw missing(digest);
+        throw missing;
     }
 
     private static boolean isRange(String header, long start) {
@@ -205,9 +222,5 @@ final class Downloads {
         String hex = Values.hex(digest);
         String key = "blobs/sha256/" + hex.substring(0, 2) + "/" + hex;
         return generation == 0 ? key : key + "." + generation;
-    }
-
-    private static NotFoundException missing(String digest) {
-        return new NotFoundException("the registry does not have " + digest + "; resolve again");
     }
 }

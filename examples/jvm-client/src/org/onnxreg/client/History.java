@@ -49,20 +49,17 @@ final class History {
     }
 
     /**
-     * Throw IntegrityException if an index file does not continue the state that was seen last.
+     * Return the lines after those that were seen. IntegrityException if an index file does not continue the
+     * state that was seen last.
      *
      * @param hasWrongSummaries true if a manifest contradicted the summaries that were seen: these may change
      */
-    static void checkContinues(State seen, boolean hasWrongSummaries, IndexFile index, Documents documents) {
+    static List<LogLine> checkContinues(State seen, boolean hasWrongSummaries, IndexFile index, Documents documents) {
         State state = index.state;
         if (!state.registry().equals(seen.registry())) {
             throw new IntegrityException(
                     state.name + ": this is registry " + state.registry() + ", it was " + seen.registry()
                             + " before");
-        }
-        if (state.seq() < seen.seq()) {
-            throw new IntegrityException(
-                    state.name + ": the registry went back from line " + seen.seq() + " to " + state.seq());
         }
         List<LogLine> lines = index.linesFrom(seen.seq(), documents);
         int place = 0;
@@ -77,7 +74,9 @@ final class History {
         if (state.seq() == seen.seq() && !isSame) {
             throw new IntegrityException(state.name + ": the log is as it was, and its state is not");
         }
-        new History(seen, state, lines.subList(place + 1, lines.size())).check();
+        List<LogLine> fresh = lines.subList(place + 1, lines.size());
+        new History(seen, state, fresh).check();
+        return fresh;
     }
 
     private void check() {

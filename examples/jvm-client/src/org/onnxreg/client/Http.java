@@ -153,7 +153,7 @@ final class Http {
         if (status == 200 || status == 206 || status == 304) {
             return;
         }
-        String wait = response.header("Retry-After");
+        long seconds = response.retryAfter();
         response.close();
         if (status == 404 || status == 410) {
             throw new NotFoundException("the registry has no " + path);
@@ -161,10 +161,10 @@ final class Http {
         if (status == 401) {
             throw new RemoteException(path + " needs a token: use Settings.token", false);
         }
-        long seconds = wait.matches("[0-9]{1,9}") ? Math.min(Long.parseLong(wait), MAX_RETRY_AFTER_SECONDS)
-                : 0;
-        throw new RemoteException(path + " answers " + status, status < 0 || PASSING.contains(status),
-                seconds);
+        boolean isPassing = (status < 0 || PASSING.contains(status)) && seconds <= MAX_RETRY_AFTER_SECONDS;
+        String more = status == 403 ? ": it is absent, or may not be read"
+                : seconds > 0 ? ": try again in " + seconds + " seconds" : "";
+        throw new RemoteException(path + " answers " + status + more, isPassing, status, seconds);
     }
 
     private static URL redirected(String path, URL from, String location) throws IOException {

@@ -4,9 +4,14 @@ import java.io.Closeable;
 import java.io.IOException;
 import java.io.InputStream;
 import java.net.HttpURLConnection;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.zip.GZIPInputStream;
 
 /** An answer of a server. Its body ends where the server said, or with a RemoteException. */
 final class HttpResponse implements Closeable {
+    private static final Pattern LIMIT = Pattern.compile(";\\s*t=([0-9]{1,9})");
+
     final int status;
     private final HttpURLConnection connection;
     private final String path;
@@ -28,11 +33,28 @@ final class HttpResponse implements Closeable {
         return value == null ? "" : value;
     }
 
+    /**
+     * Return the seconds that the server asks to wait; 0 if it does not say. A date counts from that of the
+     * response: the clock of the device is not read.
+     */
+    long retryAfter() {
+        String after = header("Retry-After");
+        Matcher limit = LIMIT.matcher(header("RateLimit"));
+        if (after.isEmpty() && limit.find()) {
+            after = limit.group(1);
+        }
+        if (after.matches("[0-9]{1,9}")) {
+            return Long.parseLong(after);
+        }
+        long until = connection.getHeaderFieldDate("Retry-After", 0);
+        return connection.getDate() == 0 ? 0 : Math.max(0, (until - connection.getDate()) / 1000);
+    }
+
     /** Read some bytes; -1 at the end. */
     int read(byte[] buffer) {
         cancellation.check();
         try {
-            body = body == null ? connection.getInputStream() : body;
+            body = body == null ? open() : body;
             int count = body.read(buffer);
             received += Math.max(count, 0);
             isAtEnd = count < 0;
@@ -45,9 +67,19 @@ final class HttpResponse implements Closeable {
         }
     }
 
+    /** Some servers compress though nobody asked for it; the bytes of a part are not unpacked. */
+    private InputStream open() throws IOException {
+        InputStream stream = connection.getInputStream();
+        return isPacked() ? new GZIPInputStream(stream) : stream;
+    }
+
+    private boolean isPacked() {
+        return header("Content-Encoding").equals("gzip");
+    }
+
     private boolean isComplete() {
         String length = header("Content-Length");
-        return !length.matches("[0-9]{1,18}") || received >= Long.parseLong(length);
+        return isPacked() || !length.matches("[0-9]{1,18}") || received >= Long.parseLong(length);
     }
 
     @Override

@@ -38,22 +38,35 @@ final class IndexReader {
         return seen;
     }
 
-    /** Ask the registry for the newest index file, by one conditional request. */
+    /**
+     * Ask the registry for the newest index file, by one conditional request. If it is older than the one
+     * seen, ask once more past the caches in between; if it still is, return the one seen.
+     */
     SeenIndex refresh(String name, Documents documents, Cancellation cancellation) {
         SeenIndex seen = load(name);
         String etag = isChecked(seen) ? seen.etag : "";
-        Http.Document document = http.document("index/" + name + ".jsonl", etag, cancellation);
+        String path = "index/" + name + ".jsonl";
+        Http.Document document = http.document(path, etag, cancellation);
         if (document == null) {
             return seen;
         }
         IndexFile index = IndexFile.read(document.bytes, name);
-        check(index, seen, documents);
+        if (seen != null && index.state.seq() < seen.state.seq()) {
+            document = http.document(path + "?after=" + index.state.seq(), "", cancellation);
+            index = IndexFile.read(document.bytes, name);
+        }
+        if (seen != null && index.state.seq() < seen.state.seq()) {
+            History.checkContinues(index.state, true, seen.index(), documents);
+            return seen.asStale();
+        }
+        Withdrawals withdrawals = check(index, seen, documents);
         checkIdentity(index.state.registry(), cancellation);
         SeenIndex latest = load(name);
         if (latest != null && latest.state.seq() > index.state.seq()) {
             return latest; // another thread or process has seen more meanwhile
         }
-        SeenIndex fresh = SeenIndex.of(document.bytes, index.state, document.etag, trust.lineChecks());
+        SeenIndex fresh = SeenIndex.of(
+                document.bytes, index.state, document.etag, trust.lineChecks(), withdrawals);
         storage.save(storage.index(name), fresh.write());
         return fresh;
     }
@@ -63,20 +76,30 @@ final class IndexReader {
         storage.save(storage.index(name), load(name).withWrongSummaries().write());
     }
 
+    /** Return the releases that are withdrawn in the state that was seen last. */
+    Withdrawals withdrawals(String name) {
+        SeenIndex seen = load(name);
+        return seen == null ? Withdrawals.NONE : seen.withdrawals;
+    }
+
     private boolean isChecked(SeenIndex seen) {
         return seen != null && seen.lineChecks.equals(trust.lineChecks());
     }
 
-    private void check(IndexFile index, SeenIndex seen, Documents documents) {
+    /** Return what is withdrawn now. IntegrityException if an index file does not continue the one seen. */
+    private Withdrawals check(IndexFile index, SeenIndex seen, Documents documents) {
+        Withdrawals withdrawals = Withdrawals.NONE;
         if (seen == null) {
             History.checkFirst(index);
         } else {
-            History.checkContinues(seen.state, seen.hasWrongSummaries, index, documents);
+            withdrawals = seen.withdrawals.after(seen.state,
+                    History.checkContinues(seen.state, seen.hasWrongSummaries, index, documents));
         }
         if (trust.requiresLines()) {
             long first = isChecked(seen) ? seen.state.seq() : 1;
             new Signatures(trust, index.state).checkLines(index.linesFrom(first, documents));
         }
+        return withdrawals;
     }
 
     private void checkIdentity(String id, Cancellation cancellation) {

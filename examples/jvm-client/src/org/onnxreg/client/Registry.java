@@ -51,7 +51,7 @@ public final class Registry {
      * Answer which artifact this device gets, and why it does not get the others. Download documents only.
      */
     public Answer resolve(String name, Question question) {
-        return answer(name, question, question.hasRollouts, new Cancellation()).answer;
+        return answer(name, question, question.tag, question.hasRollouts, new Cancellation());
     }
 
     /** Update a model with the default options. */
@@ -62,27 +62,49 @@ public final class Registry {
     /**
      * Resolve a question, bring the files of its answer here, and make it the current release.
      *
-     * <p>An artifact that was rolled back, or that the self-test refused, is never taken again. If a rollout
-     * offers one, the device gets the release of the channel; otherwise the current release is returned.
-     * Without a network the state that was seen last answers.
+     * <p>An artifact that the self-test refused, or a release that was rolled back, is not taken again: the
+     * next certified artifact of the release is tried, then the release of the channel. A device does not
+     * stay on a release that was withdrawn. Without a network the state that was seen last answers.
      */
-    public Release update(String name, Question question, UpdateOptions options) {
+    public Release update(final String name, final Question question, final UpdateOptions options) {
         DirectoryLock lock = storage.lock(options.cancellation);
         try {
-            Slot slot = slot(name);
-            Resolved resolved = answer(name, question, question.hasRollouts, options.cancellation);
-            if (slot.refuses(resolved.answer.digest)) {
-                resolved = answer(name, question, false, options.cancellation);
+            SelfTestException failure = null;
+            while (true) {
+                Slot slot = slot(name);
+                Decision decision = Decision.of(name, slot, question.tag, new Decision.Asker() {
+                    @Override
+                    public Answer ask(String tag, boolean isOther) {
+                        boolean hasRollouts = question.hasRollouts && !isOther;
+                        return answer(name, question, tag, hasRollouts, options.cancellation);
+                    }
+
+                    @Override
+                    public Withdrawals withdrawals() {
+                        return indexes.withdrawals(name);
+                    }
+                });
+                if (decision.answer == null) {
+                    if (decision.isLeaving) {
+                        save(name, slot.withoutReleases());
+                    }
+                    if (decision.isStaying && failure == null) {
+                        return slot.current;
+                    }
+                    throw failure != null ? failure : decision.error;
+                }
+                Release release = release(decision.answer, options.cancellation);
+                if (failure != null && slot.isCurrent(release)) {
+                    throw failure;
+                }
+                install(release, decision.answer.state, options);
+                failure = slot.isCurrent(release) ? null : test(release, options.selfTest);
+                if (failure == null) {
+                    save(name, slot.with(release, indexes.withdrawals(name)));
+                    return release;
+                }
+                save(name, slot.refusing(release.artifact.digest));
             }
-            if (!resolved.answer.matches()) {
-                throw new NothingFitsException(name, resolved.answer.rejected);
-            }
-            if (slot.refuses(resolved.answer.digest)) {
-                return currentInsteadOf(name + ":" + resolved.answer.version, slot);
-            }
-            Release release = release(resolved, options.cancellation);
-            install(release, resolved.state, options);
-            return takeOver(release, slot, options.selfTest);
         } finally {
             lock.close();
         }
@@ -98,16 +120,16 @@ public final class Registry {
         }
     }
 
-    /** Make the previous release current again. The release that was current is not taken again. */
+    /**
+     * Make the previous release current again, unless it was withdrawn. The release that was current is not
+     * taken again.
+     */
     public Release rollback(String name) {
         DirectoryLock lock = storage.lock(new Cancellation());
         try {
-            Slot slot = slot(name);
-            if (slot.previous == null) {
-                throw new NotFoundException(name + " has no previous release");
-            }
-            save(name, slot.rolledBack());
-            return slot.previous;
+            Slot slot = slot(name).rolledBack(name, indexes.withdrawals(name));
+            save(name, slot);
+            return slot.current;
         } finally {
             lock.close();
         }
@@ -182,18 +204,8 @@ public final class Registry {
         }
     }
 
-    /** An answer with the state that it comes from. */
-    private static final class Resolved {
-        final Answer answer;
-        final State state;
-
-        Resolved(Answer answer, State state) {
-            this.answer = answer;
-            this.state = state;
-        }
-    }
-
-    private Resolved answer(String name, Question question, boolean hasRollouts, Cancellation cancellation) {
+    private Answer answer(String name, Question question, String tag, boolean hasRollouts,
+            Cancellation cancellation) {
         final Documents documents = documents(cancellation);
         SeenIndex index;
         boolean isOffline = false;
@@ -203,22 +215,23 @@ public final class Registry {
             index = indexes.loadAfter(error, name);
             isOffline = true;
         }
-        State state = new VersionReader(documents).complete(index.state, question.tag);
+        State state = new VersionReader(documents).complete(index.state, tag);
         OperatorSets operatorSets = new OperatorSets() {
             @Override
             public List<Operator> read(String digest) {
                 return Operator.readSet(JsonReader.read(documents.read(digest)));
             }
         };
-        String seed = hasRollouts && state.rollout(question.tag) != null ? seed() : null;
-        Resolver resolver = new Resolver(state, question.query, question.device, seed, operatorSets);
-        return new Resolved(new Answer(resolver.resolve(question.tag), isOffline), state);
+        String seed = hasRollouts && state.rollout(tag) != null ? seed() : null;
+        Resolver resolver = new Resolver(
+                state, question.query, question.device, seed, slot(name).refused, operatorSets);
+        return new Answer(resolver.resolve(tag), state, isOffline, index.isStale && !isOffline);
     }
 
     /** Return the release of an answer. IntegrityException if it is not what its publisher says. */
-    private Release release(Resolved resolved, Cancellation cancellation) {
-        State state = resolved.state;
-        String version = resolved.answer.version;
+    private Release release(Answer answer, Cancellation cancellation) {
+        State state = answer.state;
+        String version = answer.version;
         Documents documents = documents(cancellation);
         VersionReader versions = new VersionReader(documents);
         if (!versions.agrees(state, version)) {
@@ -226,7 +239,7 @@ public final class Registry {
             throw new IntegrityException("the index file of " + state.name + " says of " + version
                     + " what its manifest does not");
         }
-        Release release = versions.release(state, version, resolved.answer.artifact);
+        Release release = versions.release(state, version, answer.artifact);
         if (trust.requiresReleases()) {
             IndexFile index = indexes.load(state.name).index();
             new Signatures(trust, state).checkRelease(version, release.manifest, index, documents);
@@ -242,13 +255,6 @@ public final class Registry {
             storage.save(storage.seed(), bytes);
         }
         return new String(bytes, StandardCharsets.US_ASCII);
-    }
-
-    private static Release currentInsteadOf(String release, Slot slot) {
-        if (slot.current == null) {
-            throw new SelfTestException(release + " was refused before, and no other release is here", null);
-        }
-        return slot.current;
     }
 
     private void install(Release release, State state, UpdateOptions options) {
@@ -276,26 +282,16 @@ public final class Registry {
         }
     }
 
-    /** Make a release current, if the app's test passes. */
-    private Release takeOver(Release release, Slot slot, SelfTest selfTest) {
-        if (slot.isCurrent(release)) {
-            return release;
-        }
+    /** Return the error if the app's test refuses a release; null if it passes. */
+    private SelfTestException test(Release release, SelfTest selfTest) {
         try {
-            if (selfTest != null && !selfTest.passes(this, release)) {
-                throw new SelfTestException(release + " failed the self-test of the app", null);
-            }
-        } catch (SelfTestException error) {
-            save(release.name, slot.refusing(release));
-            throw error;
+            return selfTest == null || selfTest.passes(this, release) ? null
+                    : new SelfTestException(release + " failed the self-test of the app", null);
         } catch (RegException error) {
             throw error;
         } catch (Exception error) {
-            save(release.name, slot.refusing(release));
-            throw new SelfTestException(release + " failed the self-test of the app: " + error, error);
+            return new SelfTestException(release + " failed the self-test of the app: " + error, error);
         }
-        save(release.name, slot.with(release));
-        return release;
     }
 
     private void save(String name, Slot slot) {

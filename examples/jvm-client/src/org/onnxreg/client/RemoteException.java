@@ -6,16 +6,19 @@ public final class RemoteException extends RegException {
 
     /** True if a retry may help. */
     public final boolean isPassing;
+    /** The status of the server's answer; 0 without one. */
+    final int status;
     /** Seconds that the server asks to wait; 0 if it does not say. */
     final long retryAfter;
 
     RemoteException(String message, boolean isPassing) {
-        this(message, isPassing, 0);
+        this(message, isPassing, 0, 0);
     }
 
-    RemoteException(String message, boolean isPassing, long retryAfter) {
+    RemoteException(String message, boolean isPassing, int status, long retryAfter) {
         super(Family.REMOTE, message);
         this.isPassing = isPassing;
+        this.status = status;
         this.retryAfter = retryAfter;
     }
 }

@@ -1,6 +1,7 @@
 package org.onnxreg.client;
 
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.Collections;
 import java.util.Comparator;
 import java.util.LinkedHashMap;
@@ -20,16 +21,22 @@ final class Resolver {
     private final DeviceRules device;
     private final Object deviceDocument;
     private final String seed;
+    private final Collection<String> failed;
     private final OperatorSets operatorSets;
     private final List<Rejection> rejected = new ArrayList<Rejection>();
 
-    /** @param seed of this device, by which it takes part in rollouts; null if it does not */
-    Resolver(State state, Object query, Object device, String seed, OperatorSets operatorSets) {
+    /**
+     * @param seed of this device, by which it takes part in rollouts; null if it does not
+     * @param failed digests of artifacts and manifests that failed on this device
+     */
+    Resolver(State state, Object query, Object device, String seed, Collection<String> failed,
+            OperatorSets operatorSets) {
         this.state = state;
         this.query = new QueryRules(query == null ? Collections.emptyMap() : query);
         this.device = device == null ? null : new DeviceRules(device);
         this.deviceDocument = device;
         this.seed = seed;
+        this.failed = failed;
         this.operatorSets = operatorSets;
     }
 
@@ -83,11 +90,12 @@ final class Resolver {
     private String usable(String tag) {
         String version = Version.isVersion(tag) ? tag : state.channel(tag);
         if (version == null || state.version(version) == null) {
-            throw new NotFoundException(state.name + " has no " + tag + " in its state line");
+            throw new NotFoundException(state.name + " has no " + tag + "; its channels: "
+                    + state.channels().keySet());
         }
         String withdrawal = state.withdrawal(version);
         if (withdrawal != null) {
-            throw new NotFoundException(state.name + ":" + version + " is " + withdrawal);
+            throw new WithdrawnException(state.name + ":" + version + " is " + withdrawal);
         }
         return version;
     }
@@ -105,7 +113,10 @@ final class Resolver {
         }
     }
 
-    /** Return the best artifact of a version, and reject the others; null if none meets every requirement. */
+    /**
+     * Return the best artifact of a version, and reject the others; null if none meets every requirement. If
+     * one failed on this device, only certified ones may take its place.
+     */
     private Artifact judge(String version) {
         Map<String, Object> summary = state.summary(version);
         if (summary == null) {
@@ -115,10 +126,17 @@ final class Resolver {
         List<Artifact> artifacts = new ArrayList<Artifact>();
         List<String> codes = new ArrayList<String>();
         int best = -1;
+        boolean isManifestFailed = failed.contains(Values.digest(state.version(version).get("manifest")));
+        boolean isOnlyCertified = false;
+        for (Map<String, Object> item : Values.mappings(summary.get("artifacts"))) {
+            isOnlyCertified |= failed.contains(Values.digest(item.get("digest")));
+        }
         for (Map<String, Object> item : Values.mappings(summary.get("artifacts"))) {
             boolean isRefused = state.isRefused(version, Values.digest(item.get("digest")));
             Artifact artifact = new Artifact(item, shared, isRefused);
-            String code = unmet(version, summary, artifact);
+            String code = isManifestFailed || failed.contains(artifact.digest) ? "failed"
+                    : isOnlyCertified && !artifact.state.equals("certified") ? "not-certified"
+                    : unmet(version, summary, artifact);
             if (code == null && (best < 0 || query.compare(artifact, artifacts.get(best)) < 0)) {
                 best = artifacts.size();
             }

@@ -16,18 +16,23 @@ final class SeenIndex {
     final String lineChecks;
     /** True if a manifest contradicts the summaries: then they may change without a line of the log. */
     final boolean hasWrongSummaries;
+    final Withdrawals withdrawals;
+    /** True if the registry answered with an older one. */
+    final boolean isStale;
     private final byte[] bytes;
 
     private SeenIndex(Map<String, Object> header, byte[] bytes, State state) {
         this.etag = Values.text(header.get("etag"));
         this.lineChecks = Values.text(header.get("line_checks"));
         this.hasWrongSummaries = header.containsKey("wrong_summaries");
+        this.withdrawals = Withdrawals.read(header.get("withdrawn"));
+        this.isStale = header.containsKey("stale");
         this.bytes = bytes;
         this.state = state;
     }
 
-    static SeenIndex of(byte[] bytes, State state, String etag, String lineChecks) {
-        return new SeenIndex(header(etag, lineChecks), bytes, state);
+    static SeenIndex of(byte[] bytes, State state, String etag, String lineChecks, Withdrawals withdrawals) {
+        return new SeenIndex(header(etag, lineChecks, withdrawals), bytes, state);
     }
 
     static SeenIndex read(byte[] file) {
@@ -40,13 +45,21 @@ final class SeenIndex {
 
     /** Return the same without an entity tag, so that the next request asks for all of it. */
     SeenIndex withWrongSummaries() {
-        Map<String, Object> header = header("", lineChecks);
-        header.put("wrong_summaries", true);
+        return with("", "wrong_summaries");
+    }
+
+    SeenIndex asStale() {
+        return with(etag, "stale");
+    }
+
+    private SeenIndex with(String tag, String mark) {
+        Map<String, Object> header = header(tag, lineChecks, withdrawals);
+        header.put(mark, true);
         return new SeenIndex(header, bytes, state);
     }
 
     byte[] write() {
-        Map<String, Object> header = header(etag, lineChecks);
+        Map<String, Object> header = header(etag, lineChecks, withdrawals);
         if (hasWrongSummaries) {
             header.put("wrong_summaries", true);
         }
@@ -61,10 +74,11 @@ final class SeenIndex {
         return IndexFile.read(bytes, state.name);
     }
 
-    private static Map<String, Object> header(String etag, String lineChecks) {
+    private static Map<String, Object> header(String etag, String lineChecks, Withdrawals withdrawals) {
         Map<String, Object> header = new LinkedHashMap<String, Object>();
         header.put("etag", etag);
         header.put("line_checks", lineChecks);
+        header.put("withdrawn", withdrawals.toJson());
         return header;
     }
 

@@ -14,8 +14,8 @@ public final class Slot {
     public final Release current;
     /** The previous release; null if there is none. */
     public final Release previous;
-    /** Digests of artifacts that are never taken again: rolled back, or refused by the self-test. */
-    private final List<String> refused;
+    /** Digests of artifacts that failed here, and of artifacts and manifests that were rolled back. */
+    final List<String> refused;
 
     private Slot(Release current, Release previous, List<String> refused) {
         this.current = current;
@@ -45,23 +45,37 @@ public final class Slot {
         return release.isSame(current);
     }
 
-    boolean refuses(String artifactDigest) {
-        return refused.contains(artifactDigest);
+    Slot with(Release release, Withdrawals withdrawals) {
+        Release before = isCurrent(release) ? previous : current;
+        boolean isOffered = before != null && withdrawals.of(before) == null;
+        return new Slot(release, isOffered ? before : null, refused);
     }
 
-    Slot with(Release release) {
-        return new Slot(release, isCurrent(release) ? previous : current, refused);
-    }
-
-    Slot refusing(Release release) {
+    Slot refusing(String digest) {
         List<String> list = new ArrayList<String>(refused);
-        list.remove(release.artifact.digest);
-        list.add(release.artifact.digest);
+        list.remove(digest);
+        list.add(digest);
         return new Slot(current, previous, list.subList(Math.max(0, list.size() - MAX_REFUSED), list.size()));
     }
 
-    Slot rolledBack() {
-        return new Slot(previous, null, refusing(current).refused);
+    /** Return this slot with the previous release as its current one. NotFoundException if it has none. */
+    Slot rolledBack(String name, Withdrawals withdrawals) {
+        if (current == null || previous == null) {
+            throw new NotFoundException(name + " has no previous release");
+        }
+        String how = withdrawals.of(previous);
+        if (how != null) {
+            throw new NotFoundException(previous + ", the previous release, was " + how);
+        }
+        Slot slot = refusing(current.manifest);
+        if (!current.artifact.digest.equals(previous.artifact.digest)) {
+            slot = slot.refusing(current.artifact.digest);
+        }
+        return new Slot(previous, null, slot.refused);
+    }
+
+    Slot withoutReleases() {
+        return new Slot(null, null, refused);
     }
 
     Slot withoutPrevious() {

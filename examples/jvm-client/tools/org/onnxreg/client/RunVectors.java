@@ -39,6 +39,7 @@ public final class RunVectors {
         run.where();
         run.rollouts();
         run.history();
+        run.device();
         run.deltas();
         run.routes();
         System.out.println(run.passed + " passed, " + run.failed + " failed");
@@ -121,7 +122,8 @@ public final class RunVectors {
             OperatorSets operatorSets = digest -> Operator.readSet(sets.get(digest));
             String seed = (String) vector.get("seed");
             Resolver resolver = new Resolver(
-                    new State(state), vector.get("query"), vector.get("device"), seed, operatorSets);
+                    new State(state), vector.get("query"), vector.get("device"), seed,
+                    Values.textsOrEmpty(vector.get("failed")), operatorSets);
             Answer answer = resolver.resolve((String) vector.get("tag"));
             List<Object> rejected = new ArrayList<>();
             for (Rejection rejection : answer.rejected) {
@@ -192,7 +194,98 @@ public final class RunVectors {
                 error = family(failure);
             }
             check("history: " + vector.get("name"), vector.get("error"), error);
+            if (vector.get("error") == null && !vector.get("name").equals("nothing")) {
+                IndexFile after = IndexFile.read(bytes(vector.get("after")), "acme/pii");
+                History.checkContinues(before.state, false, after, digest -> bytes(documents.get(digest)));
+                passed++; // an edge that is behind
+            }
         }
+    }
+
+    private void device() throws IOException {
+        Map<String, Object> document = load("device.json");
+        for (Map<String, Object> vector : Values.mappings(document.get("updates"))) {
+            Object state = Values.mapping(document.get("states")).get(vector.get("state"));
+            check("update: " + vector.get("name"), vector.get("expect"),
+                    decided(vector, new State(Values.mapping(state))));
+        }
+        for (Map<String, Object> vector : Values.mappings(document.get("rollbacks"))) {
+            Map<String, Object> actual = new HashMap<>();
+            try {
+                Slot slot = slot(vector).rolledBack("acme/pii", Withdrawals.read(vector.get("withdrawn")));
+                actual.put("current", slot.previous == null ? slot.current.version : "with a previous one");
+                actual.put("failed", slot.refused);
+            } catch (RegException error) {
+                actual.put("error", family(error));
+            }
+            check("rollback: " + vector.get("name"), vector.get("expect"), actual);
+        }
+        for (Map<String, Object> vector : Values.mappings(document.get("withdrawals"))) {
+            Map<String, Object> seen = new HashMap<>();
+            seen.put("name", "acme/pii");
+            seen.put("rollouts", vector.get("rollouts"));
+            List<LogLine> lines = new ArrayList<>();
+            for (Object line : Values.list(vector.get("lines"))) {
+                lines.add(LogLine.read(bytes(JsonWriter.write(line))));
+            }
+            Withdrawals before = Withdrawals.read(vector.get("before"));
+            check("withdrawn: " + vector.get("name"), vector.get("expect"),
+                    before.after(new State(seen), lines).toJson());
+        }
+    }
+
+    private static Map<String, Object> decided(Map<String, Object> vector, State state) {
+        Map<String, Object> question = Values.mapping(vector.get("question"));
+        Slot slot = slot(vector);
+        String tag = (String) question.get("tag");
+        Decision decision = Decision.of("acme/pii", slot, tag, new Decision.Asker() {
+            @Override
+            public Answer ask(String asked, boolean isOther) {
+                String seed = isOther ? null : (String) question.get("seed");
+                OperatorSets none = digest -> null;
+                return new Resolver(state, question.get("query"), null, seed, slot.refused, none)
+                        .resolve(asked);
+            }
+
+            @Override
+            public Withdrawals withdrawals() {
+                return Withdrawals.read(vector.get("withdrawn"));
+            }
+        });
+        Map<String, Object> actual = new HashMap<>();
+        if (decision.answer != null) {
+            actual.put("version", decision.answer.version);
+            actual.put("artifact", decision.answer.artifact);
+        } else if (decision.isStaying) {
+            actual.put("stays", true);
+        } else {
+            actual.put("error", family(decision.error));
+        }
+        if (decision.isLeaving) {
+            actual.put("leaves", true);
+        }
+        return actual;
+    }
+
+    /** Return the slot of a vector, whose releases have one file each. */
+    private static Slot slot(Map<String, Object> vector) {
+        Map<String, Object> slot = new HashMap<>(Values.mapping(vector.get("slot")));
+        slot.put("refused", slot.get("failed"));
+        for (String key : Values.keys("current previous")) {
+            if (slot.get(key) != null) {
+                Map<String, Object> release = new HashMap<>(Values.mapping(slot.get(key)));
+                Map<String, Object> file = new HashMap<>(Values.mapping(release.get("artifact")));
+                file.put("role", "artifact");
+                file.put("path", "model.onnx");
+                file.put("size", 1L);
+                release.put("name", "acme/pii");
+                release.put("format", "onnx");
+                release.put("precision", "int8");
+                release.put("files", Arrays.<Object>asList(file));
+                slot.put(key, release);
+            }
+        }
+        return Slot.read(bytes(JsonWriter.write(slot)));
     }
 
     private void deltas() throws IOException {
