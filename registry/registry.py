@@ -88,7 +88,8 @@ class Registry:
         actor: the claimed author of events, "" for nobody; default: `REG_ACTOR`, else the user's setting,
             else `user@host` of this machine; see `support.actor`.
 
-    `heads` are the newest states that this user saw of each log.
+    `heads` are the newest states that this user saw of each log. With `yanked_bytes`, artifacts of yanked versions
+    are published again under other manifests.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Registry:
         if create is False:
             self.store.check_exists()
         self.actor = actor
+        self.yanked_bytes = False
         self.heads = KnownHeads()
 
     @property
@@ -133,8 +135,9 @@ class Registry:
     ) -> PublishedVersion:
         """Publish a draft. The store takes the files of its workspace.
 
-        Without a version: the next patch after the newest, or 0.1.0; if the newest version already has this
-        manifest, nothing is published. ConflictError if the version exists with another manifest;
+        Without a version: the next patch after the newest, or 0.1.0; if a version already has this manifest,
+        nothing is published. ConflictError if the version exists with another manifest, or if only yanked
+        versions have an artifact of it, unless `yanked_bytes` is set;
         IntegrityError or ForkError if the model's log does not continue its checkpoint. If there is no
         registry yet, one is created.
         """
@@ -168,7 +171,7 @@ class Registry:
     def _publisher(self, version: Version | None, reason: str | None = None) -> Publisher:
         from onnxreg.registry.publish.add import Publisher
 
-        return Publisher(self.store, self.actor, self._refuse_the_past, version, reason)
+        return Publisher(self.store, self.actor, self._refuse_the_past, version, reason, self.yanked_bytes)
 
     def _refuse_the_past(self, name: str) -> None:
         check_no_rollback(self.store, self.heads, [name])
@@ -679,7 +682,7 @@ class Registry:
         return self._exchange().fetch_index(names, source)
 
     def _exchange(self, restore: bool = False) -> Exchange:
-        return Exchange(self.store, self.heads, self.actor, restore)
+        return Exchange(self.store, self.heads, self.actor, restore, self.yanked_bytes)
 
     def write_out(self, ref: Ref | str, output: Path, progress: Progress = SILENT) -> PublishedVersion:
         """Write the present files of a version into a directory; an earlier export there is replaced as a

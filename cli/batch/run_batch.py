@@ -33,6 +33,7 @@ class Fleet:
     to: str | None = None
     trust: CodeTrust = field(default_factory=CodeTrust)
     cached: bool = True
+    yanked_bytes: bool = False
 
 
 def run(session: Session, fleet: Fleet) -> None:
@@ -115,7 +116,8 @@ def _terms(session: Session, fleet: Fleet) -> Terms:
     from onnxreg.registry.support.actor import NOBODY, actor_of_event
 
     trust = replace(fleet.trust, code=tuple(map(absolute, fleet.trust.code)))
-    return Terms(own, to, trust, fleet.cached, actor_of_event(registry.actor) or NOBODY)
+    actor = actor_of_event(registry.actor) or NOBODY
+    return Terms(own, to, trust, fleet.cached, actor, fleet.yanked_bytes)
 
 
 def _start(session: Session, fleet: Fleet, jobs: Iterable[Job], terms: Terms) -> Finished:
@@ -159,6 +161,8 @@ def _lines(outcome: JobOutcome) -> Iterator[str]:
     headline = f"{outcome.ref or outcome.called}: {outcome.status}"
     if not outcome.failed:
         yield f"{headline} in {output.duration(outcome.seconds)}"
+        if outcome.note:
+            yield f"  note: {outcome.note}"
         return
     yield f"{headline}: {outcome.message}"
     if outcome.hint and outcome.family != BUG:
@@ -181,7 +185,7 @@ def show(session: Session, outcomes: Sequence[JobOutcome]) -> None:
             outcome.ref or "",
             "yes" if outcome.pushed else "",
             output.duration(outcome.seconds) if outcome.status != "stopped" else "",
-            outcome.message,
+            outcome.message or outcome.note,
         )
         for outcome in outcomes
     ]

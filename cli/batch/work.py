@@ -15,8 +15,10 @@ from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs, of_system
 from onnxreg.cli.interrupts import interruptible
 from onnxreg.cli.render.progress import CheckedProgress
+from onnxreg.cli.reports.publish_report import existing_note
 from onnxreg.cli.services import export_service
 from onnxreg.cli.services.export_request import CodeTrust, ExportRequest
+from onnxreg.registry.log.yanked_bytes import words_of
 from onnxreg.schema.core.errors import ConflictError, NotFoundError, RegError
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref, Version
@@ -36,7 +38,7 @@ class JobOutcome:
     """The result of a job. `current`: the version existed; `stopped`: the run ended before the job did.
 
     `ref` and `digest` (of the manifest) are set if there is a version; of what failed, `family`, `message` and `hint`
-    are those of the error. `pushed`: it is in the remote, too.
+    are those of the error. `pushed`: it is in the remote, too. `note` says if the bytes are yanked, or not the newest.
     """
 
     row: int
@@ -49,6 +51,7 @@ class JobOutcome:
     family: str | None = None
     message: str = ""
     hint: str = ""
+    note: str = ""
 
     @property
     def failed(self) -> bool:
@@ -70,6 +73,7 @@ class JobOutcome:
             "pushed": self.pushed,
             "seconds": round(self.seconds, 3),
             "error": error,
+            "note": self.note or None,
         }
 
 
@@ -83,7 +87,7 @@ class Terms:
 
     `registry` is where versions are published; None: the worker's own default, which nobody else reads. `to` is the URL
     of the remote that each version is pushed to. `actor` is the claimed author of the events, "" for nobody, None for
-    the worker's own default.
+    the worker's own default. `yanked_bytes`: publish artifacts that only yanked versions have.
     """
 
     registry: Path | None = None
@@ -91,6 +95,7 @@ class Terms:
     trust: CodeTrust = field(default_factory=CodeTrust)
     cached: bool = True
     actor: str | None = None
+    yanked_bytes: bool = False
 
 
 def request_of(job: Job, trust: CodeTrust) -> ExportRequest:
@@ -120,7 +125,7 @@ def run_job(job: Job, terms: Terms) -> JobOutcome:
 
 def _run(job: Job, terms: Terms, outcome: JobOutcome, check: Callable[[], None]) -> JobOutcome:
     registry = Session(terms.registry, quiet=True).open(create=True)
-    registry.actor = terms.actor
+    registry.actor, registry.yanked_bytes = terms.actor, terms.yanked_bytes
     request = request_of(job, terms.trust)
     plan = request.plan()
     version = None if job.request.version is None else Version.parse(job.request.version)
@@ -132,14 +137,24 @@ def _run(job: Job, terms: Terms, outcome: JobOutcome, check: Callable[[], None])
     progress, repeatable = CheckedProgress(SILENT, check), request if terms.cached else None
     published, _ = export_service.publish(registry, plan, version, progress, repeatable)
     status: Status = "published" if published.new else "current"
-    outcome = replace(outcome, status=status, ref=str(published.ref), digest=str(published.digest))
+    note = _note(published)
+    outcome = replace(outcome, status=status, ref=str(published.ref), digest=str(published.digest), note=note)
     if terms.to is None:
         return outcome
     try:
         moved = registry.push(published.ref, terms.to)
     except RegError as error:
         return outcome.with_error(error)
-    return replace(outcome, status="published" if moved.events else outcome.status, pushed=True)
+    yank = moved.yanks.get(published.version)
+    note = outcome.note if yank is None else words_of(yank)
+    return replace(outcome, status="published" if moved.events else outcome.status, pushed=True, note=note)
+
+
+def _note(published: "PublishedVersion") -> str:
+    if published.yank is not None:
+        return words_of(published.yank)
+    is_older = not published.new and published.newer is not None
+    return existing_note(published.ref, None, published.newer) if is_older else ""
 
 
 def _finished(

@@ -15,6 +15,7 @@ from onnxreg.cli.options.shared import (
     License,
     NewName,
     NewVersion,
+    YankedBytes,
     read_delta_releases,
 )
 from onnxreg.cli.reports.publish_report import report_published
@@ -85,6 +86,7 @@ def command(
         ),
     ] = None,
     description: DescriptionOption = None,
+    yanked_bytes: YankedBytes = False,
     as_json: Json = False,
 ) -> None:
     """Register existing .onnx or .ort files; contract and operators are read from the files.
@@ -96,10 +98,11 @@ def command(
     --parent states that the other models are smaller forms of one of them, and prints if each is proven to be
     it, rounded: `reg prove`. Without it nothing is compared.
 
-    A file that did not change since it was added is not read again.
+    A file that did not change since it was added is not read again. If a version has the same manifest,
+    nothing is published without --version; a yanked manifest stays yanked under a new number.
 
-    With --json: {ref, name, version, digest, manifest, states, output}; states has the artifacts' states by
-    path, output is null. With --parent also proofs: [{path, parent, verdict, reasons}].
+    With --json: {ref, name, version, digest, manifest, states, yanked, output}; states has the artifacts'
+    states by path, yanked is null or {version, reason}, output is null. With --parent also proofs: [{path, parent, verdict, reasons}].
     """
     session: Session = context.obj
     named = _members(members or ())
@@ -111,6 +114,7 @@ def command(
 
     with Child() as child:
         registry = session.open(create=None)
+        registry.yanked_bytes = yanked_bytes
         with registry.workspace() as workspace:
             chosen = [*(files or ()), *named]
             draft, _ = child.add(

@@ -18,6 +18,7 @@ from onnxreg.cli.options.shared import (
     License,
     NewVersion,
     Output,
+    YankedBytes,
     read_delta_releases,
 )
 from onnxreg.cli.reports.publish_report import report_preview, report_published, write_out
@@ -60,6 +61,7 @@ UNRECORDED = frozenset(
         "jobs",
         "scheduler",
         "to",
+        "yanked_bytes",
         "as_json",
     }
 )
@@ -231,11 +233,13 @@ def command(
     to: Annotated[
         str | None, typer.Option("--to", help="With --batch: the same as --push.", metavar="REMOTE")
     ] = None,
+    yanked_bytes: YankedBytes = False,
     as_json: Json = False,
 ) -> None:
     """Export a checkpoint for a task, or by a profile or a recipe; measure the results and publish them.
 
-    A step is not run again if its inputs, parameters and tools are those of an earlier export. An artifact
+    A step is not run again if its inputs, parameters and tools are those of an earlier export. If a version
+    has the same manifest, nothing is published without --version. An artifact
     that is refused or unknown is published with that verdict, and the export succeeds. For a document of
     another tool, a table says what each field became. See docs/tasks.md, docs/recipes.md, docs/vision.md.
 
@@ -255,14 +259,15 @@ def command(
     what is not done yet. The exit status is that of the failures, or 7 if they have several. See
     docs/fleets.md.
 
-    With --json: {ref, name, version, digest, manifest, states, output}; manifest is the document, states
-    has the artifacts' states by path, output is a path or null; the manifest's
+    With --json: {ref, name, version, digest, manifest, states, yanked, output}; manifest is the document,
+    states has the artifacts' states by path, yanked is null or {version, reason}, output is a path or null;
+    the manifest's
     recipe.parameters.recipe.translation says what the fields of another tool's recipe became: [{field,
     value, became}]; with --dry-run also {dry_run: true}; for a family also {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu}]}; with
     --push also {pushed: {ref, remote, events, blobs, bytes, output}}, null if the push failed. With
-    --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family, message, hint}}],
+    --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family, message, hint}, note}],
     succeeded, failed, stopped}; status is published, current, failed or stopped; error is null unless the
-    job failed.
+    job failed; note says if the bytes are yanked, or if another version is newer.
     """
     options = _given(locals())
     session: Session = context.obj
@@ -281,7 +286,8 @@ def command(
         export_service.check_alone(
             "batch", {"source": source, "version": version, "output": output, **options}
         )
-        run_batch.run(session, run_batch.Fleet(batch, jobs, scheduler, push or to, trust, not no_cache))
+        fleet = run_batch.Fleet(batch, jobs, scheduler, push or to, trust, not no_cache, yanked_bytes)
+        run_batch.run(session, fleet)
         return
     export_service.check_needs("batch", {"jobs": jobs, "scheduler": scheduler, "to": to})
     export_service.check_one(profile=profile, task=task, recipe=recipe)
@@ -313,6 +319,7 @@ def command(
                 previewed = export_service.preview(registry, plan, new_version, progress, not no_cache)
             report_preview(session, previewed)
             return
+        registry.yanked_bytes = yanked_bytes
         with session.steps() as progress:
             published, latency = export_service.publish(
                 registry, plan, new_version, progress, None if no_cache else request

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.options.shared import Json, NewVersion, read_delta_releases
+from onnxreg.cli.options.shared import Json, NewVersion, YankedBytes, read_delta_releases
 from onnxreg.cli.render.output import table
 from onnxreg.cli.reports.publish_report import report_published
 from onnxreg.cli.services.prove_service import proof_lines, prove_added
@@ -52,6 +52,7 @@ def command(
             "if one is set. By default they are recorded if no key is set, and with a key it is an error to say neither.",
         ),
     ] = None,
+    yanked_bytes: YankedBytes = False,
     as_json: Json = False,
 ) -> None:
     """Make a version from a directory of OpenMed or the Hub, a model package, or an OCI registry.
@@ -76,7 +77,7 @@ def command(
 
     Artifacts whose parent is in the directory are proven to be that parent, rounded, or not: `reg prove`.
 
-    With --json: {ref, name, version, digest, manifest, states, output, differences: [{path, claimed,
+    With --json: {ref, name, version, digest, manifest, states, yanked, output, differences: [{path, claimed,
     found}], proofs: [{path, parent, verdict, reasons}]}; without proofs for oci://.
     """
     session: Session = context.obj
@@ -85,6 +86,7 @@ def command(
     if source.startswith("oci://"):
         with session.progress(f"importing {source}") as moving:
             registry = session.open(create=None)
+            registry.yanked_bytes = yanked_bytes
             published = registry.fetch_oci(source, name, new_version, moving, statements)
         report_published(session, published, differences=[])
         from onnxreg.cli.services.delta_service import make_deltas_after_publish
@@ -95,6 +97,7 @@ def command(
         raise InputError("the model's name is missing", "add --name ORG/NAME")
     progress = not (session.quiet or as_json) and sys.stderr.isatty()
     registry = session.open(create=None)
+    registry.yanked_bytes = yanked_bytes
     with registry.workspace() as files, registry.workspace() as workspace:
         location, (draft, differences) = _read(source, files, workspace, name, progress)
         if location.hub_id is not None and draft.document is None:

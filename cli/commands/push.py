@@ -8,9 +8,22 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import resumable
 from onnxreg.cli.options.completion import complete_ref
-from onnxreg.cli.options.shared import Deltas, Json, RemoteArgument, check_model_first, read_delta_releases
+from onnxreg.cli.options.shared import (
+    Deltas,
+    Json,
+    RemoteArgument,
+    YankedBytes,
+    check_model_first,
+    read_delta_releases,
+)
 from onnxreg.cli.render import output
-from onnxreg.cli.reports.transfer_report import Stopwatch, channels_to_json, report_transfer
+from onnxreg.cli.reports.transfer_report import (
+    Stopwatch,
+    channels_to_json,
+    report_transfer,
+    warn_of_yanks,
+    yanked_to_json,
+)
 from onnxreg.registry.log import lookup
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
 from onnxreg.schema.core.errors import InputError
@@ -67,6 +80,7 @@ def command(
         ),
     ] = None,
     deltas: Deltas = None,
+    yanked_bytes: YankedBytes = False,
     as_json: Json = False,
 ) -> None:
     """Copy versions to a remote, which is created if necessary. What is there already is not sent again.
@@ -74,6 +88,7 @@ def command(
     A REF is one version. A glob such as 'acme/*' is the newest release of each matching model (* also
     matches /); with --all it is every version of them, and --all alone is every version of every model.
     Yanked versions are sent with their yanks; expired, purged and dropped ones are listed and left out. A
+    manifest that is yanked there stays yanked under a new version. A
     failure of one model does not stop the others, and decides the exit status at the end; if the remote
     does not answer, the push ends. After an interruption, run it again.
 
@@ -87,7 +102,8 @@ def command(
 
     With --json: {ref, remote, events, blobs, bytes, output}: what moved; output is null. With --tag also
     {channels: [{name, tag, version}]}: those that moved. For a glob or --all: {remote, pushed: [{ref,
-    versions, events, blobs, bytes}], skipped: [{ref, reason}], channels}.
+    versions, events, blobs, bytes}], skipped: [{ref, reason}], channels}. If versions are yanked there, also
+    {yanked: [{version, of, reason}]}.
     """
     if to is not None and remote is not None:
         raise InputError(f"two remotes are named: {remote} and {to}", "leave --to away")
@@ -99,9 +115,10 @@ def command(
     if choice is not None and (ref is None or every or lookup.PATTERN & set(ref)):
         raise InputError("a repository has the layout of one model", "name one REF with --layout")
     if ref is None or every or lookup.PATTERN & set(ref):
-        _push_many(session, ref, destination, every, channels, restore, heal, delta_releases)
+        _push_many(session, ref, destination, every, channels, restore, heal, delta_releases, yanked_bytes)
         return
     registry, watch = session.open(), Stopwatch()
+    registry.yanked_bytes = yanked_bytes
     check_model_first("push", ref, remote, registry)
     with resumable(), session.progress(f"pushing {ref}") as progress:
         result = registry.push(ref, destination, progress, restore, heal, channels, choice)
@@ -122,12 +139,14 @@ def _push_many(
     restore: bool,
     heal: bool,
     delta_releases: int,
+    yanked_bytes: bool,
 ) -> None:
     from onnxreg.registry.transfer.copy import worst
 
     if glob is not None and not lookup.PATTERN & set(glob) and not is_name(glob):
         raise InputError(f"not a model's name or a glob: {glob}", "a remote is named with --to")
     registry = session.open()
+    registry.yanked_bytes = yanked_bytes
     if glob in registry.remotes.urls and registry.store.read_index(glob) is None:
         raise InputError(f"{glob} is a remote, not a model", f"name it with --to: reg push --all --to {glob}")
     watch = Stopwatch()
@@ -158,6 +177,7 @@ def _to_json(url: str, sent: "Sequence[TransferResult]") -> dict[str, Any]:
                 "events": model.events,
                 "blobs": model.blobs,
                 "bytes": model.size,
+                **yanked_to_json(model),
             }
             for model in sent
             if model.has_copied
@@ -193,6 +213,8 @@ def _say(session: Session, url: str, sent: "Sequence[TransferResult]", watch: St
             for model in moved
         ],
     )
+    for model in moved:
+        warn_of_yanks(session, model)
     skipped = [item for model in sent for item in model.skipped]
     session.table(("SKIPPED", "TAG", "WHY"), [(item.name, item.tag or "", item.reason) for item in skipped])
     current = sum(model.is_current for model in sent)

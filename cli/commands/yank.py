@@ -22,10 +22,17 @@ def command(
     reason: Reason = None,
     undo: Annotated[bool, typer.Option("--undo", help="Take the yank back.")] = False,
 ) -> None:
-    """Stop a version from being resolved, except by its digest."""
+    """Stop a version from being resolved, except by its digest.
+
+    It holds for the manifest: each version with the same manifest is yanked too, also a later one, until
+    --undo. Other manifests with artifacts of yanked versions are published only with --yanked-bytes.
+    """
     session: Session = context.obj
     registry, store = session.with_remote(remote)
     result = registry.yank(ref, reason, undo, store)
     news, status_quo = ("is no longer", "is not") if undo else ("is", "is already")
     name = result.ref
     report_decision(session, result, f"{name} {news} yanked", f"{name} {status_quo} yanked", store, reason)
+    if result.is_logged and result.others:
+        versions = ", ".join(f"{result.name}:{version}" for version in result.others)
+        session.say(f"so {'is' if len(result.others) == 1 else 'are'} {versions}, with the same manifest")

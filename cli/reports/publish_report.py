@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
+from onnxreg.registry.log.yanked_bytes import words_of
+from onnxreg.registry.publish.existing import ExistingVersion
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.log.summary import ArtifactStates
 
 if TYPE_CHECKING:
     from onnxreg.converters.engine.latency import LatencyTable
     from onnxreg.registry.read.versions import PublishedVersion
     from onnxreg.registry.registry import Registry
+    from onnxreg.schema.core.ref import Version
+    from onnxreg.schema.log.events import Yank
 
     Part = Callable[[PublishedVersion], Iterable[str]]
 
@@ -39,24 +42,27 @@ def report_published(
 ) -> None:
     """The outcome for people, or `{ref, name, version, digest, manifest, states, output}`, `latency` and `more`."""
     if session.as_json or not published.new:
-        ref, digest, states = published.ref, published.digest, published.states
         more |= {} if latency is None else {"latency": latency.to_json()}
-        report_existing(session, ref, digest, published.data, states, out, **more)
+        report_existing(session, published.ref, published.digest, _existing(published), out, **more)
     else:
         _report_new(session, published, out)
+        if published.yank is not None:
+            undo = f"`reg yank {published.ref} --undo` takes that back"
+            session.warn(f"warning: {words_of(published.yank)}; {undo}")
     if latency is not None and not session.as_json:
         session.say("", *map(_latency_line, latency.to_json()))
 
 
 def report_preview(session: Session, published: "PublishedVersion") -> None:
     """The version that a dry run would publish, for people, or in the form of `report_published` with `dry_run`."""
-    ref, digest, states = published.ref, published.digest, published.states
     if session.as_json:
-        report_existing(session, ref, digest, published.data, states, dry_run=True)
+        report_existing(session, published.ref, published.digest, _existing(published), dry_run=True)
         return
     from onnxreg.cli.render import manifest_view
 
-    session.say(f"{ref} would be {'new' if published.new else 'what it is'}; nothing was published", "")
+    ref, yank, newer = published.ref, published.yank, published.newer
+    plan = f"{ref} would be new" if published.new else existing_note(ref, yank, newer)
+    session.say(f"{plan}; nothing was published", "")
     _say_parts(session, published, (manifest_view.doubts, manifest_view.remarks, manifest_view.search))
 
 
@@ -91,31 +97,46 @@ def _say_parts(session: Session, published: "PublishedVersion", parts: "Iterable
             session.say("", *lines)
 
 
+def _existing(published: "PublishedVersion") -> ExistingVersion:
+    states, yank, newer = published.states, published.yank, published.newer
+    return ExistingVersion(published.version, published.data, states, yank, newer)
+
+
 def report_existing(
     session: Session,
     ref: Ref,
     digest: Digest,
-    data: bytes,
-    states: ArtifactStates,
+    existing: ExistingVersion,
     out: Path | None = None,
     **more: Any,
 ) -> None:
-    """The same if nothing had to be published. Light: the manifest, of which `data` is the document, is not read."""
+    """The same if nothing had to be published. Light: the manifest is not read."""
+    states, yank, newer = existing.states, existing.yank, existing.newer
     if session.as_json:
         value = {
             "ref": str(ref),
             "name": ref.name,
             "version": ref.tag,
             "digest": str(digest),
-            "manifest": canonical.decode(data, "manifest"),
+            "manifest": canonical.decode(existing.manifest, "manifest"),
             "states": {state.path: state.state for state in states},
+            "yanked": None if yank is None else {"version": str(yank.version), "reason": yank.reason},
             "output": None if out is None else str(out),
         }
         output.write_json(value | more)
         return
-    session.say(f"nothing new: this is {ref}", f"manifest {digest}")
+    session.say(f"nothing new: {existing_note(ref, yank, newer)}", f"manifest {digest}")
     session.say(*(output.printable(state.remark) for state in states if state.remark))
     _say_written(session, out)
+
+
+def existing_note(ref: Ref, yank: "Yank | None", newer: "Version | None") -> str:
+    """The words about a version that is there already: why it is yanked, or that another one is newer."""
+    if yank is not None:
+        return words_of(yank)
+    if newer is None:
+        return f"this is {ref}"
+    return f"these are the bytes of {ref}, and {newer} is the newest; --version publishes them again"
 
 
 def _say_written(session: Session, out: Path | None) -> None:

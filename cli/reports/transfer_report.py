@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.render import output
+from onnxreg.registry.log.yanked_bytes import words_of
 
 if TYPE_CHECKING:
     from onnxreg.registry.delta import Arrival
@@ -58,10 +59,17 @@ def report_transfer(
         session.say(f"nothing to do: every file of {ref} is in {remote} (not read: {reads})")
     else:
         session.say(f"nothing to do: {ref} is up to date with {remote}")
+    warn_of_yanks(session, result)
     for tag in result.channels:
         session.say(f"{verb} channel {tag.tag}: {result.name}:{tag.version}")
     if out is not None:
         session.say(f"written to {out}")
+
+
+def warn_of_yanks(session: Session, result: "TransferResult") -> None:
+    """Say which of the versions are yanked at the destination, and why."""
+    for version, yank in result.yanks.items():
+        session.warn(f"warning: {result.name}:{version} is yanked there: {words_of(yank)}")
 
 
 def tell_arrivals(session: Session, arrivals: "Collection[Arrival]", explain: bool) -> None:
@@ -102,9 +110,19 @@ def arrival_to_json(item: "Arrival") -> dict[str, Any]:
 
 
 def to_json(result: "TransferResult", remote: str, out: Path | None = None) -> dict[str, Any]:
-    """The transfer as `{ref, remote, events, blobs, bytes, output}`."""
+    """The transfer as `{ref, remote, events, blobs, bytes, output}`, and `yanked` of `yanked_to_json`."""
     counts = {"events": result.events, "blobs": result.blobs, "bytes": result.size}
-    return {"ref": _ref(result), "remote": remote, **counts, "output": None if out is None else str(out)}
+    output = None if out is None else str(out)
+    return {"ref": _ref(result), "remote": remote, **counts, "output": output, **yanked_to_json(result)}
+
+
+def yanked_to_json(result: "TransferResult") -> dict[str, Any]:
+    """The versions that are yanked at the destination, if any, as `{yanked: [{version, of, reason}]}`."""
+    yanked = [
+        {"version": str(version), "of": str(yank.version), "reason": yank.reason}
+        for version, yank in result.yanks.items()
+    ]
+    return {"yanked": yanked} if yanked else {}
 
 
 def _ref(result: "TransferResult") -> str:

@@ -127,7 +127,7 @@ def show_earlier_export(
     if existing is None:
         return False
     ref = Ref(earlier.name, str(existing.version))
-    report = partial(report_existing, session, ref, earlier.manifest, existing.manifest, existing.states)
+    report = partial(report_existing, session, ref, earlier.manifest, existing)
     report_and_push(session, ref, push, report)
     return True
 

@@ -27,7 +27,7 @@ export async function checkChanges(seen, state, lines) {
   checkChannels(seen, state, lines)
   checkRollouts(seen, state, lines)
   checkVersions(seen, state, lines)
-  await checkYanks(state, lines)
+  await checkYanks(seen, state, lines)
   checkVerdicts(state, lines)
 }
 
@@ -51,7 +51,8 @@ function checkRollouts(seen, state, lines) {
     if (['tag', 'untag'].includes(event.kind) || (event.kind === 'rollout' && !event.version)) delete expected[event.tag]
     else if (event.kind === 'rollout') expected[event.tag] = { ...event, to: event.version, seq }
     if (!['yank', 'expire', 'purge', 'drop'].includes(event.kind)) continue
-    for (const tag of Object.keys(expected)) if (expected[tag].to === event.version) delete expected[tag]
+    const [key, ended] = event.every ? ['manifest', event.manifest] : ['to', event.version]
+    for (const tag of Object.keys(expected)) if (expected[tag][key] === ended) delete expected[tag]
   }
   if (!isSame(expected, state.rollouts ?? {}, ROLLOUT)) {
     throw new IntegrityError(`a rollout of ${state.name} is not what its log says`)
@@ -64,9 +65,9 @@ function checkVersions(seen, state, lines) {
   const touched = new Set()
   for (const { event } of lines) {
     if (event.kind === 'publish') manifests.set(event.version, event.manifest)
-    if (event.kind === 'attest') {
+    if (['attest', 'yank', 'unyank'].includes(event.kind)) {
       for (const [version, manifest] of manifests) {
-        if (event.state && manifest === event.manifest) touched.add(version)
+        if ((event.kind !== 'attest' || event.state) && manifest === event.manifest) touched.add(version)
       }
     } else if (event.kind !== 'tag' && !event.optional) touched.add(event.version)
   }
@@ -82,18 +83,29 @@ function checkVersions(seen, state, lines) {
   }
 }
 
-/** @param {Json} state @param {Line[]} lines */
-async function checkYanks({ name, versions }, lines) {
-  const yanks = new Map()
+/**
+ * Each version has the yanks that it had, those of earlier versions with its manifest if it is new, and those of the
+ * lines, but for those that a line takes back.
+ * @param {Json} seen @param {Json} state @param {Line[]} lines
+ */
+async function checkYanks(seen, { name, versions }, lines) {
+  const published = new Set(), undone = new Set(), yanks = []
   for (const { event } of lines) {
-    if (event.kind === 'yank') {
-      yanks.set(`sha256:${await sha256(platform.encode(canonical(event)))}`, event.version)
-    }
-    if (event.kind === 'unyank') yanks.delete(event.yank)
-    if (event.kind === 'drop') yanks.forEach((version, yank) => version === event.version && yanks.delete(yank))
+    if (event.kind === 'publish') published.add(event.version)
+    if (event.kind === 'unyank') undone.add(event.yank)
+    if (event.kind !== 'yank') continue
+    yanks.push({ ...event, id: `sha256:${await sha256(platform.encode(canonical(event)))}` })
   }
-  for (const [yank, version] of yanks) {
-    if (versions[version] && !versions[version].yanks?.includes(yank)) {
+  for (const [version, entry] of Object.entries(/** @type {Json} */ (versions))) {
+    if (entry.gone?.how === 'dropped') continue
+    const earlier = published.has(version) ? Object.values(seen.versions) : [seen.versions[version] ?? {}]
+    const expected = [
+      ...earlier.filter((item) => item.manifest === entry.manifest).flatMap((item) => item.yanks ?? []),
+      ...yanks
+        .filter((yank) => yank.manifest === entry.manifest && (yank.every || yank.version === version))
+        .map(({ id }) => id),
+    ]
+    if (expected.some((yank) => !undone.has(yank) && !entry.yanks?.includes(yank))) {
       throw new IntegrityError(`${name}:${version} was yanked, and its state does not say so`)
     }
   }

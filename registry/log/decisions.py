@@ -46,10 +46,14 @@ Decide = Callable[[Ledger], Iterable[Event]]
 
 @dataclass(frozen=True, slots=True)
 class DecisionResult:
-    """The version that a decision is about. `is_logged` is false if it was so before: no event was appended."""
+    """The version that a decision is about. `is_logged` is false if it was so before: no event was appended.
+
+    `others` are the other versions that it holds for.
+    """
 
     target: lookup.LocatedVersion
     is_logged: bool
+    others: tuple[Version, ...] = ()
 
     @property
     def name(self) -> str:
@@ -106,9 +110,9 @@ class Decisions:
         return current.version
 
     def yank(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
-        """Stop a version from being resolved; its digest still gets it. `undo` takes back the yanks it has.
+        """Stop a version, and all with its manifest, from being resolved; the digest still gets it.
 
-        Raise InputError if the ref does not say which version: the newest is never yanked by accident.
+        `undo` takes back the yanks it has. Raise InputError if the ref does not say which version: the newest is never yanked by accident.
         """
         target = self._exactly(ref)
         events: list[Event] = []
@@ -116,8 +120,15 @@ class Decisions:
             yanks = sorted(target.entry.yanks)
             events += [self._about(Unyank, target, reason, yank=yank) for yank in yanks]
         elif not target.entry.yanked:
-            events.append(self._about(Yank, target, reason))
-        return DecisionResult(target, self._append(target.name, events))
+            events.append(self._about(Yank, target, reason, every=True))
+        is_logged = self._append(target.name, events)
+        _, entries = lookup.read_versions(self.store, target.name)
+        others = sorted(
+            version
+            for version, entry in entries.items()
+            if (entry.manifest, entry.gone) == (target.entry.manifest, None) and version != target.version
+        )
+        return DecisionResult(target, is_logged, tuple(others))
 
     def pin(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
         """No retention policy expires this version; `undo` takes that back."""

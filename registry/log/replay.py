@@ -68,13 +68,8 @@ class LogReplay:
                 self._expect(event.tag, event.expects)
                 del self.channels[event.tag]
                 self.rollouts.pop(event.tag, None)
-            case Yank():
-                entry = self._known(event.version, event.manifest)
-                self._set(event.version, entry._replace(yanks=entry.yanks | {event.id}))
-                self._end_rollouts(event.version)
-            case Unyank():
-                entry = self._known(event.version, event.manifest)
-                self._set(event.version, entry._replace(yanks=entry.yanks - {event.yank}))
+            case Yank() | Unyank():
+                self._yank(event)
             case Pin() | Unpin():
                 entry = self._present(event.version, event.manifest)
                 self._set(event.version, entry._replace(pinned=isinstance(event, Pin)))
@@ -106,26 +101,41 @@ class LogReplay:
             )
         if entry is None:
             self.deltas[event.version] = None
-            entry = VersionEntry(event.manifest, event.size, seq, attested=self._verdicts(event.manifest))
+            entry = VersionEntry(event.manifest, event.size, seq)
+            if event.manifest in self._judged:
+                for twin in map(self.entries.__getitem__, self._versions_of(event.manifest)):
+                    entry = entry._replace(yanks=entry.yanks | twin.yanks, attested=twin.attested)
         self._set(event.version, entry)
 
-    def _verdicts(self, manifest: Digest) -> Mapping[Digest, str]:
-        """The verdicts on a manifest, which all its versions have in common."""
-        if manifest not in self._attested:
-            return {}
-        return next((entry.attested for entry in self.entries.values() if entry.manifest == manifest), {})
+    def _versions_of(self, manifest: Digest) -> list[Version]:
+        return [version for version, entry in self.entries.items() if entry.manifest == manifest]
 
     @cached_property
-    def _attested(self) -> set[Digest]:
-        """The manifests with verdicts, also of versions that were dropped."""
-        return {entry.manifest for entry in self.entries.values() if entry.attested}
+    def _judged(self) -> set[Digest]:
+        """The manifests with yanks or verdicts, which a later version with the same manifest takes over."""
+        return {entry.manifest for entry in self.entries.values() if entry.yanks or entry.attested}
+
+    def _yank(self, event: Yank | Unyank) -> None:
+        """A yank holds for every version with that manifest, until it is taken back."""
+        versions = self._versions_of(event.manifest)
+        if isinstance(event, Yank) and not event.every:
+            versions = [version for version in versions if version == event.version]
+        if not versions:
+            raise ConflictError(f"manifest {event.manifest.short}... of {self.name} is not published here")
+        self._judged.add(event.manifest)
+        for version in versions:
+            yanks = self.entries[version].yanks
+            yanks = yanks | {event.id} if isinstance(event, Yank) else yanks - {event.yank}
+            self._set(version, self.entries[version]._replace(yanks=yanks))
+            if isinstance(event, Yank):
+                self._end_rollouts(version)
 
     def _attest(self, event: Attest) -> None:
         """Every version with that manifest takes over the verdict, if it is worse than those before.
 
         A refusal is one of the bytes, whichever manifest names them: also one that is not published here.
         """
-        about = [version for version, entry in self.entries.items() if entry.manifest == event.manifest]
+        about = self._versions_of(event.manifest)
         if event.artifact is not None and event.state == "refused":
             self.refused.add(event.artifact)
         elif not about:
@@ -135,7 +145,7 @@ class LogReplay:
         for version in about:
             entry = self.entries[version]
             state = worst((event.state, entry.attested.get(event.artifact, event.state)))
-            self._attested.add(event.manifest)
+            self._judged.add(event.manifest)
             self._set(version, entry._replace(attested={**entry.attested, event.artifact: state}))
 
     def _deltas(self, event: Deltas) -> None:
@@ -191,6 +201,11 @@ class LogReplay:
                 f"{self.name}:{event.version} was evaluated since, and that stays on record",
                 Advice("yank"),
             )
+        elif entry.yanked and isinstance(event, Drop):
+            raise ConflictError(
+                f"{self.name}:{event.version} is yanked, and that stays on record",
+                f"to take it back first: reg yank {self.name}:{event.version} --undo",
+            )
         self._end_rollouts(event.version)
         how = {Expire: "expired", Purge: "purged", Drop: "dropped"}[type(event)]
         self._set(event.version, entry._replace(pinned=False, held=None, gone=Gone(how, event.id)))
@@ -232,11 +247,11 @@ class LogReplay:
 def touches(event: Event, entries: Mapping[Version, VersionEntry]) -> Sequence[Version]:
     """The versions whose entries an event writes."""
     match event:
-        case (
-            Publish() | Yank() | Unyank() | Pin() | Unpin() | Expire() | Purge() | Drop() | Restore() | Hold()
-        ):
+        case Publish() | Pin() | Unpin() | Expire() | Purge() | Drop() | Restore() | Hold():
             return [event.version]
-        case Attest() if event.state is not None:
+        case Attest(state=None):
+            return []
+        case Attest() | Yank() | Unyank():
             return [version for version, entry in entries.items() if entry.manifest == event.manifest]
         case _:
             return []

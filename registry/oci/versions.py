@@ -6,7 +6,7 @@ same manifest, every file checked, and the statements.
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any
 
@@ -279,9 +279,7 @@ def fetch(
         }
         BlobMover(client, DeltaRoutes(), progress).move(push, files)
 
-    published = Publisher(
-        publisher.store, publisher.actor, publisher.look, publisher.version or version
-    ).add_fetched(data, bring)
+    published = replace(publisher, version=publisher.version or version).add_fetched(data, bring)
     decisions = Decisions(publisher.store, publisher.actor)
     for statement, media_type, verdict in attested:
         decisions.attest(published.ref, statement, media_type, None, verdict)

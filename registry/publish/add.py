@@ -17,7 +17,8 @@ from typing import Any
 from onnxreg.registry.log.commit import Bring, commit, load
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.lookup import read_blob
-from onnxreg.registry.publish.existing import newest
+from onnxreg.registry.log.yanked_bytes import check_not_yanked, yank_of
+from onnxreg.registry.publish.existing import newest, published_as
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, Push
@@ -45,9 +46,11 @@ KnownFile = tuple[FileState, Descriptor]
 
 @dataclass(frozen=True)
 class Publisher:
-    """Publisher of drafts. Without a `version`: the next patch after the newest, or 0.1.0.
+    """Publisher of drafts. Without a `version`: the next patch after the newest, or 0.1.0; nothing is published if a
+    version has the manifest already.
 
-    `look` gets the model's name before anything is stored, and may refuse.
+    `look` gets the model's name before anything is stored, and may refuse. Artifacts of yanked versions are refused
+    without `yanked_bytes`.
     """
 
     store: DirectoryRegistry
@@ -55,6 +58,7 @@ class Publisher:
     look: Callable[[str], None]
     version: Version | None = None
     reason: str | None = None
+    yanked_bytes: bool = False
 
     def add(self, draft: Draft) -> PublishedVersion:
         """Publish a draft; see `Registry.add`."""
@@ -70,19 +74,27 @@ class Publisher:
         return published
 
     def preview(self, draft: Draft) -> PublishedVersion:
-        """The version that `add` would publish, with the states of its artifacts. Nothing is stored."""
+        """The version that `add` would publish, with the states of its artifacts. Nothing is stored.
+
+        ConflictError if `add` would refuse it.
+        """
         manifest = draft.manifest(measure(draft.root, draft.paths()))
         data = manifest.encode()
-        version, new = self.version or FIRST_VERSION, True
-        attested: Mapping[Digest, str] = {}
-        refused: Collection[Digest] = ()
+        digest, version, new = Digest.of(data), self.version or FIRST_VERSION, True
         with suppress(NotFoundError):  # no registry yet
             ledger, _ = load(self.store, check_name(draft.name))
-            version, new = _choose_version(ledger, self.version, Digest.of(data))
-            attested = {} if new else ledger.entries[version].attested
-            refused = ledger.refused
-        states = artifact_states(verdicts_of(manifest), attested, refused)
-        return PublishedVersion(draft.name, version, Digest.of(data), manifest, data, new, states=states)
+            version, new = _choose_version(ledger, self.version, digest)
+            if not new:
+                return _published(ledger, version, manifest, data, new)
+            self._check_yanked(ledger, manifest, digest)
+            states = artifact_states(verdicts_of(manifest), {}, ledger.refused)
+            return PublishedVersion(draft.name, version, digest, manifest, data, new, states=states)
+        states = artifact_states(verdicts_of(manifest), {}, ())
+        return PublishedVersion(draft.name, version, digest, manifest, data, new, states=states)
+
+    def _check_yanked(self, ledger: Ledger, manifest: Manifest, digest: Digest) -> None:
+        if not self.yanked_bytes:
+            check_not_yanked(ledger, manifest, digest)
 
     def add_again(self, digest: Digest) -> PublishedVersion | None:
         """Publish a manifest that the store has already; None if it, or a file that it names, is missing."""
@@ -131,6 +143,7 @@ class Publisher:
             version, new = _choose_version(ledger, self.version, digest)
             about = stamp(name, self.actor, self.reason)
             if new:
+                self._check_yanked(ledger, manifest, digest)
                 ledger.append(Publish(**about, version=version, manifest=digest, size=len(data)))
             elif ledger.entries[version].held is not None:
                 ledger.append(Hold(**about, version=version, manifest=digest))
@@ -139,8 +152,25 @@ class Publisher:
             return files
 
         ledger = commit(self.store, push, name, change, bring=bring)
-        states = artifact_states(verdicts_of(manifest), ledger.entries[version].attested, ledger.refused)
-        return PublishedVersion(name, version, digest, manifest, data, new, states=states)
+        return _published(ledger, version, manifest, data, new)
+
+
+def _published(
+    ledger: Ledger, version: Version, manifest: Manifest, data: bytes, new: bool
+) -> PublishedVersion:
+    """A version of the ledger."""
+    entry, latest = ledger.entries[version], newest(ledger.entries)
+    return PublishedVersion(
+        ledger.name,
+        version,
+        entry.manifest,
+        manifest,
+        data,
+        new,
+        states=artifact_states(verdicts_of(manifest), entry.attested, ledger.refused),
+        yank=yank_of(ledger, version),
+        newer=None if latest == version else latest,
+    )
 
 
 class KnownFiles:
@@ -257,11 +287,10 @@ def _choose_version(ledger: Ledger, requested: Version | None, digest: Digest) -
                 Advice("version-gone"),
             )
         return requested, entry is None or entry.manifest != digest
-    if not ledger.entries:
-        return FIRST_VERSION, True
+    if (existing := published_as(ledger.entries, digest)) is not None:
+        return existing, False
     latest = newest(ledger.entries)
-    same = ledger.entries[latest].manifest == digest and ledger.entries[latest].usable
-    return (latest, False) if same else (latest.next_patch(), True)
+    return (FIRST_VERSION if latest is None else latest.next_patch()), True
 
 
 def _file_state(path: Path) -> tuple[FileState, bool]:

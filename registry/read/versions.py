@@ -17,6 +17,7 @@ from onnxreg.schema.log.summary import ArtifactStates, artifact_states, verdicts
 if TYPE_CHECKING:
     from onnxreg.registry.log.contents import ArtifactPaths
     from onnxreg.schema.compare.version_history import HistoryEntry
+    from onnxreg.schema.log.events import Yank
     from onnxreg.schema.log.logline import LogLine
     from onnxreg.schema.manifest.manifest import Manifest
 
@@ -27,7 +28,8 @@ class PublishedVersion:
     (`new`).
 
     `held` are the paths of the artifacts that the registry has, if not all; `states` has one for each
-    artifact. `index` is the index file that it was read from, if it was read.
+    artifact. `index` is the index file that it was read from, if it was read. Of a version that was
+    published, or was there already, `yank` is its yank, and `newer` the newest version if that is another one.
     """
 
     name: str
@@ -39,6 +41,8 @@ class PublishedVersion:
     held: ArtifactPaths = None
     states: ArtifactStates = ()
     index: IndexFile | None = None
+    yank: Yank | None = None
+    newer: Version | None = None
 
     @property
     def may_be_attested(self) -> bool:

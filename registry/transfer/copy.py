@@ -14,6 +14,7 @@ from onnxreg.registry.delta import NO_NUMPY, Arrival, DeltaRoutes, DeltaTransfer
 from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.contents import ArtifactPaths, Reference
 from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.yanked_bytes import yank_of
 from onnxreg.registry.store.net.waits import one_file
 from onnxreg.registry.store.protocol import (
     BlobReader,
@@ -44,7 +45,7 @@ from onnxreg.schema.core.errors import (
 from onnxreg.schema.core.progress import SILENT, Advance, Progress
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.delta.table import Delta
-from onnxreg.schema.log.events import Tag
+from onnxreg.schema.log.events import Tag, Yank
 from onnxreg.schema.log.state import Channel
 
 ERRORS_BY_SEVERITY = (IntegrityError, ConflictError, NotFoundError)
@@ -71,7 +72,7 @@ class TransferResult:
     """Outcome for one model: its versions at the destination now, how many of them are new, and what moved.
 
     `ledger` is the destination's log now, None if it could not be read; `held` are the artifacts of each version that
-    the destination has now, `channels` the moves of channels. `has_copied` is False if no copy was necessary or
+    the destination has now, `channels` the moves of channels, `yanks` those of versions that are yanked there. `has_copied` is False if no copy was necessary or
     possible. `arrivals`: how each blob came.
     """
 
@@ -87,6 +88,7 @@ class TransferResult:
     skipped: list[SkippedVersion] = field(default_factory=list)
     has_copied: bool = False
     arrivals: tuple[Arrival, ...] = ()
+    yanks: Mapping[Version, Yank] = field(default_factory=dict)
 
     @property
     def is_current(self) -> bool:
@@ -145,6 +147,11 @@ def copy(
         channels=tuple(work.plan.moves),
         has_copied=True,
         arrivals=tuple(mover.arrivals),
+        yanks={
+            version: yank
+            for version in request.versions
+            if version in entries and (yank := yank_of(destination_ledger, version)) is not None
+        },
     )
 
 

@@ -24,7 +24,13 @@ from onnxreg.registry.store.protocol import IndexFile, LocalStore, RegistryReade
 from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
 from onnxreg.registry.transfer.copy import SkippedVersion, TransferResult, copy, skip_on_error
 from onnxreg.registry.transfer.layout_choice import LayoutChoice
-from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest, check_versions, make_plan
+from onnxreg.registry.transfer.plan import (
+    MakeRestore,
+    TransferRequest,
+    check_versions,
+    check_yanked,
+    make_plan,
+)
 from onnxreg.registry.trust.checked_reader import CheckedReader, check_or_refresh
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.errors import (
@@ -56,12 +62,14 @@ class Exchange:
         known_heads: the newest state that this user saw of each log.
         actor: who answers for events.
         restore: bring back versions that expired at the destination.
+        yanked_bytes: also push artifacts that only yanked versions have there.
     """
 
     store: DirectoryRegistry
     known_heads: KnownHeads
     actor: str | None = None
     restore: bool = False
+    yanked_bytes: bool = False
 
     def push(
         self,
@@ -89,6 +97,7 @@ class Exchange:
             restore=self._restore,
             heal=heal or isinstance(remote, LocalStore),
             actor=self.actor,
+            yanked_bytes=self.yanked_bytes,
         )
         look = partial(self._look, remote, self.known_heads.read_json(remote.registry_id, located.name))
         result = copy(self.store, remote, request, progress, near=[tracking.store], look=look)
@@ -122,7 +131,13 @@ class Exchange:
             newest = {*_newest(ledger), *(ledger.channels[tag].version for tag in tags)}
             versions = ledger.entries if every else sorted(newest)
             return TransferRequest(
-                ledger.name, versions, channels=tags, restore=self._restore, heal=heal, actor=self.actor
+                ledger.name,
+                versions,
+                channels=tags,
+                restore=self._restore,
+                heal=heal,
+                actor=self.actor,
+                yanked_bytes=self.yanked_bytes,
             )
 
         def remember(ledger: Ledger, versions: Collection[Version]) -> None:
@@ -306,21 +321,26 @@ def _possible(
     request: TransferRequest, source: Ledger, destination: Ledger, skipped: list[SkippedVersion]
 ) -> TransferRequest:
     """The part of a request that the rules of two logs allow; lists the rest."""
-    restores = request.restore is not None
     versions = [
-        version for version in request.versions if _travels(source, destination, version, restores, skipped)
+        version for version in request.versions if _travels(request, source, destination, version, skipped)
     ]
     channels = [tag for tag in request.channels if _may_move(source, tag, versions, skipped)]
     return replace(request, versions=versions, channels=channels)
 
 
 def _travels(
-    source: Ledger, destination: Ledger, version: Version, restores: bool, skipped: list[SkippedVersion]
+    request: TransferRequest,
+    source: Ledger,
+    destination: Ledger,
+    version: Version,
+    skipped: list[SkippedVersion],
 ) -> bool:
-    """Decide if the destination may have a version (`restores`: also one that expired there); if not, list it."""
+    """Decide if the destination may have a version of a request; if not, list it."""
     entry, destination_entry = source.entries[version], destination.entries.get(version)
     try:
-        check_versions(source, destination, [version], restores)
+        check_versions(source, destination, [version], request.restore is not None)
+        if not request.yanked_bytes:
+            check_yanked(source, destination, [version])
         if destination_entry is None and destination.tombstones:
             _check_tombstones(source, destination, version, entry)
     except (ConflictError, IntegrityError, NotFoundError) as error:

@@ -25,7 +25,8 @@ from onnxreg.registry.log.contents import (
     versions_to_update,
 )
 from onnxreg.registry.log.ledger import Ledger, channel_of, read_line
-from onnxreg.registry.log.lookup import check_summary
+from onnxreg.registry.log.lookup import check_summary, read_manifest
+from onnxreg.registry.log.yanked_bytes import check_not_yanked
 from onnxreg.registry.support.actor import stamp
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import Advice, ConflictError, ForkError, IntegrityError, NotFoundError
@@ -51,6 +52,8 @@ class TransferRequest:
             is believed to have them, and is not asked.
         actor: the claimed author of the events that record which artifacts are held, and that move channels.
         deltas: if files may arrive by deltas.
+        yanked_bytes: if a version may have artifacts that only yanked versions have at the destination. Yanks that the
+            source has too do not count: it decided in their knowledge.
     """
 
     name: str
@@ -61,6 +64,7 @@ class TransferRequest:
     heal: bool = True
     actor: str | None = None
     deltas: DeltaPolicy = "auto"
+    yanked_bytes: bool = True
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,8 @@ def make_plan(
     other; InputError if the selection has more artifacts than an event can name.
     """
     versions = request.versions
+    if source.registry != destination.registry and not request.yanked_bytes:
+        check_yanked(source, destination, versions)
     lines = missing_lines(source, destination, versions, request.restore is not None, request.selection)
     artifacts = (
         selected_paths(source, versions, request.selection) if source.registry != destination.registry else {}
@@ -229,9 +235,9 @@ def missing_lines(
     restore: bool = False,
     selection: Selection = EVERYTHING,
 ) -> list[LogLine]:
-    """The source's lines that the destination lacks, in source order, those that attest last.
+    """The source's lines that the destination lacks, in source order, verdicts and yanks last.
 
-    So a verdict finds the version that it is about, also if the source published that once more after it.
+    So they find the version that they are about, also if the source published that once more after them.
 
     Raises ConflictError if a version has another manifest there or its files were given up there
     (unless `restore` brings expired ones back), or if only some artifacts are asked for between copies of
@@ -251,8 +257,8 @@ def missing_lines(
     chosen = {version: source.entries[version].manifest for version in versions}
     manifests = {*(entry.manifest for entry in destination.entries.values()), *chosen.values()}
     lines = (read_line(line.raw, source.name) for line in _absent(source, destination, manifests))
-    moving = [line for line in lines if _travels(line, chosen, destination) and not _outdated(line, source)]
-    return sorted(moving, key=lambda line: isinstance(line.event, Attest))
+    moving = [line for line in lines if _travels(line, chosen, destination)]
+    return sorted(moving, key=lambda line: isinstance(line.event, Attest | Yank | Unyank))
 
 
 def _absent(source: Ledger, destination: Ledger, manifests: Collection[Digest]) -> Iterator[LogLineHeader]:
@@ -294,9 +300,8 @@ def _travels(line: LogLine, chosen: Mapping[Version, Digest], destination: Ledge
                 manifest == entry.manifest for entry in destination.entries.values()
             )
             return here or manifest in chosen.values()
-        case Yank(manifest=manifest, version=version) | Unyank(manifest=manifest, version=version):
-            entry = destination.entries.get(version)
-            return manifest in (chosen.get(version), entry and entry.manifest)
+        case Yank() | Unyank():
+            return True
         case _:
             return False
 
@@ -309,14 +314,6 @@ def _states(line: LogLineHeader) -> tuple[str | None, ...]:
 
 def _refuses(line: LogLineHeader) -> bool:
     return line.kind == Attest.kind and b'"state":"refused"' in line.raw
-
-
-def _outdated(line: LogLine, source: Ledger) -> bool:
-    """Return True if a yank is older than its version: that version was dropped and published again."""
-    if not isinstance(line.event, Yank | Unyank):
-        return False
-    entry = source.entries.get(line.event.version)
-    return entry is not None and line.seq < entry.seq
 
 
 def check_versions(
@@ -344,6 +341,16 @@ def check_versions(
                 Advice("log-of-other-or-restore" if gone.how == "expired" else "log-of-other"),
             )
         check_held(source, destination, version, selection)
+
+
+def check_yanked(source: Ledger, destination: Ledger, versions: Iterable[Version]) -> None:
+    """Raise ConflictError if a version that is new there has artifacts that only yanked versions have there."""
+    source_yanks = {yank for entry in source.entries.values() for yank in entry.yanks}
+    for version in versions:
+        entry = source.entries.get(version)
+        if entry is not None and entry.gone is None and version not in destination.entries:
+            manifest = read_manifest(source.fetch(entry.manifest), entry.manifest, source.name)
+            check_not_yanked(destination, manifest, entry.manifest, source_yanks)
 
 
 def _check_present(source: Ledger, versions: Collection[Version]) -> None:

@@ -101,8 +101,9 @@ def _check_rollouts(name: str, before: Table, after: Table, events: Events) -> N
                 copied = {key: fields[key] for key in _OF_ROLLOUT if key in fields}
                 expected[event.tag] = {**copied, "to": fields["version"], "seq": line.seq}
             case Yank() | Expire() | Purge() | Drop():
-                ended = str(event.version)
-                expected = {tag: rollout for tag, rollout in expected.items() if rollout["to"] != ended}
+                is_wide = isinstance(event, Yank) and event.every
+                key, ended = ("manifest", event.manifest) if is_wide else ("to", event.version)
+                expected = {tag: rollout for tag, rollout in expected.items() if rollout[key] != str(ended)}
     for tag in sorted(expected.keys() | after.keys()):
         if expected.get(tag) != after.get(tag):
             raise IntegrityError(f"the rollout of {name}:{tag} is not what its log says", VERIFY_ADVICE)
@@ -115,9 +116,9 @@ def _check_versions(name: str, before: Table, after: Table, events: Events, sinc
     for _, event in events:
         if isinstance(event, Publish):
             manifests[str(event.version)] = str(event.manifest)
-        if isinstance(event, Attest):
+        if isinstance(event, Attest | Yank | Unyank):
             about = {version for version, digest in manifests.items() if digest == str(event.manifest)}
-            touched |= about if event.state is not None else set()
+            touched |= set() if isinstance(event, Attest) and event.state is None else about
         elif not isinstance(event, Tag | OptionalEvent):
             touched.add(str(getattr(event, "version", "")))
     for version, entry in after.items():
@@ -126,21 +127,35 @@ def _check_versions(name: str, before: Table, after: Table, events: Events, sinc
             raise IntegrityError(f"{name}:{version} is not the version that the log published", VERIFY_ADVICE)
         if version in before and version not in touched and before[version] != entry:
             raise IntegrityError(f"{name}:{version} was changed without an event in the log", VERIFY_ADVICE)
-    _check_yanks(name, after, events)
+    _check_yanks(name, _present(before), _present(after), events)
 
 
-def _check_yanks(name: str, versions: Table, events: Events) -> None:
-    """Raise IntegrityError if a yank that the lines do not take back is not in the state."""
-    yanks: dict[Digest, str] = {}
-    for line, event in events:
-        if isinstance(event, Yank):
-            yanks[line.event_id] = str(event.version)
-        elif isinstance(event, Unyank):
-            yanks.pop(event.yank, None)
-        elif isinstance(event, Drop):
-            yanks = {yank: version for yank, version in yanks.items() if version != str(event.version)}
-    for yank, version in yanks.items():
-        if version in versions and str(yank) not in versions[version].get("yanks", ()):
+def _present(versions: Table) -> Table:
+    """The versions that were not dropped. Later events change nothing in the entry of a dropped one."""
+    return {
+        version: entry for version, entry in versions.items() if entry.get("gone", {}).get("how") != "dropped"
+    }
+
+
+def _check_yanks(name: str, before: Table, after: Table, events: Events) -> None:
+    """Raise IntegrityError if a version lacks a yank that no line takes back: its own, or one of its manifest."""
+    decided = [event for _, event in events]
+    published = {str(event.version) for event in decided if isinstance(event, Publish)}
+    undone = {str(event.yank) for event in decided if isinstance(event, Unyank)}
+    for version, entry in after.items():
+        manifest = entry["manifest"]
+        earlier = before.values() if version in published else [before.get(version, {})]
+        yanks = {
+            yank for item in earlier if item.get("manifest") == manifest for yank in item.get("yanks", ())
+        }
+        yanks |= {
+            str(line.event_id)
+            for line, event in events
+            if isinstance(event, Yank)
+            and str(event.manifest) == manifest
+            and (event.every or str(event.version) == version)
+        }
+        if not yanks - undone <= {*entry.get("yanks", ())}:
             raise IntegrityError(f"{name}:{version} was yanked, and its state does not say so", VERIFY_ADVICE)
 
 
@@ -150,9 +165,7 @@ def _check_verdicts(name: str, versions: Table, refused: Collection[Digest], eve
     A refusal may come before its version, if another registry published the manifest. Then `refused` has it, and
     the entry may lack it. A dropped version gets no verdict, though the state line may still have it.
     """
-    present = {
-        version: entry for version, entry in versions.items() if entry.get("gone", {}).get("how") != "dropped"
-    }
+    present = _present(versions)
     for line, event in events:
         if not isinstance(event, Attest) or event.artifact is None or event.state is None:
             continue

@@ -10,7 +10,16 @@ from functools import cache
 from typing import Any, ClassVar
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.canonical import check_keys, count, items, mapping, required, sorted_paths, text
+from onnxreg.schema.core.canonical import (
+    check_keys,
+    count,
+    flag,
+    items,
+    mapping,
+    required,
+    sorted_paths,
+    text,
+)
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
@@ -109,11 +118,14 @@ class Untag(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Yank(Event):
-    """A version no longer resolves; its digest still gets it."""
+    """A version no longer resolves; its digest still gets it. With `every`, so does no version with its manifest,
+    of whichever number, until the yank is taken back. Each new yank has it.
+    """
 
     kind: ClassVar[str] = "yank"
     version: Version
     manifest: Digest
+    every: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -479,6 +491,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "version": lambda value: Version.parse(text(value)),
     "manifest": Digest.parse,
     "yank": Digest.parse,
+    "every": flag,
     "expire": Digest.parse,
     "blobs": lambda value: items(value, Digest.parse),
     "paths": sorted_paths,

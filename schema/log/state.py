@@ -83,7 +83,8 @@ _GONE = record(Gone, {"how": _how, "event": Digest.parse})
 class VersionEntry(NamedTuple):
     """One version: its manifest, the manifest's size in bytes, the line that published it.
 
-    `yanks` are the ids of the yank events that were not taken back; a version is yanked while there are any.
+    `yanks` are the ids of the yank events of its manifest that were not taken back; a version is yanked while there
+    are any.
     `held` are the paths of the artifacts that are here, if these are not all (None). `attested` has the
     worst verdict of later evaluations on an artifact, by the artifact's digest.
     """

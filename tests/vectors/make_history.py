@@ -15,11 +15,16 @@ from support.registries.gated import NAME, filled, refusal
 from support.trust.tamper import Tree
 
 from onnxreg.registry import Registry
-from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.ref import Ref, Version
 
 FILE = Path(__file__).with_name("history.json")
 OTHER = f"sha256:{'0' * 64}"
 Change = Callable[[Any], object]
+
+
+def manifest(registry: Registry, version: str) -> Digest:
+    return registry.state(NAME).versions[Version.parse(version)].manifest
 
 
 def channel(state: Any, tag: str, version: str) -> None:
@@ -38,6 +43,14 @@ DEEDS: dict[str, Callable[[Registry], object]] = {
     "a version is yanked, and not any more": lambda registry: (
         registry.yank(f"{NAME}:1.0.0"),
         registry.yank(f"{NAME}:1.0.0", undo=True),
+    ),
+    "a version is yanked, and published again": lambda registry: (
+        registry.yank(f"{NAME}:1.0.0"),
+        registry.add_again(manifest(registry, "1.0.0"), Version(2, 0, 0)),
+    ),
+    "another version with the bytes is yanked": lambda registry: (
+        registry.add_again(manifest(registry, "1.0.0"), Version(2, 0, 0)),
+        registry.yank(f"{NAME}:2.0.0"),
     ),
     "a version is pinned": lambda registry: registry.pin(f"{NAME}:1.0.0"),
     "a version is dropped": lambda registry: registry.drop(f"{NAME}:1.3.0"),
@@ -68,6 +81,14 @@ LIES: dict[str, tuple[str, Change]] = {
         lambda state: state["channels"].update(new=next(iter(state["channels"].values()))),
     ),
     "a yank was hidden": ("a version is yanked", lambda state: state["versions"]["1.0.0"].pop("yanks")),
+    "a yank was hidden in a later version": (
+        "a version is yanked, and published again",
+        lambda state: state["versions"]["2.0.0"].pop("yanks"),
+    ),
+    "a yank was hidden in an earlier version": (
+        "another version with the bytes is yanked",
+        lambda state: state["versions"]["1.0.0"].pop("yanks"),
+    ),
     "another version was yanked": (
         "a channel is moved",
         lambda state: state["versions"]["1.0.0"].update(yanks=[OTHER]),

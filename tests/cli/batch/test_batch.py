@@ -107,7 +107,7 @@ def test_json_has_a_row_for_each_job_in_order(reg: Reg, given: Given, outcomes: 
     assert (value["succeeded"], value["failed"], value["stopped"]) == (2, 1, 0)
     assert [job["row"] for job in value["jobs"]] == [1, 2, 3]
     first, second, _ = value["jobs"]
-    assert set(first) == {"row", "job", "status", "ref", "digest", "pushed", "seconds", "error"}
+    assert set(first) == {"row", "job", "status", "ref", "digest", "pushed", "seconds", "error", "note"}
     assert (first["status"], first["ref"], first["error"]) == ("published", "acme/m1:0.1.0", None)
     assert second["status"] == "failed"
     assert second["error"] == {"family": "conversion", "message": "it broke", "hint": "mend it"}

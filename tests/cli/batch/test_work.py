@@ -123,6 +123,16 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
     return move
 
 
+def test_the_outcome_says_that_the_bytes_are_yanked_or_not_the_newest(ran: list[str]) -> None:
+    assert run_job(job(version="1.0.0"), Terms()).note == ""
+    run_job(job("t", "1.1.0"), Terms())
+    assert "1.1.0" in run_job(job(version=None), Terms()).note
+    Registry().yank("acme/x:1.0.0", "leaks names")
+    again = run_job(job(version=None), Terms())
+    assert (again.status, again.ref) == ("current", "acme/x:1.0.0")
+    assert "leaks names" in again.note
+
+
 def test_another_worker_finds_it_in_the_remote(ran: list[str], elsewhere: Callable[[str], Terms]) -> None:
     first, again = run_job(job(), elsewhere("one")), run_job(job(), elsewhere("two"))
     assert (first.status, again.status, ran) == ("published", "current", ["s"])

@@ -82,7 +82,7 @@ def test_export_publishes_and_writes_out(reg: Reg, exported: list[Any]) -> None:
     assert (done.status, done.err) == (0, "")
     assert exported == [("./ckpt", "acme/x", AndroidOptions())]
     value = done.json
-    assert set(value) == {"ref", "name", "version", "digest", "manifest", "states", "output"}
+    assert set(value) == {"ref", "name", "version", "digest", "manifest", "states", "yanked", "output"}
     assert (value["ref"], value["version"], value["output"]) == ("acme/x:0.1.0", "0.1.0", "out")
     assert value["digest"] == str(Digest.of(Path("out", FILENAME).read_bytes()))
     assert reg("--registry", "r", "show", value["ref"], "--json").json == value["manifest"]

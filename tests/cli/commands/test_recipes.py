@@ -438,10 +438,12 @@ def test_a_file_that_is_edited_during_an_export_is_another_request(
     assert second.json["digest"] != first.json["digest"]
 
 
-def test_an_export_publishes_yanked_outputs_again(reg: Reg, here: Path) -> None:
+def test_an_export_of_yanked_outputs_publishes_nothing(reg: Reg, here: Path) -> None:
     export(reg, "m.onnx")
-    assert reg("--registry", "r", "yank", "acme/x:0.1.0", "--reason", "test").status == 0
-    assert export(reg, "m.onnx").out.startswith("published acme/x:0.1.1")
+    assert reg("--registry", "r", "yank", "acme/x:0.1.0", "--reason", "wrong labels").status == 0
+    for words in ((), ("--no-cache",)):
+        again = export(reg, "m.onnx", "int8.yaml", *words)
+        assert again.status == 0 and again.out.startswith("nothing new") and "wrong labels" in again.out
     assert export(reg, "m.onnx", "int8.yaml", "--version", "2.0.0").out.startswith("published acme/x:2.0.0")
     assert export(reg, "m.onnx", "int8.yaml", "--version", "2.0.0").out.startswith("nothing new")
 

@@ -26,7 +26,7 @@ from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, NotFoundError, RegError
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.log.events import Drop, Expire, Publish
+from onnxreg.schema.log.events import Drop, Expire, Publish, Yank
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
@@ -130,20 +130,26 @@ DIFFERENT: dict[str, tuple[Sequence[Act], Sequence[Act], str, list[str] | type[R
         "1.0.0",
         ["publish", "yank", "unyank"],
     ),
-    "a yank of a version that is held there": (
+    "a yank of a manifest that is held there": (
         [add("1.0.0"), yank("1.0.0"), add("2.0.0")],
         [add("1.0.0")],
         "2.0.0",
-        ["yank", "publish"],
+        ["publish", "yank"],
+    ),
+    "a yank of the bytes under another number": (
+        [add("1.0.0"), yank("1.0.0"), add("2.0.0")],
+        [],
+        "2.0.0",
+        ["publish", "yank"],
     ),
     "no yank of a version that is not held there": (
-        [add("1.0.0"), yank("1.0.0"), add("2.0.0")],
+        [add("1.0.0"), yank("1.0.0"), add("2.0.0", WEIGHTS[1])],
         [],
         "2.0.0",
         ["publish"],
     ),
     "no yank of other bytes under the same number": (
-        [add("1.0.0"), yank("1.0.0"), add("2.0.0")],
+        [add("1.0.0"), yank("1.0.0"), add("2.0.0", WEIGHTS[1])],
         [add("1.0.0", WEIGHTS[1])],
         "2.0.0",
         ["publish"],
@@ -445,13 +451,13 @@ class Registries(RuleBasedStateMachine):
         for remote in self.everyone:
             events = [line.event.to_json() for line in lines_of(remote)]
             back = {event["yank"] for event in events if event["kind"] == "unyank"}
-            ids = {
-                (event.event.version, event.event.manifest): event.event.id  # type: ignore[attr-defined]
-                for event in lines_of(remote)
-                if event.event.kind == "yank" and str(event.event.id) not in back
+            yanked = {
+                line.event.manifest
+                for line in lines_of(remote)
+                if isinstance(line.event, Yank) and str(line.event.id) not in back
             }
-            for version, entry in ledger_of(remote).entries.items():
-                assert entry.yanked == ((version, entry.manifest) in ids)
+            for entry in ledger_of(remote).entries.values():
+                assert entry.yanked == (entry.manifest in yanked)
 
 
 def _agree(ours: Ledger, theirs: Ledger, version: Version) -> bool:

@@ -332,8 +332,8 @@ def release_for_other_models(world: World, tree: Tree) -> None:
 
 
 def give_an_old_version_a_new_number(world: World, tree: Tree) -> None:
-    """A signed manifest with a known flaw is published again, as the newest version."""
-    manifest, envelope = _release(tree, "0.9.0")
+    """A signed manifest of an earlier version is published again, as the newest version."""
+    manifest, envelope = _release(tree, "1.0.0")
     publish = _publish(tree, "2.0.0")
     publish["event"] |= {"manifest": manifest, "size": len(tree.blob(manifest).read_bytes())}
     tree.remake(MODEL, [*tree.lines(MODEL), publish, _attest(tree, manifest, envelope)])

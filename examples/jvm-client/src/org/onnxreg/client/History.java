@@ -116,7 +116,9 @@ final class History {
             } else if (isStep || line.kind().equals("tag") || line.kind().equals("untag")) {
                 expected.remove(line.text("tag"));
             } else if (WITHDRAWALS.contains(line.kind())) {
-                removeRolloutsOf(line.text("version"), expected);
+                boolean isWide = Boolean.TRUE.equals(line.event.get("every"));
+                removeRollouts(isWide ? "manifest" : "to", line.text(isWide ? "manifest" : "version"),
+                        expected);
             }
         }
         if (!agreeInEach(expected, state.rollouts(), ROLLOUT)) {
@@ -124,9 +126,9 @@ final class History {
         }
     }
 
-    private static void removeRolloutsOf(String version, Map<String, Object> rollouts) {
+    private static void removeRollouts(String key, String value, Map<String, Object> rollouts) {
         for (Iterator<Object> entries = rollouts.values().iterator(); entries.hasNext();) {
-            if (version.equals(Values.mapping(entries.next()).get("to"))) {
+            if (value.equals(Values.mapping(entries.next()).get(key))) {
                 entries.remove();
             }
         }
@@ -159,9 +161,11 @@ final class History {
             if (line.kind().equals("publish")) {
                 manifests.put(line.text("version"), line.text("manifest"));
             }
-            if (line.kind().equals("attest")) {
+            boolean isVerdict = line.kind().equals("attest");
+            if (isVerdict || line.kind().equals("yank") || line.kind().equals("unyank")) {
+                boolean isChange = !isVerdict || !line.text("state").isEmpty();
                 for (Map.Entry<String, String> entry : manifests.entrySet()) {
-                    if (!line.text("state").isEmpty() && entry.getValue().equals(line.text("manifest"))) {
+                    if (isChange && entry.getValue().equals(line.text("manifest"))) {
                         touched.add(entry.getKey());
                     }
                 }
@@ -172,23 +176,48 @@ final class History {
         return touched;
     }
 
+    /**
+     * Each version has the yanks that it had, those of earlier versions with its manifest if it is new, and
+     * those of the lines, but for those that a line takes back.
+     */
     private void checkYanks() {
-        Map<String, String> yanks = new HashMap<String, String>();
+        Set<String> published = new HashSet<String>();
+        Set<String> undone = new HashSet<String>();
         for (LogLine line : lines) {
-            if (line.kind().equals("yank")) {
-                yanks.put(Sha256.of(JsonWriter.write(line.event)), line.text("version"));
+            if (line.kind().equals("publish")) {
+                published.add(line.text("version"));
             } else if (line.kind().equals("unyank")) {
-                yanks.remove(line.text("yank"));
-            } else if (line.kind().equals("drop")) {
-                removeValue(yanks, line.text("version"));
+                undone.add(line.text("yank"));
             }
         }
-        for (Map.Entry<String, String> yank : yanks.entrySet()) {
-            Map<String, Object> entry = state.version(yank.getValue());
-            if (entry != null && !Values.textsOrEmpty(entry.get("yanks")).contains(yank.getKey())) {
-                throw changed(yank.getValue(), "was yanked, and its state does not say so");
+        for (String version : state.versions().keySet()) {
+            Map<String, Object> entry = state.version(version);
+            boolean isDropped = "dropped".equals(Values.mappingOrEmpty(entry.get("gone")).get("how"));
+            Set<String> missing = yanksOf(version, entry.get("manifest"), published.contains(version));
+            missing.removeAll(undone);
+            missing.removeAll(Values.textsOrEmpty(entry.get("yanks")));
+            if (!isDropped && !missing.isEmpty()) {
+                throw changed(version, "was yanked, and its state does not say so");
             }
         }
+    }
+
+    private Set<String> yanksOf(String version, Object manifest, boolean isNew) {
+        Set<String> yanks = new HashSet<String>();
+        for (String earlier : seen.versions().keySet()) {
+            Map<String, Object> entry = seen.version(earlier);
+            if ((isNew || earlier.equals(version)) && entry.get("manifest").equals(manifest)) {
+                yanks.addAll(Values.textsOrEmpty(entry.get("yanks")));
+            }
+        }
+        for (LogLine line : lines) {
+            boolean isWide = Boolean.TRUE.equals(line.event.get("every"));
+            if (line.kind().equals("yank") && line.text("manifest").equals(manifest)
+                    && (isWide || line.text("version").equals(version))) {
+                yanks.add(Sha256.of(JsonWriter.write(line.event)));
+            }
+        }
+        return yanks;
     }
 
     private void checkVerdicts() {
@@ -274,13 +303,5 @@ final class History {
 
     private static String manifestOf(State state, String version) {
         return Values.digest(state.version(version).get("manifest"));
-    }
-
-    private static void removeValue(Map<String, String> table, String value) {
-        for (Iterator<String> values = table.values().iterator(); values.hasNext();) {
-            if (values.next().equals(value)) {
-                values.remove();
-            }
-        }
     }
 }

@@ -1,0 +1,72 @@
+"""Yanked bytes: the yank that holds for a version, and artifacts that only yanked versions have."""
+
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.lookup import read_manifest
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError, NotFoundError
+from onnxreg.schema.core.ref import Version
+from onnxreg.schema.log.events import Yank
+
+if TYPE_CHECKING:
+    from onnxreg.schema.manifest.manifest import Manifest
+
+
+def yank_of(ledger: Ledger, version: Version) -> Yank | None:
+    """The first yank of a version that was not taken back."""
+    yanks = ledger.entries[version].yanks
+    return next((event for _, event in ledger.events(Yank) if event.id in yanks), None) if yanks else None
+
+
+def words_of(yank: Yank) -> str:
+    """The bytes and why they are yanked: `these are the bytes of acme/ner:0.2.1, yanked: leaks names`."""
+    reason = f": {yank.reason}" if yank.reason else ""
+    return f"these are the bytes of {yank.name}:{yank.version}, yanked{reason}"
+
+
+def check_not_yanked(
+    ledger: Ledger, manifest: "Manifest", digest: Digest, ignored: Collection[Digest] = ()
+) -> None:
+    """ConflictError if a manifest has an artifact of yanked versions that no other version has.
+
+    A manifest that is yanked itself passes: all its versions stay yanked. `ignored` are yanks that do not count.
+    """
+    entries = sorted(ledger.entries.items(), key=lambda item: item[0].precedence, reverse=True)
+    if any(entry.yanked for _, entry in entries if entry.manifest == digest):
+        return
+    yanked = {entry.manifest: version for version, entry in entries if entry.yanks.difference(ignored)}
+    weights = {weight: path for path, weight in _weights(manifest)}
+    withdrawn = {
+        weight: version
+        for published, version in yanked.items()
+        for weight in _published(ledger, published) & weights.keys()
+    }
+    for other in dict.fromkeys(entry.manifest for _, entry in entries if not entry.yanked):
+        if not withdrawn:
+            return
+        for weight in _published(ledger, other) & withdrawn.keys():
+            del withdrawn[weight]
+    for weight, version in withdrawn.items():
+        yank = yank_of(ledger, version)
+        reason = f": {yank.reason}" if yank is not None and yank.reason else ""
+        raise ConflictError(
+            f"{weights[weight]} has the bytes of {ledger.name}:{version}, which is yanked{reason}",
+            f"to publish them all the same: --yanked-bytes; to take the yank back: reg yank {ledger.name}:{version} --undo",
+        )
+
+
+def _published(ledger: Ledger, digest: Digest) -> set[Digest]:
+    """The weights of a manifest of the ledger; none if it was taken down."""
+    with suppress(NotFoundError):
+        return {weight for _, weight in _weights(read_manifest(ledger.fetch(digest), digest, ledger.name))}
+    return set()
+
+
+def _weights(manifest: "Manifest") -> Iterator[tuple[str, Digest]]:
+    """The path of each artifact with the file that has its weights: its external data, or else the model file."""
+    for artifact in manifest.artifacts:
+        data = [file.digest for file in artifact.files if file.role == "external-data"]
+        yield from ((artifact.path, digest) for digest in data or [artifact.digest])
