@@ -1,23 +1,38 @@
 """Taking existing files into a workspace: safe names, no pickles, nothing of the machine they come from."""
 
-import os
+import ast
+import pickletools
+import re
 import shutil
 import zipfile
+import zlib
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from typing import IO, BinaryIO
 
 from onnxreg.converters.source.scrub import scrub_file
 from onnxreg.schema.core.errors import HostError, InputError
 from onnxreg.schema.core.file_state import FileState
+from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
 from onnxreg.schema.core.paths import DistinctPaths, check_path
 from onnxreg.schema.manifest.rules import FILENAME
 
+MAX_HEADER_BYTES = 2**16
+MAX_OPCODES = 1_000_000
+_NAMES = frozenset({"GLOBAL", "INST", "STACK_GLOBAL"})
+_CALLS = frozenset({"REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ", "INST", "BUILD", "STOP"})
+"""Opcodes of pickles that put a function on the stack by its name, and that call it or end the pickle."""
+_NAME = re.compile(r"[\w.]+ [\w.]+")
+"""The module and the function that GLOBAL or INST names; other text is not from a pickle."""
 _PICKLES = frozenset({".pkl", ".pickle", ".joblib", ".dill", ".pt", ".pth", ".ckpt"})
 _SAFE = frozenset({".onnx", ".ort", ".json", ".txt", ".config"})
 
 
-def refuse_pickle(path: Path) -> None:
-    """Raise InputError for a file that runs code when it is loaded, by its suffix or by its bytes."""
+def refuse_unfit(path: Path) -> None:
+    """Raise InputError for a file that runs code when it is loaded, by its suffix or its bytes, and as `check_content`."""
+    with path.open("rb") as file:
+        check_content(file.read(HEAD_BYTES), path.name)
     if path.suffix.lower() in _PICKLES or (path.suffix.lower() not in _SAFE and _is_pickle(path)):
         raise InputError(
             f"{path.name} is a pickle, which runs code when it is loaded; it is not registered",
@@ -26,16 +41,52 @@ def refuse_pickle(path: Path) -> None:
 
 
 def _is_pickle(path: Path) -> bool:
-    """A pickle of protocol 2 or later (PROTO ... STOP), or a zip archive as torch.save writes it."""
+    """A pickle, a zip archive as torch.save writes it, or an array of numpy, or an archive of some, with objects in it."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            return any(name.endswith("data.pkl") for name in archive.namelist())
-    if path.stat().st_size < 4:
-        return False
+            return any(_is_pickled_member(archive, member) for member in archive.infolist())
     with path.open("rb") as file:
-        head = file.read(2)
-        file.seek(-1, os.SEEK_END)
-        return head[0] == 0x80 and 2 <= head[1] <= 5 and file.read(1) == b"."
+        return _has_objects(file) or _is_pickle_stream(file)
+
+
+def _is_pickled_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bool:
+    if member.filename.endswith("data.pkl"):
+        return True
+    try:
+        with archive.open(member) as file:
+            return _has_objects(file)
+    except (RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error):
+        return False  # encrypted, of an unknown method, or damaged
+
+
+def _has_objects(file: IO[bytes]) -> bool:
+    """Return True for an .npy file of Python objects, or whose header says no type; read from its begin."""
+    from numpy.lib import format as npy
+
+    magic = file.read(8)
+    if magic[:6] != b"\x93NUMPY":
+        return False
+    size = int.from_bytes(file.read(2 if magic[6:7] == b"\x01" else 4), "little")
+    try:
+        header = ast.literal_eval(file.read(min(size, MAX_HEADER_BYTES)).decode("latin-1").strip())
+        return bool(npy.descr_to_dtype(header["descr"]).hasobject)
+    except (ValueError, TypeError, KeyError, SyntaxError, RecursionError, MemoryError):
+        return True
+
+
+def _is_pickle_stream(file: BinaryIO) -> bool:
+    """Return True if the first opcodes of a file are those of a pickle, of any protocol."""
+    file.seek(0)
+    is_named = has_protocol = False
+    try:
+        for opcode, argument, _ in islice(pickletools.genops(file), MAX_OPCODES):
+            has_protocol |= opcode.name == "PROTO"
+            is_named |= opcode.name in _NAMES and (not argument or bool(_NAME.fullmatch(str(argument))))
+            if is_named and opcode.name in _CALLS:
+                return True
+    except (ValueError, OverflowError, MemoryError):
+        return False
+    return has_protocol
 
 
 @dataclass
@@ -131,7 +182,7 @@ class Intake:
             raise InputError(
                 f"no such file: {relative}", "check the spelling; a directory is added file by file"
             )
-        refuse_pickle(source)
+        refuse_unfit(source)
         try:
             self._distinct.add(check_path(relative))
         except ValueError as error:

@@ -23,9 +23,7 @@ from onnxreg.converters.onnx.graph_operators import (
 )
 from onnxreg.converters.onnx.weightless import without_weights
 from onnxreg.schema.core.errors import InputError, first_line, missing_extra, unreadable
-
-LFS_POINTER = b"version https://git-lfs"
-"""The first bytes of a file that Git LFS has not fetched."""
+from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
 
 MAX_NODES = 250_000
 """Nodes of a graph with its subgraphs, after inlining."""
@@ -55,10 +53,7 @@ def load_onnx(path: Path) -> Any:
     try:
         with path.open("rb") as file:
             # The read notices a disk that fails; of a mapped file a signal would.
-            if file.read(len(LFS_POINTER)) == LFS_POINTER:
-                raise InputError(
-                    f"{path.name} is a Git LFS pointer, not a model", "fetch the file itself: git lfs pull"
-                )
+            check_content(file.read(HEAD_BYTES), path.name)
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             with mapped as data, memoryview(data) as view:
                 model.ParseFromString(view)

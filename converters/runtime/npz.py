@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError
+from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
 
 Arrays = dict[str, Any]
 """numpy arrays by name."""
@@ -21,12 +22,17 @@ def read_arrays(path: Path, label: str | None = None) -> Arrays:
     if not path.is_file():
         raise NotFoundError(f"there is no file {label}")
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
+        with path.open("rb") as file:
+            check_content(file.read(HEAD_BYTES), label)
+            file.seek(0)
+            members = np.load(file, allow_pickle=False)
             return {name: _array(members[name]) for name in members.files}
     except MemoryError as error:
         raise InputError(
             f"{label} says that it holds more than there is memory for", "make it again"
         ) from error
+    except InputError:
+        raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno:
             raise HostError(

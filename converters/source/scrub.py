@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
 
 MAX_BYTES = 64 * 2**20
 _ABSOLUTE = re.compile(
@@ -164,7 +165,9 @@ def read_json(path: Path) -> Any:
     JSON."""
     if path.stat().st_size > MAX_BYTES:
         raise InputError(f"{path.name} is too large for a JSON companion: more than {MAX_BYTES >> 20} MiB")
+    data = path.read_bytes()
+    check_content(data[:HEAD_BYTES], path.name)
     try:
-        return json.loads(path.read_text("utf-8"))
+        return json.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path.name} is not valid JSON: {str(error)[:200]}") from error

@@ -12,6 +12,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest, directory_digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.file_state import SETTLED_NANOSECONDS, FileState
+from onnxreg.schema.core.given_file import HEAD_BYTES, check_content
 from onnxreg.schema.core.text_files import VALUE_ERRORS
 
 CONFIG = "config.json"
@@ -87,13 +88,15 @@ def role_of(path: str) -> str:
 def digest_file(path: Path) -> Digest:
     """The SHA-256 of a file's bytes; one whose state is known, and was settled then, is not read again.
 
-    What another process writes through a memory map meanwhile is not noticed.
+    What another process writes through a memory map meanwhile is not noticed. InputError as `check_content`.
     """
     with path.open("rb") as file:
         before = FileState.of(os.fstat(file.fileno()))
         if before in _known:
             return _known[before]
         settled = before.is_settled(time.time_ns(), SETTLED_NANOSECONDS)
+        check_content(file.read(HEAD_BYTES), path.name)
+        file.seek(0)
         digest = Digest(hashlib.file_digest(file, "sha256").hexdigest())
         if settled and before == FileState.of(os.fstat(file.fileno())):
             _known[before] = digest
@@ -122,7 +125,9 @@ def read_license(directory: Path) -> str | None:
 
 
 def _shards(directory: Path, index: str) -> list[str]:
-    value = canonical.decode((directory / index).read_bytes(), index)
+    data = (directory / index).read_bytes()
+    check_content(data[:HEAD_BYTES], index)
+    value = canonical.decode(data, index)
     table = value.get("weight_map") if isinstance(value, dict) else None
     if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
         raise InputError(f"{index} has no weight_map")

@@ -1,11 +1,17 @@
 """Bounded reading of a file that a person, or a document of theirs, names."""
 
 import os
+import re
 from pathlib import Path
 
 from onnxreg.schema.core.errors import Advice, HostError, InputError, NotFoundError
 
 MAX_BYTES = 64 * 2**20
+HEAD_BYTES = 64
+"""Bytes of a file that `check_content` needs."""
+_POINTER = re.compile(rb"version https://git-lfs\.github\.com/|/annex/objects/")
+_PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype html|html)\b", re.IGNORECASE)
+_PAGES = (".htm", ".html", ".jinja", ".md")
 
 
 def check_given(path: Path, label: str = "file", hint: str | Advice = "check the path") -> None:
@@ -35,4 +41,19 @@ def read_given(
         raise HostError(f"reading {path} failed: {reason}", "check who may read it") from error
     if len(data) > limit:
         raise InputError(f"{path} is too large for a {label}: more than {limit >> 20} MiB")
+    check_content(data[:HEAD_BYTES], path.name)
     return data
+
+
+def check_content(head: bytes, name: str) -> None:
+    """InputError for the first bytes of a file that is not the file meant: a pointer of Git LFS or git-annex, or a web page."""
+    if _POINTER.match(head):
+        raise InputError(
+            f"{name} is a Git LFS pointer, not the file itself",
+            "fetch the file: git lfs pull, or git annex get",
+        )
+    if _PAGE.match(head) and not name.lower().endswith(_PAGES):
+        raise InputError(
+            f"{name} is a web page, such as that of a login, not the file itself",
+            "log in, then download it again",
+        )

@@ -1,11 +1,16 @@
 """`reg add`: model files of any origin, with the companions beside them."""
 
+import io
 import json
+import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -227,6 +232,96 @@ def test_integers_beyond_64_bits_survive_scrubbing(folder: Path, workspace: Path
     adopt([folder / "model.onnx", path], workspace, name="acme/a")
     text = json.loads((workspace / "tokenizer_config.json").read_text())
     assert text == {"model_max_length": huge, "name_or_path": "acme/a"}
+
+
+class Runs:
+    """An object whose pickle makes a directory when it is loaded."""
+
+    def __reduce__(self) -> object:
+        return os.mkdir, ("ran",)
+
+
+def npy(array: Any, version: tuple[int, int] = (1, 0)) -> bytes:
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, array, version=version)
+    return stream.getvalue()
+
+
+def zipped(**members: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return stream.getvalue()
+
+
+OBJECTS = np.array([Runs()], object)
+RECORDS = np.array([(1, Runs())], [("a", "<f4"), ("b", object)])
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        *((f"protocol{n}.dat", pickle.dumps(Runs(), n)) for n in range(6)),
+        *((f"junk{n}.dat", pickle.dumps(Runs(), n) + b"\xffjunk") for n in range(6)),
+        ("old.dat", b"cos\nmkdir\n(S'ran'\ntR."),
+        ("inst.dat", b"(S'ran'\nios\nmkdir\n."),
+        ("class.dat", b"cthis\ns\n."),
+        ("data.dat", pickle.dumps([1, 2], 2) + b"more"),
+        ("objects.npy", npy(OBJECTS)),
+        ("header.npy", b"\x93NUMPY\x01\x00\x10\x00{'descr': eval(1) "),
+        ("objects.npz", zipped(**{"x.npy": npy(OBJECTS)})),
+        ("second.npz", zipped(**{"a.npy": npy(np.zeros(3)), "x": npy(OBJECTS, (2, 0))})),
+        ("records.npz", zipped(**{"x.npy": npy(RECORDS, (3, 0))})),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_pickles_are_found_by_their_bytes(folder: Path, workspace: Path, name: str, data: bytes) -> None:
+    (folder / name).write_bytes(data)
+    with pytest.raises(InputError, match=rf"{re.escape(name)} is a pickle"):
+        adopt([folder / "model.onnx", folder / name], workspace, name="acme/tiny")
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("text.dat", b"common words\nof a language\n(and more)\nRest.\n"),
+        ("import.dat", b"(i) first item\nsecond item\n"),
+        ("base.dat", b"(base words\n."),
+        ("point.dat", b"."),
+        ("numbers.dat", b"I1\n."),
+        ("empty.dat", b""),
+        ("arrays.npz", zipped(**{"x.npy": npy(np.zeros(3)), "names.npy": npy(np.array(["O", "a"]))})),
+        ("array.npy", npy(np.zeros((2, 2), "<f2"), (2, 0))),
+        ("record.npy", npy(np.array([(1.0,)], [("O", "<f4")]))),
+        ("weights.safetensors", (8).to_bytes(8, "little") + b"{}      "),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_other_bytes_are_no_pickle(folder: Path, workspace: Path, name: str, data: bytes) -> None:
+    (folder / name).write_bytes(data)
+    manifest = manifest_of(adopt([folder / "model.onnx", folder / name], workspace, name="acme/tiny"))
+    assert [file.path for file in manifest.files] == [name]
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 400000\n"
+PAGE = b"\xef\xbb\xbf\n <!DOCTYPE html><html><title>Sign in</title></html>"
+
+
+@pytest.mark.parametrize("data", [POINTER, PAGE], ids=["pointer", "page"])
+@pytest.mark.parametrize(
+    "name",
+    ["tokenizer.json", "config.json", "id2label.json", "vocab.txt", "spiece.model", "data.bin", "x.jinja"],
+)
+def test_what_stands_for_a_file_is_not_the_file(
+    folder: Path, workspace: Path, name: str, data: bytes
+) -> None:
+    (folder / name).write_bytes(data)
+    if name == "x.jinja" and data == PAGE:
+        adopt([folder / "model.onnx", folder / name], workspace, name="acme/tiny")
+        return
+    with pytest.raises(InputError, match=re.escape(name)):
+        adopt([folder / "model.onnx", folder / name], workspace, name="acme/tiny")
 
 
 @pytest.mark.parametrize("name", ["model.pkl", "labels.bin", "net.joblib", "head.PT"])
