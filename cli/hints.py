@@ -189,7 +189,7 @@ TEMPLATES: Mapping[str, str | Callable[..., str]] = {
     "omit-opset": "leave --opset out",
     "omit-sequence-length": "leave --max-seq-length out, or write what your texts need, such as 256",
     "pass-name": "pass --name NAME",
-    "add-file": "an ONNX file is published as it is: reg add {file!q} --name NAME",
+    "add-file": "an ONNX file needs no task: reg export {file!q} --quantize --name NAME",
     "name-source": "name a source: reg export SOURCE, or `source` in the recipe",
     "name-family": "name it: --source family.yaml",
     "import-directory": "take it whole: reg import {directory!q} --name NAME",

@@ -50,9 +50,19 @@ def export(
     extra.
     """
     require("torch", "transformers", "onnx", "onnxruntime")
+    if not isinstance(task, str):
+        raise InputError(
+            f"a task is a name, not {task!r}", "such as pooling; `default` is feature-extraction"
+        )
+    if type(opset) is not int:
+        raise InputError(f"an opset is a whole number, not {opset!r}", "such as 14")
     target = None if output is None or output == "" else Path(output)
     folder = target is not None and (target.is_dir() or str(output).endswith(("/", os.sep)))
     path = PATH if target is None or folder else target.name
+    if not path.endswith(".onnx"):
+        raise InputError(
+            f"the output {target} does not end in .onnx", f"write {target}.onnx, or a directory: {target}/"
+        )
     recipe = task_recipe(task, quantize, opset, path=path, int8_embeddings=int8_embeddings)
     with tempfile.TemporaryDirectory(prefix=".onnxreg-", dir=_nearest_directory(target)) as scratch:
         source = _source(model, task, Path(scratch, "checkpoint"))

@@ -39,6 +39,7 @@ EXAMPLES = (
     "reg export ./checkpoint --profile android --eval-suite golden.jsonl --dry-run",
     "reg export ./checkpoint --profile android --certify --eval-suite choose.jsonl --confirm-suite confirm.jsonl",
     "reg export ./checkpoint --task pooling --quantize --name acme/minilm",
+    "reg export model.onnx --quantize --eval-suite texts.jsonl --name acme/minilm",
     "reg export ./checkpoint --profile android --name acme/pii-small --push s3://models/prod",
     "reg export ./checkpoint --task pooling --name acme/minilm --license MIT --description 'Vectors of sentences'",
     "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",
@@ -74,7 +75,7 @@ def command(
         str | None,
         typer.Argument(
             metavar="SOURCE",
-            help="A checkpoint directory, a hub id with optional @revision, or module:function.",
+            help="A checkpoint directory, a hub id with optional @revision, an .onnx file, or module:function.",
             show_default=False,
         ),
     ] = None,
@@ -290,6 +291,8 @@ def command(
         run_batch.run(session, fleet)
         return
     export_service.check_needs("batch", {"jobs": jobs, "scheduler": scheduler, "to": to})
+    if source is not None and not (profile or task or recipe) and Path(source).suffix == ".onnx":
+        options["task"] = task = "onnx"
     export_service.check_one(profile=profile, task=task, recipe=recipe)
     new_version = None if version is None else Version.parse(version)
     delta_releases = read_delta_releases(None)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.render.output import number, printable, size, table
 from onnxreg.schema.manifest.rules import UNJUDGED
+from onnxreg.schema.query.runtimes import NEWEST
 
 if TYPE_CHECKING:
     from onnxreg.registry.read.versions import PublishedVersion
@@ -154,6 +155,8 @@ def remarks(version: PublishedVersion) -> Iterator[str]:
         if outside := item.metadata.unsupported_ops:
             yield f"note: {item.path}: outside the mobile-safe operators: {', '.join(map(printable, outside))}"
         yield from (f"warning: {item.path}: {printable(text)}" for text in _warnings(item))
+        if (opset := item.metadata.opset or 0) > NEWEST.opset:
+            yield f"warning: {item.path}: no release of ONNX Runtime known here loads opset {opset}, only up to {NEWEST.opset}"
         yield from _larger_than_half(item, manifest)
         if not item.reproducible:
             yield f"note: {item.path}: its bytes may differ when it is converted again"

@@ -99,7 +99,7 @@ def _can_take(takes: base.Takes, subject: Any) -> bool:
         return isinstance(subject, TorchModel)
     if takes == "checkpoint":
         return isinstance(subject, Path) and subject.is_dir()
-    return takes in ("graph", "file") and isinstance(subject, Path) and subject.is_file()
+    return takes in ("graph", "file", "original") and isinstance(subject, Path) and subject.is_file()
 
 
 def _run(node: StepNode, work: Pass[Any, Any], subject: Any) -> tuple[Any, Step]:
@@ -127,6 +127,17 @@ def _from_file(node: StepNode, path: Path, target: Path, feed: Feed | None) -> S
     return StepFiles(step, target.parent, (files.path.name, files.config.name), files.reproducible)
 
 
+def _from_original(node: StepNode, path: Path, target: Path, feed: Feed | None) -> StepFiles:
+    """Link a graph and its external data, which keeps the names that the graph has for it."""
+    _, step = _run(node, node.make(), path)
+    external = external_files(load_onnx(path), path)
+    link_or_copy(path, target)
+    for name in external:
+        (target.parent / name).parent.mkdir(parents=True, exist_ok=True)
+        link_or_copy(path.parent / name, target.parent / name)
+    return StepFiles(step, target.parent, (target.name, *external))
+
+
 def _copy_files(path: Path, target: Path) -> list[Path]:
     """Link a graph to the name of `target`, and its external data to its own name; the graph comes first."""
     copies, model = [target.with_suffix(".onnx")], load_onnx(path)
@@ -152,6 +163,7 @@ _MAKERS: Mapping[base.Takes, Callable[[StepNode, Any, Path, Feed | None], StepFi
     "module": _from_module,
     "graph": _from_graph,
     "file": _from_file,
+    "original": _from_original,
     "checkpoint": _from_checkpoint,
 }
 

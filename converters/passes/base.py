@@ -23,8 +23,9 @@ from onnxreg.schema.manifest.parts import Step
 
 In = TypeVar("In")
 Out = TypeVar("Out")
-Takes = Literal["module", "graph", "file", "checkpoint", "outputs"]
-"""The subject of a pass: a `TorchModel`, an `onnx.ModelProto`, a graph's path, a checkpoint, or outputs."""
+Takes = Literal["module", "graph", "file", "original", "checkpoint", "outputs"]
+"""The subject of a pass: a `TorchModel`, an `onnx.ModelProto`, a graph's path (to write beside it, or to keep), a checkpoint,
+or outputs."""
 
 Facts = Mapping[str, Any]
 

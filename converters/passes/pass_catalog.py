@@ -17,6 +17,7 @@ from onnxreg.converters.passes.mixed_precision import OrtMixedPrecision
 from onnxreg.converters.passes.mobile_safe import MobileSafeRewrite
 from onnxreg.converters.passes.model_builder import ModelBuilder
 from onnxreg.converters.passes.op_version_conversion import OnnxOpVersionConversion
+from onnxreg.converters.passes.original import Original
 from onnxreg.converters.passes.ort_format import OrtFormat
 from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
 from onnxreg.converters.passes.static_quantization import OnnxStaticQuantization
@@ -27,6 +28,7 @@ GROUP = "onnxreg.passes"
 BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {
     work.id: work
     for work in (
+        Original,
         OnnxConversion,
         OnnxOpVersionConversion,
         MobileSafeRewrite,

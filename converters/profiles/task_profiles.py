@@ -4,6 +4,7 @@ from typing import Any
 
 from onnxreg.converters.passes.conversion import NEWEST, OLDEST
 from onnxreg.converters.tasks import task_catalog
+from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.converters.tasks.text import TextTask
 from onnxreg.schema.core.errors import Advice, InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
@@ -33,17 +34,26 @@ def task_recipe(
         int8_embeddings: quantize the embedding tables too, which are most of the bytes of a small encoder.
     """
     kind = task_catalog.find(task, TextTask)
-    if not issubclass(kind, TextTask):
+    if kind is OnnxFile:
+        if opset is not None or max_seq_length is not None:
+            raise InputError(
+                "an ONNX file keeps its opset and its inputs",
+                "leave --opset and --max-seq-length out; a recipe with OnnxOpVersionConversion changes the opset",
+            )
+        first: dict[str, Any] = {"name": "original", "pass": "Original"}
+    elif issubclass(kind, TextTask):
+        params = {"target_opset": _target_opset(opset)}
+        first = {"name": "fp32", "pass": "OnnxConversion", "params": params}
+    else:
         raise InputError(f"the task {kind.id} has no recipe of its own: write one", Advice("write-recipe"))
     if int8_embeddings and not quantize:
         raise InputError(
             "int8-embeddings is about the INT8 artifact, which nobody asked for", Advice("add-quantize")
         )
-    params = {"target_opset": _target_opset(opset)}
-    steps: list[dict[str, Any]] = [{"name": "fp32", "pass": "OnnxConversion", "params": params}]
-    outputs = [{"step": "fp32", "path": path}]
+    steps = [first]
+    outputs = [{"step": first["name"], "path": path}]
     if quantize:
-        work = {"name": "int8", "pass": "OnnxDynamicQuantization", "input": "fp32"}
+        work = {"name": "int8", "pass": "OnnxDynamicQuantization", "input": first["name"]}
         steps.append({**work, "params": {"op_types_to_quantize": EVERYTHING}} if int8_embeddings else work)
         outputs.append({"step": "int8", "path": f"{path.removesuffix('.onnx')}_int8.onnx"})
     value = {

@@ -11,13 +11,16 @@ from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.golden import DTYPES
 from onnxreg.converters.runtime.sessions import load_session
-from onnxreg.converters.source.source_files import digest_files
+from onnxreg.converters.source.scrub import scrub_file
+from onnxreg.converters.source.source_files import digest_files, role_of
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
+from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.manifest import Source
 
 MASK = "attention_mask"
+TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "config.json")
 MAX_GOLDEN_VALUES = 2_000
 """Values of all inputs and outputs of one sample; a graph with more has no golden vectors."""
 SIZES, LENGTHS = (*samples.SIZES, {"batch": 4}), (*samples.LENGTHS, 10)
@@ -32,7 +35,10 @@ class OnnxFileOptions(TaskOptions, title="Options"):
 
 
 class OnnxFile(Task):
-    """An ONNX file. Its graphs are measured on drawn samples, or on those of the option `data`."""
+    """An ONNX file. Its graphs are measured on drawn samples, or on those of the option `data`.
+
+    If a `tokenizer.json` is beside it (or above its folder `onnx`), it is published with the files that go with it.
+    """
 
     id = "onnx"
     paths = ("data",)
@@ -48,7 +54,16 @@ class OnnxFile(Task):
         path = Path(source)
         names = [path.name, *external_files(load_onnx(path), path)]
         files = [path.parent / name for name in names]
-        return LocatedSource(path, digest_files(path.parent, names), files=(*files, *self._data_files()))
+        text_files = text_files_of(path)
+        described = (
+            digest_files(text_files[0].parent, [file.name for file in text_files]) if text_files else None
+        )
+        return LocatedSource(
+            path,
+            digest_files(path.parent, names),
+            described=described,
+            files=(*files, *text_files, *self._data_files()),
+        )
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         path: Path = source.location
@@ -62,7 +77,13 @@ class OnnxFile(Task):
         expected = [_outputs(session, feed, path.name) for feed in feeds]
         golden = {"sample": feeds[0]} if _has_golden(feeds[0], expected[0]) else {}
         origin = Source.from_json({"id": name, "digest": str(source.digest)})
-        return ExportSubject(origin, Sample(feeds, expected, _per_token(model), golden), path)
+        companions = []
+        for file in text_files_of(path):
+            scrubbed = scrub_file(file, name, directories=(file.parent,))
+            (directory / file.name).write_bytes(scrubbed[0] if scrubbed else file.read_bytes())
+            companions.append(DraftFile(role_of(file.name), file.name))
+        sample = Sample(feeds, expected, _per_token(model), golden)
+        return ExportSubject(origin, sample, path, tuple(companions))
 
     def record(self, source: LocatedSource) -> dict[str, Any]:
         value = super().record(source)
@@ -88,6 +109,19 @@ class OnnxFile(Task):
                 )
             yield path
             yield from path.glob("*.npz")
+
+
+def text_files_of(path: Path) -> list[Path]:
+    """The files that make tokens for a graph, `tokenizer.json` first; none without it."""
+    folder = next(
+        (
+            folder
+            for folder in (path.parent, *([path.parent.parent] if path.parent.name == "onnx" else []))
+            if (folder / TEXT_FILES[0]).is_file()
+        ),
+        None,
+    )
+    return [] if folder is None else [file for name in TEXT_FILES if (file := folder / name).is_file()]
 
 
 def _not_loaded(model: Any, error: ConversionError) -> ConversionError:

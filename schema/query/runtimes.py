@@ -49,6 +49,7 @@ RELEASES = {
     **dict.fromkeys([(1, minor) for minor in range(25, 32)], Runtime(26, 13, 6)),
 }
 """By major and minor number. A release newer than all of these counts as the newest: it loads what that one loads."""
+NEWEST = RELEASES[max(RELEASES)]
 
 _RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,4})?")
 

@@ -180,6 +180,14 @@ def test_an_opset_that_is_not_there(opset: int, encoder: Path, tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "arguments", [{"task": None}, {"opset": "17"}, {"opset": None}, {"output": "noext"}], ids=str
+)
+def test_an_argument_of_another_kind_is_the_requests_fault(encoder: Path, arguments: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        export(str(encoder), **arguments)
+
+
 def test_the_callers_model_stays_as_it_is(objects: tuple[Any, Any]) -> None:
     import torch
 

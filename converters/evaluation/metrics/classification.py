@@ -72,6 +72,9 @@ class TopK(Metric):
     tasks = IMAGES
     k: ClassVar[int]
 
+    def supports(self, items: Sequence[Any]) -> bool:
+        return all(item.label is not None for item in items)
+
     def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
         return ("rank", "classes")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from onnxreg.converters.evaluation.metrics.classification import IMAGES
 from onnxreg.converters.evaluation.metrics.metric import Metric, scikit_metrics, scipy_stats
 from onnxreg.converters.evaluation.scores import Floats
 
@@ -113,6 +114,41 @@ class MeanCosine(VectorMetric):
 
     def value(self, rows: Floats) -> float:
         return float(rows.mean())
+
+
+class OutputCosine(Metric):
+    """The mean over rows of the lowest cosine of an output with the parent's: 1 for the parent itself. It needs no gold."""
+
+    id = "output_cosine"
+    tasks = IMAGES
+    limit = 0.01
+
+    def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
+        return ("cosine",)
+
+    def scores(
+        self,
+        items: Sequence[Any],
+        predictions: Sequence[Any],
+        reference: Sequence[Any],
+        labels: Sequence[str],
+    ) -> Floats:
+        rows = [_least(own, parents) for own, parents in zip(predictions, reference, strict=True)]
+        return np.array(rows, dtype=np.float64).reshape(-1, 1)
+
+    def value(self, rows: Floats) -> float:
+        return float(rows.mean())
+
+    def supports(self, items: Sequence[Any]) -> bool:
+        return all(item.label is None for item in items)
+
+
+def _least(own: Any, parents: Any) -> float:
+    """The lowest cosine of an output; 0 if its shape differs or it alone is zero, 1 if both are."""
+    if own.shape != parents.shape:
+        return 0.0
+    both_zero = ~own.any(axis=1) & ~parents.any(axis=1)
+    return float(np.where(both_zero, 1.0, np.nan_to_num(cosines(own, parents), nan=0.0)).min())
 
 
 def cosines(left: Any, right: Any) -> Any:

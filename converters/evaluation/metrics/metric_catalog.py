@@ -6,7 +6,12 @@ from importlib.metadata import EntryPoint, entry_points
 
 from onnxreg.converters.evaluation.metrics.answers import AnswerF1, ExactMatch
 from onnxreg.converters.evaluation.metrics.classification import Accuracy, MacroF1, Top1, Top5
-from onnxreg.converters.evaluation.metrics.embeddings import MeanCosine, NormalizedGain, Spearman
+from onnxreg.converters.evaluation.metrics.embeddings import (
+    MeanCosine,
+    NormalizedGain,
+    OutputCosine,
+    Spearman,
+)
 from onnxreg.converters.evaluation.metrics.generation import CompletionMatch, Perplexity
 from onnxreg.converters.evaluation.metrics.metric import Metric
 from onnxreg.converters.evaluation.metrics.spans import CharacterRecall, SpanF1
@@ -29,6 +34,7 @@ BUILT_IN: Mapping[str, Metric] = {
         MeanCosine(),
         Top1(),
         Top5(),
+        OutputCosine(),
         Perplexity(),
         CompletionMatch(),
     )

@@ -1,6 +1,7 @@
-"""Classes of rows of arrays: images, or what any graph takes."""
+"""Rows of arrays: images, or what any graph takes; for a graph with a tokenizer also texts."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,31 +9,47 @@ from typing import Any
 import numpy as np
 
 from onnxreg.converters.evaluation.suite import Suite, numbered, read_bytes
-from onnxreg.converters.evaluation.tasks.task_evaluator import ModelInput, TaskEvaluator, numbers
+from onnxreg.converters.evaluation.tasks.task_evaluator import (
+    ModelInput,
+    TaskEvaluator,
+    numbers,
+    plain,
+    text_of,
+)
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.tasks.onnx_file import text_files_of
 from onnxreg.converters.tasks.task import LABELS
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConversionError, InputError
+from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra
 
+TOKENS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
+"""The inputs that a tokenizer makes, with the attribute of its encoding."""
+MAX_TOKENS = 2**20
+"""A longer `model_max_length` means none."""
 GROUPS = "groups"
 """Name of the optional array with the number of the group of each row."""
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledRow:
-    """One row of every input, arrays of batch 1, and the class of the output that is right."""
+    """One row of every input, arrays of batch 1, and the class of the output that is right, if it is known.
+
+    In place of the arrays an item may have a text, or a pair.
+    """
 
     feed: Feed
-    label: int
-    output: str | None
+    label: int | None = None
+    output: str | None = None
+    texts: tuple[str, ...] = ()
 
 
 class LabelledRows(TaskEvaluator):
-    """A `.npz` file: an array for each input, `labels` (classes of the first output) or `labels_<output>`.
+    """A `.npz` file: an array for each input, and perhaps `labels` (classes of the first output) or `labels_<output>`.
 
-    A prediction is (the rank of the right class, from 0; the number of classes). Of equal values the one that comes last
-    ranks first, as in scikit-learn.
+    For a graph with a tokenizer also `{text}` or `{text, text_pair}`. With labels a prediction is (the rank of the right class, from 0; the number of classes). Of
+    equal values the one that comes last ranks first, as in scikit-learn. Without labels it is float64 `[outputs,
+    values]`: each output of floats as one vector, with zeros at its end.
     """
 
     tasks = ("image-classification", "onnx")
@@ -41,33 +58,43 @@ class LabelledRows(TaskEvaluator):
     @classmethod
     def load_suite(cls, path: Path) -> Suite:
         data = read_bytes(path)
+        if path.suffix in (".json", ".jsonl"):
+            return super().load_suite(path)
         if path.suffix != ".npz":
             raise InputError(
-                f"evaluation suite {path} is not an .npz file", "a suite of this task holds arrays"
+                f"evaluation suite {path} is not an .npz, .json or .jsonl file",
+                "a suite of this task holds arrays, or texts for a graph with a tokenizer",
             )
         rows = [dict(row) for row in samples.read(path)]
         groups = numbered([_group(row.pop(GROUPS, None), path) for row in rows], path)
         keys = [key for key in rows[0] if key == LABELS or key.startswith(f"{LABELS}_")]
-        if len(keys) != 1:
+        if len(keys) > 1:
             raise InputError(
-                f"evaluation suite {path} has {' and '.join(keys) or 'no labels'}, expected the classes of one output",
+                f"evaluation suite {path} has {' and '.join(keys)}, expected the classes of one output",
                 f"np.savez(FILE, INPUT=..., {LABELS}=...)",
             )
-        output = keys[0].removeprefix(LABELS).removeprefix("_") or None
-        items = [LabelledRow(row, _label(row.pop(keys[0]), path), output) for row in rows]
+        if keys:
+            output = keys[0].removeprefix(LABELS).removeprefix("_") or None
+            items = [LabelledRow(row, _label(row.pop(keys[0]), path), output) for row in rows]
+        else:
+            items = [LabelledRow(row) for row in rows]
         _check_repeated(items, path)
         return Suite(Digest.of(data), tuple(items), groups)
 
     @classmethod
     def read_item(cls, row: dict[str, Any], position: str) -> Any:
-        raise NotImplementedError("a suite of arrays is read at once")
+        texts = (text_of(row, "text", position), text_of(row, "text_pair", position, required=False))
+        return LabelledRow({}, texts=tuple(text for text in texts if text is not None))
 
     @classmethod
-    def identity(cls, item: LabelledRow) -> Digest:
-        return content(item.feed)
+    def identity(cls, item: LabelledRow) -> Hashable:
+        return frozenset(map(plain, item.texts)) if item.texts else content(item.feed)
 
     def check(self, items: Sequence[LabelledRow]) -> None:
         expected = set(self.subject.sample.feeds[0])
+        if items and items[0].texts:
+            self._check_texts(expected)
+            return
         if items and set(items[0].feed) != expected:
             raise InputError(
                 f"the evaluation suite holds {', '.join(sorted(items[0].feed))}, the model takes {', '.join(sorted(expected))}"
@@ -75,13 +102,46 @@ class LabelledRows(TaskEvaluator):
 
     def inputs(self, items: Sequence[LabelledRow]) -> list[ModelInput]:
         first = next(iter(self.subject.sample.expected[0]))
+        feeds = self._tokens(items) if items and items[0].texts else [item.feed for item in items]
         return [
-            ModelInput(number, item.feed, (item.output or first, item.label))
-            for number, item in enumerate(items)
+            ModelInput(number, feed, (item.output or first, item.label))
+            for number, (item, feed) in enumerate(zip(items, feeds, strict=True))
         ]
 
-    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> tuple[int, int]:
+    def _check_texts(self, expected: Collection[str]) -> None:
+        if unknown := sorted(set(expected) - set(TOKENS)):
+            raise InputError(
+                f"the evaluation suite holds texts, and the model takes {', '.join(unknown)}",
+                "give rows of arrays: an .npz file",
+            )
+        if not text_files_of(self.subject.start):
+            raise InputError(
+                "the evaluation suite holds texts, and no tokenizer.json is beside the model",
+                "put it there, or give rows of arrays: an .npz file",
+            )
+
+    def _tokens(self, items: Sequence[LabelledRow]) -> list[Feed]:
+        """The tokens of each text, cut as tokenizer.json says, else to the length that its config gives."""
+        try:
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            raise missing_extra("tokenizers", "run", "reading text") from error
+        files = {file.name: file for file in text_files_of(self.subject.start)}
+        tokenizer = Tokenizer.from_file(str(files["tokenizer.json"]))
+        tokenizer.no_padding()
+        if tokenizer.truncation is None and (length := _max_length(files)) is not None:
+            tokenizer.enable_truncation(length)
+        types = {name: array.dtype for name, array in self.subject.sample.feeds[0].items()}
+        encodings = [tokenizer.encode(item.texts[0], next(iter(item.texts[1:]), None)) for item in items]
+        return [
+            {name: np.asarray([getattr(encoding, TOKENS[name])], dtype) for name, dtype in types.items()}
+            for encoding in encodings
+        ]
+
+    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Any:
         name, label = model_input.context
+        if label is None:
+            return _vectors(outputs)
         values = outputs.get(name)
         if values is None or values.ndim != 2 or len(values) != 1:
             raise ConversionError(f"the model has no output called {name} with one vector for each row")
@@ -94,8 +154,27 @@ class LabelledRows(TaskEvaluator):
         rank = np.count_nonzero(row > own) + np.count_nonzero(row[label + 1 :] == own)
         return int(rank), values.shape[1]
 
-    def prediction(self, item: LabelledRow, parts: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    def prediction(self, item: LabelledRow, parts: Sequence[Any]) -> Any:
         return parts[0]
+
+
+def _vectors(outputs: Mapping[str, Any]) -> Any:
+    """Each output of floats as one row, with zeros at its end. ConversionError without one, or for NaN."""
+    rows = [numbers(array).ravel() for array in outputs.values() if array.dtype.kind == "f" and array.size]
+    if not rows:
+        raise ConversionError("the model has no output of numbers to compare", "give a suite with labels")
+    vectors = np.zeros((len(rows), max(map(len, rows))))
+    for vector, row in zip(vectors, rows, strict=True):
+        vector[: len(row)] = row
+    return vectors
+
+
+def _max_length(files: Mapping[str, Path]) -> int | None:
+    """The most tokens of a row that the files beside a tokenizer name."""
+    keys = {"tokenizer_config.json": "model_max_length", "config.json": "max_position_embeddings"}
+    values = [json.loads(files[name].read_bytes()).get(key) for name, key in keys.items() if name in files]
+    lengths = [value for value in values if isinstance(value, int) and 0 < value < MAX_TOKENS]
+    return min(lengths, default=None)
 
 
 def content(feed: Feed) -> Digest:

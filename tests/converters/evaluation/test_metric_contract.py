@@ -22,6 +22,7 @@ from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.converters.evaluation.tasks.completions import Likelihood
 from onnxreg.converters.evaluation.tasks.embeddings import Texts
 from onnxreg.converters.evaluation.tasks.extractive_answers import Question
+from onnxreg.converters.evaluation.tasks.labelled_rows import LabelledRow
 from onnxreg.converters.evaluation.tasks.text_classes import LabelledText
 from onnxreg.schema.core.errors import ConflictError, ConversionError, HostError, InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
@@ -46,8 +47,9 @@ SUBJECTS: dict[str, tuple[Sequence[Any], Sequence[Any], Sequence[Any]]] = {
         [np.array([[1, 0], [0, 1], [1, 0.1]])] * 6,
     ),
     "mean_cosine": ([Texts(("a",))] * 6, [np.ones((1, 3))] * 6, [np.array([[1.0, 0.0, 0.0]])] * 6),
-    "top_1": ([None] * 6, [(0, 8)] * 6, [(3, 8)] * 6),
-    "top_5": ([None] * 6, [(4, 8)] * 6, [(7, 8)] * 6),
+    "output_cosine": ([LabelledRow({})] * 6, [np.ones((1, 3))] * 6, [np.array([[1.0, 0.0, 0.0]])] * 6),
+    "top_1": ([LabelledRow({}, 1)] * 6, [(0, 8)] * 6, [(3, 8)] * 6),
+    "top_5": ([LabelledRow({}, 1)] * 6, [(4, 8)] * 6, [(7, 8)] * 6),
     "span_f1": (
         [Fixture("0123", (TextSpan(0, 2, "A"),))] * 6,
         [np.array([0, 0, -1, -1])] * 6,

@@ -1,6 +1,7 @@
 """An evaluation of each task through an export; the figures are those of an independent run of the published files."""
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -428,13 +429,65 @@ def test_a_suite_that_is_missing_or_of_arrays_is_refused_at_once(
     steps = [{"name": "int8", "pass": "OnnxDynamicQuantization"}]
     with pytest.raises(NotFoundError, match="no evaluation suite"):
         export(tmp_path / "mlp.onnx", "onnx", tmp_path / "none.npz", steps, [])
-    (tmp_path / "suite.jsonl").write_text("{}")
-    with pytest.raises(InputError, match=r"is not an \.npz file"):
+    (tmp_path / "suite.txt").write_text("{}")
+    with pytest.raises(InputError, match=r"suite\.txt"):
+        export(tmp_path / "mlp.onnx", "onnx", tmp_path / "suite.txt", steps, [])
+    write(tmp_path / "suite.jsonl", [{"text": "w10"}])
+    with pytest.raises(InputError, match="takes x"):
         export(tmp_path / "mlp.onnx", "onnx", tmp_path / "suite.jsonl", steps, [])
     rows = np.ones((2, 64), np.float32)
     np.savez(tmp_path / "twice.npz", x=rows, labels=[0, 1])
     with pytest.raises(InputError, match="row 2: the same row was used before, at row 1"):
         export(tmp_path / "mlp.onnx", "onnx", tmp_path / "twice.npz", steps, [])
+
+
+ORIGINAL = [
+    {"name": "original", "pass": "Original"},
+    {"name": "int8", "pass": "OnnxDynamicQuantization", "input": "original"},
+]
+BOTH = [{"step": "original", "path": "model.onnx"}, {"step": "int8", "path": "model_int8.onnx"}]
+
+
+def least_cosine(own: dict[str, Any], parent: dict[str, Any]) -> float:
+    pairs = [(own[name].ravel().astype(np.float64), parent[name].ravel()) for name in parent]
+    return min(float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)) for a, b in pairs)
+
+
+def test_an_onnx_file_is_judged_on_texts_by_its_cosine_with_itself(
+    export: Callable[..., Draft], make_checkpoint: Make, tmp_path: Path
+) -> None:
+    """A file from somebody, in a folder `onnx` below its tokenizer."""
+    checkpoint, texts = make_checkpoint("bert", ""), words(250)
+    made = export(checkpoint, "pooling", write(tmp_path / "one.jsonl", [{"text": "w10"}]))
+    folder = tmp_path / "somebody"
+    (folder / "onnx").mkdir(parents=True)
+    shutil.copy(made.root / "model.onnx", folder / "onnx")
+    shutil.copy(checkpoint / "tokenizer.json", folder)
+    suite = write(tmp_path / "suite.jsonl", [{"text": text} for text in texts])
+    draft = export(folder / "onnx" / "model.onnx", "onnx", suite, ORIGINAL, BOTH)
+    assert (draft.root / "model.onnx").read_bytes() == (made.root / "model.onnx").read_bytes()
+    assert (draft.root / "tokenizer.json").is_file()
+    figure = figures(draft)["output_cosine"]
+    own, parent = (onnx_outputs(draft, name, texts) for name in ("model_int8.onnx", "model.onnx"))
+    expected = np.mean([least_cosine(*pair) for pair in zip(own, parent, strict=True)])
+    assert figure["value"] == pytest.approx(expected, abs=1e-6)
+    assert draft.artifacts[1].verdict is not None and draft.artifacts[1].verdict.state == "certified"
+
+
+def test_rows_without_labels_are_judged_by_their_cosine(export: Callable[..., Draft], tmp_path: Path) -> None:
+    write_mlp(tmp_path / "mlp.onnx")
+    rows = np.random.default_rng(0).standard_normal((220, 64)).astype(np.float32)
+    np.savez(tmp_path / "rows.npz", x=rows)
+    draft = export(tmp_path / "mlp.onnx", "onnx", tmp_path / "rows.npz", ORIGINAL, BOTH)
+    sessions = [exact_session(draft.root / name) for name in ("model_int8.onnx", "model.onnx")]
+    names = [item.name for item in sessions[1].get_outputs()]
+    cosines = [
+        least_cosine(
+            *(dict(zip(names, session.run(None, {"x": row[None]}), strict=True)) for session in sessions)
+        )
+        for row in rows
+    ]
+    assert figures(draft)["output_cosine"]["value"] == pytest.approx(np.mean(cosines), abs=1e-6)
 
 
 def test_full_precision_alone_leaves_nothing_to_judge(

@@ -1,0 +1,69 @@
+"""`reg export FILE.onnx`: an ONNX file from somebody is a source like a checkpoint."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from support.docs.nets import write_mlp
+
+from onnxreg.schema.query.runtimes import NEWEST
+
+Reg = Callable[..., Any]
+
+
+@pytest.fixture
+def mlp(tmp_path: Path) -> Path:
+    write_mlp(tmp_path / "mlp.onnx")
+    return tmp_path / "mlp.onnx"
+
+
+def test_a_file_is_published_byte_for_byte_with_int8_judged_beside_it(reg: Reg, mlp: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((220, 64)).astype(np.float32)
+    np.savez("rows.npz", x=rows)
+    words = ["export", mlp, "--quantize", "--eval-suite", "rows.npz", "--name", "me/mlp", "--json"]
+    done = reg("--registry", "r", *words)
+    assert done.status == 0, done.err
+    manifest = json.loads(done.out)["manifest"]
+    full, int8 = manifest["artifacts"]
+    assert full["digest"] == f"sha256:{hashlib.sha256(mlp.read_bytes()).hexdigest()}"
+    assert (int8["precision"], int8["parent"], int8["certification"]["state"]) == (
+        "int8",
+        full["digest"],
+        "certified",
+    )
+    assert "output_cosine" in {check["metric"] for check in int8["checks"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["none.onnx", "--quantize"], 3),
+        (["mlp.onnx", "--opset", "17"], 2),
+        (["mlp.onnx", "--task", "pooling"], 3),
+        (["mlp.onnx", "--quantize", "--eval-suite", "texts.jsonl"], 2),
+    ],
+)
+def test_what_a_file_does_not_take_is_refused_and_nothing_is_published(
+    reg: Reg, mlp: Path, words: list[str], status: int
+) -> None:
+    Path("texts.jsonl").write_text('{"text": "a"}\n')
+    done = reg("--registry", "r", "export", *words, "--name", "me/mlp")
+    assert (done.status, done.out) == (status, ""), done.err
+    assert reg("--registry", "r", "show", "me/mlp").status == 3
+
+
+@pytest.mark.usefixtures("reader_in_process")
+def test_an_opset_that_no_runtime_loads_is_reported(reg: Reg, tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 17]> m (float[n,2] x) => (float[n,2] y) { y = Relu(x) }'
+    )
+    model.opset_import[0].version = NEWEST.opset + 2
+    onnx.save(model, tmp_path / "new.onnx")
+    done = reg("--registry", "r", "add", "new.onnx", "--name", "me/new")
+    assert done.status == 0, done.err
+    assert "warning: new.onnx" in done.out and str(NEWEST.opset + 2) in done.out
