@@ -93,7 +93,7 @@ def command(
     max_abs_error, atol, rtol, beyond, passed}]}, with --input {outputs: {name: {dtype, shape, data}}}, with
     --text one of {spans: [{start, end, label, text}]}, {classes: [{label, score}], activation, truncated},
     {answer: {text, start, end, score}} (null without an answer), {embeddings: [{text, vector, truncated,
-    tokens?: [{token, start, end, vector}]}], pooling, similarity: [[cosine]]}, {completion: {text, tokens,
+    tokens?: [{token, start, end, vector}]}], pooling, prompt?, similarity: [[cosine]]}, {completion: {text, tokens,
     finish}}. Starts and ends are half-open, in code points.
     """
     if [self_test, bool(text), feeds is not None].count(True) != 1:

@@ -79,6 +79,8 @@ def _show_vectors(session: Session, answer: "TextVectors") -> None:
         session.table(("TOKEN", "START", "END", "FIRST VALUES"), rows)
     if answer.pooling == "mean":
         session.say("", "the graph gives a vector for each token; a text's is their mean")
+    if answer.prompt:
+        session.say("", f"before each text: {output.printable(answer.prompt)}")
     _say_cut(session, any(item.row.is_cut for item in answer.vectors))
 
 

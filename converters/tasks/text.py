@@ -1,6 +1,7 @@
 """Tasks of checkpoints that read tokens, one for each head, and `text-generation`: a decoder, for `ModelBuilder`."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -60,12 +61,14 @@ class TextTask(Task):
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         require("torch", "transformers")
-        checkpoint = load_located(source, name, self.head, self.trust_remote_code)
+        checkpoint = self.checkpoint(source, name)
         length = token_sample.longest(self.longest(checkpoint), checkpoint.model)
         feeds = token_sample.sample_feeds(checkpoint.tokenizer, token_sample.input_names(checkpoint), length)
         module = self.module(checkpoint, token_sample.tensors(feeds[1]))
         sample = token_sample.measure(module, feeds)
-        files, scrubbed = _write_companions(checkpoint, name, length, directory, tuple(feeds[0]))
+        files, scrubbed = _write_companions(
+            checkpoint, name, length, directory, tuple(feeds[0]), self.settings(checkpoint)
+        )
         files += self.companions(checkpoint, name, directory)
         fields = _fields(self.id, checkpoint, length, files)
         resolved_options = {
@@ -76,6 +79,14 @@ class TextTask(Task):
         return ExportSubject(
             checkpoint.source, sample, module, tuple(files), fields, resolved_options, checkpoint
         )
+
+    def checkpoint(self, source: LocatedSource, name: str) -> LoadedCheckpoint:
+        """Load the checkpoint."""
+        return load_located(source, name, self.head, self.trust_remote_code)
+
+    def settings(self, checkpoint: LoadedCheckpoint) -> dict[str, Any]:
+        """Return further keys of the published config.json."""
+        return {}
 
     def longest(self, checkpoint: LoadedCheckpoint) -> int:
         """Return the requested length of the longest row, in tokens."""
@@ -132,25 +143,42 @@ class Pooling(TextTask):
             sentence_files.read(checkpoint_source.location)
         return checkpoint_source
 
+    def checkpoint(self, source: LocatedSource, name: str) -> LoadedCheckpoint:
+        checkpoint = super().checkpoint(source, name)
+        if self._config(checkpoint).lower_case:
+            _lower_case(checkpoint.tokenizer.backend_tokenizer)
+        return checkpoint
+
     def longest(self, checkpoint: LoadedCheckpoint) -> int:
-        trained = self._config(checkpoint).max_length
-        return min(super().longest(checkpoint), trained or self.options.max_seq_length)
+        trained = self._config(checkpoint).max_length or checkpoint.tokenizer.model_max_length
+        return min(super().longest(checkpoint), trained)
 
     def module(self, checkpoint: LoadedCheckpoint, examples: dict[str, Any]) -> TorchModel:
         config = self._config(checkpoint)
         module = pooled(checkpoint.model, config.mode or "mean", config.normalize)
         return torch_model(module, examples, {"embeddings": (BATCH,)})
 
+    def settings(self, checkpoint: LoadedCheckpoint) -> dict[str, Any]:
+        config = self._config(checkpoint)
+        return (
+            {"prompts": dict(config.prompts), "default_prompt_name": config.default_prompt}
+            if config.prompts
+            else {}
+        )
+
     def resolved_options(self, checkpoint: LoadedCheckpoint) -> dict[str, Any]:
         config = self._config(checkpoint)
-        return {"pooling": {"mode": config.mode or "mean", "normalize": config.normalize}}
+        prompt = {"prompt": config.prompt} if config.prompt else {}
+        return {"pooling": {"mode": config.mode or "mean", "normalize": config.normalize, **prompt}}
 
     def _config(self, checkpoint: LoadedCheckpoint) -> SentenceConfig:
         """Return the checkpoint's configuration, overridden by the options."""
         options, mode, normalize = self.options, self.options.mode, self.options.normalize
         config = SentenceConfig() if options.mode else sentence_files.read(checkpoint.directory)
-        return SentenceConfig(
-            mode or config.mode, config.normalize if normalize is None else normalize, config.max_length
+        return replace(
+            config,
+            mode=mode or config.mode,
+            normalize=config.normalize if normalize is None else normalize,
         )
 
 
@@ -230,11 +258,24 @@ def pooled(encoder: Any, mode: Mode, normalize: bool) -> Any:
     return Pooled().eval()
 
 
+def _lower_case(tokenizer: Any) -> None:
+    """Put letters into lower case before everything else that a tokenizer does."""
+    from tokenizers.normalizers import Lowercase, Sequence
+
+    present = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+    tokenizer.normalizer = Sequence([Lowercase(), *present])
+
+
 def _write_companions(
-    checkpoint: LoadedCheckpoint, name: str, length: int, directory: Path, inputs: Sequence[str]
+    checkpoint: LoadedCheckpoint,
+    name: str,
+    length: int,
+    directory: Path,
+    inputs: Sequence[str],
+    settings: Mapping[str, Any],
 ) -> tuple[list[DraftFile], list[str]]:
     """Write the companions; return them, and the names of scrubbed fields."""
-    scrubbed = companion_files.write_config(directory / CONFIG, checkpoint, name, length, {})
+    scrubbed = companion_files.write_config(directory / CONFIG, checkpoint, name, length, settings)
     files = [DraftFile("config", CONFIG)]
     if checkpoint.labels:
         companion_files.write_labels(directory / LABELS, checkpoint.labels)

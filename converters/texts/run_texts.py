@@ -106,10 +106,14 @@ class TextVector:
 
 @dataclass(frozen=True)
 class TextVectors:
-    """The vectors of texts. `pooling` is `graph`, or `mean` if it is over the tokens that the graph gives."""
+    """The vectors of texts. `pooling` is `graph`, or `mean` if it is over the tokens that the graph gives.
+
+    `prompt` is the text of the model that was put before each of them.
+    """
 
     vectors: tuple[TextVector, ...]
     pooling: str
+    prompt: str = ""
 
     @property
     def similarity(self) -> Floats:
@@ -120,7 +124,13 @@ class TextVectors:
 
     def to_json(self) -> dict[str, Any]:
         embeddings = [item.to_json() for item in self.vectors]
-        return {"embeddings": embeddings, "pooling": self.pooling, "similarity": self.similarity.tolist()}
+        prompt = {"prompt": self.prompt} if self.prompt else {}
+        return {
+            "embeddings": embeddings,
+            "pooling": self.pooling,
+            **prompt,
+            "similarity": self.similarity.tolist(),
+        }
 
 
 TextAnswer = list[TaggedSpan] | ClassScores | ContextAnswer | TextVectors | GreedyCompletion | None
@@ -247,12 +257,15 @@ def complete(model: TextModel, prompt: str, max_tokens: int) -> GreedyCompletion
 
 
 def embed(model: TextModel, texts: Sequence[str]) -> TextVectors:
-    """The vectors of texts; what is longer than the model takes is cut at its end.
+    """The vectors of texts, each after the model's default prompt; what is longer than the model takes is cut at its end.
 
     Raise ConversionError if the graph does not run, or gives no vectors.
     """
-    vectors = tuple(_vector(model, text) for text in texts)
-    return TextVectors(vectors, "graph" if vectors[0].tokens is None else "mean")
+    prompts, name = model.config.get("prompts"), model.config.get("default_prompt_name")
+    prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
+    prompt = prompt if isinstance(prompt, str) else ""
+    vectors = tuple(_vector(model, text, prompt) for text in texts)
+    return TextVectors(vectors, "graph" if vectors[0].tokens is None else "mean", prompt)
 
 
 def _one(texts: Sequence[str]) -> str:
@@ -307,8 +320,8 @@ def _ends(model: TextModel) -> set[int]:
     return {end for end in (ends if isinstance(ends, list) else [ends]) if isinstance(end, int)}
 
 
-def _vector(model: TextModel, text: str) -> TextVector:
-    row = model.tokenizer.row(text)
+def _vector(model: TextModel, text: str, prompt: str) -> TextVector:
+    row = model.tokenizer.row(prompt + text)
     outputs = model.run(row.inputs)
     name = _chosen(outputs, 2, TEXT_OUTPUTS)
     if name is not None:

@@ -59,7 +59,8 @@ class Embeddings(TextEvaluator):
 
     def inputs(self, items: Sequence[Texts]) -> list[ModelInput]:
         owners = [number for number, item in enumerate(items) for _ in item.texts]
-        feeds = self.feeds([text for item in items for text in item.texts])
+        prompt = self.subject.resolved_options.get("pooling", {}).get("prompt", "")
+        feeds = self.feeds([prompt + text for item in items for text in item.texts])
         return [ModelInput(number, feed) for number, feed in zip(owners, feeds, strict=True)]
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Floats:

@@ -124,7 +124,8 @@ def find_checkpoint(
     """
     patterns = sentence_files.PATTERNS if sentences else sentence_files.MODULE_PATTERNS if modules else ()
     location = locate(source, trust_remote_code, patterns)
-    directory = location.directory
+    folder = sentence_files.transformer_folder(location.directory)
+    directory = location.directory / folder
     raw = _raw_config(directory)
     _refuse_own_code(directory, trust_remote_code)
     _check_architecture(raw, head)
@@ -133,9 +134,10 @@ def find_checkpoint(
             "the checkpoint has no weights: neither model.safetensors nor pytorch_model.bin",
             "give the directory that save_pretrained wrote",
         )
-    more = sentence_files.present(directory) if sentences else []
-    companions = sentence_files.module_files(directory) if modules else []
-    return located_source(location, [*taking_part(directory, trust_remote_code), *more], companions)
+    names = [f"{folder}/{name}" if folder else name for name in taking_part(directory, trust_remote_code)]
+    names += sentence_files.present(location.directory) if sentences else []
+    companions = sentence_files.module_files(location.directory) if modules else []
+    return located_source(location, names, companions)
 
 
 def located_source(location: Location, names: Sequence[str], companions: Sequence[str] = ()) -> LocatedSource:
@@ -164,7 +166,8 @@ def load_located(
 
     Raises InputError if it is not trained, or has no fast tokenizer.
     """
-    directory = source.location
+    root: Path = source.location
+    directory = root / sentence_files.transformer_folder(root)
     with silent_transformers():
         model = _load_model(directory, head, trust_remote_code)
         tokenizer = load_tokenizer(directory, trust_remote_code)
@@ -173,7 +176,7 @@ def load_located(
     published = source.origin or Source.from_json({"id": name, "digest": str(source.digest)})
     config = copy.deepcopy(model.config)
     model.config.use_cache = False
-    return LoadedCheckpoint(model, tokenizer, config, labels, published, directory, trust_remote_code)
+    return LoadedCheckpoint(model, tokenizer, config, labels, published, root, trust_remote_code)
 
 
 def load_model(directory: Path, head: TaskHead) -> Any:

@@ -143,6 +143,8 @@ def test_the_documents_of_a_sentence_encoder_are_read(
         ([1], None, "not a JSON object"),
         ({}, ["Transformer", "Pooling", "Dense"], "Transformer, Pooling, Dense"),
         ({}, ["Transformer"], "does not begin with"),
+        ({}, ["StaticEmbedding"], "StaticEmbedding"),
+        ({"token_weights": [1]}, None, r"token_weights in 1_Pooling/config\.json"),
     ],
 )
 def test_unsupported_pooling_is_refused_before_the_load(
@@ -181,3 +183,128 @@ def test_the_mode_is_on_record_and_may_be_asked_for(checkpoint: Path, tmp_path: 
         subject = task.load(task.find(str(checkpoint)), "x", directory)
         assert subject.resolved_options["pooling"] == {"mode": mode, "normalize": "normalize" in options}
         assert subject.resolved_options["max_seq_length"] == length == subject.fields["max_sequence_length"]
+
+
+@pytest.mark.parametrize(
+    ("file", "settings", "key"),
+    [
+        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task"),
+        ("sentence_bert_config.json", {"module_output_name": "sentence_embedding"}, "module_output_name"),
+        (
+            "sentence_bert_config.json",
+            {"modality_config": {"text": {"method": "get_text_features", "method_output_name": "x"}}},
+            "modality_config.text",
+        ),
+        (
+            "sentence_bert_config.json",
+            {"processing_kwargs": {"text": {"add_special_tokens": False}}},
+            "processing_kwargs.text",
+        ),
+        ("sentence_bert_config.json", {"config_args": {"is_decoder": True}}, "config_args.is_decoder"),
+        ("config_sentence_transformers.json", {"truncate_dim": 16}, "truncate_dim"),
+        ("config_sentence_transformers.json", {"default_prompt_name": "query"}, "default_prompt_name"),
+    ],
+)
+def test_a_setting_that_shapes_a_vector_and_is_not_done_is_refused(
+    file: str, settings: Any, key: str, checkpoint: Path
+) -> None:
+    say(checkpoint, {**CONFIG, "pooling_mode": "mean"}, ["Transformer", "Pooling"])
+    (checkpoint / file).write_text(json.dumps(settings))
+    with pytest.raises(InputError, match=key):
+        task_catalog.find("pooling")().find(str(checkpoint))
+
+
+def test_settings_that_version_6_writes_for_an_ordinary_model_are_taken(checkpoint: Path) -> None:
+    text = {"method": "forward", "method_output_name": "last_hidden_state"}
+    transformer = {
+        "transformer_task": "feature-extraction",
+        "modality_config": {"text": text},
+        "module_output_name": "token_embeddings",
+        "processing_kwargs": {},
+        "unpad_inputs": None,
+        "model_args": {"attn_implementation": "sdpa", "add_pooling_layer": False},
+    }
+    pooling = {"embedding_dimension": 32, "pooling_mode": "cls", "include_prompt": False}
+    say(checkpoint, pooling, ["Transformer", "Pooling", "Dropout", "Normalize"])
+    (checkpoint / "sentence_bert_config.json").write_text(json.dumps(transformer))
+    settings = {"prompts": {"query": "", "document": ""}, "default_prompt_name": None}
+    (checkpoint / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    read = sentence_files.read(checkpoint)
+    assert (read.mode, read.normalize, read.prompt) == ("cls", True, "")
+
+
+def subject(checkpoint: Path, directory: Path, **options: Any) -> Any:
+    directory.mkdir()
+    task = task_catalog.find("pooling")(**options)
+    return task.load(task.find(str(checkpoint)), "x", directory)
+
+
+def test_the_longest_input_may_be_in_the_tokenizer(checkpoint: Path, tmp_path: Path) -> None:
+    path = checkpoint / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model_max_length": 8}))
+    loaded = subject(checkpoint, tmp_path / "tokenizer")
+    assert loaded.fields["max_sequence_length"] == 8
+    say(checkpoint, length=12)
+    assert subject(checkpoint, tmp_path / "both").fields["max_sequence_length"] == 12
+    (checkpoint / "sentence_bert_config.json").rename(checkpoint / "sentence_roberta_config.json")
+    assert subject(checkpoint, tmp_path / "older").fields["max_sequence_length"] == 12
+
+
+def test_lower_case_is_in_the_published_tokenizer(checkpoint: Path, tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
+    (checkpoint / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    subject(checkpoint, tmp_path / "out")
+    published = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    assert published.encode("THE PATIENT").tokens == ["the", "patient"]
+
+
+def test_the_default_prompt_is_published_and_put_before_each_text(checkpoint: Path, tmp_path: Path) -> None:
+    from onnxreg.converters.texts.run_texts import TextVectors, run_texts
+    from onnxreg.converters.texts.text_model import TextModel, TextTokenizer
+
+    settings = {"prompts": {"query": "the patient ", "document": ""}, "default_prompt_name": "query"}
+    (checkpoint / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    loaded = subject(checkpoint, tmp_path / "out")
+    assert loaded.resolved_options["pooling"]["prompt"] == "the patient "
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert settings.items() <= config.items()
+    graph = export(checkpoint, "pooling")
+    assert isinstance(graph, bytes)
+    (tmp_path / "out" / "model.onnx").write_bytes(graph)
+    tokenizer = TextTokenizer(tmp_path / "out" / "tokenizer.json", 16)
+    vectors = [
+        run_texts(TextModel(tmp_path / "out" / "model.onnx", tokenizer, (), values), [text])
+        for values, text in ((config, "was seen"), ({}, "the patient was seen"))
+    ]
+    first, second = (item for item in vectors if isinstance(item, TextVectors))
+    np.testing.assert_array_equal(first.vectors[0].vector, second.vectors[0].vector)
+    assert first.to_json()["prompt"] == "the patient " and "prompt" not in second.to_json()
+
+
+def test_prompts_that_do_not_count_are_refused(checkpoint: Path) -> None:
+    say(checkpoint, {**CONFIG, "pooling_mode": "mean", "include_prompt": False}, ["Transformer", "Pooling"])
+    (checkpoint / "config_sentence_transformers.json").write_text('{"prompts": {"query": "find: "}}')
+    with pytest.raises(InputError, match="include_prompt"):
+        task_catalog.find("pooling")().find(str(checkpoint))
+
+
+def test_the_layout_of_older_versions(encoder: Path, tmp_path: Path) -> None:
+    root = tmp_path / "model"
+    shutil.copytree(encoder, root / "0_Transformer")
+    say(root, {**CONFIG, "pooling_mode_cls_token": True}, ["Transformer", "Pooling", "Normalize"])
+    modules = (root / "modules.json").read_text().replace('"path": ""', '"path": "0_Transformer"')
+    (root / "modules.json").write_text(modules)
+    (root / "0_Transformer" / "sentence_bert_config.json").write_text('{"max_seq_length": 12}')
+    assert subject(root, tmp_path / "out").fields["max_sequence_length"] == 12
+    graph = export(root, "pooling")
+    assert isinstance(graph, bytes)
+    feed = feed_of([[1, 1, 1, 1]])
+    states = hidden(root / "0_Transformer", feed)[:, 0]
+    np.testing.assert_allclose(run(graph, feed), states / np.linalg.norm(states), atol=1e-5)
+    with pytest.raises(InputError, match="0_Transformer") as caught:
+        task_catalog.find("pooling")().find(str(root / "0_Transformer"))
+    assert "directory above" in str(caught.value.hint)
+    before = task_catalog.find("pooling")().find(str(root)).digest
+    (root / "0_Transformer" / "sentence_bert_config.json").write_text('{"max_seq_length": 11}')
+    assert task_catalog.find("pooling")().find(str(root)).digest != before
