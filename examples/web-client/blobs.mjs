@@ -185,7 +185,7 @@ export class Blobs {
   }
 
   /**
-   * Ask for a blob under its plain key, then under generation keys. Some hosts answer 403 for what is absent.
+   * Ask for a blob under its plain key, then under generation keys. Some hosts answer 403, or a page, for what is absent.
    * @template T
    * @param {string} hex
    * @param {(path: string) => Promise<T>} ask

@@ -15,9 +15,17 @@ export const DOMAIN = 'com.microsoft'
 /** Whether a release has all that is needed. @param {string[]} needs @param {[major: number, minor: number]} release */
 export function meets(needs, [major, minor]) {
   return needs.every((need) => {
-    const first = own(FIRST_RELEASES, need)
-    return first && (first[0] < major || (first[0] === major && first[1] <= minor))
+    const first = firstRelease(need)
+    return first && (major > 1 || (major === 1 && first <= minor))
   })
+}
+
+/** The minor release that first has a need, such as `Attention` or `Attention bits=8`; 0 if none has it. @param {string} need */
+function firstRelease(need) {
+  const [operator, feature = ''] = need.split(' ')
+  const prefix = feature && `${feature} `
+  const rows = (own(FIRST_RELEASES, operator) ?? '').split(', ')
+  return rows.map((/** @type {string} */ row) => (row.startsWith(prefix) ? Number(row.slice(prefix.length)) : 0)).find(Boolean) ?? 0
 }
 
 /**
@@ -36,6 +44,6 @@ export function needsOfSet(operators, precision, isOrt) {
     const kernels = isOrt ? types.map((type) => `kernel=${type}`) : []
     const features = [`inputs=${count}`, ...types, ...kernels, ...(precision === 'int4' ? [] : ['bits', 'bits=8'])]
     const listed = [operator, ...features.map((feature) => `${operator} ${feature}`)]
-    return listed.filter((word) => own(FIRST_RELEASES, word) || (domain === DOMAIN && word === name))
+    return listed.filter((word) => firstRelease(word) || (domain === DOMAIN && word === name))
   })
 }

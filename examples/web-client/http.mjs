@@ -34,7 +34,7 @@ export class Http {
    */
   constructor(url, { fetch = platform.fetch, token, patience = 60_000, delays = [200, 1000, 3000] } = {}) {
     this.url = url.replace(/\/+$/, '')
-    if (token && !/^[A-Za-z0-9._~+/-]+=*$/.test(token)) throw new InputError('the token has characters that no token has')
+    if (token && !/^[A-Za-z0-9._~+/-]+=*$/.test(token)) throw new InputError('the token is malformed')
     if (token && !isPrivate(this.url)) throw new InputError('a token is sent over https only, or to this machine')
     this.delays = delays
     /** @type {import('./platform.mjs').Platform['fetch']} */
@@ -75,27 +75,11 @@ export class Http {
    * @returns {Promise<{bytes: Uint8Array, etag: string | null} | null>}
    */
   async document(path, known = null, signal) {
-    return this.retrying(async () => {
-      const answer = await this.open(path, known ? { 'If-None-Match': known } : {}, signal)
-      const bytes = await joined(answer.chunks, path)
-      if (answer.status === 304) return null
-      if (answer.headers.get('Content-Type')?.startsWith('text/html')) {
-        throw new RemoteError(`${path} is a web page, and no file of a registry`, false)
-      }
-      return { bytes, etag: answer.headers.get('ETag') }
-    })
-  }
-
-  /**
-   * Retry if that may help.
-   * @template T
-   * @param {() => Promise<T>} attempt
-   * @returns {Promise<T>}
-   */
-  async retrying(attempt) {
     for (let failures = 0; ; ) {
       try {
-        return await attempt()
+        const answer = await this.open(path, known ? { 'If-None-Match': known } : {}, signal)
+        const bytes = await joined(answer.chunks, path)
+        return answer.status === 304 ? null : { bytes, etag: answer.headers.get('ETag') }
       } catch (error) {
         await this.pause(failures++, error)
       }
@@ -152,9 +136,12 @@ function check(path, response) {
   const { status, headers } = response
   if (status === 404 || status === 410) throw new NotFoundError(`there is no ${path}`)
   if (status === 401) throw new RemoteError(`${path} is read with a token: give the option \`token\``, false)
+  if (status < 300 && headers.get('Content-Type')?.startsWith('text/html')) {
+    throw new RemoteError(`${path} is a web page, and no file of a registry`, false, 403)
+  }
   if ([200, 206, 304].includes(status)) return
   const seconds = secondsOf(headers)
-  const more = status === 403 ? ': it is absent, or may not be read' : seconds ? `: try again in ${seconds} seconds` : ''
+  const more = status === 403 ? ': absent, or not allowed' : seconds ? `: try again in ${seconds} s` : ''
   throw new RemoteError(`${path} answers ${status}${more}`, PASSING.includes(status) && seconds <= MAX_PAUSE_SECONDS, status, seconds)
 }
 

@@ -20,7 +20,7 @@ import { readNeeds } from './operators.mjs'
 import { platform } from './platform.mjs'
 import { downloadSize, isShared, resolve } from './resolve.mjs'
 import { newSeed } from './rollout.mjs'
-import { decide, howWithdrawn, refusing, undone, withdrawals } from './slot.mjs'
+import { decide, refusing, undone, withdrawals } from './slot.mjs'
 import { checkContinues, decode, readIndex } from './state.mjs'
 import { isSummaryOf, summarize } from './summary.mjs'
 import { offeredDeltas, Updater } from './updates.mjs'
@@ -101,23 +101,24 @@ export class Registry {
   async state(name, signal) {
     const seen = await this.#load(`index/${modelName(name)}`)
     const document = (/** @type {string} */ digest) => this.#blobs.document(digest)
+    let [state, offline, stale] = [seen?.state, false, false]
     try {
       let index = await this.#index(name, '', seen?.etag, signal)
-      if (index?.state.seq < seen?.state.seq) index = await this.#index(name, `?after=${index?.state.seq}`, null, signal)
-      if (!index) return { state: seen.state, offline: false, stale: false }
-      if (index.state.seq < seen?.state.seq) {
-        await checkContinues(index.state, seen, document)
-        return { state: seen.state, offline: false, stale: true }
+      if (index?.state.seq < state?.seq) index = await this.#index(name, `?after=${index?.state.seq}`, null, signal)
+      stale = index?.state.seq < state?.seq
+      if (index && stale) await checkContinues(index.state, seen, document)
+      else if (index) {
+        const lines = seen ? await checkContinues(state, index, document) : []
+        await this.#checkIdentity(index.state.registry)
+        const withdrawn = withdrawals(seen?.withdrawn ?? [], state?.rollouts, lines)
+        await this.#save(`index/${name}`, { ...index, withdrawn, confirmed: seen?.confirmed ?? false })
+        state = index.state
       }
-      const lines = seen ? await checkContinues(seen.state, index, document) : []
-      await this.#checkIdentity(index.state.registry)
-      const withdrawn = withdrawals(seen?.withdrawn ?? [], seen?.state.rollouts, lines)
-      await this.#save(`index/${name}`, { ...index, withdrawn, confirmed: seen?.confirmed ?? false })
-      return { state: index.state, offline: false, stale: false }
     } catch (error) {
       if (!(error instanceof RemoteError && seen)) throw error
-      return { state: seen.state, offline: true, stale: false }
+      offline = true
     }
+    return { state, offline, stale }
   }
 
   /**
@@ -147,9 +148,10 @@ export class Registry {
    */
   async update(name, question = {}, options = {}) {
     for (let failure; ; ) {
-      const { current, ...slot } = await this.slot(name)
+      const slot = await this.slot(name)
+      const { current } = slot
       const ask = (/** @type {Question} */ asked) => this.resolve(name, asked, options.signal)
-      const answer = await decide({ current, ...slot }, question, ask, () => this.#withdrawn(name))
+      const answer = await decide(slot, question, ask, () => this.#withdrawn(name))
       if (!answer.artifact) {
         if (answer.leaves) await this.#save(`slot/${name}`, { ...slot, current: null, previous: null })
         if (current && answer.stays && !failure) return current
@@ -161,19 +163,12 @@ export class Registry {
       await this.#download(release, state, options)
       failure = isSame(release, current) ? null : await this.#test(release, options.selfTest)
       if (!failure) {
-        await this.#take(release)
+        const now = await this.slot(name)
+        const previous = isSame(release, now.current) ? now.previous : now.current
+        await this.#save(`slot/${name}`, { ...now, current: release, previous })
         return release
       }
     }
-  }
-
-  /** Make a release the current one. @param {Release} release */
-  async #take(release) {
-    const { name } = release
-    const slot = await this.slot(name)
-    const before = isSame(release, slot.current) ? slot.previous : slot.current
-    const previous = howWithdrawn(await this.#withdrawn(name), before) ? null : before
-    await this.#save(`slot/${name}`, { ...slot, current: release, previous })
   }
 
   /**

@@ -47,7 +47,7 @@ export function withdrawals(before, rollouts, lines) {
  * @param {Withdrawn} withdrawn
  * @param {Held | null} release
  */
-export function howWithdrawn(withdrawn, release) {
+function howWithdrawn(withdrawn, release) {
   return withdrawn.find(([, manifest]) => manifest === release?.manifest)?.[0]
 }
 
@@ -99,7 +99,7 @@ export function undone(name, slot, withdrawn) {
   const { current, previous } = slot
   if (!current || !previous) throw new NotFoundError(`${name} has no previous release`)
   const how = howWithdrawn(withdrawn, previous)
-  if (how) throw new NotFoundError(`${name}:${previous.version}, the previous release, was ${how}`)
+  if (how) throw new NotFoundError(`${name}:${previous.version} was ${how}`)
   const bad = [current.manifest, current.artifact.digest].filter((digest) => digest !== previous.artifact.digest)
   return { ...refusing(slot, ...bad), current: previous, previous: null }
 }

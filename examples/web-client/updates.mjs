@@ -217,10 +217,8 @@ class Collector {
     this.#filled = 0
   }
 
-  /** @param {number} number @param {Uint8Array} bytes @returns {Promise<void>} */
-  async keep(number, bytes) {
-    throw new Error(`part ${number} of ${bytes.length} bytes`)
-  }
+  /** Store a part. @abstract @param {number} _number @param {Uint8Array} _bytes @returns {Promise<void>} */
+  async keep(_number, _bytes) {}
 }
 
 /** The pieces of a new file: only right ones are stored. */

@@ -3,6 +3,7 @@
 `Manners` says what a server does in another way, as people report of hosts and CDNs.
 """
 
+import gzip
 import os
 import re
 import sys
@@ -42,6 +43,7 @@ class Manners:
     Args:
         ranges: `yes`, `no` (each answer is the whole file), `chunked` (the same, without a length), `star` (an
             answer does not say the size of the file).
+        packed: the answers with a whole file are packed by gzip, though nobody asked for it.
         absent: the status for a file that is not there; with 200 a page comes.
         head: the status of each answer to HEAD, if it is not 200.
         refused: the answer to each GET of a path that ends so.
@@ -50,6 +52,7 @@ class Manners:
     """
 
     ranges: str = "yes"
+    packed: bool = False
     absent: int = 404
     head: int = 200
     refused: dict[str, Refusal] = field(default_factory=dict)
@@ -127,6 +130,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, status: int, data: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
+        if status == 200 and cast(Any, self.server).manners.packed:
+            data, headers = gzip.compress(data), headers | {"Content-Encoding": "gzip"}
         for name, value in headers.items():
             self.send_header(name, value)
         chunked = status == 200 and cast(Any, self.server).manners.ranges == "chunked"

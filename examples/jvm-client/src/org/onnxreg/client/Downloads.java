@@ -63,8 +63,8 @@ final class Downloads {
     }
 
     /**
-     * Return the error of a blob that is under none of its keys. Some hosts answer 403 for what is absent.
-     * Throw any other error.
+     * Return the error of a blob that is under none of its keys. Some hosts answer 403, or a page,
+     * for what is absent. Throw any other error.
      */
     private static RegException orMissing(RegException before, String digest, RegException error) {
         if (error instanceof RemoteException && ((RemoteException) error).status == 403) {

@@ -111,9 +111,6 @@ final class Http {
             if (response.status != 200) {
                 throw new RemoteException(path + " answers " + response.status, true);
             }
-            if (response.header("Content-Type").startsWith("text/html")) {
-                throw new RemoteException(path + " is a web page, not a file of a registry", false);
-            }
             return new Document(bytes, response.header("ETag"));
         } finally {
             response.close();
@@ -150,6 +147,10 @@ final class Http {
 
     private static void check(String path, HttpResponse response) {
         int status = response.status;
+        if (status < 300 && response.header("Content-Type").startsWith("text/html")) {
+            response.close();
+            throw new RemoteException(path + " is a web page, not a file of a registry", false, 403, 0);
+        }
         if (status == 200 || status == 206 || status == 304) {
             return;
         }

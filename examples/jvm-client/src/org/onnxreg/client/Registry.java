@@ -100,7 +100,7 @@ public final class Registry {
                 install(release, decision.answer.state, options);
                 failure = slot.isCurrent(release) ? null : test(release, options.selfTest);
                 if (failure == null) {
-                    save(name, slot.with(release, indexes.withdrawals(name)));
+                    save(name, slot.with(release));
                     return release;
                 }
                 save(name, slot.refusing(release.artifact.digest));

@@ -45,10 +45,8 @@ public final class Slot {
         return release.isSame(current);
     }
 
-    Slot with(Release release, Withdrawals withdrawals) {
-        Release before = isCurrent(release) ? previous : current;
-        boolean isOffered = before != null && withdrawals.of(before) == null;
-        return new Slot(release, isOffered ? before : null, refused);
+    Slot with(Release release) {
+        return new Slot(release, isCurrent(release) ? previous : current, refused);
     }
 
     Slot refusing(String digest) {
@@ -65,7 +63,7 @@ public final class Slot {
         }
         String how = withdrawals.of(previous);
         if (how != null) {
-            throw new NotFoundException(previous + ", the previous release, was " + how);
+            throw new NotFoundException(previous + " was " + how);
         }
         Slot slot = refusing(current.manifest);
         if (!current.artifact.digest.equals(previous.artifact.digest)) {

@@ -1,0 +1,95 @@
+"""Both clients at web servers that answer as hosts and CDNs do."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from email.utils import formatdate
+from pathlib import Path
+from time import time
+from typing import Any
+
+import pytest
+from support import jvm
+from support.registries.for_devices import blob, publish
+from support.servers import static, web_client
+from support.servers.static import Manners
+
+from onnxreg.registry import Registry
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+
+NAME = "acme/pii"
+NODE = shutil.which("node")
+Host = Callable[[Manners], Callable[..., Any]]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("web", marks=pytest.mark.skipif(NODE is None, reason="node is not installed")),
+        pytest.param("jvm", marks=pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)),
+    ],
+)
+def client(request: pytest.FixtureRequest) -> Iterator[web_client.Call]:
+    with web_client.running(str(NODE)) if request.param == "web" else jvm.running() as call:
+        yield call
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    registry = Registry(tmp_path / "home")
+    DirectoryRegistry.create(registry.store.root)
+    return registry
+
+
+def update(
+    client: web_client.Call, registry: Registry, manners: Manners, store: Path, name: str = NAME
+) -> Any:
+    with static.serve(registry.store.root, manners) as url:
+        return client(url, store, "update", name)
+
+
+@pytest.mark.parametrize("ranges", ["no", "chunked", "star"])
+def test_a_host_without_ranges_or_sizes(
+    client: web_client.Call, registry: Registry, tmp_path: Path, ranges: str
+) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0", 9 * 2**20)
+    assert update(client, registry, Manners(ranges, head=405), tmp_path / "store")["files"] == files
+
+
+@pytest.mark.parametrize("absent", [403, 200])
+def test_a_host_that_hides_absence(
+    client: web_client.Call, registry: Registry, tmp_path: Path, absent: int
+) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0")
+    path = blob(registry, files["model_int8.onnx"])
+    path.rename(path.with_name(f"{path.name}.2"))
+    manners = Manners(absent=absent)
+    assert update(client, registry, manners, tmp_path / "store")["files"] == files
+    assert update(client, registry, manners, tmp_path / "store", "acme/other")["error"] == "remote"
+
+
+def test_a_file_that_comes_packed_is_no_damage(
+    client: web_client.Call, registry: Registry, tmp_path: Path
+) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0")
+    assert update(client, registry, Manners("no", packed=True), tmp_path / "store")["files"] == files
+
+
+def headers(seconds: int) -> list[dict[str, str]]:
+    """What servers say to ask for so long a pause."""
+    return [
+        {"Retry-After": str(seconds)},
+        {"Retry-After": formatdate(time() + seconds, usegmt=True)},
+        {"RateLimit": f'"api";r=0;t={seconds}'},
+    ]
+
+
+@pytest.mark.parametrize("form", range(3), ids=["seconds", "date", "ratelimit"])
+def test_a_server_that_says_when_to_come_back(
+    client: web_client.Call, registry: Registry, tmp_path: Path, form: int
+) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0")
+    manners = Manners(once=[(429, headers(7200)[form])])
+    assert update(client, registry, manners, tmp_path / "store")["error"] == "remote"
+    assert len(manners.seen) == 1, "it is asked again too early"
+    manners = Manners(once=[(429, headers(0)[form])])
+    assert update(client, registry, manners, tmp_path / "store")["files"] == files
