@@ -10,7 +10,6 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
-from onnxreg.cli.services.export_service import cache_at
 from onnxreg.registry.support import actor, environment
 from onnxreg.schema.core.errors import InputError, suggest
 
@@ -115,7 +114,7 @@ def _show(session: Session) -> None:
 def _places(session: Session) -> Iterator[Place]:
     root = session.registry or environment.default_root()
     yield Place("registry", root, "--registry" if session.registry else _source("REG_HOME"))
-    yield Place("cache", cache_at(root).root, "registry")
+    yield Place("cache", environment.cache_directory(), _source("REG_STATE"))
     yield Place("keys", environment.key_directory(), _source("REG_KEYS"))
     yield Place("trust", environment.trust_file(), _source("REG_TRUST"))
     yield Place("state", environment.state_directory(), _source("REG_STATE"))

@@ -59,7 +59,7 @@ def command(
     registry, store = session.with_remote(remote)
     expired, collected = registry.gc(RetentionPolicy(keep_versions, keep_days), dry_run, remote=store)
     trimmed = (
-        export_service.cache_at(registry.store.root).trim(export_service.cache_limit(), dry_run)
+        export_service.step_cache().trim(export_service.cache_limit(), dry_run)
         if store is None
         else TrimResult()
     )

@@ -75,8 +75,8 @@ def _copy(session: Session, store: "RegistryStore", is_own: bool) -> "Path | Non
     from onnxreg.registry.read.remotes import TrackingCopies
     from onnxreg.registry.search.remote_search import FILE
 
-    home = session.remotes().registry
     if is_own:
+        home = session.remotes().registry
         home.make_scratch()
         return home.root / "local" / FILE
-    return TrackingCopies(home, store.registry_id, store.url).local_path(FILE)
+    return TrackingCopies(store.registry_id, store.url).local_path(FILE)

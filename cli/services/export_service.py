@@ -116,9 +116,8 @@ def show_earlier_export(
     """
     from onnxreg.cli.reports.publish_report import report_existing
     from onnxreg.converters.engine.cache import find_export_of_request
-    from onnxreg.registry.support.environment import default_root
 
-    earlier = find_export_of_request(cache_at(session.registry or default_root()), request.values)
+    earlier = find_export_of_request(step_cache(), request.values)
     if earlier is None:
         return False
     from onnxreg.registry.publish.existing import find_existing
@@ -243,11 +242,11 @@ def free_memory(root: Path = Path("/")) -> int | None:
     return min((size for size in limits if size is not None), default=None)
 
 
-def cache_at(root: Path) -> "StepCache":
-    """The cache of export steps of the registry in a directory."""
+def step_cache() -> "StepCache":
+    """The user's cache of export steps, which no other writer of a shared registry can fill."""
     from onnxreg.converters.engine.cache import StepCache
 
-    return StepCache(root / "local" / "cache")
+    return StepCache(environment.cache_directory())
 
 
 def cache_limit() -> int:
@@ -289,7 +288,7 @@ def _publish_cached(
     """
     from onnxreg.converters.engine.cache import find_export, remember_export, remember_request
 
-    cache, limit = cache_at(registry.store.root), cache_limit()
+    cache, limit = step_cache(), cache_limit()
     earlier = find_export(cache, plan)
     published = None if earlier is None else registry.add_again(earlier, version)
     if published is None:

@@ -1,6 +1,7 @@
 """Removing what a machine left in text files: absolute paths in JSON and templates, comments in operator configs."""
 
 import json
+import os
 import re
 import tempfile
 from pathlib import Path
@@ -93,7 +94,7 @@ def _last(path: str) -> str:
 
 def _embedded(directories: tuple[Path, ...]) -> re.Pattern[str]:
     """The pattern of a path in running text. A directory of one part, such as `/work`, needs a part below."""
-    folders = [Path.home(), Path.cwd(), Path(tempfile.gettempdir()), *directories]
+    folders = [Path(os.path.expanduser("~")), Path.cwd(), Path(tempfile.gettempdir()), *directories]  # noqa: PTH111
     paths = {
         folder for given in folders for folder in (given.absolute(), given.resolve()) if len(folder.parts) > 1
     }

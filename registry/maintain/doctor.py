@@ -16,7 +16,7 @@ from shlex import quote
 from onnxreg.registry.log.commit import load
 from onnxreg.registry.log.lookup import read_state
 from onnxreg.registry.maintain.verification import is_registry_file, stray_files
-from onnxreg.registry.read.remotes import Remotes
+from onnxreg.registry.read.remotes import Remotes, remotes_file
 from onnxreg.registry.store import promises
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.directory.scratch import PROBE, is_held, staging
@@ -343,7 +343,7 @@ def _remotes(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
     try:
         remotes = Remotes.load(remote)
     except IntegrityError as error:
-        fix = f"rm {quote(str(remote.root / 'local' / 'remotes.json'))}"
+        fix = f"rm {quote(str(remotes_file()))}"
         yield Diagnosis("remotes.json", False, error.message, fix, "integrity")
         return
     yield Diagnosis("remotes.json", True, counted(len(remotes.urls), "remote"))
@@ -358,7 +358,7 @@ def _remote(registry: DirectoryRegistry, remotes: Remotes, name: str, url: str) 
         registry_id, pinned = remote.registry_id, remotes.pins.get(url)
         if pinned not in (None, registry_id):
             detail = f"{url} holds registry {registry_id[:12]}..., it held {pinned[:12] if pinned else ''}..."
-            fix = f"sed -i 's/{pinned}/{registry_id}/' {quote(str(registry.root / 'local' / 'remotes.json'))}"
+            fix = f"sed -i 's/{pinned}/{registry_id}/' {quote(str(remotes_file()))}"
             yield Diagnosis(check, False, f"{detail}; if that is meant, accept it", fix, "integrity")
             return
         forks = list(_forks(registry, remote)) if registry_id == registry.registry_id else []

@@ -10,6 +10,7 @@ one for the longest part of `host/path` counts.
 import base64
 import http.client
 import json
+import os
 import re
 import subprocess
 import threading
@@ -130,9 +131,10 @@ def _credential_files() -> Iterator[Path]:
     if runtime:
         yield Path(runtime) / "containers" / "auth.json"
     config = environment.read("XDG_CONFIG_HOME")
-    yield (Path(config) if config else Path.home() / ".config") / "containers" / "auth.json"
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111
+    yield (Path(config) if config else home / ".config") / "containers" / "auth.json"
     docker = environment.read("DOCKER_CONFIG")
-    yield (Path(docker) if docker else Path.home() / ".docker") / "config.json"
+    yield (Path(docker) if docker else home / ".docker") / "config.json"
 
 
 def _read_credential_file(path: Path) -> Mapping[str, Any] | None:

@@ -1,7 +1,7 @@
 """Publish on this machine: store a draft's files, then append its manifest to the model's log.
 
-A file with the same state as when it was added before is not read and hashed again: `local/known-files.json` has one
-line for each file, the latest last. If it is lost or damaged, this costs only time.
+A file with the same state as when it was added before is not read and hashed again: `known-files/<registry id>.json` in
+the user's state directory has one line for each file, the latest last. If it is lost or damaged, this costs only time.
 """
 
 import json
@@ -25,6 +25,7 @@ from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, Push
 from onnxreg.registry.store.streams import describe, measure, piece_hasher
 from onnxreg.registry.support.actor import stamp
 from onnxreg.registry.support.disk import read_bounded, regular_size, replace_file
+from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.descriptor import Descriptor, Pieces
@@ -64,7 +65,7 @@ class Publisher:
         """Publish a draft; see `Registry.add`."""
         self.look(check_name(draft.name))
         with self.store.push() as push:
-            known_files = KnownFiles(self.store.root / "local" / "known-files.json")
+            known_files = KnownFiles(state_directory() / "known-files" / f"{self.store.registry_id}.json")
             files, reports = _DraftFiles(self.store, push, draft, known_files), _reports(draft)
             manifest = draft.manifest(files.store_files())
             data = manifest.encode()

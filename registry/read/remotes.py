@@ -1,14 +1,14 @@
 """Other registries, as this one knows them: their names and ids, and tracking copies of their logs.
 
-`local/remotes.json` has the configured names and, for each URL that was ever used, the first registry id that
-it had: another id under the same URL later is an integrity error.
+All of it is the user's own, in the user's state directory: another writer of a shared registry does not decide where
+`origin` is. `remotes.json` has, by the id of this registry, the configured names and, for each URL that was ever used,
+the first registry id that it had: another id under the same URL later is an integrity error.
 
-A tracking copy, in `local/tracking/<registry id>/`, is a mirror without the files of artifacts: the last index files,
+A tracking copy, in `tracking/<registry id>/`, is a mirror without the files of artifacts: the last index files,
 byte by byte, and the sealed parts of their logs. It is the proof behind `via`, it answers `--offline`, and with the
 token of an index file, the remote sends the next one only if it changed.
 """
 
-import json
 import os
 import re
 import time
@@ -24,13 +24,15 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import index_path, other_registry
 from onnxreg.registry.store.open import absolute, check_scheme, one_spelling, open_url, path_of
 from onnxreg.registry.store.protocol import (
+    MAX_DOCUMENT_BYTES,
     IndexFile,
     LocalStore,
     ReaderWrapper,
     RegistryReader,
     RegistryStore,
 )
-from onnxreg.registry.support.disk import host_errors
+from onnxreg.registry.support.disk import host_errors, read_bounded, replace_file
+from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.checked_reader import CheckedReader
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
@@ -65,7 +67,10 @@ def _one_spelling(url: str) -> str:
 
 @dataclass
 class Remotes:
-    """The remotes of one registry, kept in its `local/remotes.json`."""
+    """The remotes of one registry that this user configured or used.
+
+    `pins` also has the URLs that were used while no registry was here; a URL of this registry's own comes first.
+    """
 
     registry: DirectoryRegistry
     urls: dict[str, str] = field(default_factory=dict)
@@ -73,20 +78,14 @@ class Remotes:
 
     @classmethod
     def load(cls, registry: DirectoryRegistry) -> "Remotes":
-        data = registry.read_local("remotes.json")
-        if data is None:
-            return cls(registry)
-        try:
-            value = mapping(canonical.decode(data, "local/remotes.json"))
-            urls, pins = (_texts(required(value, key)) for key in ("remotes", "pins"))
-            return cls(
-                registry,
-                {name: _one_spelling(url) for name, url in urls.items()},
-                {_one_spelling(url): pin for url, pin in pins.items()},
-            )
-        except InputError as error:
-            hint = "remove it, then add the remotes again"
-            raise IntegrityError(f"local/remotes.json is damaged: {error.message}", hint) from error
+        everything = _read_remotes()
+        own = everything.get(_key(registry), NO_REMOTES)
+        pins = {**everything.get("", NO_REMOTES)["pins"], **own["pins"]}
+        return cls(
+            registry,
+            {name: _one_spelling(url) for name, url in own["remotes"].items()},
+            {_one_spelling(url): pin for url, pin in pins.items()},
+        )
 
     def add(self, name: str, url: str) -> None:
         """Remember a URL or path under a name. ConflictError if the name has another URL."""
@@ -124,14 +123,18 @@ class Remotes:
         """Read the file under a lock, yield it, and write it back at the end."""
         from onnxreg.registry.store.directory.scratch import exclusive
 
-        self.registry.check_not_foreign()
-        self.registry.make_scratch()
-        with exclusive(self.registry.root / "local" / "locks" / "remotes.lock"):
+        path = remotes_file()
+        with host_errors(f"writing {path}"), exclusive(path.with_suffix(".lock")):
             remotes = Remotes.load(self.registry)
             yield remotes
-            value = {"remotes": remotes.urls, "pins": remotes.pins}
-            data = json.dumps(value, indent=2, sort_keys=True).encode() + b"\n"
-            self.registry.write_local("remotes.json", data)
+            everything = _read_remotes()
+            if common := everything.get(""):
+                pins = {url: pin for url, pin in common["pins"].items() if _one_spelling(url) in remotes.pins}
+                everything[""] = {**common, "pins": pins}
+            everything[_key(self.registry)] = {"remotes": remotes.urls, "pins": remotes.pins}
+            data = canonical.encode({"registries": everything}, str(path))
+            canonical.decode(data, str(path))
+            replace_file(path, data)
         self.urls, self.pins = remotes.urls, remotes.pins
 
     def url_of(self, remote: str | None) -> str:
@@ -208,7 +211,7 @@ class Remotes:
         if not isinstance(store, LocalStore):
             from onnxreg.registry.store.require_cas import remember
 
-            remember(store, self.registry)
+            remember(store)
 
     def read(
         self,
@@ -224,11 +227,11 @@ class Remotes:
         """
         if not offline:
             store = self.open(remote)
-            tracking = TrackingCopies(self.registry, store.registry_id, store.url)
+            tracking = TrackingCopies(store.registry_id, store.url)
             checked = CheckedReader(store, known_heads or KnownHeads(), tracking.store, is_elsewhere=True)
             return TrackedReader(checked, tracking)
         url = self.url_of(remote)
-        tracking = TrackingCopies(self.registry, self.pins.get(url, ""), url)
+        tracking = TrackingCopies(self.pins.get(url, ""), url)
         if url not in self.pins or not tracking.is_there:
             raise NotFoundError(
                 f"nothing was ever remembered of {url}",
@@ -239,32 +242,55 @@ class Remotes:
         return OfflineReader(store, tracking, tell)
 
 
+NO_REMOTES: dict[str, dict[str, str]] = {"remotes": {}, "pins": {}}
+
+
+def remotes_file() -> Path:
+    """The file of all remotes of this user."""
+    return state_directory() / "remotes.json"
+
+
+def _key(registry: DirectoryRegistry) -> str:
+    """The id of a registry; "" if there is none yet."""
+    return registry.registry_id if registry.is_there else ""
+
+
+def _read_remotes() -> dict[str, dict[str, dict[str, str]]]:
+    """The remotes of each registry, by its id. IntegrityError if the file cannot be read."""
+    path = remotes_file()
+    with host_errors(f"reading {path}"):
+        try:
+            data = read_bounded(path, MAX_DOCUMENT_BYTES)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+    try:
+        registries = mapping(required(mapping(canonical.decode(data, str(path))), "registries"))
+        return {
+            key: {kind: _texts(required(mapping(value), kind)) for kind in NO_REMOTES}
+            for key, value in registries.items()
+        }
+    except InputError as error:
+        raise IntegrityError(
+            f"{path} is damaged: {error.message}", "remove it, then add the remotes again"
+        ) from error
+
+
 def _texts(value: Any) -> dict[str, str]:
     return {key: text(item) for key, item in mapping(value).items()}
 
 
 class TrackingCopies:
-    """The tracking copy of one registry in `home`."""
+    """The tracking copy of one registry in the user's state directory."""
 
-    def __init__(self, home: DirectoryRegistry, registry_id: str, url: str) -> None:
-        self._home = home
+    def __init__(self, registry_id: str, url: str) -> None:
         self._id = registry_id
         self._url = url
-        self.store = DirectoryRegistry(home.root / "local" / "tracking" / registry_id)
+        self.store = DirectoryRegistry(state_directory() / "tracking" / registry_id)
 
     @property
     def is_there(self) -> bool:
         """True if there is a tracking copy."""
         return (self.store.root / "registry.json").exists()
-
-    @property
-    def has_home(self) -> bool:
-        """True if there is a local registry that can keep the tracking copy."""
-        with suppress(InputError, OSError):
-            if not self._home.is_there:
-                self._home.check_not_foreign()
-            return self._home.root.exists()
-        return False
 
     def _token(self, name: str) -> Path:
         return self.store.root / "local" / "tokens" / f"{name}.json"
@@ -325,14 +351,12 @@ class TrackingCopies:
     def local_path(self, name: str) -> Path | None:
         """The place of a file about the remote, which may be deleted at any time; None if nothing can be kept here."""
         with suppress(RegError, OSError):
-            if self.has_home:
-                self._create()
-                self.store.make_scratch()
-                return self.store.root / "local" / name
+            self._create()
+            self.store.make_scratch()
+            return self.store.root / "local" / name
         return None
 
     def _create(self) -> None:
-        self._home.refuse_link(self.store.root)
         DirectoryRegistry.create(self.store.root, mirror_of=self._id)
 
     def keep_log(self, ledger: "Ledger", documents: Collection[Digest] = ()) -> None:
@@ -361,7 +385,7 @@ class TrackedReader(ReaderWrapper):
         here.
         """
         index = self.source.read_index(name, cached or self.tracking.read_index(name))
-        if index is not None and self.tracking.has_home:
+        if index is not None:
             with suppress(RegError, OSError):
                 if name != POLICY_LOG:
                     state_of(self.source, name, index)

@@ -128,7 +128,7 @@ def _path(address: str) -> Path:
             raise InputError(f"{address}: {error}", "write the directory out in full") from error
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise InputError(f"{address} names the host {parts.netloc!r}", "write file:///absolute/path")
-    return Path(unquote(parts.path))
+    return Path(unquote(parts.path, errors="surrogateescape"))
 
 
 def _scheme(address: str) -> str:
@@ -150,7 +150,12 @@ def absolute(address: str) -> str:
     if len(_scheme(address)) > 1:
         _check_secret(address)
         return one_spelling(address)
-    return os.path.abspath(_path(address))  # noqa: PTH100
+    path = os.path.abspath(_path(address))  # noqa: PTH100
+    try:
+        path.encode()
+    except UnicodeEncodeError:  # bytes that no text has
+        return Path(path).as_uri()
+    return path
 
 
 def one_spelling(address: str) -> str:

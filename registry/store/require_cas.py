@@ -9,14 +9,16 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.directory.scratch import PROBE
 from onnxreg.registry.store.object_store import ObjectRegistry, ObjectStore, TokenLister
 from onnxreg.registry.store.protocol import StoredObject
+from onnxreg.registry.support.disk import replace_file
+from onnxreg.registry.support.environment import state_directory
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import HostError, RemoteError
+from onnxreg.schema.core.errors import RemoteError
 
 
 class CasProof(Protocol):
@@ -33,28 +35,26 @@ class CasProof(Protocol):
 
 @dataclass(frozen=True)
 class RecordedCasProof:
-    """The verdict on the place of a registry, in `local/proven/` of the registry that writes to it.
+    """The verdict on the place of a registry, in `proven/` of the user's state directory.
 
     A copy of that registry has the same id, and may be on another server. If the verdict cannot be read or written,
     the next command probes again.
     """
 
-    registry: DirectoryRegistry
     registry_id: str
     url: str
 
     @property
-    def _name(self) -> str:
-        return f"proven/{self.registry_id}-{Digest.of(self.url.encode()).hex[:16]}"
+    def _path(self) -> Path:
+        name = f"{self.registry_id}-{Digest.of(self.url.encode()).hex[:16]}"
+        return state_directory() / "proven" / name
 
     def is_known(self) -> bool:
-        with suppress(HostError):
-            return self.registry.read_local(self._name) is not None
-        return False
+        return self._path.is_file()
 
     def keep(self) -> None:
-        with suppress(HostError):
-            self.registry.write_local(self._name, b"")
+        with suppress(OSError):
+            replace_file(self._path, b"")
 
 
 class CasGuardedStore:
@@ -134,7 +134,7 @@ def unguarded(store: ObjectStore) -> ObjectStore:
     return store.store if isinstance(store, CasGuardedStore) else store
 
 
-def remember(remote: object, registry: DirectoryRegistry) -> None:
-    """Keep what is proven of a remote in the registry that writes to it."""
+def remember(remote: object) -> None:
+    """Keep what is proven of a remote, for this user."""
     if isinstance(remote, ObjectRegistry) and isinstance(remote.store, CasGuardedStore):
-        remote.store.remember(RecordedCasProof(registry, remote.registry_id, remote.url))
+        remote.store.remember(RecordedCasProof(remote.registry_id, remote.url))

@@ -8,6 +8,8 @@ import os
 import sys
 from pathlib import Path
 
+from onnxreg.schema.core.errors import HostError
+
 VARIABLES = {
     "REG_HOME": "The default registry's directory.",
     "REG_ACTOR": "The claimed author of events, for the log; empty: nobody; default: the setting, else user@host.",
@@ -24,7 +26,7 @@ VARIABLES = {
     "REG_KEY_PASSPHRASE": "The passphrase of a key, if there is no terminal to ask on.",
     "REG_KEYS": "The directory of your keys.",
     "REG_TRUST": "The file of the keys that you trust.",
-    "REG_STATE": "The directory of the known heads.",
+    "REG_STATE": "The directory of what is remembered for you: known heads, remotes, your files, the cache.",
 }
 """Each variable and its meaning. `REG_TOKEN_HOST` is one variable for each host."""
 TOKEN_PREFIX = "REG_TOKEN_"
@@ -33,6 +35,8 @@ FORMER = {
     for name in ("REG_SIGNING_KEY", "REG_KEY_PASSPHRASE", "REG_KEYS", "REG_TRUST", "REG_STATE")
 }
 """The names that variables had before."""
+NO_HOME = Path("/nonexistent")
+"""The home of an account that has none: nothing is there, and nothing can be kept there."""
 
 
 def read(name: str) -> str | None:
@@ -63,6 +67,11 @@ def default_root() -> Path:
     """`REG_HOME`, else the user's data directory of this platform."""
     if home := _named("REG_HOME"):
         return home
+    if _home() is None:
+        raise HostError(
+            "this account has no home directory, so there is no default registry",
+            "set REG_HOME to a directory of yours, or name the registry: reg --registry DIRECTORY",
+        )
     from platformdirs import user_data_path
 
     return user_data_path("onnxreg", appauthor=False)
@@ -88,9 +97,21 @@ def state_directory() -> Path:
     return _named("REG_STATE") or _own("state", "XDG_STATE_HOME", ".local/state")
 
 
+def cache_directory() -> Path:
+    """`cache` in `REG_STATE`, else the user's cache directory."""
+    state = _named("REG_STATE")
+    return state / "cache" if state else _own("cache", "XDG_CACHE_HOME", ".cache")
+
+
 def _named(variable: str) -> Path | None:
     value = read(variable)
-    return Path(value).expanduser() if value else None
+    return Path(os.path.expanduser(value)) if value else None  # noqa: PTH111
+
+
+def _home() -> Path | None:
+    """The user's home directory; None if the account has none."""
+    home = os.path.expanduser("~")  # noqa: PTH111
+    return None if home == "~" else Path(home)
 
 
 def _own(kind: str, variable: str, below_home: str) -> Path:
@@ -100,9 +121,13 @@ def _own(kind: str, variable: str, below_home: str) -> Path:
     """
     if sys.platform == "linux":
         base = os.environ.get(variable, "")
-        above = Path(base) if base.startswith("/") else Path.home() / below_home
+        above = Path(base) if base.startswith("/") else (_home() or NO_HOME) / below_home
         return above / "onnxreg"
     import platformdirs
 
-    find = {"config": platformdirs.user_config_path, "state": platformdirs.user_state_path}[kind]
+    find = {
+        "config": platformdirs.user_config_path,
+        "state": platformdirs.user_state_path,
+        "cache": platformdirs.user_cache_path,
+    }[kind]
     return find("onnxreg-user", appauthor=False)

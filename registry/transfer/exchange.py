@@ -39,7 +39,6 @@ from onnxreg.schema.core.errors import (
     HostError,
     IntegrityError,
     NotFoundError,
-    RegError,
     RemoteError,
     suggest,
 )
@@ -89,7 +88,7 @@ class Exchange:
         versions = [located, *channel_versions]
         for item in versions:
             record_push(self.store, item, remote.registry_id)
-        tracking = TrackingCopies(self.store, remote.registry_id, remote.url)
+        tracking = TrackingCopies(remote.registry_id, remote.url)
         request = TransferRequest(
             located.name,
             [item.version for item in versions],
@@ -169,16 +168,13 @@ class Exchange:
         remotes = Remotes.load(self.store)
         remote = remotes.reach(source)
         check_distinct(remote, self.store)
-        tracking = TrackingCopies(self.store, remote.registry_id, remote.url)
+        tracking = TrackingCopies(remote.registry_id, remote.url)
         checked = CheckedReader(remote, self.known_heads, tracking.store, is_elsewhere=True)
         tracked = TrackedReader(checked, tracking)
         with tracking.doubted(ref.name):
-            versions, ledger, index = self._locate(tracked, ref, channels)
+            versions, ledger = self._locate(tracked, ref, channels)
             if not self.store.is_there:
                 self._begin(tracked, versions, selection)
-                if index is not None:
-                    with suppress(RegError, OSError):
-                        tracking.keep(ref.name, index)
             remotes.remember(source, remote)
             request = TransferRequest(
                 ref.name,
@@ -196,8 +192,8 @@ class Exchange:
 
     def _locate(
         self, source: TrackedReader, ref: Ref, channels: Collection[str]
-    ) -> tuple[list[lookup.LocatedVersion], Ledger, IndexFile | None]:
-        """Find the versions of a ref and of channels, and check the trust in each: the source's ledger and index too."""
+    ) -> tuple[list[lookup.LocatedVersion], Ledger]:
+        """Find the versions of a ref and of channels, and check the trust in each; the source's ledger too."""
         from onnxreg.registry.deliver.resolution import check_version_trust
 
         def read(index: IndexFile | None) -> tuple[list[lookup.LocatedVersion], Ledger, IndexFile | None]:
@@ -210,11 +206,11 @@ class Exchange:
         targets = [(Ref(ref.name, tag), _holder(ledger, tag)) for tag in channels]
         for target, located in [(ref, versions[0]), *targets]:
             check_version_trust(source, target, located, index, self.known_heads, has_new_versions)
-        return versions, ledger, index
+        return versions, ledger
 
     def fetch_index(self, names: Collection[str], source: str | None) -> list[State]:
         tracked = Remotes.load(self.store).read(source, known_heads=self.known_heads)
-        tracking = TrackingCopies(self.store, tracked.registry_id, tracked.url)
+        tracking = TrackingCopies(tracked.registry_id, tracked.url)
 
         def fetch(name: str) -> State:
             def read(index: IndexFile | None) -> tuple[State, Ledger]:
@@ -225,7 +221,7 @@ class Exchange:
                 return state, ledger
 
             with (
-                host_errors(f"remembering {name} in {self.store.root}", MACHINE_ERRNOS),
+                host_errors(f"remembering {name}", MACHINE_ERRNOS),
                 tracking.doubted(name),
             ):
                 state, ledger = read_consistently(tracked, name, read)

@@ -20,6 +20,7 @@ from onnxreg.cli.render import output
 from onnxreg.registry import Registry
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.protocol import MissingBlobError
+from onnxreg.registry.support.environment import state_directory
 from onnxreg.schema.core import errors
 from onnxreg.schema.core.digest import Digest
 
@@ -322,7 +323,7 @@ def test_a_pull_that_fails_tells_what_is_there_and_makes_nothing_here(
     assert f"hint: {hint}" in done.err
     assert not Path("mine").exists()
     assert reg("--registry", "mine", "pull", "acme/pii", home, "--format", "onnx-int8").status == 0
-    assert str(home) in (Path("mine") / "local" / "remotes.json").read_text()
+    assert str(home) in (state_directory() / "remotes.json").read_text()
 
 
 @pytest.mark.parametrize(

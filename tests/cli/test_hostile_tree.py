@@ -141,10 +141,6 @@ def every(*changes: Prepare) -> Prepare:
     return lambda root, outside: [change(root, outside) for change in changes]
 
 
-def remotes(value: Any) -> Prepare:
-    return file("local/remotes.json", json.dumps(value).encode())
-
-
 @dataclass(frozen=True)
 class Tree:
     """How it is made, and how `reg verify` must end there (None: all intact, since verify does not look there)."""
@@ -241,20 +237,6 @@ LOCALS = {
     "scratch's lock is a link": Tree(every(link(f"{SCRATCH}.lock", "thesis"), directory(SCRATCH))),
     "scratch's lock is a fifo": Tree(every(fifo(f"{SCRATCH}.lock"), directory(SCRATCH))),
     "scratch holds a link": Tree(every(file(f"{SCRATCH}.lock", b""), link(f"{SCRATCH}/x", "local"))),
-    "tracking is a link": Tree(link("local/tracking", "local")),
-    "tracking is a fifo": Tree(fifo("local/tracking")),
-    "remotes is a fifo": Tree(fifo("local/remotes.json")),
-    "remotes is a link": Tree(link("local/remotes.json", "thesis")),
-    "remotes is a directory": Tree(directory("local/remotes.json")),
-    "remotes is huge": Tree(sparse("local/remotes.json", 2**34)),
-    "remotes is deep": Tree(file("local/remotes.json", b"[" * 100_000)),
-    "remotes is a list": Tree(remotes([1])),
-    "remotes are numbers": Tree(remotes({"remotes": {"origin": 5, "x": None}, "pins": {}})),
-    "pins are numbers": Tree(remotes({"remotes": {"origin": "/srv"}, "pins": {"/srv": 5}})),
-    "remotes are lists": Tree(remotes({"remotes": {"origin": ["/srv"]}, "pins": []})),
-    "remotes are no paths": Tree(remotes({"remotes": {"origin": "/srv\0x"}, "pins": {}})),
-    "remotes are no URLs": Tree(remotes({"remotes": {"origin": "http://[::1"}, "pins": {}})),
-    "remotes with escapes": Tree(remotes({"remotes": {"\x1b[31m": "/srv/\x1b]0;owned\x07"}, "pins": {}})),
 }
 NOTES = {
     name: Tree(prepare, "integrity")

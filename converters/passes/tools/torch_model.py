@@ -1,6 +1,7 @@
 """The subject of `OnnxConversion`: run it, or export it with either exporter of PyTorch, without traces of the machine."""
 
 import inspect
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -162,7 +163,7 @@ def names_a_directory(exported: Any) -> str | None:
     import torch
 
     text = without_weights(exported).SerializeToString()
-    folders = {Path.home(), Path.cwd(), Path(torch.__file__).parents[1]}
+    folders = {Path(os.path.expanduser("~")), Path.cwd(), Path(torch.__file__).parents[1]}  # noqa: PTH111
     return next(
         (folder.name for folder in sorted(folders) if len(folder.parts) > 1 and str(folder).encode() in text),
         None,

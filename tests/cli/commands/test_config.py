@@ -32,7 +32,7 @@ def test_every_place_with_what_decides_it(reg: Reg, home: Path, own_user: Path) 
         "source": "--registry",
         "exists": True,
     }
-    assert found["cache"]["path"].startswith(str(home)) and found["cache"]["source"] == "registry"
+    assert found["cache"]["path"].startswith(str(own_user)) and found["cache"]["source"] == "REG_STATE"
     for name in ("keys", "trust", "state"):
         assert found[name]["path"] == str(own_user / name)
         assert (found[name]["source"], found[name]["exists"]) == (f"REG_{name.upper()}", False)
@@ -42,7 +42,7 @@ def test_without_variables_the_places_are_the_defaults(reg: Reg, monkeypatch: py
     for name in ("REG_KEYS", "REG_TRUST", "REG_STATE"):
         monkeypatch.delenv(name)
     found = reg("config", "--json").json
-    assert {each["source"] for each in found["places"]} == {"default", "registry"}
+    assert {each["source"] for each in found["places"]} == {"default"}
     assert found["variables"] == []
     assert places(found)["trust"]["path"] == str(trust_file())
 

@@ -17,6 +17,8 @@ from onnx import TensorProto, numpy_helper
 
 from onnxreg.converters.engine import cache
 from onnxreg.converters.source.source_files import digest_file
+from onnxreg.registry import Registry
+from onnxreg.registry.support.environment import cache_directory
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.file_state import WRITTEN_BACK_NANOSECONDS
 
@@ -448,10 +450,37 @@ def test_an_export_of_yanked_outputs_publishes_nothing(reg: Reg, here: Path) -> 
     assert export(reg, "m.onnx", "int8.yaml", "--version", "2.0.0").out.startswith("nothing new")
 
 
+def test_another_writer_of_the_tree_does_not_decide_what_an_export_publishes(reg: Reg, here: Path) -> None:
+    """He has no key, but may write every file of the registry, such as on a shared disk."""
+    export(reg, "m.onnx")
+    onnx.save(mlp(), here / "evil.onnx")
+    assert reg("--registry", "r", "add", "evil.onnx", "--name", "acme/x").out.startswith(
+        "published acme/x:0.1.1"
+    )
+    first, second = (str(Registry("r").get(f"acme/x:{version}").digest) for version in ("0.1.0", "0.1.1"))
+    for path in Path("r/local").rglob("*"):
+        if path.is_file():
+            data = path.read_bytes().replace(first.encode(), second.encode())
+            path.unlink()
+            path.write_bytes(data)
+    export(reg, "m.onnx", "int8.yaml", "--version", "2.0.0")
+    assert str(Registry("r").get("acme/x:2.0.0").digest) == first
+
+
+def test_where_origin_is_belongs_to_the_user(reg: Reg, here: Path) -> None:
+    """Another writer of the tree would send a push, and the token for it, to a place of his own."""
+    assert reg("--registry", "r", "remote", "add", "origin", here / "mine").status == 0
+    for path in [*Path("r/local").rglob("*.json"), Path("r/local/remotes.json")]:
+        path.write_text(json.dumps({"remotes": {"origin": "/evil"}, "pins": {}}))
+    assert reg("--registry", "r", "remote", "list", "--json").json["remotes"] == [
+        {"name": "origin", "url": str(here / "mine")}
+    ]
+
+
 def test_no_cache_runs_and_keeps_nothing(reg: Reg, here: Path) -> None:
     for _ in range(2):
         assert "running int8 ..." in export(reg, "m.onnx", "int8.yaml", "--no-cache").err
-    assert not Path("r/local/cache").exists()
+    assert not cache_directory().exists()
 
 
 def test_gc_trims_the_cache(reg: Reg, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -473,7 +502,7 @@ def test_two_exports_at_once_publish_one_version(here: Path) -> None:
     ]
     said = sorted(process.communicate()[0].splitlines()[0] for process in both)
     assert said == ["nothing new: this is acme/x:0.1.0", "published acme/x:0.1.0"]
-    assert [path.name for path in Path("r/local/cache").iterdir() if path.name.startswith(".")] == []
+    assert [path.name for path in cache_directory().iterdir() if path.name.startswith(".")] == []
 
 
 STATIC = TASK + "  - {name: int8, pass: OnnxStaticQuantization, data: rows.npz}\noptions: {data: rows.npz}\n"

@@ -13,6 +13,7 @@ from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path
 from onnxreg.registry.store.memory import share
+from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import TransferRequest
 from onnxreg.schema.core.digest import Digest
@@ -53,7 +54,7 @@ def test_the_sources_lines_are_kept_as_a_tracking_copy(
 ) -> None:
     registry.add(make_draft())
     other.pull("acme/pii", str(registry.store.root))
-    kept = other.store.root / "local" / "tracking" / registry.id / "index" / "acme" / "pii.jsonl"
+    kept = state_directory() / "tracking" / registry.id / "index" / "acme" / "pii.jsonl"
     assert kept.read_bytes() == (registry.store.root / "index" / "acme" / "pii.jsonl").read_bytes()
 
 

@@ -18,13 +18,14 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.collect import collect
 from onnxreg.registry.maintain import doctor
 from onnxreg.registry.maintain.doctor import Diagnosis, clear_leftovers, examine
+from onnxreg.registry.read.remotes import remotes_file
 from onnxreg.registry.store import promises
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.memory import MemoryStore, memory_remote
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.store.require_cas import CasGuardedStore
-from onnxreg.registry.support.disk import READ_ONLY, Disk
+from onnxreg.registry.support.disk import READ_ONLY, Disk, replace_file
 from onnxreg.schema.core.errors import ConflictError, InputError
 from onnxreg.schema.manifest.draft import Draft
 
@@ -94,7 +95,7 @@ FAULTS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "a dead collection": ("condemned", lambda root: _file(root, "gc/condemned/0123456789abcdef")),
     "dead scratch": ("scratch", _dead_scratch),
     "scratch of nobody": ("scratch", lambda root: (root / "local/tmp/0123456789abcdef").mkdir()),
-    "damaged remotes": ("remotes.json", lambda root: _file(root, "local/remotes.json")),
+    "damaged remotes": ("remotes.json", lambda root: replace_file(remotes_file(), b"{")),
 }
 
 

@@ -15,6 +15,8 @@ from onnxreg.registry.publish import add as publishing
 from onnxreg.registry.publish.add import KnownFiles
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.store.directory.directory_push import DirectoryPush
+from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.support.environment import state_directory
 from onnxreg.schema.core.descriptor import PIECE_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
@@ -76,7 +78,7 @@ def add(registry: Registry, folder: Path, states: dict[str, FileState] | None = 
 
 
 def cache(registry: Registry) -> Path:
-    return registry.store.root / "local/known-files.json"
+    return state_directory() / "known-files" / f"{registry.id}.json"
 
 
 @pytest.mark.usefixtures("settled")
@@ -256,3 +258,22 @@ def test_another_file_of_the_same_state_is_read(
     known, state = KnownFiles(cache(registry)), FileState.of((folder / "large.bin").stat())
     assert known.find(folder / "large.bin", state) is not None
     assert known.find(tmp_path / "large.bin", state) is None
+
+
+@pytest.mark.usefixtures("settled")
+def test_another_writer_of_the_tree_does_not_decide_what_is_published(
+    registry: Registry, folder: Path
+) -> None:
+    """He has no key, but may write every file of the registry, such as on a shared disk."""
+    add(registry, folder)
+    good = Digest.of((folder / "large.bin").read_bytes())
+    evil = bytes((folder / "large.bin").stat().st_size)
+    blob = registry.store.root / blob_path(Digest.of(evil))
+    blob.parent.mkdir(exist_ok=True)
+    blob.write_bytes(evil)
+    for path in (registry.store.root / "local").rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes().replace(good.hex.encode(), Digest.of(evil).hex.encode()))
+    (folder / "model.onnx").write_bytes(b"the next release")
+    published = add(registry, folder)
+    assert good in {file.digest for file in published.manifest.files}

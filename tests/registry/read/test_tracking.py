@@ -17,6 +17,8 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.read.remotes import TrackingCopies
 from onnxreg.registry.store.layout import index_path
+from onnxreg.registry.support.disk import replace_file
+from onnxreg.registry.support.environment import state_directory
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.log.state import SEGMENT_LINES
 from onnxreg.schema.manifest.draft import Draft
@@ -134,7 +136,7 @@ class TestTokens:
         """A command that died between the two files must not make an old index count as the present one."""
         registry.add(make_draft())
         other.pull("acme/pii", site.url)
-        tracking = TrackingCopies(other.store, registry.id, site.url)
+        tracking = TrackingCopies(registry.id, site.url)
         old = (tracking.store.root / index_path("acme/pii")).read_bytes()
         registry.add(make_draft(seed="b"))
         other.pull("acme/pii", site.url)
@@ -150,7 +152,7 @@ class TestTokens:
     ) -> None:
         registry.add(make_draft())
         other.pull("acme/pii", site.url)
-        tracking = TrackingCopies(other.store, registry.id, site.url)
+        tracking = TrackingCopies(registry.id, site.url)
         token = tracking.store.root / "local" / "tokens" / "acme" / "pii.json"
         for data in (b"", b"{", b"[]", b'{"token": 3}', b"\xff"):
             token.write_bytes(data)
@@ -162,10 +164,11 @@ class TestTokens:
         self, registry: Registry, site: Proxy, tmp_path: Path, make_draft: MakeDraft
     ) -> None:
         registry.add(make_draft())
-        home = tmp_path / "nowhere"
-        (home / "local").mkdir(parents=True)
-        (home / "local" / "tracking").write_bytes(b"")
-        assert main(["--registry", str(home), "resolve", "acme/pii", "--remote", site.url]) == 0
+        state_directory().mkdir(parents=True)
+        (state_directory() / "tracking").write_bytes(b"")
+        assert (
+            main(["--registry", str(tmp_path / "nowhere"), "resolve", "acme/pii", "--remote", site.url]) == 0
+        )
 
     def test_a_damaged_tracking_copy_does_no_harm(
         self, registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft
@@ -175,7 +178,7 @@ class TestTokens:
             registry.add(make_draft(seed=seed))
         busy(registry, SEGMENT_LINES + 5)
         other.fetch_index(["acme/pii"], site.url)
-        kept = list((TrackingCopies(other.store, registry.id, site.url).store.root / "blobs").rglob("*/*/*"))
+        kept = list((TrackingCopies(registry.id, site.url).store.root / "blobs").rglob("*/*/*"))
         assert kept
         for path in kept:
             path.chmod(0o600)
@@ -209,8 +212,8 @@ def test_another_registry_at_the_same_url_is_found_out(
 )
 def test_a_pin_counts_with_and_without_a_slash(other: Registry, earlier: str, url: str) -> None:
     """Earlier builds kept the slash."""
-    value = {"remotes": {"origin": earlier}, "pins": {earlier: other.id}}
-    other.store.write_local("remotes.json", json.dumps(value).encode())
+    value = {"registries": {other.id: {"remotes": {"origin": earlier}, "pins": {earlier: other.id}}}}
+    replace_file(state_directory() / "remotes.json", json.dumps(value).encode())
     remotes = other.remotes
     assert remotes.url_of("origin") == remotes.url_of(earlier) == remotes.url_of(url) == url
     assert remotes.pins == {url: other.id}
@@ -254,10 +257,10 @@ def test_a_registry_that_cannot_be_written_may_ask_a_remote(
     """Neither its pin nor its tracking copy can be kept: directories stand where their files would."""
     registry.add(make_draft())
     other.remotes.add("here", str(tmp_path))
-    locks = other.store.root / "local" / "locks"
-    (locks / "remotes.lock").unlink(missing_ok=True)
-    (locks / "remotes.lock").mkdir()
-    (other.store.root / "local" / "tracking").write_bytes(b"")
+    lock = state_directory() / "remotes.lock"
+    lock.unlink(missing_ok=True)
+    lock.mkdir()
+    (state_directory() / "tracking").write_bytes(b"")
     assert str(other.find("acme/pii", other.remotes.read(site.url)).version) == "0.1.0"
     with pytest.raises(HostError, match=r"tracking.* failed"):
         other.fetch_index(["acme/pii"], site.url)
@@ -296,7 +299,7 @@ class TestOffline:
         assert len(lines["lines"]) == SEGMENT_LINES + 5
 
     def test_says_how_old_the_answer_is(self, gone: str, reg: Callable[..., Any], other: Registry) -> None:
-        token = next((other.store.root / "local" / "tracking").glob("*/local/tokens/acme/pii.json"))
+        token = next((state_directory() / "tracking").glob("*/local/tokens/acme/pii.json"))
         then = time.time() - 3 * 3600 - 5
         os.utime(token, (then, then))
         assert (
@@ -308,7 +311,7 @@ class TestOffline:
     def test_refuses_an_answer_that_is_older_than_allowed(
         self, gone: str, reg: Callable[..., Any], other: Registry, monkeypatch: pytest.MonkeyPatch, ago: int
     ) -> None:
-        token = next((other.store.root / "local" / "tracking").glob("*/local/tokens/acme/pii.json"))
+        token = next((state_directory() / "tracking").glob("*/local/tokens/acme/pii.json"))
         then = time.time() - ago
         os.utime(token, (then, then))
         for verb in ("resolve", "ls", "log"):

@@ -19,9 +19,10 @@ from onnxreg.registry.dossier.input_files import load_profile, profile_names
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.ledger import Ledger, decode_index, read_segment
 from onnxreg.registry.log.lookup import fetcher, read_manifest
-from onnxreg.registry.read.remotes import Remotes
+from onnxreg.registry.read.remotes import Remotes, remotes_file
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import blob_path, index_path, new_identity, read_identity
+from onnxreg.registry.support.disk import replace_file
 from onnxreg.schema.compare.manifests import ManifestDiff, diff
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
@@ -81,7 +82,8 @@ def readers(directory: Path) -> dict[str, Reader]:
     first, second = (Manifest.decode(data) for data in manifests[:2])
     recipes = tuple(canonical.encode(manifest.to_json()["recipe"]) for manifest in (first,))
     identity = new_identity("f" * 32).replace(b"\n", b"")
-    known = canonical.encode({"remotes": {"origin": str(directory)}, "pins": {str(directory): "f" * 32}})
+    own = {"remotes": {"origin": str(directory)}, "pins": {str(directory): "f" * 32}}
+    known = canonical.encode({"registries": {"": own}})
     vectors = json.loads(DELTAS.read_text())["vectors"][7:10]
     deltas = tuple(base64.b64decode(vector["delta"]) for vector in vectors)
     delta = Delta(Digest.of(b"new"), (Digest.of(b"old"),), Digest.of(b"delta"), 9, Version.parse("1.0.0"))
@@ -279,10 +281,11 @@ def _identity(data: bytes) -> None:
 def _remotes(directory: Path, data: bytes) -> None:
     """`remotes.json` is read again by every push and pull; each of its remotes can be asked for and opened."""
     registry = DirectoryRegistry(directory / "home")
-    path = registry.root / "local" / "remotes.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    remotes = Remotes.load(registry)
+    replace_file(remotes_file(), data)
+    try:
+        remotes = Remotes.load(registry)
+    finally:
+        remotes_file().unlink()
     for name in (None, "origin", "x", *remotes.urls):
         try:
             remotes.open(remotes.url_of(name))
